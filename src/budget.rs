@@ -236,7 +236,8 @@ impl Held {
         }
     }
 
-    fn try_resize(&mut self, bytes: usize) -> bool {
+    /// The same, without a wait; `false` if there is no room.
+    pub fn try_resize(&mut self, bytes: usize) -> bool {
         let budget = Arc::clone(&self.budget);
         let mut used = budget.lock();
         let Some(part) = self.part_for(&used, bytes) else { return false };

@@ -340,7 +340,7 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(call::call(&contact()?, &tool, &arguments, json))
         }
         Command::Mcp { print: Some(program) } => mcp::entry(program),
-        Command::Mcp { print: None } => block_on(mcp::mcp(&contact()?)),
+        Command::Mcp { print: None } => block_on(mcp::mcp(contact()?)),
         Command::Approvals(settings) => block_on(approvals::approvals(&contact()?, settings)),
         Command::Run(settings) => block_on(run::run(&contact()?, settings)),
         Command::Refresh { backend, json } => {

@@ -4,25 +4,23 @@
 //! Must not: retry, back off or time out. The supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
 
-use std::{
-    error::Error,
-    fmt,
-    sync::{Arc, OnceLock},
-};
+use std::{error::Error, fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc};
 
 use super::program::hiding::Exposure;
 use crate::{
-    budget::NoRoom,
+    budget::{Budget, Held, NoRoom},
     http_client::BodyError,
     model::{
         answer::{Answer, codes::STORAGE_UNAVAILABLE},
         call::CallRequest,
         card::signature::Algorithm,
         catalog::{Catalog, Identity},
+        ids::AppName,
         rights::Permission,
         routes::Route,
         trace::Trace,
@@ -205,7 +203,7 @@ impl Progress {
     /// Keeps the result of an MCP server for the client, as it came.
     pub fn result(&self, result: &RawValue) {
         if let Some(client) = &self.client {
-            client.result.get_or_init(|| result.to_owned());
+            client.keep(result);
         }
     }
 
@@ -217,13 +215,44 @@ impl Progress {
 
 /// The MCP client of the bridge that has made a call: it gets what the MCP server of its tool sends
 /// unchanged, as its own protocol is the server's.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct McpClient {
-    /// The server's `CallToolResult`.
-    pub result: OnceLock<Box<RawValue>>,
     /// Takes the parameters of the server's `notifications/progress`; `None` if the client has not
     /// asked for progress.
     pub progress: Option<mpsc::Sender<Box<RawValue>>>,
+    kept: Mutex<Kept>,
+}
+
+/// The result for an MCP client.
+#[derive(Debug)]
+struct Kept {
+    /// The server's `CallToolResult`, or the reason for which it was not kept.
+    result: Option<Result<Box<RawValue>, NoRoom>>,
+    /// Counts the result for the client's app.
+    held: Held,
+}
+
+impl McpClient {
+    /// A client of `app`.
+    pub fn new(app: &AppName, progress: Option<mpsc::Sender<Box<RawValue>>>) -> Self {
+        let held = Budget::of_process().hold_for(Some(app.clone()));
+        Self { progress, kept: Mutex::new(Kept { result: None, held }) }
+    }
+
+    fn keep(&self, result: &RawValue) {
+        let mut kept = self.kept.lock();
+        // Beside the result, its response is written.
+        kept.result = Some(match kept.held.try_resize(2 * result.get().len()) {
+            true => Ok(result.to_owned()),
+            false => Err(NoRoom),
+        });
+    }
+
+    /// Takes the server's result, if it gave one, and the part of the budget that counts it.
+    pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, Held) {
+        let mut kept = self.kept.lock();
+        (kept.result.take(), kept.held.take())
+    }
 }
 
 /// A connection could not be made, was lost, or did not give a catalog.

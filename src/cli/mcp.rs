@@ -18,8 +18,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{
-    sync::{Mutex as AsyncMutex, mpsc},
-    time::{Instant, sleep, timeout_at},
+    sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -27,11 +27,18 @@ use super::{
     Failure, Outcome,
     client::{Client, Events},
     complain, print,
+    signals::Stop,
 };
 use crate::{
     config::Contact,
-    http::api::mcp::{SESSION, STDIO},
-    model::json::{Members, string_member},
+    http::api::{
+        MAX_CALL,
+        mcp::{SESSION, STDIO},
+    },
+    model::{
+        answer::codes::OUTCOME_UNKNOWN,
+        json::{Members, member, string_member},
+    },
 };
 
 const PATH: &str = "/mcp";
@@ -39,8 +46,13 @@ const PATH: &str = "/mcp";
 const PATIENCE: Duration = Duration::from_secs(15);
 /// The wait between two attempts.
 const AGAIN: Duration = Duration::from_millis(250);
-/// JSON-RPC's code for an error inside the server.
+/// The longest wait between two attempts to open the stream of notifications.
+const LONGEST: Duration = Duration::from_secs(30);
+/// JSON-RPC's codes for a text that is no JSON, and for an error inside the server.
+const PARSE_ERROR: i32 = -32700;
 const INTERNAL_ERROR: i32 = -32603;
+/// The request whose answer is a stream without an end.
+const LISTEN: &str = "subscriptions/listen";
 /// How long requests are still answered after the end of stdin.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many lines wait to be read, and to be written.
@@ -56,11 +68,16 @@ pub(super) enum For {
     Vscode,
 }
 
+/// The session, held by one task.
+type OwnedSession = OwnedMutexGuard<Session>;
+
 /// The client that started this process, and the daemon.
 struct Link {
-    daemon: Client,
+    contact: Contact,
+    /// Made at the first request, and again when the token is not right any more.
+    daemon: Mutex<Option<Arc<Client>>>,
     out: mpsc::Sender<String>,
-    session: AsyncMutex<Session>,
+    session: Arc<AsyncMutex<Session>>,
     /// The requests without an answer of clients of 2026-07-28, by their id. Over HTTP, closing the
     /// connection cancels one.
     open: Mutex<HashMap<String, CancellationToken>>,
@@ -100,13 +117,14 @@ pub(super) fn entry(program: For) -> Outcome {
     print(&format!("{:#}\n", json!({ key: { "bridge": server } })))
 }
 
-/// `mantyx-bridge mcp`, until stdin ends.
-pub(super) async fn mcp(contact: &Contact) -> Outcome {
+/// `mantyx-bridge mcp`, until stdin ends or a signal asks it to stop.
+pub(super) async fn mcp(contact: Contact) -> Outcome {
     let (out, mut written) = mpsc::channel::<String>(WAITING);
     let link = Arc::new(Link {
-        daemon: Client::new(contact)?,
+        contact,
+        daemon: Mutex::default(),
         out,
-        session: AsyncMutex::default(),
+        session: Arc::default(),
         open: Mutex::default(),
         tasks: TaskTracker::new(),
         over: CancellationToken::new(),
@@ -115,20 +133,21 @@ pub(super) async fn mcp(contact: &Contact) -> Outcome {
     let (lines, mut read) = mpsc::channel(WAITING);
     // A blocked read of stdin cannot be cancelled, so it has a thread that the process leaves behind.
     std::thread::spawn(move || {
-        for line in io::stdin().lock().lines().map_while(Result::ok) {
+        for line in io::stdin().lock().split(b'\n').map_while(Result::ok) {
             if lines.blocking_send(line).is_err() {
                 return;
             }
         }
     });
+    let mut stop = Stop::new()?;
     loop {
         tokio::select! {
             Some(text) = written.recv() => print(&text)?,
             line = read.recv() => match line {
-                Some(line) if line.trim().is_empty() => (),
-                Some(line) => link.take(Message::read(line)),
+                Some(line) => link.take(&line),
                 None => break,
             },
+            () = stop.asked() => break,
         }
     }
     // The client is gone: what takes longer than a moment has no reader.
@@ -139,7 +158,8 @@ pub(super) async fn mcp(contact: &Contact) -> Outcome {
         print(&text)?;
     }
     link.over.cancel();
-    link.end().await;
+    // A daemon that hangs ends the session by itself, in time.
+    timeout(GRACE, link.end()).await.ok();
     Ok(())
 }
 
@@ -163,12 +183,27 @@ impl Message {
             meta.is_some_and(|meta| meta.get().contains("io.modelcontextprotocol/protocolVersion"));
         Self { id, method, is_stateless, line }
     }
+
+    fn is_call(&self) -> bool {
+        self.method == "tools/call"
+    }
 }
 
 impl Link {
-    /// Handles a message of the client, beside those before it.
-    fn take(self: &Arc<Self>, message: Message) {
+    /// Handles a line of the client, beside those before it.
+    fn take(self: &Arc<Self>, line: &[u8]) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
         let this = Arc::clone(self);
+        let Ok(line) = String::from_utf8(line.to_vec()) else {
+            self.tasks.spawn(async move {
+                let error = json!({ "code": PARSE_ERROR, "message": "the line is not UTF-8" });
+                this.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{error}}}")).await;
+            });
+            return;
+        };
+        let message = Message::read(line);
         if message.method == "notifications/cancelled" && self.cancels(&message) {
             return;
         }
@@ -178,8 +213,12 @@ impl Link {
         {
             self.open.lock().insert(id.clone(), stop.clone());
         }
+        // What comes after `initialize` waits for its answer, as it needs the session.
+        let session = (message.method == "initialize")
+            .then(|| Arc::clone(&self.session).try_lock_owned().ok())
+            .flatten();
         self.tasks.spawn(async move {
-            stop.run_until_cancelled(this.forward(&message)).await;
+            stop.run_until_cancelled(this.forward(&message, session)).await;
             if let Some(id) = message.id.filter(|_| message.is_stateless) {
                 this.open.lock().remove(&id);
             }
@@ -194,55 +233,98 @@ impl Link {
         stop.inspect(CancellationToken::cancel).is_some()
     }
 
-    /// Sends a message to the daemon, and prints the answer.
-    async fn forward(self: &Arc<Self>, message: &Message) {
+    /// Sends a message to the daemon, and prints the answer. `beginning` is the session that the
+    /// message begins.
+    async fn forward(self: &Arc<Self>, message: &Message, beginning: Option<OwnedSession>) {
+        if message.line.len() > MAX_CALL {
+            return self.fail(message, "the message is larger than 8 MiB", false).await;
+        }
         let by = Instant::now() + PATIENCE;
+        let mut beginning = beginning;
         let mut is_told = false;
         loop {
             let session = match message.is_stateless || message.method == "initialize" {
                 true => None,
                 false => self.session.lock().await.id.clone(),
             };
-            let (failure, is_final) = match self.post(&message.line, session.as_ref()).await {
+            let problem = match self.send(Method::POST, Some(&message.line), session.as_ref()).await
+            {
                 Ok(response) if is_over(&response, session.as_ref()) => {
                     match self.begin_again(session).await {
                         Ok(()) => continue,
-                        Err(failure) => (failure, false),
+                        Err(why) => Problem { why, may_be_made: false },
                     }
                 }
                 Ok(response) => {
-                    if message.method == "initialize" {
-                        self.begun(message, response.headers().get(SESSION).cloned()).await;
+                    if let Some(session) = beginning.take_if(|_| response.status().is_success()) {
+                        self.begun(session, message, response.headers().get(SESSION).cloned());
                     }
-                    return self.print(message, response).await;
+                    match self.print(message, response).await {
+                        Ok(()) => return,
+                        Err(problem) => problem,
+                    }
                 }
-                Err((failure, may_be_sent)) => {
-                    (failure, may_be_sent && message.method == "tools/call")
-                }
+                Err(problem) => problem,
             };
-            let Failure::Failed(why) = failure else { return };
             if !is_told {
-                complain(&why);
+                complain(&problem.why);
                 is_told = true;
             }
-            if is_final || Instant::now() >= by {
-                return self.fail(message, &why, is_final).await;
+            // Other requests only read, or are told again.
+            let is_final = problem.may_be_made && message.is_call();
+            if is_final || Instant::now() >= by && message.method != LISTEN {
+                return self.fail(message, &problem.why, is_final).await;
             }
             sleep(AGAIN).await;
         }
     }
 
-    async fn post(
+    /// The daemon, as bridge.yaml and its token say at the moment.
+    fn daemon(&self) -> Result<Arc<Client>, Problem> {
+        let mut daemon = self.daemon.lock();
+        if daemon.is_none() {
+            let client =
+                Client::new(&self.contact).map_err(|failure| Problem::of(failure, false))?;
+            *daemon = Some(Arc::new(client));
+        }
+        Ok(Arc::clone(daemon.as_ref().expect("it has been made")))
+    }
+
+    /// Sends a request to the daemon. An answer that says to try again is a problem.
+    async fn send(
         &self,
-        line: &str,
+        method: Method,
+        line: Option<&str>,
         session: Option<&HeaderValue>,
-    ) -> Result<reqwest::Response, (Failure, bool)> {
-        self.daemon.send(Method::POST, PATH, headers(session), Some(line.to_owned())).await
+    ) -> Result<reqwest::Response, Problem> {
+        let daemon = self.daemon()?;
+        let sent = daemon.send(method, PATH, headers(session), line.map(str::to_owned)).await;
+        let response = sent.map_err(|(failure, may_be_sent)| Problem::of(failure, may_be_sent))?;
+        let status = response.status();
+        if status == StatusCode::UNAUTHORIZED {
+            // The token may be another by now.
+            *self.daemon.lock() = None;
+        }
+        let is_passing = [
+            StatusCode::UNAUTHORIZED,
+            StatusCode::TOO_MANY_REQUESTS,
+            StatusCode::SERVICE_UNAVAILABLE,
+        ];
+        if is_passing.contains(&status) {
+            let text = response.text().await.unwrap_or_default();
+            let why = string_member(&text, "message").unwrap_or(text);
+            return Err(Problem { why: format!("{status}: {why}"), may_be_made: false });
+        }
+        Ok(response)
     }
 
     /// The client has begun a session: notes it, and listens for the notifications of it.
-    async fn begun(self: &Arc<Self>, hello: &Message, id: Option<HeaderValue>) {
-        let mut session = self.session.lock().await;
+    fn begun(
+        self: &Arc<Self>,
+        mut session: OwnedSession,
+        hello: &Message,
+        id: Option<HeaderValue>,
+    ) {
         session.hello = Some(hello.line.clone());
         session.id = id;
         drop(session);
@@ -251,69 +333,111 @@ impl Link {
     }
 
     /// Begins the client's session again in a daemon that does not know the session `old`.
-    async fn begin_again(&self, old: Option<HeaderValue>) -> Result<(), Failure> {
+    async fn begin_again(&self, old: Option<HeaderValue>) -> Result<(), String> {
         let mut session = self.session.lock().await;
         // Another request has done it meanwhile.
         if session.id != old {
             return Ok(());
         }
         let Some(hello) = session.hello.clone() else { return Ok(()) };
-        let response = self.post(&hello, None).await.map_err(|(failure, _)| failure)?;
-        session.id = response.headers().get(SESSION).cloned();
+        let response = self.send(Method::POST, Some(&hello), None).await;
+        let response = response.map_err(|problem| problem.why)?;
+        let Some(id) = response.headers().get(SESSION).cloned() else {
+            return Err(format!("the daemon began no session: {}", response.status()));
+        };
         let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-        let _answer = self.post(&initialized.to_string(), session.id.as_ref()).await;
+        let _answer = self.send(Method::POST, Some(&initialized.to_string()), Some(&id)).await;
+        session.id = Some(id);
+        drop(session);
         // The daemon may have come back with other tools.
-        let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
-        self.write(&changed.to_string()).await;
+        self.tools_changed().await;
         Ok(())
     }
 
     /// Prints the notifications of the session, and begins it again when the daemon has lost it.
     async fn listen(&self) {
+        let mut wait = AGAIN;
         loop {
             let session = self.session.lock().await.id.clone();
-            let opened = self.daemon.send(Method::GET, PATH, headers(session.as_ref()), None).await;
-            match opened {
+            wait = match self.send(Method::GET, None, session.as_ref()).await {
                 Ok(response) if is_over(&response, session.as_ref()) => {
-                    self.begin_again(session).await.ok();
+                    match self.begin_again(session).await {
+                        Ok(()) => AGAIN,
+                        Err(_) => wait * 2,
+                    }
                 }
-                Ok(response) if response.status().is_success() => self.events(response).await,
-                _ => (),
-            }
-            sleep(AGAIN).await;
+                Ok(response) if response.status().is_success() => {
+                    self.events(response, None).await;
+                    AGAIN
+                }
+                _ => wait * 2,
+            };
+            wait = wait.min(LONGEST);
+            sleep(wait).await;
         }
     }
 
-    /// Prints the answer to `message`.
-    async fn print(&self, message: &Message, response: reqwest::Response) {
+    async fn tools_changed(&self) {
+        let changed = json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+        self.write(&changed.to_string()).await;
+    }
+
+    /// Prints the answer to `message`. The error says why there is none.
+    async fn print(&self, message: &Message, response: reqwest::Response) -> Result<(), Problem> {
         let kind = response.headers().get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
+        let broke_off = |why: &str| Problem { why: why.to_owned(), may_be_made: true };
         if kind.starts_with("text/event-stream") {
-            return self.events(response).await;
+            return match self.events(response, message.id.as_deref()).await {
+                true => Ok(()),
+                false => {
+                    if message.method == LISTEN {
+                        self.tools_changed().await;
+                    }
+                    Err(broke_off("the daemon ended the answer before it was whole"))
+                }
+            };
         }
         let status = response.status();
-        match response.text().await {
-            Ok(text) if text.is_empty() => (),
-            Ok(text) if string_member(&text, "jsonrpc").is_some() => self.write(&text).await,
-            Ok(text) => self.fail(message, &format!("{status}: {text}"), false).await,
-            Err(error) => self.fail(message, &error.to_string(), true).await,
+        let text = response.text().await.map_err(|error| broke_off(&error.to_string()))?;
+        match &message.id {
+            // A notification has no answer, and a cancelled request neither.
+            None => Ok(()),
+            Some(_) if text.is_empty() => Ok(()),
+            Some(_) if string_member(&text, "jsonrpc").is_some() => {
+                self.write(&text).await;
+                Ok(())
+            }
+            Some(_) => {
+                let why = string_member(&text, "message").unwrap_or(text);
+                self.fail(message, &format!("{status}: {why}"), false).await;
+                Ok(())
+            }
         }
     }
 
-    async fn events(&self, response: reqwest::Response) {
+    /// Prints the messages of a stream; returns whether the response to the request `id` was among
+    /// them.
+    async fn events(&self, response: reqwest::Response, id: Option<&str>) -> bool {
         let mut events = Events::new(response, MAX_EVENT);
+        let mut is_answered = false;
         while let Ok(Some(fields)) = events.next().await {
             if let Some(data) = fields.data {
+                is_answered |= id.is_some_and(|id| {
+                    member(&data, "method").is_none()
+                        && member(&data, "id").is_some_and(|own| own.get() == id)
+                });
                 self.write(&data).await;
             }
         }
+        is_answered
     }
 
     /// Answers a request that the daemon has not answered. A call that may have been sent has an
     /// unknown outcome.
     async fn fail(&self, message: &Message, why: &str, may_be_made: bool) {
         let Some(id) = &message.id else { return };
-        let code = if may_be_made { "OUTCOME_UNKNOWN: " } else { "" };
+        let code = if may_be_made { format!("{OUTCOME_UNKNOWN}: ") } else { String::new() };
         let error = json!({ "code": INTERNAL_ERROR, "message": format!("{code}{why}") });
         self.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}")).await;
     }
@@ -327,11 +451,27 @@ impl Link {
 
     /// Ends the session.
     async fn end(&self) {
-        let session = self.session.lock().await;
-        if session.id.is_some() {
-            let headers = headers(session.id.as_ref());
-            self.daemon.send(Method::DELETE, PATH, headers, None).await.ok();
+        let id = self.session.lock().await.id.clone();
+        if id.is_some() {
+            self.send(Method::DELETE, None, id.as_ref()).await.ok();
         }
+    }
+}
+
+/// Why a request has no answer.
+struct Problem {
+    why: String,
+    /// The daemon may have got the request.
+    may_be_made: bool,
+}
+
+impl Problem {
+    fn of(failure: Failure, may_be_made: bool) -> Self {
+        let why = match failure {
+            Failure::Failed(why) | Failure::Usage(why) => why,
+            Failure::Gone => "the connection was closed".to_owned(),
+        };
+        Self { why, may_be_made }
     }
 }
 

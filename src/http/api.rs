@@ -53,7 +53,7 @@ use crate::{
 };
 
 /// The largest accepted `local_tool_call` event, in bytes.
-const MAX_CALL: usize = 8 << 20;
+pub const MAX_CALL: usize = 8 << 20;
 
 /// The bridge's own API.
 #[derive(Debug, Clone)]

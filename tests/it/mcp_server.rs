@@ -249,7 +249,9 @@ async fn a_client_of_2026_cancels_by_closing_and_one_before_does_not() {
 async fn a_changed_catalog_is_told_in_both_eras() {
     let dir = TempDir::new().unwrap();
     let catalog = dir.path().join("catalog");
-    let tools = |name: &str| format!(r#"{{"tools":[{{"name":"{name}","inputSchema":{{}}}}]}}"#);
+    let tools = |name: &str| {
+        format!(r#"{{"tools":[{{"name":"{name}","inputSchema":{{"type":"object"}}}}]}}"#)
+    };
     fs::write(&catalog, tools("one")).unwrap();
     let rig =
         Harness::bare(&format!("mcp:\n  c: {}\n", peers::changing(&catalog, &["--tells"]))).await;

@@ -66,6 +66,33 @@ impl ParamHeaders {
     }
 }
 
+impl ParamHeaders {
+    /// The first header that does not repeat its argument (2026-07-28, Server Behavior for Custom
+    /// Headers); `header` gives the value of a header that is there once, as plain text. Integers
+    /// are compared as numbers.
+    pub fn mismatch(
+        &self,
+        arguments: &RawValue,
+        header: impl Fn(&str) -> Option<String>,
+    ) -> Option<String> {
+        self.0.iter().find_map(|Mark { path, header: mark }| {
+            let name = format!("{PREFIX}{mark}");
+            let said = header(&name);
+            let value = path.iter().try_fold(arguments, last_member);
+            let is_number = value.is_some_and(|value| {
+                value.get().starts_with(|first: char| first == '-' || first.is_ascii_digit())
+            });
+            let repeats = match (value.and_then(|value| text(value).transpose()), said) {
+                // No header can repeat it.
+                (Some(Err(_)), said) | (None, said) => said.is_none(),
+                (Some(Ok(text)), Some(said)) if is_number => integer(&said) == integer(&text),
+                (Some(Ok(text)), said) => said.as_deref() == Some(&text),
+            };
+            (!repeats).then_some(name)
+        })
+    }
+}
+
 /// The member `key` of an object. Of duplicates it is the last one, as most readers use that.
 fn last_member<'a>(object: &'a RawValue, key: &String) -> Option<&'a RawValue> {
     let members = Members::read(object.get()).ok()?;

@@ -36,6 +36,9 @@ use crate::{
 
 /// The header that names a session.
 pub const SESSION: &str = "mcp-session-id";
+/// What stands around the data of an event.
+const EVENT_START: &[u8] = b"event: message\ndata: ";
+const EVENT_END: &[u8] = b"\n\n";
 /// A comment in an event stream.
 const PING: &[u8] = b": ping\n\n";
 
@@ -97,7 +100,7 @@ impl Api {
         };
         let for_request = |error| (request.id.to_owned(), error);
         if request.method == "initialize" && !is_notification {
-            return Ok(self.initialize(&caller, &request));
+            return self.initialize(&caller, &request).map_err(for_request);
         }
         let era = match revision::is_stateless(&request, headers).map_err(for_request)? {
             true if is_notification => return Ok(accepted()),
@@ -127,7 +130,15 @@ impl Api {
         })
     }
 
-    fn initialize(&self, caller: &Caller, request: &Request<'_>) -> Response<Body> {
+    fn initialize(
+        &self,
+        caller: &Caller,
+        request: &Request<'_>,
+    ) -> Result<Response<Body>, RpcError> {
+        let id = self.mcp_sessions.begin(&caller.app.name).ok_or_else(|| {
+            let message = "The app has as many sessions in use as it may; end one of them first.";
+            RpcError::new(StatusCode::TOO_MANY_REQUESTS, codes::INTERNAL_ERROR, message)
+        })?;
         let revision = revision::negotiated(request.string("protocolVersion").as_deref());
         let result = json!({
             "protocolVersion": revision,
@@ -136,10 +147,9 @@ impl Api {
         });
         let text = message::response(request.id, &result.to_string());
         let mut response = response::json_text(StatusCode::OK, text);
-        let id = self.mcp_sessions.begin(&caller.app.name);
         let id = HeaderValue::try_from(id).expect("an id has hexadecimal digits only");
         response.headers_mut().insert(SESSION, id);
-        response
+        Ok(response)
     }
 
     /// Answers GET, which opens the stream of a session, and DELETE, which ends the session.
@@ -212,6 +222,9 @@ impl Client<'_> {
             return Err(RpcError::invalid_params("There is no such page: the bridge has one."));
         }
         let offer = self.api.offer(&self.caller.app);
+        if let Era::Session(session) = &self.era {
+            session.knows(&changes::digest(&offer));
+        }
         let tools: Vec<String> = offer.definitions().collect();
         let tools = format!("{{\"tools\":[{}]}}", tools.join(","));
         Ok(match self.era {

@@ -2,6 +2,7 @@
 //!
 //! Must not: change a byte of a server's tool other than its name.
 
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{Offer, Ref};
@@ -24,10 +25,61 @@ impl Ref {
         let text = str::from_utf8(&self.json).expect("a ref is written from text");
         let members = Members::read(text).expect("a ref is written as an object");
         match members.get("tools").and_then(|tools| Elements::read(tools.get()).ok()) {
-            Some(tools) => tools.0.iter().map(|tool| tool.get().to_owned()).collect(),
+            Some(tools) => {
+                let typed = tools.0.iter().filter(|tool| is_typed(tool.get()));
+                typed.map(|tool| tool.get().to_owned()).collect()
+            }
             None => vec![one(&members)],
         }
     }
+}
+
+/// Whether the members of a tool that MCP gives a type have it. A client refuses a whole list for
+/// one tool in which they have not, and so every backend would lose its tools for it.
+fn is_typed(tool: &str) -> bool {
+    type Object = std::collections::BTreeMap<String, IgnoredAny>;
+    #[derive(Deserialize)]
+    struct InputSchema {
+        r#type: String,
+        #[serde(rename = "properties")]
+        _properties: Option<Object>,
+        #[serde(rename = "required")]
+        _required: Option<Vec<String>>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Tool {
+        input_schema: InputSchema,
+        #[serde(rename = "title")]
+        _title: Option<String>,
+        #[serde(rename = "description")]
+        _description: Option<String>,
+        #[serde(rename = "outputSchema")]
+        _output_schema: Option<Object>,
+        #[serde(rename = "annotations")]
+        _annotations: Option<Annotations>,
+        #[serde(rename = "icons")]
+        _icons: Option<Vec<Object>>,
+        #[serde(rename = "execution")]
+        _execution: Option<Object>,
+        #[serde(rename = "_meta")]
+        _meta: Option<Object>,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Annotations {
+        #[serde(rename = "title")]
+        _title: Option<String>,
+        #[serde(rename = "readOnlyHint")]
+        _read_only_hint: Option<bool>,
+        #[serde(rename = "destructiveHint")]
+        _destructive_hint: Option<bool>,
+        #[serde(rename = "idempotentHint")]
+        _idempotent_hint: Option<bool>,
+        #[serde(rename = "openWorldHint")]
+        _open_world_hint: Option<bool>,
+    }
+    serde_json::from_str::<Tool>(tool).is_ok_and(|tool| tool.input_schema.r#type == "object")
 }
 
 /// The tool of a ref of one tool: a local tool or an agent.
@@ -49,4 +101,32 @@ fn one(members: &Members<'_>) -> String {
     }
     tool.push('}');
     tool
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which definitions a client can read.
+
+    use super::is_typed;
+
+    #[test]
+    fn a_tool_whose_members_have_other_types_is_left_out() {
+        let good = r#""name":"a","inputSchema":{"type":"object","x":1e400},"x-vendor":[1]"#;
+        assert!(is_typed(&format!("{{{good}}}")));
+        assert!(is_typed(&format!(r#"{{{good},"annotations":{{"readOnlyHint":true,"x":1}}}}"#)));
+        for more in [
+            r#""outputSchema":7"#,
+            r#""execution":5"#,
+            r#""title":{}"#,
+            r#""description":7"#,
+            r#""_meta":[1]"#,
+            r#""annotations":{"readOnlyHint":"yes"}"#,
+        ] {
+            assert!(!is_typed(&format!("{{{good},{more}}}")), "{more}");
+        }
+        for schema in ["true", "{}", r#"{"type":"string"}"#, r#"{"type":"object","required":7}"#] {
+            assert!(!is_typed(&format!(r#"{{"name":"a","inputSchema":{schema}}}"#)), "{schema}");
+        }
+        assert!(!is_typed(r#"{"name":"a"}"#));
+    }
 }

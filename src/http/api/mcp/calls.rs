@@ -8,7 +8,7 @@
 //! Must not: change a byte of a server's result, other than to add the `resultType` that 2026-07-28
 //! requires.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -22,12 +22,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Client, Era,
-    message::{self, Request, RpcError},
+    message::{self, Request, RpcError, codes},
     revision,
 };
 use crate::{
     backend::{mcp::param_headers::ParamHeaders, peer::McpClient},
-    budget::Budget,
+    budget::{Budget, Held},
     http::response::{self, Body},
     model::{
         answer::{Answer, files::File},
@@ -44,8 +44,19 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How many progress notifications wait for a client that reads slowly.
 const PROGRESS: usize = 16;
 
+/// A call to be made, with what it keeps.
+struct Making {
+    route: Route,
+    call: Call,
+    /// Counts the arguments for the client's app.
+    arguments: Held,
+    client: Arc<McpClient>,
+}
+
 /// The answer to a call, as it comes.
 struct Answering {
+    /// The rest of the last event.
+    rest: VecDeque<Bytes>,
     progress: Option<mpsc::Receiver<Box<RawValue>>>,
     /// The client's token for the progress.
     token: String,
@@ -64,6 +75,13 @@ impl Client<'_> {
     ) -> Result<Response<Body>, RpcError> {
         let offer = self.api.offer(&self.caller.app);
         let (route, call) = self.read_call(request, &offer)?;
+        let app = &self.caller.app.name;
+        // The call keeps its arguments when the client has gone, and the counted body with it.
+        let mut arguments = Budget::of_process().hold_for(Some(app.clone()));
+        arguments.resize(call.args.get().len()).await.map_err(|no_room| {
+            let why = format!("{no_room}; the call was not made, try again soon.");
+            RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why)
+        })?;
         let stop = match &self.era {
             Era::Stateless => CancellationToken::new(),
             Era::Session(session) => session.begin_call(request.id).ok_or_else(|| {
@@ -72,13 +90,14 @@ impl Client<'_> {
         };
         let token = request.progress_token();
         let (sender, receiver) = mpsc::channel(PROGRESS);
-        let client = McpClient { progress: token.as_ref().map(|_| sender), ..McpClient::default() };
+        let client = Arc::new(McpClient::new(app, token.as_ref().map(|_| sender)));
         let (finish, done) = oneshot::channel();
-        self.spawn(request.id, (route, call), stop.clone(), Arc::new(client), finish);
+        self.spawn(request.id, Making { route, call, arguments, client }, stop.clone(), finish);
         let answering = Answering {
             progress: token.is_some().then_some(receiver),
             token: token.unwrap_or_default(),
             done,
+            rest: VecDeque::new(),
             is_over: false,
             _cancels: matches!(self.era, Era::Stateless).then(|| stop.drop_guard()),
         };
@@ -105,9 +124,8 @@ impl Client<'_> {
         if matches!(self.era, Era::Stateless)
             && let Target::Tool { input: Some(input), .. } = &route.target
             && let Ok(marked) = ParamHeaders::of(input.definition())
-            && let Ok(wanted) = marked.headers(&args)
         {
-            revision::check_params(&wanted, self.headers)?;
+            revision::check_params(&marked, &args, self.headers)?;
         }
         let tool_use = format!("mcp_{}", uuid::Uuid::new_v4().simple()).into();
         let call = Call { tool_use, agent_run: None, name, kind: None, args, mcp_server: None };
@@ -118,30 +136,30 @@ impl Client<'_> {
     fn spawn(
         &self,
         id: &str,
-        (route, call): (Route, Call),
+        making: Making,
         stop: CancellationToken,
-        client: Arc<McpClient>,
         finish: oneshot::Sender<Bytes>,
     ) {
         let (calls, app) = (Arc::clone(&self.api.runs.calls), self.caller.app.name.clone());
         let (era, trace, id) = (self.era.clone(), self.trace.clone(), id.to_owned());
         self.api.runs.calls.spawn(&self.caller.app.name, async move {
-            let made = tokio::select! {
-                made = calls.call_by_hand(&app, &route, call, &trace, Some(Arc::clone(&client))) => {
-                    Some(made)
-                }
-                () = stop.cancelled() => None,
-            };
+            let Making { route, call, arguments, client } = making;
+            let made = calls.call_by_hand(&app, &route, call, &trace, Some(Arc::clone(&client)));
+            let made = stop.run_until_cancelled(made).await;
+            drop(arguments);
             if let Era::Session(session) = &era {
                 session.end_call(&id);
             }
             if let Some(made) = made {
-                let result = result(&made, &client, matches!(era, Era::Stateless));
-                drop((made, client));
+                let (result, mut held) = result(made, &client, matches!(era, Era::Stateless));
+                let mut text = message::response(&id, &result).into_bytes();
+                drop(result);
+                // In JSON, line ends stand between tokens only; they would end an event.
+                for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+                    *byte = b' ';
+                }
                 // Counted for the app until its client has read it, however slowly it does.
-                let text = message::response(&id, &result).into_bytes();
-                let mut held = Budget::of_process().hold();
-                held.insist(text.len());
+                held.follow(text.len());
                 // The client may have gone; then nothing can take the result.
                 finish.send(held.pay_for(text)).ok();
             }
@@ -174,6 +192,9 @@ impl Answering {
 
     /// The next piece of the stream; `None` after the response, or when the call was cancelled.
     async fn next(&mut self) -> Option<Bytes> {
+        if let Some(piece) = self.rest.pop_front() {
+            return Some(piece);
+        }
         if self.is_over {
             return None;
         }
@@ -182,8 +203,8 @@ impl Answering {
             progress = next(&mut self.progress) => self.progressed(&progress),
             done = &mut self.done => {
                 self.is_over = true;
-                let text = done.ok()?;
-                super::event(str::from_utf8(&text).expect("a response is written from text"))
+                self.rest = [done.ok()?, Bytes::from_static(super::EVENT_END)].into();
+                Bytes::from_static(super::EVENT_START)
             }
             () = sleep(HEARTBEAT) => Bytes::from_static(super::PING),
         })
@@ -214,17 +235,26 @@ async fn next(progress: &mut Option<mpsc::Receiver<Box<RawValue>>>) -> Box<RawVa
     std::future::pending().await
 }
 
-/// The `CallToolResult`: the server's own, or one that is made of the bridge's answer.
-fn result(made: &Made, client: &McpClient, is_stateless: bool) -> String {
+/// The `CallToolResult`, and what counts it: the server's own, or one that is made of the bridge's
+/// answer.
+fn result(made: Made, client: &McpClient, is_stateless: bool) -> (String, Held) {
     let failed = matches!(made.answer, Answer::Error(_));
-    // Where the two disagree, the bridge has an error to tell that the server's result has not: an
-    // MCP task failed with a result that claims success, or the answer was cut.
-    let own = client.result.get().filter(|own| failed == is_error(own));
-    let text = own.map_or_else(|| of_answer(&made.answer), |own| own.get().to_owned());
-    match is_stateless && member(&text, "resultType").is_none() {
+    let (own, held) = client.take_result();
+    let text = match own {
+        // Where the two disagree, the bridge has an error to tell that the server's result has not:
+        // an MCP task has failed with a result that claims success.
+        Some(Ok(own)) if failed == is_error(&own) => Box::<str>::from(own).into_string(),
+        Some(Err(no_room)) => {
+            let why = format!("The tool has run, but {no_room}, so its result is lost.");
+            of_answer(&Answer::Error(why))
+        }
+        _ => of_answer(&made.answer),
+    };
+    let text = match is_stateless && member(&text, "resultType").is_none() {
         true => super::complete(&text),
         false => text,
-    }
+    };
+    (text, held)
 }
 
 fn is_error(result: &RawValue) -> bool {

@@ -3,7 +3,7 @@
 //!
 //! Must not: send the tools.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -11,10 +11,10 @@ use http::Response;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Client, Era, message::Request, notification};
+use super::{Client, Era, message::Request, notification, sessions::Session};
 use crate::{
     http::{api::Api, response::Body},
-    model::{ids::AppName, json::member},
+    model::{ids::AppName, json::member, offer::Offer},
 };
 
 /// How often the rights of the app are looked at, which a reload may change without a change of any
@@ -33,6 +33,7 @@ struct Feed {
     subscription: Option<String>,
     /// Sent before all others.
     first: Option<Bytes>,
+    session: Option<Arc<Session>>,
     end: CancellationToken,
     /// Tells the session that the stream has ended.
     _ends: DropGuard,
@@ -71,10 +72,20 @@ impl Client<'_> {
             known: String::new(),
             subscription,
             first,
+            session: match &self.era {
+                Era::Session(session) => Some(Arc::clone(session)),
+                Era::Stateless => None,
+            },
             _ends: end.clone().drop_guard(),
             end,
         };
         feed.known = feed.digest().unwrap_or_default();
+        // A change since the client's last look would be missed otherwise.
+        if let Era::Session(session) = &self.era
+            && session.knows(&feed.known)
+        {
+            feed.first = Some(super::event(&notification(CHANGED, "{}")));
+        }
         super::events(stream::unfold(
             feed,
             |mut feed| async move { Some((feed.next().await?, feed)) },
@@ -101,6 +112,9 @@ impl Feed {
             };
             let now = self.digest()?;
             if now != self.known {
+                if let Some(session) = &self.session {
+                    session.knows(&now);
+                }
                 self.known = now;
                 let meta = self.subscription.as_deref().map(subscription_meta);
                 let params = format!("{{{}}}", meta.unwrap_or_default());
@@ -115,10 +129,14 @@ impl Feed {
     /// The digest of the app's tools; `None` if there is no such app any more.
     fn digest(&self) -> Option<String> {
         let app = self.api.runs.calls.app(&self.app)?;
-        let offer = self.api.offer(&app);
-        let all: BTreeSet<_> = offer.backends().map(|(name, _)| name.clone()).collect();
-        Some(offer.digest(&all))
+        Some(digest(&self.api.offer(&app)))
     }
+}
+
+/// The digest of all tools of an offer.
+pub(super) fn digest(offer: &Offer) -> String {
+    let all: BTreeSet<_> = offer.backends().map(|(name, _)| name.clone()).collect();
+    offer.digest(&all)
 }
 
 fn subscription_meta(id: &str) -> String {

@@ -19,6 +19,7 @@ pub(super) mod codes {
     pub(in super::super) const PARSE_ERROR: i32 = -32700;
     pub(in super::super) const INVALID_REQUEST: i32 = -32600;
     pub(in super::super) const METHOD_NOT_FOUND: i32 = -32601;
+    pub(in super::super) const INTERNAL_ERROR: i32 = -32603;
     pub(in super::super) const INVALID_PARAMS: i32 = -32602;
     /// The headers of a request do not repeat its body (2026-07-28).
     pub(in super::super) const HEADER_MISMATCH: i32 = -32020;

@@ -6,7 +6,11 @@
 //!
 //! Must not: know a method or a call's content.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -18,6 +22,8 @@ use crate::model::ids::AppName;
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most sessions of an app. Beyond that, the one that was unused for longest ends.
 const MOST: usize = 4096;
+/// How many cancellations of calls are remembered that have not come yet.
+const EARLY: usize = 64;
 
 /// All sessions, by id.
 #[derive(Debug, Default)]
@@ -36,28 +42,39 @@ struct State {
     used: Instant,
     /// The calls that are waited for, by the id of their request.
     calls: HashMap<Box<str>, CancellationToken>,
+    /// The ids of cancelled requests that have not come yet: two requests of a client can overtake
+    /// each other.
+    cancelled: VecDeque<Box<str>>,
     /// The stream of notifications; a newer one ends it.
     stream: Option<CancellationToken>,
+    /// The digest of the tools that the client knows.
+    known: Option<String>,
 }
 
 impl McpSessions {
-    /// Begins a session of `app`; returns its id.
-    pub(super) fn begin(&self, app: &AppName) -> String {
+    /// Begins a session of `app`; returns its id. `None` if the app has too many that are in use.
+    pub(super) fn begin(&self, app: &AppName) -> Option<String> {
         let id = uuid::Uuid::new_v4().simple().to_string();
-        let state = State { used: Instant::now(), calls: HashMap::new(), stream: None };
+        let state = State {
+            used: Instant::now(),
+            calls: HashMap::new(),
+            cancelled: VecDeque::new(),
+            stream: None,
+            known: None,
+        };
         let over = CancellationToken::new();
         let session = Session { app: app.clone(), state: Mutex::new(state), over };
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| !session.is_old());
         let of_app = || sessions.iter().filter(|(_, session)| session.app == *app);
-        if of_app().count() >= MOST
-            && let Some((oldest, _)) = of_app().min_by_key(|(_, session)| session.state.lock().used)
-        {
+        if of_app().count() >= MOST {
+            let idle = of_app().filter(|(_, session)| !session.state.lock().is_used());
+            let (oldest, _) = idle.min_by_key(|(_, session)| session.state.lock().used)?;
             let oldest = oldest.clone();
             end(sessions.remove(&oldest));
         }
         sessions.insert(id.clone(), Arc::new(session));
-        id
+        Some(id)
     }
 
     /// The session `id`, if it is one of `app`.
@@ -87,6 +104,10 @@ impl Session {
         if state.calls.contains_key(id) {
             return None;
         }
+        if let Some(at) = state.cancelled.iter().position(|known| **known == *id) {
+            state.cancelled.remove(at);
+            stop.cancel();
+        }
         state.calls.insert(id.into(), stop.clone());
         Some(stop)
     }
@@ -98,11 +119,22 @@ impl Session {
         state.used = Instant::now();
     }
 
-    /// Cancels the call of the request `id`; one that has ended is no more.
+    /// Cancels the call of the request `id`, also if it comes later.
     pub(super) fn cancel(&self, id: &str) {
-        if let Some(stop) = self.state.lock().calls.get(id) {
-            stop.cancel();
+        let mut state = self.state.lock();
+        match state.calls.get(id) {
+            Some(stop) => stop.cancel(),
+            None => {
+                state.cancelled.truncate(EARLY - 1);
+                state.cancelled.push_front(id.into());
+            }
         }
+    }
+
+    /// Notes that the client knows the tools with this digest. Returns whether it knew others.
+    pub(super) fn knows(&self, digest: &str) -> bool {
+        let known = &mut self.state.lock().known;
+        known.replace(digest.to_owned()).is_some_and(|before| before != digest)
     }
 
     /// Begins the stream of notifications, and ends the one before: a notification goes to one
@@ -118,9 +150,14 @@ impl Session {
 
     fn is_old(&self) -> bool {
         let state = self.state.lock();
-        let is_used = !state.calls.is_empty()
-            || state.stream.as_ref().is_some_and(|stream| !stream.is_cancelled());
-        !is_used && state.used.elapsed() >= IDLE
+        !state.is_used() && state.used.elapsed() >= IDLE
+    }
+}
+
+impl State {
+    /// Whether the client waits for a call, or has a stream.
+    fn is_used(&self) -> bool {
+        !self.calls.is_empty() || self.stream.as_ref().is_some_and(|stream| !stream.is_cancelled())
     }
 }
 
@@ -134,35 +171,54 @@ mod tests {
     async fn a_session_ends_when_it_was_not_used_for_a_day() {
         let sessions = McpSessions::default();
         let app = AppName::from("a");
-        let (idle, used) = (sessions.begin(&app), sessions.begin(&app));
+        let (idle, used) = (sessions.begin(&app).unwrap(), sessions.begin(&app).unwrap());
         let call = sessions.get(&used, &app).unwrap().begin_call("1").unwrap();
         tokio::time::advance(IDLE).await;
-        sessions.begin(&app);
+        sessions.begin(&app).unwrap();
         assert!(sessions.get(&idle, &app).is_none());
         assert!(sessions.get(&used, &app).is_some(), "it waits for a call");
         assert!(!call.is_cancelled());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_of_too_many_ends_and_its_calls_with_it() {
+    async fn of_too_many_the_oldest_ends_that_is_not_in_use() {
         let sessions = McpSessions::default();
         let (app, other) = (AppName::from("a"), AppName::from("b"));
-        let of_other = sessions.begin(&other);
-        let first = sessions.begin(&app);
-        let call = sessions.get(&first, &app).unwrap().begin_call("1").unwrap();
+        let of_other = sessions.begin(&other).unwrap();
+        let (used, idle) = (sessions.begin(&app).unwrap(), sessions.begin(&app).unwrap());
+        let call = sessions.get(&used, &app).unwrap().begin_call("1").unwrap();
         for _ in 0..MOST {
             tokio::time::advance(Duration::from_secs(1)).await;
-            sessions.begin(&app);
+            sessions.begin(&app).unwrap();
         }
-        assert!(sessions.get(&first, &app).is_none() && call.is_cancelled());
+        assert!(sessions.get(&idle, &app).is_none());
+        assert!(sessions.get(&used, &app).is_some() && !call.is_cancelled());
         assert!(sessions.get(&of_other, &other).is_some());
+        for session in sessions.0.lock().values().filter(|session| session.app == app) {
+            session.begin_call("2").unwrap();
+        }
+        assert_eq!(sessions.begin(&app), None, "all are in use");
+    }
+
+    #[test]
+    fn a_cancellation_may_overtake_its_request() {
+        let sessions = McpSessions::default();
+        let app = AppName::from("a");
+        let session = sessions.get(&sessions.begin(&app).unwrap(), &app).unwrap();
+        for id in 0..=EARLY {
+            session.cancel(&id.to_string());
+        }
+        assert!(!session.begin_call("0").unwrap().is_cancelled(), "too many are not remembered");
+        assert!(session.begin_call("1").unwrap().is_cancelled());
+        session.end_call("1");
+        assert!(!session.begin_call("1").unwrap().is_cancelled(), "it counts once");
     }
 
     #[test]
     fn a_session_belongs_to_its_app_and_an_id_to_one_call() {
         let sessions = McpSessions::default();
         let app = AppName::from("a");
-        let id = sessions.begin(&app);
+        let id = sessions.begin(&app).unwrap();
         assert!(sessions.get(&id, &AppName::from("b")).is_none());
         let session = sessions.get(&id, &app).unwrap();
         let call = session.begin_call("1").unwrap();
