@@ -203,7 +203,7 @@ impl Runs {
     /// The same for a call of this agent run of `app`, which may be one of an eval. `false` for a
     /// run that is no longer known.
     pub fn call_may_be_told(&self, (app, id): (&AppName, &RunId), shown: &Authority) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let is_of = |run: &&Arc<DrivenRun>| {
             let RunKey { workspace, kind, run: own } = &run.key;
             let of_eval = || {

@@ -66,7 +66,7 @@ impl Runs {
         for session in sessions {
             self.restore_session(session);
         }
-        let forgotten = self.lock().make_room_for_sessions();
+        let forgotten = self.inner.lock().make_room_for_sessions();
         self.journal().write(forgotten);
         let (runs, inherited) = inherited::by_the_last(runs);
         self.journal().write(inherited);
@@ -79,9 +79,9 @@ impl Runs {
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
             let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
                 && !key(&run)
-                    .is_some_and(|key| self.lock().may_come_back(&key, run.record.given_up));
+                    .is_some_and(|key| self.inner.lock().may_come_back(&key, run.record.given_up));
             if outlived {
-                self.lock().claims.forget(run.slot);
+                self.inner.lock().claims.forget(run.slot);
                 self.journal().write(vec![Change::ForgetRun(run.slot)]);
                 continue;
             }
@@ -101,19 +101,19 @@ impl Runs {
                         "a run is not driven on: its app is not configured any more, and only the \
                          app had a credential for it"
                     );
-                    self.lock().claims.forget(run.slot);
+                    self.inner.lock().claims.forget(run.slot);
                     self.journal().write(vec![Change::ForgetRun(run.slot)]);
                 }
             }
         }
-        let forgotten = self.lock().sweep_asleep(|moment| self.journal().since(moment));
+        let forgotten = self.inner.lock().sweep_asleep(|moment| self.journal().since(moment));
         self.journal().write(forgotten);
         self.restore_long_calls(long);
     }
 
     /// Whether an earlier process has left this run of `app`, which waits for the app's credential.
     pub fn is_asleep(&self, key: &RunKey, app: &AppName) -> bool {
-        self.lock().asleep.get(key).is_some_and(|run| run.record.app == app.as_str())
+        self.inner.lock().asleep.get(key).is_some_and(|run| run.record.app == app.as_str())
     }
 
     /// The run `key`, driven. If an earlier process left it to wait for the credential of `app`,
@@ -127,7 +127,7 @@ impl Runs {
     ) -> Option<Arc<DrivenRun>> {
         let woken = {
             // Under one lock: a concurrent request finds the run either asleep or driven.
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             match inner.asleep.get(key) {
                 Some(run) if run.record.app == app.as_str() => {
                     let kept = inner.asleep.remove(key)?;
@@ -163,7 +163,7 @@ impl Runs {
     fn lay_asleep(&self, run: KeptRun) {
         let Some(key) = key(&run) else { return };
         info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
-        self.lock().asleep.insert(key, run);
+        self.inner.lock().asleep.insert(key, run);
     }
 
     fn restore_session(&self, session: KeptSession) {
@@ -177,7 +177,7 @@ impl Runs {
             created: Instant::now(),
         };
         let key = (workspace.into(), SessionId::from(id));
-        self.lock().sessions.insert(key, Arc::new(session));
+        self.inner.lock().sessions.insert(key, Arc::new(session));
     }
 
     /// The trace context of the calls of a run.
@@ -189,7 +189,7 @@ impl Runs {
     }
 
     fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
-        let woken = self.take_up_run(&mut self.lock(), kept, authority);
+        let woken = self.take_up_run(&mut self.inner.lock(), kept, authority);
         if let Some(woken) = woken {
             self.drive_on(woken);
         }
@@ -200,7 +200,7 @@ impl Runs {
     /// bring the call, until its run has ended.
     fn reclaim(&self, run: &KeptRun) {
         let Some(key) = key(run) else { return };
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
             let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
             let agent_run = of_eval.unwrap_or_else(|| key.run.clone());

@@ -14,7 +14,7 @@ use std::{
 };
 
 use http::{HeaderValue, Response, StatusCode, header};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
@@ -138,7 +138,7 @@ where
 impl Counts {
     /// Counts one more request of `app`, unless the app has too many.
     fn enter(self: Arc<Self>, app: &AppName) -> Option<Counted> {
-        let mut counts = self.lock();
+        let mut counts = self.0.lock();
         let count = counts.entry(app.clone()).or_default();
         if count.alone >= MOST_ALONE || count.under_way >= MOST_UNDER_WAY {
             return None;
@@ -147,16 +147,12 @@ impl Counts {
         drop(counts);
         Some(Counted { counts: self, app: app.clone(), is_alone: false })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<AppName, Count>> {
-        self.0.lock()
-    }
 }
 
 impl Counted {
     fn is_left_alone(&mut self) {
         self.is_alone = true;
-        if let Some(count) = self.counts.lock().get_mut(&self.app) {
+        if let Some(count) = self.counts.0.lock().get_mut(&self.app) {
             count.alone += 1;
         }
     }
@@ -164,7 +160,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut entry) = self.counts.lock().entry(self.app.clone()) {
+        if let Entry::Occupied(mut entry) = self.counts.0.lock().entry(self.app.clone()) {
             let count = entry.get_mut();
             count.under_way -= 1;
             count.alone -= usize::from(self.is_alone);
@@ -210,7 +206,7 @@ mod tests {
     }
 
     fn alone(requests: &DetachedRequests) -> usize {
-        requests.counts.lock().get(&app()).map_or(0, |count| count.alone)
+        requests.counts.0.lock().get(&app()).map_or(0, |count| count.alone)
     }
 
     fn ok() -> Response<Body> {
@@ -258,7 +254,7 @@ mod tests {
         go.send(()).unwrap();
         has_ended.await.unwrap();
         assert!(requests.finish(ALONE).await);
-        assert_eq!(*requests.counts.lock(), HashMap::new());
+        assert_eq!(*requests.counts.0.lock(), HashMap::new());
     }
 
     #[tokio::test(start_paused = true)]
@@ -301,7 +297,7 @@ mod tests {
         assert_eq!(requests.answer(&other, FOR_A_WHILE, async { ok() }).await.status(), 200);
         drop(held);
         assert!(requests.finish(2 * ALONE).await);
-        assert_eq!(*requests.counts.lock(), HashMap::new());
+        assert_eq!(*requests.counts.0.lock(), HashMap::new());
     }
 
     #[tokio::test(start_paused = true)]

@@ -27,7 +27,7 @@ impl Runs {
     /// How many runs of `app`, or of all apps, wait for their app's credential.
     pub fn asleep(&self, app: Option<&AppName>) -> usize {
         let is_seen = |run: &&KeptRun| app.is_none_or(|app| run.record.app == app.as_str());
-        self.lock().asleep.values().filter(is_seen).count()
+        self.inner.lock().asleep.values().filter(is_seen).count()
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn known_run(scene: &Scene, slot: u64, app: &str) -> Arc<DrivenRun> {
     let new = NewRun { app: app.into(), ..scene.new_run(&format!("{RUN}{slot}")) };
     let run = Arc::new(DrivenRun::new(Slot(slot), new, &scene.runs.room));
     scene.runs.journal().write(run.changes());
-    scene.runs.lock().runs.insert(run.key.clone(), Arc::clone(&run));
+    scene.runs.inner.lock().runs.insert(run.key.clone(), Arc::clone(&run));
     run
 }
 
