@@ -263,9 +263,8 @@ impl Api {
     async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
         let mine = names(&self.offer(app));
         let Some(name) = mine.get(name) else {
-            let mut response = unknown_backend(name.to_owned(), &mine);
-            *response.status_mut() = StatusCode::NOT_FOUND;
-            return response;
+            let unknown = unknown_backend(name.to_owned(), &mine);
+            return response::with_status(unknown, StatusCode::NOT_FOUND);
         };
         self.backends().refresh(name.as_str()).await;
         response::json(StatusCode::OK, &status::backend(self, name))
@@ -319,23 +318,16 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn not_json() -> Response<Body> {
-    response::error(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        Code::UnsupportedMediaType,
-        "Send JSON with `Content-Type: application/json`.",
-    )
+    response::error(Code::UnsupportedMediaType, "Send JSON with `Content-Type: application/json`.")
 }
 
 fn bad_request(message: &str) -> Response<Body> {
-    response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message)
+    response::error(Code::InvalidRequest, message)
 }
 
 /// The answer to a call that was rejected for lack of a permit; the client may soon try again.
 fn busy(why: &str) -> Response<Body> {
-    let mut response = response::error(StatusCode::SERVICE_UNAVAILABLE, Code::Busy, why);
-    let soon = HeaderValue::from(rate_limit::seconds(STANDSTILL));
-    response.headers_mut().insert(header::RETRY_AFTER, soon);
-    response
+    response::retry_after(response::error(Code::Busy, why), rate_limit::seconds(STANDSTILL))
 }
 
 /// A time as all answers write it.

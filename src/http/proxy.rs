@@ -11,7 +11,7 @@ pub mod route;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use serde::Deserialize;
 use tracing::{debug, warn};
@@ -130,7 +130,6 @@ impl Proxy {
         // itself.
         if inject::is_encoded(&parts.headers) {
             return response::error(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 Code::UnsupportedEncoding,
                 "The bridge has to read for which call of its run a result is; send it without \
                  Content-Encoding.",
@@ -139,7 +138,6 @@ impl Proxy {
         let text = std::str::from_utf8(&body).ok();
         let Some(tool_use) = text.and_then(|text| string_member(text, "toolUseId")) else {
             return response::error(
-                StatusCode::BAD_REQUEST,
                 Code::InvalidRequest,
                 "The body is not one JSON object with a text as `toolUseId`, once.",
             );
@@ -147,11 +145,7 @@ impl Proxy {
         let tool_use = ToolUseId::from(tool_use);
         if run.owns(&key.run, &tool_use) {
             warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app answered a call of ours");
-            return response::error(
-                StatusCode::NOT_FOUND,
-                Code::UnknownToolUse,
-                "The bridge answers this call itself.",
-            );
+            return response::error(Code::UnknownToolUse, "The bridge answers this call itself.");
         }
         from.forward_bytes(&parts, vec![body]).await
     }
@@ -199,7 +193,7 @@ fn not_yours(thing: Thing) -> Response<Body> {
         Thing::Run => "There is no such run.",
         Thing::Session => "There is no such session.",
     };
-    response::error(StatusCode::NOT_FOUND, Code::NotFound, message)
+    response::error(Code::NotFound, message)
 }
 
 /// Where an app wants to resume: `?lastSeq=`, else `Last-Event-ID`, else the start

@@ -65,22 +65,17 @@ pub enum ReadError {
 
 impl ReadError {
     pub fn response(&self) -> Response<Body> {
-        let (status, code) = match self {
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::BodyTooLarge),
-            Self::TooSlow | Self::FormTooSlow(_) => {
-                (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow)
-            }
-            Self::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidRequest),
+        let code = match self {
+            Self::TooLarge { .. } => Code::BodyTooLarge,
+            Self::TooSlow | Self::FormTooSlow(_) => Code::BodyTooSlow,
+            Self::Broken(_) => Code::InvalidRequest,
             Self::NotLetIn => return not_let_in(),
-            Self::NotFound => (StatusCode::NOT_FOUND, Code::NotFound),
-            Self::NoRoom | Self::TooManyForms => (StatusCode::SERVICE_UNAVAILABLE, Code::Busy),
+            Self::NotFound => Code::NotFound,
+            Self::NoRoom | Self::TooManyForms => {
+                return retry_after(error(Code::Busy, &self.to_string()), budget::RETRY_AFTER);
+            }
         };
-        let mut response = error(status, code, &self.to_string());
-        if matches!(self, Self::NoRoom | Self::TooManyForms) {
-            let seconds = HeaderValue::from(budget::RETRY_AFTER);
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
-        }
-        response
+        error(code, &self.to_string())
     }
 }
 
@@ -295,24 +290,19 @@ struct Told {
 }
 
 /// An error: a code for programs and a sentence for people.
-pub fn error(status: StatusCode, code: Code, message: &str) -> Response<Body> {
-    tell(status, Told { code, message: message.to_owned(), more: None })
+pub fn error(code: Code, message: &str) -> Response<Body> {
+    tell(Told { code, message: message.to_owned(), more: None })
 }
 
 /// An error with further members, such as `candidates`.
-pub fn error_with(
-    status: StatusCode,
-    code: Code,
-    message: &str,
-    (key, value): (&str, Value),
-) -> Response<Body> {
-    tell(status, Told { code, message: message.to_owned(), more: Some((key.to_owned(), value)) })
+pub fn error_with(code: Code, message: &str, (key, value): (&str, Value)) -> Response<Body> {
+    tell(Told { code, message: message.to_owned(), more: Some((key.to_owned(), value)) })
 }
 
-fn tell(status: StatusCode, told: Told) -> Response<Body> {
+fn tell(told: Told) -> Response<Body> {
     let mut body = serde_json::json!({ "error": told.code.as_str(), "message": told.message });
     add(&mut body, told.more.clone());
-    let mut response = json(status, &body);
+    let mut response = json(told.code.status(), &body);
     response.extensions_mut().insert(told);
     response
 }
@@ -341,7 +331,7 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
 /// 401 for an app that has lost its access meanwhile: the same answer as to a wrong token.
 pub fn not_let_in() -> Response<Body> {
     let refusal = Refusal::WrongToken;
-    challenged(error(refusal.status(), refusal.code(), &refusal.to_string()))
+    challenged(error(refusal.code(), &refusal.to_string()))
 }
 
 /// Adds the header that says how to authenticate.
@@ -351,10 +341,22 @@ pub fn challenged(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
+/// Adds the header that says in how many seconds the request may be sent again.
+pub fn retry_after(mut response: Response<Body>, seconds: u64) -> Response<Body> {
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
+/// The same answer with another status than its error's usual one.
+pub fn with_status(mut response: Response<Body>, status: StatusCode) -> Response<Body> {
+    *response.status_mut() = status;
+    response
+}
+
 /// 405, with the methods that the route allows.
 pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let message = format!("This route takes {allow} only.");
-    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, Code::MethodNotAllowed, &message);
+    let mut response = error(Code::MethodNotAllowed, &message);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
 }
@@ -369,7 +371,7 @@ mod tests {
     use super::*;
 
     async fn check(code: Code, own: Value, proxied: Value) {
-        let error = || error_with(StatusCode::BAD_REQUEST, code, "It is so.", ("x", 1.into()));
+        let error = || error_with(code, "It is so.", ("x", 1.into()));
         let value = async |response: Response<Body>| {
             let text = read(response.into_body(), 1 << 10).await.unwrap();
             serde_json::from_slice::<Value>(&text).unwrap()

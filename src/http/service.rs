@@ -10,7 +10,7 @@ mod detached;
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
@@ -239,14 +239,12 @@ impl Service {
             }
             (Route::WrongMethod(allow), _) => response::wrong_method(allow),
             (Route::Ambiguous, _) => response::error(
-                StatusCode::BAD_REQUEST,
                 Code::InvalidRequest,
                 "The path could be read as two: it has `.` or `..`, or names a workspace, a run or a \
                  session with other characters than A-Z a-z 0-9 - _ . ~ and the colon. Send it in \
                  its normal form.",
             ),
             (Route::Unknown | Route::Proxied(..), _) => response::error(
-                StatusCode::NOT_FOUND,
                 Code::NotFound,
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
                  /v1/; the README lists them.",
@@ -284,7 +282,7 @@ impl Service {
     /// Answers a refused request.
     fn refuse(&self, path: &str, client: &ClientInfo, refusal: &Refusal) -> Response<Body> {
         self.requests.refused.of(refusal.kind()).inc();
-        let mut response = response::error(refusal.status(), refusal.code(), &refusal.to_string());
+        let mut response = response::error(refusal.code(), &refusal.to_string());
         match refusal {
             // Floods no log: beyond a few failures, the refusal is `TooManyFailures`.
             Refusal::NoToken
@@ -296,12 +294,11 @@ impl Service {
             }
             Refusal::TooManyFailures(wait) | Refusal::TooManyRequests(wait) => {
                 debug!(peer = %client, path, %refusal, "refused");
-                let seconds = HeaderValue::from(rate_limit::seconds(*wait));
-                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+                response = response::retry_after(response, rate_limit::seconds(*wait));
             }
             Refusal::TooManyConnections => {
                 debug!(peer = %client, path, %refusal, "refused");
-                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                response = response::retry_after(response, 1);
             }
             Refusal::NoHost | Refusal::ForeignHost | Refusal::CrossOrigin => {
                 debug!(peer = %client, path, %refusal, "refused");

@@ -173,7 +173,6 @@ impl Api {
         match decided {
             Ok(approval) => response::json(StatusCode::OK, &Shown::of(&approval)),
             Err(Undecidable::Unknown) => response::error(
-                StatusCode::NOT_FOUND,
                 Code::NotFound,
                 "There is no such question; GET /v1/approvals lists those that there are.",
             ),
@@ -185,7 +184,6 @@ impl Api {
                     _ => "A decision was made before.",
                 };
                 response::error(
-                    StatusCode::CONFLICT,
                     Code::AlreadyDecided,
                     &format!("The call is {outcome} already. {message}"),
                 )
@@ -196,7 +194,6 @@ impl Api {
 
 fn not_yours_to_decide() -> Response<Body> {
     response::error(
-        StatusCode::FORBIDDEN,
         Code::OperatorOnly,
         "Whether a call is made is for the operator of the bridge to decide, who shows what stands \
          in the file `operator` of its state directory as X-Bridge-Operator, or signs in to the page \

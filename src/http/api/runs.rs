@@ -147,7 +147,6 @@ impl Api {
         let loaded = self.loaded();
         let Some(workspace) = &loaded.workspace else {
             return response::error(
-                StatusCode::CONFLICT,
                 Code::NoWorkspace,
                 "The bridge's configuration has no `upstream.workspace` to submit runs to. Set \
                  it, or post the spec to /api/v1/workspaces/{workspace}/agent-runs.",
@@ -175,7 +174,6 @@ impl Api {
         };
         let Some(run) = proxy::run_id(&text) else {
             return response::error(
-                StatusCode::BAD_GATEWAY,
                 Code::UpstreamBroken,
                 "MANTYX took the spec, and its answer names no run.",
             );
@@ -207,7 +205,6 @@ impl Api {
         let app = Arc::clone(&from.caller.app);
         let Some(workspace) = &workspace.or(self.loaded().workspace) else {
             return response::error(
-                StatusCode::CONFLICT,
                 Code::NoWorkspace,
                 "The bridge's configuration has no `upstream.workspace`; name the run's own as \
                  `workspace` in the body.",
@@ -296,7 +293,6 @@ impl Api {
             status if status.is_success() => Ok(answer),
             StatusCode::NOT_FOUND => Err(no_such_run()),
             status => Err(response::error(
-                StatusCode::BAD_GATEWAY,
                 Code::UpstreamRefused,
                 &format!("MANTYX does not show the run to the bridge ({status})."),
             )),
@@ -432,7 +428,6 @@ fn known_run(run: &DrivenRun, app: &App) -> Response<Body> {
 /// The answer for an agent run whose calls the driver of its eval answers.
 fn driven_already(eval: &RunKey) -> Response<Body> {
     response::error(
-        StatusCode::CONFLICT,
         Code::DrivenAlready,
         &format!(
             "The run is an agent run of the eval {}, which the bridge drives: its calls are answered \
@@ -445,7 +440,6 @@ fn driven_already(eval: &RunKey) -> Response<Body> {
 
 fn no_such_run() -> Response<Body> {
     response::error(
-        StatusCode::NOT_FOUND,
         Code::NotFound,
         "There is no such run; GET /v1/runs lists those that the bridge drives for this app.",
     )

@@ -155,7 +155,6 @@ impl Api {
         let ApiRequest { mut caller, request, segment: name } = asked;
         if !caller.is_operator {
             return response::error(
-                StatusCode::FORBIDDEN,
                 Code::OperatorOnly,
                 "Accepting is for the operator of the bridge, who shows what stands in the file \
                  `operator` of its state directory as X-Bridge-Operator, or signs in to the page \
@@ -183,16 +182,14 @@ impl Api {
         let (name, outcome) = match accepted {
             Some((name, outcome)) if self.pinned(name, all_rights).is_some() => (name, outcome),
             _ => {
-                let mut response = unknown_backend(name, &all);
-                *response.status_mut() = StatusCode::NOT_FOUND;
-                return response;
+                let unknown = unknown_backend(name, &all);
+                return response::with_status(unknown, StatusCode::NOT_FOUND);
             }
         };
         match outcome {
             Ok(()) => {}
             Err(NotTaken::Moved) => {
                 return response::error(
-                    StatusCode::CONFLICT,
                     Code::CatalogChanged,
                     "The digest is not that of what there is now, so nothing was accepted: it has \
                      changed since it was looked at. Look again.",

@@ -328,7 +328,6 @@ impl Outgoing<'_> {
         let text = response::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
             warn!(%error, "MANTYX's answer to a submission cannot be read");
             response::error(
-                StatusCode::BAD_GATEWAY,
                 Code::UpstreamBroken,
                 "MANTYX's answer broke off. The run may have been created; look before you send \
                  it again.",
@@ -346,12 +345,10 @@ async fn answered(
 ) -> Result<Response<Body>, Response<Body>> {
     timeout(ANSWER_WITHIN, sent).await.map_err(|_late| {
         warn!("MANTYX has not answered a request within {ANSWER_WITHIN:?}");
-        response::error(
-            StatusCode::GATEWAY_TIMEOUT,
-            Code::UpstreamBroken,
-            "MANTYX has not answered for too long. The request may have taken effect; look before \
-             you send it again.",
-        )
+        let message = "MANTYX has not answered for too long. The request may have taken effect; \
+                       look before you send it again.";
+        let late = response::error(Code::UpstreamBroken, message);
+        response::with_status(late, StatusCode::GATEWAY_TIMEOUT)
     })
 }
 
@@ -405,7 +402,6 @@ pub fn injected_header(injected: &Injected) -> HeaderValue {
 /// The answer to a spec that the bridge cannot parse because of its Content-Encoding.
 fn encoded() -> Response<Body> {
     response::error(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::UnsupportedEncoding,
         "The bridge has to read a spec that it puts tools into; send it without Content-Encoding.",
     )
@@ -413,7 +409,7 @@ fn encoded() -> Response<Body> {
 
 fn spec_error(message: &str) -> Response<Body> {
     let message = format!("The spec cannot be given tools: {message}.");
-    response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &message)
+    response::error(Code::InvalidRequest, &message)
 }
 
 /// The answer to a spec that asks for tools that the bridge cannot inject.
@@ -422,12 +418,9 @@ pub fn inject_error(error: &InjectError) -> Response<Body> {
     match error {
         InjectError::UnknownBackend { candidates, .. } => {
             let candidates = ("candidates", candidates.clone().into());
-            let status = StatusCode::BAD_REQUEST;
-            response::error_with(status, Code::UnknownBackend, &message, candidates)
+            response::error_with(Code::UnknownBackend, &message, candidates)
         }
-        InjectError::Refused(_) => {
-            response::error(StatusCode::SERVICE_UNAVAILABLE, Code::BackendUnavailable, &message)
-        }
+        InjectError::Refused(_) => response::error(Code::BackendUnavailable, &message),
     }
 }
 

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -81,7 +81,6 @@ impl DetachedRequests {
             Err(error) => {
                 error!(%app, %error, "a request could not be handled");
                 response::error(
-                    StatusCode::INTERNAL_SERVER_ERROR,
                     Code::Internal,
                     "The bridge failed while it handled the request; its log says where. Look \
                      whether the request took effect before you send it again.",
@@ -172,23 +171,18 @@ impl Drop for Counted {
 }
 
 fn too_many() -> Response<Body> {
-    let mut response = response::error(
-        StatusCode::SERVICE_UNAVAILABLE,
+    let busy = response::error(
         Code::Busy,
         "The app has too many requests that wait for MANTYX, or has hung up on too many of them; \
          wait for the answers.",
     );
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    response
+    response::retry_after(busy, 5)
 }
 
 fn going_down() -> Response<Body> {
-    response::error(
-        StatusCode::SERVICE_UNAVAILABLE,
-        Code::Internal,
-        "The bridge stopped before MANTYX had answered. Look whether the request took effect \
-         before you send it again.",
-    )
+    let message = "The bridge stopped before MANTYX had answered. Look whether the request took \
+                   effect before you send it again.";
+    response::with_status(response::error(Code::Internal, message), StatusCode::SERVICE_UNAVAILABLE)
 }
 
 #[cfg(test)]
