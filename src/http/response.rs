@@ -29,6 +29,9 @@ use crate::budget::{self, Buffer, NoRoom};
 
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// A handler's answer. `Err` is a refusal, or another answer that comes early; callers get both
+/// alike.
+pub type Answered = Result<Response<Body>, Response<Body>>;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a sender may pause in the middle of a body.
@@ -61,6 +64,12 @@ pub enum ReadError {
     FormTooSlow(Duration),
     #[error("The bridge reads as many forms at once as it may; try again soon.")]
     TooManyForms,
+}
+
+impl From<ReadError> for Response<Body> {
+    fn from(error: ReadError) -> Self {
+        error.response()
+    }
 }
 
 impl ReadError {
@@ -263,6 +272,11 @@ impl http_body::Body for Pieces {
     fn size_hint(&self) -> SizeHint {
         SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
     }
+}
+
+/// The answer, be it a refusal or not.
+pub async fn either(answered: impl Future<Output = Answered>) -> Response<Body> {
+    answered.await.unwrap_or_else(|refusal| refusal)
 }
 
 /// An answer in JSON text.

@@ -235,7 +235,9 @@ impl Service {
                 self.answer(own, segment, caller, request, client).await
             }
             (Route::Proxied(proxied, resource), Some(caller)) => {
-                self.proxy.handle((proxied, resource), caller, request).await
+                // Boxed, since the future is large.
+                let handled = Box::pin(self.proxy.handle((proxied, resource), caller, request));
+                response::either(handled).await
             }
             (Route::WrongMethod(allow), _) => response::wrong_method(allow),
             (Route::Ambiguous, _) => response::error(
