@@ -66,16 +66,9 @@ impl Proxy {
             Proxied::EndSession { workspace, session } => {
                 self.end_session(&from, workspace, session, request).await
             }
-            Proxied::Stream { workspace, kind, run } => {
-                self.stream(&from, RunKey { workspace, kind, run }, request).await?
-            }
-            Proxied::ToolResult { workspace, run } => {
-                let kind = RunKind::Agent;
-                self.tool_result(&mut from, RunKey { workspace, kind, run }, request).await?
-            }
-            Proxied::Cancel { workspace, kind, run } => {
-                self.cancel(&from, RunKey { workspace, kind, run }, request).await
-            }
+            Proxied::Stream(key) => self.stream(&from, key, request).await?,
+            Proxied::ToolResult(key) => self.tool_result(&mut from, key, request).await?,
+            Proxied::Cancel(key) => self.cancel(&from, key, request).await,
             Proxied::Other => from.forward(request).await,
         })
     }
