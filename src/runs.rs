@@ -227,16 +227,12 @@ impl Runs {
         self.journal().write(owner);
         self.journal().write(run.changes());
         info!(run = %run.key.run, app = %run.app, "run driver started");
-        self.drive(&run, Vec::new());
+        self.drive(&run, Vec::new(), false);
         self.settled().await;
         Ok(run)
     }
 
-    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<CallRecorder>, Task)>) {
-        self.spawn_driver(run, left, false);
-    }
-
-    fn spawn_driver(
+    fn drive(
         self: &Arc<Self>,
         run: &Arc<DrivenRun>,
         left: Vec<(Arc<CallRecorder>, Task)>,
@@ -285,7 +281,7 @@ impl Runs {
             self.journal().write(run.changes());
         }
         info!(run = %run.key.run, app = %run.app, "run driver started again after it gave up");
-        self.spawn_driver(run, Vec::new(), true);
+        self.drive(run, Vec::new(), true);
         true
     }
 

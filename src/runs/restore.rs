@@ -299,7 +299,7 @@ impl Runs {
                 run = %run.key.run, app = %run.app, seq, unanswered,
                 "resuming a run of the earlier process"
             );
-            self.drive(&run, open);
+            self.drive(&run, open, false);
         } else if run.takes_answers() {
             self.answer_without_driver(&run, open);
         }
