@@ -108,7 +108,7 @@ pub struct Approval {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct AuditLine<'a> {
     time: String,
     #[serde(flatten)]
     call: &'a Call,
@@ -161,7 +161,7 @@ impl Audit {
 
     /// Logs the outcome of `call` in a word, with a person's decision. Never waits.
     pub fn tell(&self, call: &Call, outcome: &str, took: Duration, approval: Option<&Approval>) {
-        let line = Line {
+        let line = AuditLine {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             call,
             outcome,
@@ -174,7 +174,7 @@ impl Audit {
             let mut call = call.clone();
             call.arguments.arguments = None;
             call.arguments.arguments_left_out = true;
-            text = Line { call: &call, ..line }.text();
+            text = AuditLine { call: &call, ..line }.text();
             has_room = self.shared.reserve(text.len());
         }
         if !has_room {
@@ -206,7 +206,7 @@ impl Audit {
     }
 }
 
-impl Line<'_> {
+impl AuditLine<'_> {
     fn text(&self) -> String {
         let line = serde_json::to_string(self).expect("strings, numbers and JSON can be written");
         let mut line = telemetry::plain_json(&line);

@@ -78,7 +78,8 @@ mod tests {
     fn an_outage_of_ten_minutes_is_at_most_forty_attempts() {
         for _ in 0..1000 {
             let mut backoff = Backoff::for_connections();
-            let (mut passed, mut waits) = (Duration::ZERO, Vec::new());
+            let mut passed = Duration::ZERO;
+            let mut waits = Vec::new();
             while passed < Duration::from_secs(600) {
                 let wait = backoff.next_wait();
                 passed += wait;

@@ -276,7 +276,8 @@ impl Held {
 
     /// Records that it holds `bytes` of `part`.
     fn count(&mut self, used: &mut Used, bytes: usize, part: Part) {
-        let (before, now) = ((self.part, self.bytes), (part, bytes));
+        let before = (self.part, self.bytes);
+        let now = (part, bytes);
         used.counts.move_over(before, now);
         if let Some(app) = &self.app {
             let of_app = used.by_app.entry(app.clone()).or_default();

@@ -13,6 +13,7 @@ mod doctor;
 mod import;
 mod init;
 mod manual;
+mod mcp;
 mod page;
 mod run;
 mod serve;
@@ -23,8 +24,9 @@ mod tools;
 mod trust;
 
 use std::{
+    fs,
     io::{self, Write as _},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::ExitCode,
 };
 
@@ -130,6 +132,16 @@ enum Command {
         /// Prints the whole answer as JSON
         #[arg(long)]
         json: bool,
+    },
+    /// Serves the tools of the running daemon as an MCP server, on stdin and stdout
+    ///
+    /// For clients that start their MCP servers themselves. All of them share the daemon's
+    /// connections, pins and approvals. It comes back when the daemon is restarted.
+    #[command(after_help = "Example: mantyx-bridge mcp --print claude")]
+    Mcp {
+        /// Prints the entry for this program's list of MCP servers, and ends
+        #[arg(long, value_name = "PROGRAM")]
+        print: Option<mcp::For>,
     },
     /// Submits an agent run to the workspace of the configuration, and shows its answer as it comes
     ///
@@ -327,6 +339,8 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Call { tool, arguments, json } => {
             block_on(call::call(&contact()?, &tool, &arguments, json))
         }
+        Command::Mcp { print: Some(program) } => mcp::entry(program),
+        Command::Mcp { print: None } => block_on(mcp::mcp(&contact()?)),
         Command::Approvals(settings) => block_on(approvals::approvals(&contact()?, settings)),
         Command::Run(settings) => block_on(run::run(&contact()?, settings)),
         Command::Refresh { backend, json } => {
@@ -356,6 +370,30 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
+}
+
+/// `given`, or the text on stdin in place of `-`.
+fn or_stdin(given: &str) -> io::Result<String> {
+    match given {
+        "-" => io::read_to_string(io::stdin()),
+        given => Ok(given.to_owned()),
+    }
+}
+
+/// Writes a file. If it exists, it is overwritten with `force`; else that is a failure, and
+/// `otherwise` says how to go on.
+fn write_new(path: &Path, text: &str, force: bool, otherwise: &str) -> Outcome {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(force).truncate(force).create_new(!force);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path, otherwise),
+        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
+    })
+}
+
+fn exists(path: &Path, otherwise: &str) -> Failure {
+    Failure::Failed(format!("{} exists; {otherwise}", path.display()))
 }
 
 #[cfg(test)]

@@ -114,7 +114,16 @@ pub enum Upstream {
     /// The runtime inside this process (`upstream: {sandbox: true}`).
     Sandbox { workspace: String },
     /// A real one.
-    Mantyx { base_url: Url, workspace: Option<String>, credential: Credential, tls: Option<Tls> },
+    Mantyx(Mantyx),
+}
+
+/// The address of MANTYX, and the settings for reaching it.
+#[derive(Debug, Clone)]
+pub struct Mantyx {
+    pub base_url: Url,
+    pub workspace: Option<String>,
+    pub credential: Credential,
+    pub tls: Option<Tls>,
 }
 
 /// Whose credential goes to MANTYX.

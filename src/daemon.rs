@@ -7,7 +7,7 @@
 //!
 //! Must not: hold logic of its own beyond this order.
 
-mod fleet;
+mod backend_manager;
 mod reload;
 
 use std::{
@@ -29,14 +29,14 @@ use url::Url;
 
 pub use self::reload::Reload;
 use self::{
-    fleet::{Fleet, Shared},
+    backend_manager::{BackendManager, Shared},
     reload::{Fixed, Names, Reloader},
 };
 use crate::{
     audit::{self, Audit},
     backend::calls::Backends,
     catalogs,
-    config::{self, App, Auth, Config, Credential, Environment, Listen, TokenHash},
+    config::{self, App, Auth, Config, Credential, Environment, Listen, Mantyx, TokenHash},
     error_chain::error_chain,
     http::{
         api::{Api, Facts, Loaded},
@@ -48,7 +48,6 @@ use crate::{
         },
         service::{DetachedRequests, Service},
     },
-    http_client,
     journal::{self, Journal, record::Kept},
     model::catalog::hex,
     runs::{Runs, calls::Calls},
@@ -133,7 +132,8 @@ impl Daemon {
         let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
         let journal = Arc::new(journal);
         state.sweep_drafts();
-        let (mut front, mut back) = (Tasks::default(), Tasks::default());
+        let mut front = Tasks::default();
+        let mut back = Tasks::default();
 
         let apps = apps(&config, &state)?;
         let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
@@ -163,12 +163,12 @@ impl Daemon {
             None => None,
         };
         let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
-        let (mut fleet, backends) = Fleet::new(shared);
+        let (mut manager, backends) = BackendManager::new(shared);
         spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
-        let prepared = fleet.prepare(configured).await.map_err(inner)?;
+        let prepared = manager.prepare(configured).await.map_err(inner)?;
         // Before the runs, whose calls look up their backends.
-        fleet.take(prepared, &config.refresh, config.calls.max_concurrent);
+        manager.take(prepared, &config.refresh, config.calls.max_concurrent);
         let (settings, read) =
             watch::channel(Arc::new(Settings::new(config.calls.clone(), apps, None)));
         let calls = Calls::new(Arc::clone(&backends), read.clone(), journal, audit);
@@ -188,7 +188,8 @@ impl Daemon {
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
-        let (proxy, requests) = (Proxy { runs: Arc::clone(&runs) }, DetachedRequests::default());
+        let proxy = Proxy { runs: Arc::clone(&runs) };
+        let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, proxy, traces, requests.clone()));
         spawn_credential(&mut back, Arc::clone(runs.upstream()));
         for listener in listeners {
@@ -198,7 +199,7 @@ impl Daemon {
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
-        let reloader = Reloader { fleet, fixed, names, service, state, settings, loaded };
+        let reloader = Reloader { manager, fixed, names, service, state, settings, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, requests, urls, token })
@@ -276,27 +277,21 @@ async fn restore(runs: &Arc<Runs>, kept: Kept) {
 /// Writes the addresses to a file, where other commands find them. The daemon serves even if it
 /// cannot write the file.
 fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
-    let write = move || match state.write_listen(&urls) {
-        Ok(()) => true,
-        Err(error) => {
-            let error = error_chain(&error);
-            warn!(error, "the addresses of the daemon are not on disk; trying again");
-            false
-        }
+    let told = |error: String| {
+        warn!(error, "the addresses of the daemon are not on disk; trying again");
     };
-    if write() {
-        return;
-    }
-    let (stop, write) = (back.stop_token(), Arc::new(write));
+    let Err(error) = state.write_listen(&urls) else { return };
+    told(error_chain(&error));
+    let stop = back.stop_token();
     back.spawn("addresses", async move {
         let mut is_written = false;
         while !is_written {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = sleep(NOTE_AGAIN) => (),
+            if stop.run_until_cancelled(sleep(NOTE_AGAIN)).await.is_none() {
+                return;
             }
-            let write = Arc::clone(&write);
-            is_written = tokio::task::spawn_blocking(move || write()).await.unwrap_or(true);
+            let urls = urls.clone();
+            let write = state.in_background(move |state| state.write_listen(&urls));
+            is_written = write.await.map_err(told).is_ok();
         }
         stop.cancelled().await;
     });
@@ -305,16 +300,11 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
 /// The apps that may use the bridge: the configured ones, or else the app with the state
 /// directory's token.
 fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
-    if config.apps.is_empty() {
-        Ok(vec![default_app(&state.token()?)])
-    } else {
-        Ok(config.apps.clone())
+    if !config.apps.is_empty() {
+        return Ok(config.apps.clone());
     }
-}
-
-fn default_app(token: &SecretString) -> App {
-    let token = TokenHash::of(token.expose_secret().as_bytes());
-    App { token: Some(token), ..App::named("default") }
+    let token = TokenHash::of(state.token()?.expose_secret().as_bytes());
+    Ok(vec![App { token: Some(token), ..App::named("default") }])
 }
 
 /// The TLS of all TCP listeners, if it is configured.
@@ -367,23 +357,10 @@ fn inner(source: io::Error) -> StartError {
     StartError::Listen { address: "127.0.0.1:0".to_owned(), source }
 }
 
-/// The address of MANTYX, and the settings for reaching it.
-struct Mantyx {
-    base_url: Url,
-    workspace: Option<String>,
-    credential: Credential,
-    tls: Option<http_client::Tls>,
-}
-
 /// MANTYX, or the sandbox in its place.
 async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartError> {
     match &config.upstream {
-        config::Upstream::Mantyx { base_url, workspace, credential, tls } => Ok(Mantyx {
-            base_url: base_url.clone(),
-            workspace: workspace.clone(),
-            credential: credential.clone(),
-            tls: tls.clone(),
-        }),
+        config::Upstream::Mantyx(mantyx) => Ok(mantyx.clone()),
         config::Upstream::Sandbox { workspace } => {
             let (listener, url) = inner_listener().await.map_err(inner)?;
             let mut random = [0; 32];
@@ -396,8 +373,8 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             let sandbox = Arc::new(Sandbox::new(settings));
             back.spawn("sandbox", sandbox.serve(listener, back.stop_token()));
             info!(%url, workspace, "the sandbox runtime replaces MANTYX");
-            let (workspace, credential) = (Some(workspace.clone()), Credential::Own(secret));
-            Ok(Mantyx { base_url: url, workspace, credential, tls: None })
+            let credential = Credential::Own(secret);
+            Ok(Mantyx { base_url: url, workspace: Some(workspace.clone()), credential, tls: None })
         }
     }
 }
@@ -405,7 +382,7 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
 fn shown_url(config: &Config, base_url: &Url) -> String {
     match config.upstream {
         config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
-        config::Upstream::Mantyx { .. } => base_url.to_string(),
+        config::Upstream::Mantyx(_) => base_url.to_string(),
     }
 }
 
@@ -413,10 +390,7 @@ fn shown_url(config: &Config, base_url: &Url) -> String {
 fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
     let stop = back.stop_token();
     back.spawn("credential", async move {
-        tokio::select! {
-            () = stop.cancelled() => (),
-            () = upstream.keep_authorized() => (),
-        }
+        stop.run_until_cancelled(upstream.keep_authorized()).await;
     });
 }
 
@@ -433,9 +407,9 @@ fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
 fn spawn_readiness(front: &mut Tasks, backends: Arc<Backends>) {
     let stop = front.stop_token();
     front.spawn("readiness", async move {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = backends.registry.start_within(FIRST_ATTEMPTS) => (),
+        let started = backends.registry.start_within(FIRST_ATTEMPTS);
+        if stop.run_until_cancelled(started).await.is_none() {
+            return;
         }
         let status = reload::resolved(&backends.registry);
         info!(status, "ready");

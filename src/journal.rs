@@ -181,9 +181,10 @@ impl Journal {
             .name("journal".to_owned())
             .spawn(move || writer.run(&given))
             .map_err(|error| failed(error.into()))?;
-        let (noted, writer) = (kept.noted, Mutex::new(Some(thread)));
-        let (path, reading) = (path.to_owned(), tokio::sync::Mutex::default());
-        Ok((Self { jobs, queue, health, metrics, noted, path, reading, writer }, kept))
+        let writer = Mutex::new(Some(thread));
+        let path = path.to_owned();
+        let reading = tokio::sync::Mutex::default();
+        Ok((Self { jobs, queue, health, metrics, noted: kept.noted, path, reading, writer }, kept))
     }
 
     /// How long ago a moment of this process or an earlier one was. `None`: not known, as the clock
@@ -251,7 +252,8 @@ impl Journal {
         // Afterwards the file has all changes that were given before. If it cannot be written, it
         // has those of before the failure.
         self.commit(Vec::new()).await.ok();
-        let (path, key) = (self.path.clone(), key.clone());
+        let path = self.path.clone();
+        let key = key.clone();
         let read = tokio::task::spawn_blocking(move || store::answer(&path, &key)).await.ok()?;
         read.map_err(|error| error!(%error, "cannot read a kept answer")).ok()?
     }
@@ -424,7 +426,8 @@ impl Writer {
         match Store::renew(&self.path, &mut self.lock) {
             Ok(store) => {
                 info!("the journal can be written again");
-                let (bytes, lost) = (store.size(), store.lost.clone());
+                let bytes = store.size();
+                let lost = store.lost.clone();
                 let mut health = lock(&self.health);
                 // A loss that was noted meanwhile is still to be written.
                 let lost = later(lost, health.lost.take());
@@ -450,7 +453,8 @@ impl Writer {
             }
         }
         let Some(store) = &self.store else { return };
-        let (bytes, lost) = (store.size(), store.lost.clone());
+        let bytes = store.size();
+        let lost = store.lost.clone();
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         let mut health = lock(&self.health);
         // A loss that was noted since is still to be written.

@@ -82,6 +82,8 @@ label! {
         Health = "health",
         /// A route of the bridge itself.
         Own = "own",
+        /// `/mcp`: the requests of MCP clients.
+        Mcp = "mcp",
         /// The status page, its sign-in and sign-out.
         Page = "page",
         CreateRun = "create_run",

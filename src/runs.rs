@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub use self::{
-    access::{Access, Failure},
+    access::{Access, StreamFailure},
     driven::{DrivenRun, Phase, RunKey},
     whose::Thing,
 };
@@ -68,7 +68,7 @@ use crate::{
         spec::{Selection, Table},
     },
     traces::{Context, Traces},
-    upstream::{Authority, Upstream},
+    upstream::{Upstream, UpstreamCredential},
 };
 
 /// How long the log keeps the events of an ended run for an app that has not read them yet. After
@@ -117,8 +117,8 @@ impl Session {
             Selection::All => None,
             Selection::Named(names) => Some(names.clone()),
         };
-        let (app, created_at) = (self.app.to_string(), self.created_at);
-        let record = SessionRecord { app, tools, selection, table, created_at };
+        let app = self.app.to_string();
+        let record = SessionRecord { app, tools, selection, table, created_at: self.created_at };
         let key = (workspace.to_string(), id.to_string());
         vec![Change::Routes(routes.clone()), Change::Session(key, record)]
     }
@@ -143,7 +143,7 @@ struct Inner {
     runs: HashMap<RunKey, Arc<DrivenRun>>,
     sessions: HashMap<(Workspace, SessionId), Arc<Session>>,
     /// Runs of an earlier process that the bridge can only drive with their app's own credential.
-    asleep: HashMap<RunKey, KeptRun>,
+    awaiting_credential: HashMap<RunKey, KeptRun>,
     owners: Owners,
     claims: Claims,
     swept: Option<Instant>,
@@ -164,7 +164,7 @@ pub struct NewRun {
     pub key: RunKey,
     pub app: AppName,
     pub session: Option<SessionId>,
-    pub authority: Authority,
+    pub credential: UpstreamCredential,
     pub table: Arc<Table>,
     /// Other clients have answered its calls so far, so that a call in its log may have been
     /// answered.
@@ -322,7 +322,7 @@ impl Runs {
     }
 
     /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
-    pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<Failure>)> {
+    pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<StreamFailure>)> {
         let inner = self.inner.lock();
         let driven = inner
             .runs

@@ -50,7 +50,7 @@ use self::{
     runs::Runs,
     sessions::Sessions,
     spec::Spec,
-    terminal::{End, Report},
+    terminal::{Report, RunEnd},
 };
 
 /// What a sandbox is like.
@@ -220,14 +220,14 @@ impl Shared {
     }
 
     /// Ends a run. A success is in the history of its session before anyone can see the end.
-    fn finish(&self, run: &Run, end: End, report: Report) {
+    fn finish(&self, run: &Run, end: RunEnd, report: Report) {
         let Some(session) = &run.session else {
             run.finish(end, Some(report));
             return;
         };
         let reply = match &end {
             // A plan is not the answer (agent-runs-protocol §4.9).
-            End::Success { text, plan: None } => Some(text.clone()),
+            RunEnd::Success { text, plan: None } => Some(text.clone()),
             _ => None,
         };
         let mut sessions = self.sessions();

@@ -274,7 +274,8 @@ impl StateDir {
 /// runs would leave a file that the daemon cannot read.
 fn belongs_to_the_daemon(file: &fs::File, path: &Path) -> io::Result<()> {
     let Some(dir) = path.parent() else { return Ok(()) };
-    let (mine, wanted) = (file.metadata()?, dir.metadata()?);
+    let mine = file.metadata()?;
+    let wanted = dir.metadata()?;
     if mine.uid() == 0 && wanted.uid() != 0 {
         fchown(file, Some(wanted.uid()), Some(wanted.gid()))?;
     }
@@ -381,7 +382,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path().to_owned());
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        let (gone, own) = (child.id(), std::process::id());
+        let gone = child.id();
+        let own = std::process::id();
         child.wait().unwrap();
         fs::create_dir(dir.path().join("pins")).unwrap();
         let mut stay = vec![format!("listen.new{own}"), "listen".into(), "pins/fs.json".into()];

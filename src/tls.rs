@@ -21,7 +21,7 @@ use tracing::{error, info, warn};
 
 use self::{
     certificate::{Facts, Validity},
-    files::{Contents, FileError, Files, Settings},
+    files::{Contents, FileError, Files, TlsSettings},
     handshake::{Failed, Secured},
 };
 use crate::model::san::San;
@@ -39,7 +39,7 @@ pub struct Tls {
 
 #[derive(Debug)]
 struct State {
-    settings: Arc<Settings>,
+    settings: Arc<TlsSettings>,
     /// The last content of the files, usable or not.
     seen: Contents,
     flaw: Option<Arc<FileError>>,
@@ -50,7 +50,7 @@ struct State {
 /// The state of the certificate.
 #[derive(Debug)]
 pub struct Health {
-    pub settings: Arc<Settings>,
+    pub settings: Arc<TlsSettings>,
     pub validity: Validity,
     /// Why the bridge does not use newer files.
     pub flaw: Option<Arc<FileError>>,
@@ -90,13 +90,15 @@ impl Tls {
         match loaded {
             Ok(settings) => {
                 told("the listeners have a new certificate", &settings.facts);
-                let (settings, noted) = (Arc::new(settings), Validity::Good);
+                let settings = Arc::new(settings);
+                let noted = Validity::Good;
                 self.state.send_replace(State { settings, seen, flaw: None, noted });
                 self.note_end();
                 true
             }
             Err(flaw) => {
-                let (key, cure) = (flaw.which, flaw.cure);
+                let key = flaw.which;
+                let cure = flaw.cure;
                 error!(%key, mistake = %flaw, cure, "the new certificate was not taken");
                 self.state.send_modify(|state| {
                     state.seen = seen;
@@ -123,7 +125,7 @@ impl Tls {
     }
 
     /// A valid certificate is not replaced by an expired one.
-    fn unless_ended(&self, settings: Settings) -> Result<Settings, FileError> {
+    fn unless_ended(&self, settings: TlsSettings) -> Result<TlsSettings, FileError> {
         let now = SystemTime::now();
         let ended = |facts: &Facts| facts.validity(now) == Validity::Ended;
         if ended(&settings.facts) && !ended(&self.state.borrow().settings.facts) {

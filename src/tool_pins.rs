@@ -73,7 +73,8 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         };
         let mut failed = false;
         for (name, pins) in news {
-            let (file, text) = (file(&name), write(&pins));
+            let file = file(&name);
+            let text = write(&pins);
             let written = state.in_background(move |state| state.write_kept(&file, &text));
             let error = written.await.err();
             if let Some(error) = &error {

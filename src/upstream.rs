@@ -1,13 +1,13 @@
 //! MANTYX, seen from the bridge: its address, the credential that it gets, and the requests that
 //! the bridge makes itself (a run's stream, a tool's result).
 //!
-//! Must not: know backends, or let a credential out of [`Authority`].
+//! Must not: know backends, or let a credential out of [`UpstreamCredential`].
 
-mod authority;
-mod grant;
+mod credential;
 mod kept_token;
 mod post;
 mod rate_limit;
+mod refresh_token;
 mod target;
 
 use std::{
@@ -22,7 +22,7 @@ use tokio::{sync::watch, time::timeout};
 use url::Url;
 
 pub use self::{
-    authority::Authority,
+    credential::UpstreamCredential,
     post::{PostCredential, Posted, ResultPost},
 };
 use self::{
@@ -65,7 +65,7 @@ pub struct Upstream {
     base: Url,
     way: watch::Sender<Way>,
     /// The bridge's own credential; `None` if each app brings one.
-    own: watch::Sender<Option<Authority>>,
+    own: watch::Sender<Option<UpstreamCredential>>,
     /// The refresh token that replaced the configured one.
     kept: KeptToken,
     health: watch::Sender<Health>,
@@ -122,7 +122,7 @@ pub enum OpenError {
     #[error("MANTYX cannot be reached: {0}")]
     Unreachable(String),
     #[error("MANTYX answered the stream's request with {}", .0.status)]
-    Refused(Box<Refusal>),
+    Refused(Box<StreamRefusal>),
     #[error("MANTYX's answer is no event stream but {0:?}")]
     NotAStream(String),
     #[error("MANTYX's answer is larger than the bridge reads")]
@@ -137,16 +137,17 @@ pub enum OpenError {
 
 /// MANTYX's refusal of a request for a stream.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct StreamRefusal {
     pub status: StatusCode,
     pub headers: HeaderMap,
     /// `None` if it is too large to be passed on, or broke off.
     pub body: Option<Bytes>,
 }
 
-impl Refusal {
+impl StreamRefusal {
     async fn read(mut response: reqwest::Response) -> Self {
-        let (status, headers) = (response.status(), response.headers().clone());
+        let status = response.status();
+        let headers = response.headers().clone();
         let whole = async {
             let mut whole = BytesMut::new();
             while let Some(chunk) = response.chunk().await.ok()? {
@@ -188,7 +189,7 @@ impl Upstream {
     pub fn new(base: Url, tls: Option<Tls>, credential: &Credential, state: StateDir) -> Self {
         let way = Way::to(&base, tls);
         let kept = KeptToken::new(state);
-        let own = Authority::of(credential, &way.clients, &kept);
+        let own = UpstreamCredential::of(credential, &way.clients, &kept);
         Self {
             base,
             way: watch::Sender::new(way),
@@ -219,7 +220,7 @@ impl Upstream {
             // An issued token stays in use if the grant and the TLS settings are the same.
             let same = same_way && own.as_ref().is_some_and(|own| own.is_of(credential));
             if !same {
-                *own = Authority::of(credential, &clients, &self.kept);
+                *own = UpstreamCredential::of(credential, &clients, &self.kept);
             }
             !same
         });
@@ -235,7 +236,7 @@ impl Upstream {
         loop {
             let now = own.borrow_and_update().clone();
             let fresh = async {
-                match now.as_ref().and_then(Authority::tokens) {
+                match now.as_ref().and_then(UpstreamCredential::tokens) {
                     Some(tokens) => tokens.keep_fresh().await,
                     None => std::future::pending().await,
                 }
@@ -259,7 +260,7 @@ impl Upstream {
     }
 
     /// The bridge's own credential; `None` if callers bring theirs.
-    pub fn own(&self) -> Option<Authority> {
+    pub fn own(&self) -> Option<UpstreamCredential> {
         self.own.borrow().clone()
     }
 
@@ -268,9 +269,9 @@ impl Upstream {
     }
 
     /// The credential for `app`; `None` if the app brings its own.
-    pub fn authority_of(&self, app: &App) -> Option<Authority> {
+    pub fn credential_of(&self, app: &App) -> Option<UpstreamCredential> {
         match &app.credential {
-            Some(credential) => Authority::of(credential, &self.clients(), &self.kept),
+            Some(credential) => UpstreamCredential::of(credential, &self.clients(), &self.kept),
             None => self.own(),
         }
     }
@@ -294,12 +295,12 @@ impl Upstream {
     pub async fn send(
         &self,
         (method, path): (Method, &str),
-        authority: &Authority,
+        credential: &UpstreamCredential,
         fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
     ) -> Result<reqwest::Response, SendError> {
         let url = target::below(&self.base, path).ok_or(OddPath)?;
         let client = self.way.borrow().clients.own().clone();
-        let sent = authority.send(async |headers| {
+        let sent = credential.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
             let request = fill(request)?;
             let sent = if method.is_safe() {
@@ -325,11 +326,11 @@ impl Upstream {
         &self,
         path: &str,
         last_seq: u64,
-        authority: &Authority,
+        credential: &UpstreamCredential,
     ) -> Result<reqwest::Response, OpenError> {
         let resumed = format!("{path}?lastSeq={last_seq}");
         let path = if last_seq > 0 { &resumed } else { path };
-        let response = self.send((Method::GET, path), authority, |request| {
+        let response = self.send((Method::GET, path), credential, |request| {
             let request = request
                 .header(header::ACCEPT, "text/event-stream")
                 .header(header::CACHE_CONTROL, "no-store");
@@ -337,7 +338,7 @@ impl Upstream {
         });
         let response = response.await?;
         if response.status() != StatusCode::OK {
-            return Err(OpenError::Refused(Box::new(Refusal::read(response).await)));
+            return Err(OpenError::Refused(Box::new(StreamRefusal::read(response).await)));
         }
         let kind = response.headers().get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
@@ -351,9 +352,9 @@ impl Upstream {
     pub async fn ask(
         &self,
         path: &str,
-        authority: &Authority,
+        credential: &UpstreamCredential,
     ) -> Result<reqwest::Response, OpenError> {
-        let response = self.send((Method::GET, path), authority, |request| {
+        let response = self.send((Method::GET, path), credential, |request| {
             Ok(request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN))
         });
         Ok(response.await?)
@@ -376,19 +377,19 @@ impl Upstream {
 }
 
 impl Upstream {
-    /// Records the rate limit for posts that an answer to an app shows. `authority` is that app's
+    /// Records the rate limit for posts that an answer to an app shows. `credential` is that app's
     /// credential.
-    pub fn overheard(&self, authority: &Authority, headers: &HeaderMap) {
+    pub fn overheard(&self, credential: &UpstreamCredential, headers: &HeaderMap) {
         if headers.contains_key(rate_limit::BUCKET)
             && let Some(told) = Told::read(headers, SystemTime::now())
         {
-            self.rate_limit(authority).overheard(told);
+            self.rate_limit(credential).overheard(told);
         }
     }
 
     /// The rate limit of a credential; it covers the posts of all runs.
-    fn rate_limit(&self, authority: &Authority) -> Arc<RateLimiter> {
-        self.rate_limits.of(authority.id)
+    fn rate_limit(&self, credential: &UpstreamCredential) -> Arc<RateLimiter> {
+        self.rate_limits.of(credential.id)
     }
 }
 

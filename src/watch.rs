@@ -63,7 +63,8 @@ impl Watch {
             warn!(%error, "nothing can be watched; files are looked at every {POLL:?}");
         }
         let hangup = signal(SignalKind::hangup())?;
-        let (watcher, directories) = (watcher.ok(), Vec::new());
+        let watcher = watcher.ok();
+        let directories = Vec::new();
         let mut watch = Self { changed, noted: false, hangup, poll, watcher, directories };
         watch.follow([path].into_iter());
         Ok(watch)

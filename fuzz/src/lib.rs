@@ -3,7 +3,12 @@
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
 use bytes::Bytes;
-use mantyx_bridge::internals::{Accepted, Answer, BackendName, Body, Card, Catalog, Config, Content, Environment, Event, Fields, Framer, Members, Mode, Naming, Node, Offer, OnUnavailable, RefKind, RunKind, Selection, Source, Spec, a2a, journal, mcp, signature::{self, Algorithm, Key}};
+use mantyx_bridge::internals::{
+    Accepted, Answer, BackendName, Body, Card, Catalog, Config, Content, Environment, Event,
+    Fields, Framer, Members, Mode, Naming, Node, Offer, OnUnavailable, RefKind, RunKind, Selection,
+    Source, Spec, a2a, journal, mcp,
+    signature::{self, Algorithm, Key},
+};
 use serde_json::value::RawValue;
 
 /// Cut into frames, a stream says the same wherever its packets were cut, and loses nothing.
@@ -211,8 +216,8 @@ pub fn answer(data: &[u8]) {
     {
         posted(answer);
     }
-    for wire in [a2a::Wire::Plain, a2a::Wire::Nested] {
-        let Ok(reply) = a2a::read(text, wire) else { continue };
+    for encoding in [a2a::PartEncoding::Plain, a2a::PartEncoding::Nested] {
+        let Ok(reply) = a2a::read(text, encoding) else { continue };
         match reply.outcome {
             a2a::Outcome::Waiting(answer) | a2a::Outcome::Final(answer) => posted(answer),
             a2a::Outcome::Unfinished => (),

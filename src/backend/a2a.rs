@@ -61,11 +61,11 @@ pub struct Conversations(Arc<Threads>);
 /// Knows how to reach one A2A agent.
 #[derive(Debug)]
 pub struct A2aDialer {
-    settings: Arc<Settings>,
+    settings: Arc<AgentSettings>,
 }
 
 #[derive(Debug)]
-struct Settings {
+struct AgentSettings {
     name: BackendName,
     client: Client,
     /// The TLS settings of `client`, for the separate client that gRPC needs.
@@ -86,7 +86,7 @@ struct Settings {
 /// One A2A agent whose card has been read.
 #[derive(Debug)]
 struct A2aPeer {
-    settings: Arc<Settings>,
+    settings: Arc<AgentSettings>,
     /// The last good card; a refresh replaces it as a whole.
     current: Mutex<Arc<Resolved>>,
     /// The cancellations that are still being sent after their calls ended.
@@ -121,7 +121,7 @@ impl A2aDialer {
             .oauth
             .as_ref()
             .map(|oauth| Arc::new(auth::tokens(name.clone(), oauth.clone(), None, clients)));
-        let settings = Settings {
+        let settings = AgentSettings {
             name,
             client,
             tls: config.tls.clone(),
@@ -158,7 +158,7 @@ impl Dial for A2aDialer {
     }
 }
 
-impl Settings {
+impl AgentSettings {
     /// Fetches the card and chooses the interface. If the card is unchanged, returns `known`.
     async fn resolve(&self, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
         let validator = known.as_ref().and_then(|known| known.validator.as_ref());

@@ -3,8 +3,8 @@
 //!
 //! Must not: keep a token ([`crate::oauth`] does), send one anywhere, or show one.
 
+mod client_credentials;
 mod discovery;
-mod grant;
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,7 +51,7 @@ impl From<&TokenError> for PeerErrorKind {
 }
 
 /// The tokens of one backend.
-pub(super) type Tokens = oauth::Tokens<grant::Issuer>;
+pub(super) type Tokens = oauth::Tokens<client_credentials::Issuer>;
 
 /// The tokens of a client at an MCP server or an A2A agent. `resource` is the server's own name for
 /// itself in requests for tokens (RFC 8707). `clients` are those of the backend.
@@ -61,7 +61,7 @@ pub(super) fn tokens(
     resource: Option<&Url>,
     clients: Clients,
 ) -> Tokens {
-    let issuer = grant::Issuer::new(backend.clone(), credentials, resource, clients);
+    let issuer = client_credentials::Issuer::new(backend.clone(), credentials, resource, clients);
     // A stop need not wait for these exchanges: the client credentials grant replaces no earlier
     // token, so none can be lost.
     Tokens::new(Some(backend), issuer, MARGIN, TaskTracker::new())

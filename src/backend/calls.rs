@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 use super::{
     circuit_breaker::Pass,
     circuit_breaker::Sign,
-    peer::{CallError, Handle, PermissionCheck, Progress, Recorder, ToolCall},
+    peer::{CallError, Handle, McpClient, PermissionCheck, Progress, Recorder, ToolCall},
     queue::{Permit, Rejected},
     registry::{InUse, Phase, Registry},
 };
@@ -36,7 +36,7 @@ use crate::{
     traces::{Context, Kind, Span},
 };
 pub use backend_handle::{BackendHandle, BackendRules, CallLimits, LastCall};
-use failure::Failure;
+use failure::CallFailure;
 
 /// How long a call waits for a backend that is not connected, before the model gets an error.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(3);
@@ -87,6 +87,8 @@ pub struct CallContext {
     /// The latest time for the answer, whatever the backend's timeout is and whatever progress it
     /// reports.
     pub deadline: Instant,
+    /// The MCP client that has made the call, if one has.
+    pub client: Option<Arc<McpClient>>,
 }
 
 /// The breaker's pass and the permits that a call holds while it runs.
@@ -99,9 +101,9 @@ struct Admission<'a> {
 }
 
 impl CallContext {
-    fn check_peer(&self, now: Option<&Identity>) -> Result<(), Failure> {
+    fn check_peer(&self, now: Option<&Identity>) -> Result<(), CallFailure> {
         match &self.peer {
-            Some(peer) if Some(peer) != now => Err(Failure::AnotherPeer),
+            Some(peer) if Some(peer) != now => Err(CallFailure::AnotherPeer),
             _ => Ok(()),
         }
     }
@@ -200,8 +202,8 @@ impl Backends {
         }
         let Some(backend) = all.handles.get(name) else {
             let failure = match call.handle {
-                None => Failure::Removed,
-                Some(_) => Failure::Call(CallError::Lost(Failure::Removed.to_string())),
+                None => CallFailure::Removed,
+                Some(_) => CallFailure::Call(CallError::Lost(CallFailure::Removed.to_string())),
             };
             return Made::failed(failure.ending(), failure.for_model(name));
         };
@@ -224,8 +226,9 @@ impl Backends {
             }
             Err(failure) => Err(failure),
         };
-        if let Err(failure @ (Failure::Shut(_) | Failure::Rejected(Rejected::QueueFull, _))) =
-            &outcome
+        if let Err(
+            failure @ (CallFailure::Shut(_) | CallFailure::Rejected(Rejected::QueueFull, _)),
+        ) = &outcome
         {
             debug!(backend = %name, %failure, "a call was not made");
             return Made::failed(failure.ending(), failure.for_model(name));
@@ -243,7 +246,7 @@ impl Backends {
 
     /// Refuses a call that was sent to another peer than the configured one, which need not be
     /// connected yet.
-    fn check_peer(&self, call: &CallContext) -> Result<(), Failure> {
+    fn check_peer(&self, call: &CallContext) -> Result<(), CallFailure> {
         if call.peer.is_none() {
             return Ok(());
         }
@@ -253,7 +256,7 @@ impl Backends {
 
     /// Makes an admitted call. If the connection breaks and the tool is repeatable, makes the call
     /// once more.
-    async fn make(&self, call: &CallContext, limits: Limits) -> Result<Answer, Failure> {
+    async fn make(&self, call: &CallContext, limits: Limits) -> Result<Answer, CallFailure> {
         let route = &call.request.route;
         let name = &route.backend;
         // A reload may have come while the call waited for its permits.
@@ -265,14 +268,14 @@ impl Backends {
             Some(_) => self
                 .connected_by(name, None, limits.first_end())
                 .await
-                .map_err(|failure| Failure::Call(CallError::Lost(failure.to_string())))?,
+                .map_err(|failure| CallFailure::Call(CallError::Lost(failure.to_string())))?,
         };
         call.check_peer(connection.identity.as_ref())?;
         // The call was sent before a restart, when its tool was marked as repeatable. A reload or a
         // new catalog may have removed the mark since.
         let is_repeat = call.handle.is_none() && call.peer.is_some();
         if is_repeat && !self.registry.is_repeatable(route) {
-            return Err(Failure::NotRepeatable);
+            return Err(CallFailure::NotRepeatable);
         }
         let first = match call.handle.clone() {
             Some(handle) => attempt(&connection, call, Some(handle), limits).await,
@@ -284,7 +287,7 @@ impl Backends {
         let peer = connection.identity.clone();
         drop(connection);
         let why = match first {
-            Err(Failure::Call(CallError::Lost(why)))
+            Err(CallFailure::Call(CallError::Lost(why)))
                 if self.registry.is_repeatable(route)
                     && limits.have_time()
                     // Work that was only asked for was not checked against this schema.
@@ -300,7 +303,7 @@ impl Backends {
         let repeat = async |connection: &InUse| {
             // A reload may have given the name to another server.
             if connection.identity != peer {
-                return Err(Failure::AnotherPeer);
+                return Err(CallFailure::AnotherPeer);
             }
             self.record_dispatch(connection, call, false).await?;
             attempt(connection, call, None, limits).await
@@ -309,7 +312,7 @@ impl Backends {
             let connection = self.connected(name, None).await?;
             match repeat(&connection).await {
                 // This was the broken connection: its supervisor has not noticed yet.
-                Err(Failure::Call(CallError::NotSent(_))) => {
+                Err(CallFailure::Call(CallError::NotSent(_))) => {
                     repeat(&self.connected(name, Some(&connection)).await?).await
                 }
                 outcome => outcome,
@@ -318,7 +321,7 @@ impl Backends {
         match again.await {
             // The repetition was not sent, but the first attempt may have taken effect. "Not made"
             // would be wrong.
-            Err(failure) if failure.is_of_no_call() => Err(Failure::Call(CallError::Lost(why))),
+            Err(failure) if failure.is_of_no_call() => Err(CallFailure::Call(CallError::Lost(why))),
             outcome => outcome,
         }
     }
@@ -330,16 +333,16 @@ impl Backends {
         connection: &InUse,
         call: &CallContext,
         is_first: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CallFailure> {
         let route = &call.request.route;
         let may_be = || {
             // A new connection may have brought a new catalog, in which the tool is withdrawn.
             if self.registry.withdraws(&route.backend, call.request.tool()) {
-                return Err(Failure::Withdrawn);
+                return Err(CallFailure::Withdrawn);
             }
             match call.permission_check.now(route) {
                 Permission::Given => Ok(()),
-                Permission::Ask => Err(Failure::NotApproved),
+                Permission::Ask => Err(CallFailure::NotApproved),
                 Permission::Refused(refusal) => Err(refusal.into()),
             }
         };
@@ -359,7 +362,7 @@ impl Backends {
         &self,
         name: &BackendName,
         broken: Option<&InUse>,
-    ) -> Result<InUse, Failure> {
+    ) -> Result<InUse, CallFailure> {
         let known = self.registry.snapshot(name.as_str());
         let patience = match known.map(|known| known.phase) {
             Some(Phase::Connecting) => START_PATIENCE,
@@ -375,17 +378,17 @@ impl Backends {
         name: &BackendName,
         broken: Option<&InUse>,
         by: Instant,
-    ) -> Result<InUse, Failure> {
+    ) -> Result<InUse, CallFailure> {
         let live = |registry: &Registry| match registry.connection(name) {
             Some(one) => broken.is_none_or(|broken| !one.is_same(broken)).then_some(Ok(one)),
-            None => (!registry.has(name)).then_some(Err(Failure::Removed)),
+            None => (!registry.has(name)).then_some(Err(CallFailure::Removed)),
         };
         if let Some(connection) = live(&self.registry) {
             return connection;
         }
         debug!(backend = %name, "a call waits for the connection");
         let waited = timeout_at(by, self.registry.wait_for(live)).await;
-        waited.unwrap_or(Err(Failure::NotConnected))
+        waited.unwrap_or(Err(CallFailure::NotConnected))
     }
 
     fn why_unavailable(&self, name: &BackendName) -> String {
@@ -423,9 +426,9 @@ async fn admit<'a>(
     of_all: &'a Semaphore,
     call: &CallContext,
     limits: Limits,
-) -> Result<Admission<'a>, Failure> {
+) -> Result<Admission<'a>, CallFailure> {
     let is_new = call.handle.is_none();
-    let pass = is_new.then(|| backend.breaker.admit()).transpose().map_err(Failure::Shut)?;
+    let pass = is_new.then(|| backend.breaker.admit()).transpose().map_err(CallFailure::Shut)?;
     let by = limits.turn_by();
     let permits = async {
         // The own permit first, so that calls which wait in a long queue hold no shared permit and
@@ -440,10 +443,10 @@ async fn admit<'a>(
     let permits = permits.await;
     backend.metrics().turn.observe(limits.waited());
     let (own, of_all) = permits.map_err(|why| match is_new {
-        true => Failure::Rejected(why, limits.waited()),
-        false => Failure::Call(CallError::Lost("no turn to ask for it".to_owned())),
+        true => CallFailure::Rejected(why, limits.waited()),
+        false => CallFailure::Call(CallError::Lost("no turn to ask for it".to_owned())),
     })?;
-    let pass = pass.map(Pass::renew).transpose().map_err(Failure::Shut)?;
+    let pass = pass.map(Pass::renew).transpose().map_err(CallFailure::Shut)?;
     Ok(Admission { pass, _own: own, _of_all: of_all })
 }
 
@@ -454,9 +457,9 @@ async fn attempt(
     call: &CallContext,
     handle: Option<Handle>,
     limits: Limits,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, CallFailure> {
     let mut span = span(call, handle.is_some());
-    let progress = Progress::default();
+    let progress = Progress::of(call.client.clone());
     let tool_call = ToolCall {
         request: Arc::clone(&call.request),
         // The peer continues the trace from this span.
@@ -473,8 +476,8 @@ async fn attempt(
         tokio::select! {
             // An answer that has arrived counts, even if this task looks at it after the time-out.
             biased;
-            answer = &mut answer => break answer.map_err(Failure::Call),
-            () = &mut silent_until => break Err(Failure::TimedOut(limits.waited())),
+            answer = &mut answer => break answer.map_err(CallFailure::Call),
+            () = &mut silent_until => break Err(CallFailure::TimedOut(limits.waited())),
             () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
         }
     };
@@ -500,24 +503,28 @@ fn span(call: &CallContext, again: bool) -> Span {
 }
 
 /// What the outcome of a call says about the backend.
-fn sign(outcome: &Result<Answer, Failure>) -> Sign {
+fn sign(outcome: &Result<Answer, CallFailure>) -> Sign {
     match outcome {
-        Ok(_) | Err(Failure::Call(CallError::Refused(_) | CallError::NotRead(_))) => Sign::Alive,
+        Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {
+            Sign::Alive
+        }
         Err(
-            Failure::NotConnected
-            | Failure::TimedOut(_)
-            | Failure::Call(CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_)),
+            CallFailure::NotConnected
+            | CallFailure::TimedOut(_)
+            | CallFailure::Call(
+                CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_),
+            ),
         ) => Sign::Failed,
         Err(
-            Failure::Shut(_)
-            | Failure::Rejected(..)
-            | Failure::Removed
-            | Failure::NotPermitted(_)
-            | Failure::NotApproved
-            | Failure::Withdrawn
-            | Failure::AnotherPeer
-            | Failure::NotRepeatable
-            | Failure::NotRecorded(_),
+            CallFailure::Shut(_)
+            | CallFailure::Rejected(..)
+            | CallFailure::Removed
+            | CallFailure::NotPermitted(_)
+            | CallFailure::NotApproved
+            | CallFailure::Withdrawn
+            | CallFailure::AnotherPeer
+            | CallFailure::NotRepeatable
+            | CallFailure::NotRecorded(_),
         ) => Sign::None,
     }
 }

@@ -16,7 +16,7 @@ use super::{
         About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind,
         PermissionCheck, Progress, Recorder, ToolCall,
     },
-    registry::{Entry, Lease, Registry},
+    registry::{Lease, Registry, RegistryEntry},
 };
 use crate::model::{
     answer::Answer,
@@ -169,10 +169,10 @@ pub(crate) fn registry<'a>(
 }
 
 /// How the fake backend of `lease` is offered.
-pub(crate) fn entry(lease: &Lease) -> Entry {
+pub(crate) fn entry(lease: &Lease) -> RegistryEntry {
     let identity = Some(Identity::of(lease.name().as_str()));
     let source = source(lease.name().as_str());
-    Entry { lease: lease.clone(), source, identity, accepted: Accepted::Nothing }
+    RegistryEntry { lease: lease.clone(), source, identity, accepted: Accepted::Nothing }
 }
 
 /// The source of a fake backend called `name`.

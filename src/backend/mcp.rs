@@ -46,17 +46,17 @@ mod http;
 mod lines;
 mod listen;
 mod pages;
-mod param_headers;
-mod raw;
+pub mod param_headers;
 pub mod result;
 mod sse;
 mod stdio;
 mod tasks;
+mod verbatim;
 
 use child::Child;
 use connection::Connection;
 use handler::Handler;
-use raw::Wire;
+use verbatim::ConnectionState;
 
 /// The longest stdio line, event and JSON body, in bytes: four times what MANTYX takes as a result.
 const LIMIT: usize = 8 * 1024 * 1024;
@@ -216,20 +216,20 @@ impl McpDialer {
                 self.attempt_stdio(program, launcher.as_deref(), attempt).await
             }
             Target::Http { endpoint, .. } if attempt == Attempt::Only(Era::Oldest) => {
-                let wire = Arc::<Wire>::default();
+                let state = Arc::<ConnectionState>::default();
                 let opened =
-                    sse::Sse::open(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&wire));
+                    sse::Sse::open(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&state));
                 let transport = opened.await.map_err(|failure| Failed {
                     try_other: failure.is_by_server(),
                     ..Failed::for_good(PeerError::new(failure.kind(), failure.to_string()))
                 })?;
-                let (running, stop) = self.shake_hands(transport, &wire, attempt).await?;
-                Ok(Connection::new(self.backend.clone(), wire, running, stop, None))
+                let (running, stop) = self.shake_hands(transport, &state, attempt).await?;
+                Ok(Connection::new(self.backend.clone(), state, running, stop, None))
             }
             Target::Http { endpoint, .. } => {
-                let wire = Arc::<Wire>::default();
+                let state = Arc::<ConnectionState>::default();
                 let http =
-                    http::Http::new(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&wire));
+                    http::Http::new(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&state));
                 // The client adds the address and the headers itself; rmcp need not know them.
                 let mut config = StreamableHttpClientTransportConfig::with_uri("");
                 let mut retry = ExponentialBackoff::default();
@@ -239,8 +239,8 @@ impl McpDialer {
                 config.retry_config = Arc::new(retry);
                 config.max_sse_event_size = LIMIT;
                 let transport = StreamableHttpClientTransport::with_client(http, config);
-                let (running, stop) = self.shake_hands(transport, &wire, attempt).await?;
-                Ok(Connection::new(self.backend.clone(), wire, running, stop, None))
+                let (running, stop) = self.shake_hands(transport, &state, attempt).await?;
+                Ok(Connection::new(self.backend.clone(), state, running, stop, None))
             }
         }
     }
@@ -254,13 +254,13 @@ impl McpDialer {
         let started = Child::start(&self.backend, program, launcher).await;
         let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
         *self.coverage.lock() = coverage;
-        let wire = Arc::<Wire>::default();
+        let state = Arc::<ConnectionState>::default();
         let (transport, rest) =
-            stdio::Stdio::new(self.backend.clone(), Arc::clone(&wire), stdout, stdin);
+            stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
         child.drain_stdout(rest);
-        match self.shake_hands(transport, &wire, attempt).await {
+        match self.shake_hands(transport, &state, attempt).await {
             Ok((running, stop)) => {
-                Ok(Connection::new(self.backend.clone(), wire, running, stop, Some(child)))
+                Ok(Connection::new(self.backend.clone(), state, running, stop, Some(child)))
             }
             Err(mut failed) => {
                 let command = &program.command;
@@ -285,14 +285,14 @@ impl McpDialer {
     async fn shake_hands<T, E, A>(
         &self,
         transport: T,
-        wire: &Arc<Wire>,
+        state: &Arc<ConnectionState>,
         attempt: Attempt,
     ) -> Result<(RunningService<RoleClient, Handler>, CancellationToken), Failed>
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
-        let handler = Handler { backend: self.backend.clone(), wire: Arc::clone(wire) };
+        let handler = Handler { backend: self.backend.clone(), state: Arc::clone(state) };
         let stop = CancellationToken::new();
         let mode = attempt.lifecycle();
         let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
@@ -311,9 +311,9 @@ impl McpDialer {
             serve.await
         };
         let running = outcome.map_err(|error| Failed {
-            error: PeerError::new(kind(&error), describe(&error, wire)),
+            error: PeerError::new(kind(&error), describe(&error, state)),
             try_other: is_worth_another(&error),
-            may_be_older: http_failure(&error).is_some_and(http::Failure::may_be_older),
+            may_be_older: http_failure(&error).is_some_and(http::HttpFailure::may_be_older),
         })?;
         // Without the cache, so that a refresh asks the server.
         running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
@@ -366,12 +366,12 @@ impl Attempt {
 }
 
 /// The reason for which a handshake failed, for operators.
-fn describe(error: &ClientInitializeError, wire: &Wire) -> String {
+fn describe(error: &ClientInitializeError, state: &ConnectionState) -> String {
     match error {
         ClientInitializeError::TransportError { error, .. } => http::words(error),
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe(fallback, wire),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => describe(fallback, state),
         ClientInitializeError::ConnectionClosed(_) => {
-            let why = wire.why_lost();
+            let why = state.why_lost();
             why.unwrap_or_else(|| "the connection ended during the handshake".to_owned())
         }
         ClientInitializeError::ExpectedInitResponse(_)
@@ -401,11 +401,11 @@ fn kind(error: &ClientInitializeError) -> PeerErrorKind {
 
 /// Whether a server answered the failed handshake and may speak the other revision.
 fn is_worth_another(error: &ClientInitializeError) -> bool {
-    http_failure(error).is_none_or(http::Failure::is_by_server)
+    http_failure(error).is_none_or(http::HttpFailure::is_by_server)
 }
 
 /// The failure of an HTTP transport behind `error`, if it is one.
-fn http_failure(error: &ClientInitializeError) -> Option<&http::Failure> {
+fn http_failure(error: &ClientInitializeError) -> Option<&http::HttpFailure> {
     let error = match error {
         ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),
         ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
@@ -413,7 +413,7 @@ fn http_failure(error: &ClientInitializeError) -> Option<&http::Failure> {
         }
         _ => return None,
     };
-    match error.downcast_ref::<StreamableHttpError<http::Failure>>() {
+    match error.downcast_ref::<StreamableHttpError<http::HttpFailure>>() {
         Some(StreamableHttpError::Client(failure)) => Some(failure),
         Some(_) => None,
         None => error.downcast_ref(),

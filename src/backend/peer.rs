@@ -4,11 +4,15 @@
 //! Must not: retry, back off or time out. The supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{
+    error::Error,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc};
 
 use super::program::hiding::Exposure;
 use crate::{
@@ -169,21 +173,61 @@ impl NotRecorded {
     }
 }
 
+/// The longest progress notification that is passed on, in bytes: several wait for a slow client.
+const MAX_PROGRESS: usize = 64 << 10;
+
 /// The signs of progress of one call. The peer gives them, and each extends the caller's time-out.
 /// Several signs before the caller looks count as one.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Arc<Notify>);
+pub struct Progress {
+    touched: Arc<Notify>,
+    client: Option<Arc<McpClient>>,
+}
 
 impl Progress {
+    /// The progress of a call that `client` has made, if an MCP client has.
+    pub fn of(client: Option<Arc<McpClient>>) -> Self {
+        Self { client, ..Self::default() }
+    }
+
     /// Notes that the peer is still working on the call.
     pub fn touch(&self) {
-        self.0.notify_one();
+        self.touched.notify_one();
+    }
+
+    /// The same, where an MCP server said so with these parameters of `notifications/progress`.
+    pub fn report(&self, params: &RawValue) {
+        self.touch();
+        if let Some(progress) = self.client.as_ref().and_then(|client| client.progress.as_ref())
+            && params.get().len() <= MAX_PROGRESS
+        {
+            // A client that reads slowly misses some progress; the next one says more anyway.
+            progress.try_send(params.to_owned()).ok();
+        }
+    }
+
+    /// Keeps the result of an MCP server for the client, as it came.
+    pub fn result(&self, result: &RawValue) {
+        if let Some(client) = &self.client {
+            client.result.get_or_init(|| result.to_owned());
+        }
     }
 
     /// Ends when the call has been touched since this last ended.
     pub async fn touched(&self) {
-        self.0.notified().await;
+        self.touched.notified().await;
     }
+}
+
+/// The MCP client of the bridge that has made a call: it gets what the MCP server of its tool sends
+/// unchanged, as its own protocol is the server's.
+#[derive(Debug, Default)]
+pub struct McpClient {
+    /// The server's `CallToolResult`.
+    pub result: OnceLock<Box<RawValue>>,
+    /// Takes the parameters of the server's `notifications/progress`; `None` if the client has not
+    /// asked for progress.
+    pub progress: Option<mpsc::Sender<Box<RawValue>>>,
 }
 
 /// A connection could not be made, was lost, or did not give a catalog.

@@ -179,7 +179,7 @@ impl Lease {
 
 /// A backend as it is configured.
 #[derive(Debug)]
-pub struct Entry {
+pub struct RegistryEntry {
     /// The lease of the backend's supervisor. A reload keeps it while the way to reach the backend
     /// stays the same.
     pub lease: Lease,
@@ -232,27 +232,27 @@ struct Holder {
 }
 
 impl Holder {
-    fn new(Entry { lease, source, identity, .. }: Entry) -> Self {
+    fn new(RegistryEntry { lease, source, identity, .. }: RegistryEntry) -> Self {
         Self { lease, known: Snapshot::new(source.catalog.clone(), identity), source }
     }
 
     /// Takes the settings of `source`, and keeps the catalog, availability and review found here.
     fn offer_as(&mut self, source: Source) {
         let Source { catalog, available, review, .. } = &mut self.source;
-        let (catalog, available, review) = (catalog.take(), *available, mem::take(review));
-        self.source = Source { catalog, available, review, ..source };
+        let review = mem::take(review);
+        self.source = Source { catalog: catalog.take(), available: *available, review, ..source };
     }
 }
 
 impl Slot {
-    fn new(mut entry: Entry) -> Self {
+    fn new(mut entry: RegistryEntry) -> Self {
         let accepted = mem::take(&mut entry.accepted);
         let kept = accepted.pins().cloned();
         Self { holder: Holder::new(entry), next: None, accepted, kept }
     }
 
     /// The slot after a reload that brings `entry`.
-    fn follow(mut self, entry: Entry) -> Self {
+    fn follow(mut self, entry: RegistryEntry) -> Self {
         // Filters and names hold at once, even while the earlier supervisor still serves.
         if self.holder.source.kind == entry.source.kind {
             self.holder.offer_as(entry.source.clone());
@@ -329,7 +329,7 @@ impl Registry {
 
     /// Replaces the backends by `entries`. A backend without an entry is removed. A backend with a
     /// new lease starts over, and its earlier lease serves until the new one has a result.
-    pub fn set(&self, entries: Vec<Entry>) {
+    pub fn set(&self, entries: Vec<RegistryEntry>) {
         let mut inner = self.inner.lock();
         let mut before = mem::take(&mut inner.slots);
         for entry in entries {
@@ -467,8 +467,8 @@ impl Registry {
         let inner = self.inner.lock();
         let known = &inner.slots.get(name)?.holder.known;
         let Connection { peer, users } = known.connection.as_ref()?;
-        let (peer, identity) = (Arc::clone(peer), known.identity.clone());
-        Some(InUse { peer, identity, _counted: users.token() })
+        let identity = known.identity.clone();
+        Some(InUse { peer: Arc::clone(peer), identity, _counted: users.token() })
     }
 
     pub fn has(&self, name: &BackendName) -> bool {

@@ -122,7 +122,7 @@ fn least_wait(error: &PeerError) -> Duration {
 }
 
 /// How a connection ended.
-enum End {
+enum ConnectionEnd {
     Stop,
     /// Another supervisor has the backend, or the backend was removed.
     LeaseLost,
@@ -150,12 +150,12 @@ impl Supervisor {
                     let connection = Connection::new(peer);
                     let end = self.connected(&connection, &mut waiting, &stop).await;
                     match &end {
-                        End::Stop => {}
-                        End::LeaseLost => {
+                        ConnectionEnd::Stop => {}
+                        ConnectionEnd::LeaseLost => {
                             waiting.clear();
                             self.finish(&connection, &stop).await;
                         }
-                        End::Lost { error, lived } => {
+                        ConnectionEnd::Lost { error, lived } => {
                             // Before closing, which may take seconds: new calls must not get
                             // the broken connection meanwhile.
                             self.down(error);
@@ -166,7 +166,7 @@ impl Supervisor {
                         }
                     }
                     close(self.lease.name(), connection.peer().as_ref()).await;
-                    if matches!(end, End::Stop | End::LeaseLost) {
+                    if matches!(end, ConnectionEnd::Stop | ConnectionEnd::LeaseLost) {
                         return;
                     }
                 }
@@ -196,7 +196,7 @@ impl Supervisor {
         connection: &Connection,
         waiting: &mut Vec<Ask>,
         stop: &CancellationToken,
-    ) -> End {
+    ) -> ConnectionEnd {
         let peer = connection.peer();
         let since = Instant::now();
         let mut reason = Reason::Connected;
@@ -205,9 +205,9 @@ impl Supervisor {
         loop {
             let timing = self.timing.borrow_and_update().clone();
             let resolved = tokio::select! {
-                () = stop.cancelled() => return End::Stop,
-                () = self.lease.lost() => return End::LeaseLost,
-                error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
+                () = stop.cancelled() => return ConnectionEnd::Stop,
+                () = self.lease.lost() => return ConnectionEnd::LeaseLost,
+                error = peer.closed() => return ConnectionEnd::Lost { error, lived: since.elapsed() },
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
             let refreshed = Instant::now();
@@ -231,7 +231,7 @@ impl Supervisor {
                     };
                     failures += 1;
                     if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
-                        return End::Lost { error, lived: since.elapsed() };
+                        return ConnectionEnd::Lost { error, lived: since.elapsed() };
                     }
                     let wait = timing.jittered().min(RETRY_REFRESH);
                     self.degraded(connection, &error, wait);
@@ -242,9 +242,9 @@ impl Supervisor {
             // No arm awaits in its body, and every arm is safe to drop: an unread change stays
             // noted in the peer, and an unread ask stays in the channel.
             reason = tokio::select! {
-                () = stop.cancelled() => return End::Stop,
-                () = self.lease.lost() => return End::LeaseLost,
-                error = peer.closed() => return End::Lost { error, lived: since.elapsed() },
+                () = stop.cancelled() => return ConnectionEnd::Stop,
+                () = self.lease.lost() => return ConnectionEnd::LeaseLost,
+                error = peer.closed() => return ConnectionEnd::Lost { error, lived: since.elapsed() },
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 () = retimed(&mut self.timing) => Reason::Timer,
                 () = changed(peer.as_ref(), not_before) => Reason::ListChanged,

@@ -75,7 +75,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
     let client = Client::new(contact)?;
     let (decision, id, reason) = match settings.decision {
         None => {
-            let text = client.get_with("/v1/approvals", client.operator()).await?;
+            let text = client.get("/v1/approvals", client.operator()).await?;
             if settings.json {
                 return print(&format!("{text}\n"));
             }
@@ -132,7 +132,8 @@ impl Shown {
     /// One waiting question with everything that the decision covers, however long it is.
     fn whole(&self, now: SystemTime, paper: Paper) -> String {
         let run = self.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
-        let (since, left) = (away(&self.since, now), away(&self.deadline, now));
+        let since = away(&self.since, now);
+        let left = away(&self.deadline, now);
         let mut page = Page::default();
         page.note(Style::Doubtful, &self.id);
         let Self { name, backend, app, .. } = self;

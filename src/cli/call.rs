@@ -2,8 +2,6 @@
 //!
 //! Must not: make a call a second time.
 
-use std::io::{self, Read as _};
-
 use http::HeaderMap;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
@@ -11,7 +9,7 @@ use serde_json::{Value, value::RawValue};
 use super::{
     Failure, Outcome,
     client::{Client, parse},
-    print,
+    or_stdin, print,
     signals::Stop,
     terminal::{for_stdout, plain, tell_time},
 };
@@ -61,15 +59,7 @@ pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: b
 }
 
 fn read(arguments: &str) -> Result<Box<RawValue>, Failure> {
-    let arguments = match arguments {
-        "-" => {
-            let mut text = String::new();
-            io::stdin().read_to_string(&mut text)?;
-            text
-        }
-        given => given.to_owned(),
-    };
-    let arguments = RawValue::from_string(arguments.trim().to_owned())
+    let arguments = RawValue::from_string(or_stdin(arguments)?.trim().to_owned())
         .map_err(|error| Failure::Usage(format!("the arguments are not JSON: {error}")))?;
     if !arguments.get().starts_with('{') {
         return Err(Failure::Usage(

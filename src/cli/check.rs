@@ -16,8 +16,8 @@ use crate::{
     backend::program::hiding::{exposure, possible},
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
-        Confinement, Credential, Environment, Files, Local, Mcp, OnUnavailable, Pin, Program,
-        ProgramSandbox, Signers, Target, Upstream, Written, error::Problem, find,
+        Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, OnUnavailable, Pin,
+        Program, ProgramSandbox, Signers, Target, Upstream, Written, error::Problem, find,
         value::format_duration,
     },
     http_client::Tls,
@@ -241,7 +241,7 @@ impl Plan {
             Upstream::Sandbox { workspace } => {
                 ("sandbox".to_owned(), Some(workspace.clone()), None, None)
             }
-            Upstream::Mantyx { base_url, workspace, credential, tls } => {
+            Upstream::Mantyx(Mantyx { base_url, workspace, credential, tls }) => {
                 let whose = match credential {
                     Credential::Own(_) => "own",
                     Credential::Oauth(_) => "oauth",

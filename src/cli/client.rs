@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rustls::CertificateError;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{Failure, terminal::plain};
 use crate::{
@@ -21,12 +21,15 @@ use crate::{
     error_chain::{error_chain, tls_error},
     http::auth::OPERATOR,
     http_client,
+    sse::{Fields, Framer},
     state_dir::StateDir,
     tls::{files::first_certificate, pin},
 };
 
 /// The largest answer, in bytes.
 const MAX_ANSWER: usize = 64 << 20;
+/// The largest event of a stream, in bytes.
+const MAX_EVENT: usize = 16 << 20;
 /// How long the daemon may take to answer a read request.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -45,6 +48,7 @@ pub(super) struct Client {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
     pub(super) text: String,
 }
 
@@ -94,6 +98,11 @@ impl Client {
         Ok(Self { http, base, place, token, state_dir: contact.state_dir.clone() })
     }
 
+    /// The daemon at `base`, without a configuration.
+    pub(super) fn at(base: String, token: SecretString, state_dir: PathBuf) -> Self {
+        Self { http: http_client::new(), place: base.clone(), base, token, state_dir }
+    }
+
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
         let url = format!("{}{path}", self.base);
         self.http.request(method, url).bearer_auth(self.token.expose_secret())
@@ -106,22 +115,18 @@ impl Client {
         headers: HeaderMap,
         body: Option<String>,
     ) -> Result<Reply, Failure> {
-        let mut request = self.request(Method::POST, path).headers(headers);
-        if let Some(body) = body {
-            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
-        }
-        self.reply(request).await
+        let sent = self.send(Method::POST, path, headers, body).await;
+        self.read(sent.map_err(|(failure, _)| failure)?).await
+    }
+
+    /// Requests `path`.
+    pub(super) async fn ask(&self, path: &str, headers: HeaderMap) -> Result<Reply, Failure> {
+        self.reply(self.request(Method::GET, path).headers(headers).timeout(PATIENCE)).await
     }
 
     /// Requests `path`; any answer but a success is a failure in the daemon's words.
-    pub(super) async fn get(&self, path: &str) -> Result<String, Failure> {
-        self.reply(self.request(Method::GET, path).timeout(PATIENCE)).await?.success()
-    }
-
-    /// [`Self::get`] with further headers.
-    pub(super) async fn get_with(&self, path: &str, headers: HeaderMap) -> Result<String, Failure> {
-        let request = self.request(Method::GET, path).headers(headers).timeout(PATIENCE);
-        self.reply(request).await?.success()
+    pub(super) async fn get(&self, path: &str, headers: HeaderMap) -> Result<String, Failure> {
+        self.ask(path, headers).await?.success()
     }
 
     /// The header that authenticates the operator; empty if this user cannot read the operator's
@@ -133,11 +138,7 @@ impl Client {
     }
 
     /// Opens the event stream at `path`, behind the event `after`.
-    pub(super) async fn open(
-        &self,
-        path: &str,
-        after: Option<&str>,
-    ) -> Result<reqwest::Response, Failure> {
+    pub(super) async fn open(&self, path: &str, after: Option<&str>) -> Result<Events, Failure> {
         let mut request =
             self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream");
         if let Some(id) = after {
@@ -145,11 +146,30 @@ impl Client {
         }
         let response = request.send().await.map_err(|error| self.away(error))?;
         if response.status().is_success() {
-            return Ok(response);
+            return Ok(Events::new(response, MAX_EVENT));
         }
         Err(match self.read(response).await?.success() {
             Err(refused) => refused,
             Ok(_) => Failure::Failed("the answers of the daemon contradict each other".to_owned()),
+        })
+    }
+
+    /// Sends `body` to `path`; the answer has any status, and its body is still to be read. The
+    /// error says whether the daemon may have got the request.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+        body: Option<String>,
+    ) -> Result<reqwest::Response, (Failure, bool)> {
+        let mut request = self.request(method, path).headers(headers);
+        if let Some(body) = body {
+            request = request.header(header::CONTENT_TYPE, "application/json").body(body);
+        }
+        request.send().await.map_err(|error| {
+            let may_be_sent = !error.is_connect();
+            (self.away(error), may_be_sent)
         })
     }
 
@@ -160,6 +180,7 @@ impl Client {
 
     async fn read(&self, response: reqwest::Response) -> Result<Reply, Failure> {
         let status = response.status();
+        let headers = response.headers().clone();
         let body = http_client::body(response, MAX_ANSWER).await;
         let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
@@ -170,7 +191,7 @@ impl Client {
                 self.state_dir.display()
             )));
         }
-        Ok(Reply { status, text: String::from_utf8_lossy(&body).into_owned() })
+        Ok(Reply { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
     }
 
     /// Explains why there is no answer.
@@ -189,6 +210,38 @@ impl Client {
                 format!("the daemon at {place} does not answer: {why}")
             }
         })
+    }
+}
+
+/// A submitted run, as the daemon names it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Submitted {
+    pub(super) stream_url: String,
+}
+
+/// An open event stream.
+pub(super) struct Events {
+    response: reqwest::Response,
+    framer: Framer,
+}
+
+impl Events {
+    /// The events of `response`, of at most `limit` bytes each.
+    pub(super) fn new(response: reqwest::Response, limit: usize) -> Self {
+        Self { response, framer: Framer::new(limit) }
+    }
+
+    /// The next event. `None`: the stream has ended or is broken; it can be opened again.
+    pub(super) async fn next(&mut self) -> Result<Option<Fields>, Failure> {
+        loop {
+            let frame = self.framer.next_frame();
+            if let Some(frame) = frame.map_err(|error| Failure::Failed(error.to_string()))? {
+                return Ok(Some(frame.fields()));
+            }
+            let Ok(Some(chunk)) = self.response.chunk().await else { return Ok(None) };
+            self.framer.push(&chunk);
+        }
     }
 }
 
@@ -252,7 +305,7 @@ fn nobody(error: &reqwest::Error) -> bool {
 
 impl Reply {
     pub(super) fn success(self) -> Result<String, Failure> {
-        #[derive(serde::Deserialize)]
+        #[derive(Deserialize)]
         struct Refusal {
             message: Option<String>,
             /// The error's code if there is a `message`, and its sentence if not.

@@ -8,19 +8,21 @@
 
 use std::{path::Path, time::Duration};
 
-use http::StatusCode;
-use secrecy::{ExposeSecret as _, SecretString};
-use serde::Deserialize;
+use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
-use super::{Failure, Outcome, client::parse, print, terminal::colours};
+use super::{
+    Failure, Outcome,
+    client::{Client, Submitted, parse},
+    print,
+    serve::cannot_start,
+    terminal::colours,
+};
 use crate::{
     config::{Config, Environment},
     daemon::{Daemon, Options},
     error_chain::error_chain,
-    http_client,
-    sse::Framer,
 };
 
 /// The configuration of the demo.
@@ -43,13 +45,6 @@ That is all.";
 /// How long the whole demo may take; it takes about a second.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// An app of the bridge.
-struct App {
-    http: http_client::Client,
-    url: String,
-    token: SecretString,
-}
-
 /// The calls that were seen, and those that were answered with a result.
 #[derive(Debug, Default)]
 struct Seen {
@@ -69,11 +64,9 @@ pub(super) async fn demo(env: &Environment) -> Outcome {
         traces: None,
     };
     let shown = async {
-        let daemon = Daemon::build(config, options)
-            .await
-            .map_err(|error| Failure::Failed(format!("cannot start: {}", error_chain(&error))))?;
+        let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
         let url = daemon.urls().first().cloned().unwrap_or_default();
-        let app = App { http: http_client::new(), url, token: daemon.token().clone() };
+        let app = Client::at(url.clone(), daemon.token().clone(), state.clone());
         let (done, stop) = oneshot::channel::<()>();
         let running = daemon.run(
             async {
@@ -83,7 +76,7 @@ pub(super) async fn demo(env: &Environment) -> Outcome {
             std::future::pending(),
         );
         let showing = async {
-            let shown = timeout(LIMIT, app.show()).await;
+            let shown = timeout(LIMIT, show(&app, &url)).await;
             drop(done);
             shown.unwrap_or_else(|_elapsed| {
                 Err(Failure::Failed(format!("the demo did not end within {LIMIT:?}")))
@@ -100,88 +93,59 @@ pub(super) async fn demo(env: &Environment) -> Outcome {
     shown
 }
 
-impl App {
-    async fn show(&self) -> Outcome {
-        print(&format!(
-            "The bridge listens on {} and is about to be asked for an agent run.\n\
-             Its backends: `demo`, an MCP server on stdio, and `desk`, an A2A agent.\n\n",
-            self.url
-        ))?;
-        self.wait_until_ready().await?;
-        let run = self.submit().await?;
-        let seen = self.follow(&run).await?;
-        let Seen { called, answered, text } = seen;
-        let Some(text) = text.filter(|_| called == 2 && answered == 2) else {
-            return Err(Failure::Failed(format!(
-                "the run should have made 2 calls and got 2 results; it made {called} and got \
-                 {answered}"
-            )));
-        };
-        print(&format!(
-            "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
-             To do this with your own servers:\n  mantyx-bridge init\n",
-            indented(&text)
-        ))
-    }
+async fn show(app: &Client, url: &str) -> Outcome {
+    print(&format!(
+        "The bridge listens on {url} and is about to be asked for an agent run.\n\
+         Its backends: `demo`, an MCP server on stdio, and `desk`, an A2A agent.\n\n",
+    ))?;
+    wait_until_ready(app).await?;
+    let run = submit(app).await?;
+    let seen = follow(app, &run).await?;
+    let Seen { called, answered, text } = seen;
+    let Some(text) = text.filter(|_| called == 2 && answered == 2) else {
+        return Err(Failure::Failed(format!(
+            "the run should have made 2 calls and got 2 results; it made {called} and got \
+             {answered}"
+        )));
+    };
+    print(&format!(
+        "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
+         To do this with your own servers:\n  mantyx-bridge init\n",
+        indented(&text)
+    ))
+}
 
-    fn request(&self, method: http::Method, path: &str) -> reqwest::RequestBuilder {
-        let token = self.token.expose_secret();
-        self.http.request(method, format!("{}{path}", self.url)).bearer_auth(token)
+async fn wait_until_ready(app: &Client) -> Outcome {
+    while app.ask("/readyz", HeaderMap::new()).await?.status != StatusCode::OK {
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    Ok(())
+}
 
-    async fn wait_until_ready(&self) -> Outcome {
-        loop {
-            let response = self.request(http::Method::GET, "/readyz").send().await?;
-            if response.status() == StatusCode::OK {
-                return Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
+/// Submits a spec without any backends; the bridge injects their tools.
+async fn submit(app: &Client) -> Result<String, Failure> {
+    let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT });
+    let path = "/api/v1/workspaces/demo/agent-runs";
+    print(&format!("> POST {path}\n{}\n\n", indented(PROMPT)))?;
+    let reply = app.post(path, HeaderMap::new(), Some(spec.to_string())).await?;
+    let injected = reply.headers.get("x-bridge-injected").and_then(|value| value.to_str().ok());
+    let injected = injected.unwrap_or("-").to_owned();
+    let status = reply.status;
+    let created: Submitted = parse(&reply.success()?)?;
+    print(&format!("< {status}, X-Bridge-Injected: {injected}\n\n"))?;
+    Ok(created.stream_url)
+}
 
-    /// Submits a spec without any backends; the bridge injects their tools.
-    async fn submit(&self) -> Result<String, Failure> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Created {
-            stream_url: String,
-        }
-        let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT });
-        print(&format!("> POST /api/v1/workspaces/demo/agent-runs\n{}\n\n", indented(PROMPT)))?;
-        let response = self
-            .request(http::Method::POST, "/api/v1/workspaces/demo/agent-runs")
-            .header(http::header::CONTENT_TYPE, "application/json")
-            .body(spec.to_string())
-            .send()
-            .await?;
-        let (status, headers) = (response.status(), response.headers().clone());
-        let body = response.text().await?;
-        if !status.is_success() {
-            return Err(Failure::Failed(format!("the bridge answered {status}: {body}")));
-        }
-        let injected = headers.get("x-bridge-injected").and_then(|value| value.to_str().ok());
-        print(&format!("< {status}, X-Bridge-Injected: {}\n\n", injected.unwrap_or("-")))?;
-        Ok(parse::<Created>(&body)?.stream_url)
+/// Prints the events of the run as they come.
+async fn follow(app: &Client, path: &str) -> Result<Seen, Failure> {
+    print(&format!("> GET {path}\n"))?;
+    let mut events = app.open(path, None).await?;
+    let mut seen = Seen::default();
+    while let Some(fields) = events.next().await? {
+        let Some(data) = fields.data else { continue };
+        seen.take(&parse(&data)?)?;
     }
-
-    /// Prints the events of the run as they come.
-    async fn follow(&self, path: &str) -> Result<Seen, Failure> {
-        print(&format!("> GET {path}\n"))?;
-        let mut response = self.request(http::Method::GET, path).send().await?;
-        let mut framer = Framer::new(1 << 20);
-        let mut seen = Seen::default();
-        while let Some(chunk) = response.chunk().await? {
-            framer.push(&chunk);
-            while let Some(frame) =
-                framer.next_frame().map_err(|error| Failure::Failed(error.to_string()))?
-            {
-                let Some(data) = frame.fields().data else { continue };
-                let event: Value = parse(&data)?;
-                seen.take(&event)?;
-            }
-        }
-        Ok(seen)
-    }
+    Ok(seen)
 }
 
 impl Seen {
@@ -207,12 +171,6 @@ impl Seen {
         let (on, off) =
             if colours(&std::io::stdout()) { ("\x1b[36m", "\x1b[0m") } else { ("", "") };
         print(&format!("< {seq:>3} {on}{kind:<21}{off} {what}\n"))
-    }
-}
-
-impl From<reqwest::Error> for Failure {
-    fn from(error: reqwest::Error) -> Self {
-        Self::Failed(error_chain(&error.without_url()))
     }
 }
 

@@ -11,10 +11,10 @@ mod jsonc;
 mod secrets;
 pub(super) mod yaml;
 
-use std::{fmt::Write as _, fs, io, io::Write as _, path::Path};
+use std::{fmt::Write as _, path::Path};
 
 use self::{entry::Server, secrets::Vault};
-use super::{Failure, Outcome, complain, print};
+use super::{Failure, Outcome, complain, print, write_new};
 use crate::{
     config::Environment,
     model::{ids::BackendName, json::Members},
@@ -38,24 +38,12 @@ pub(super) fn import(file: &Path, output: Option<&Path>, env: &Environment) -> O
     match output {
         None => print(&text)?,
         Some(path) => {
-            write_new(path, &text)?;
+            write_new(path, &text, false, "remove it, or name another file")?;
             complain(&format!("wrote {}", path.display()));
         }
     }
     complain(&imported.remarks(env));
     Ok(())
-}
-
-/// Creates a file; fails if it exists.
-fn write_new(path: &Path, text: &str) -> Outcome {
-    let file = fs::OpenOptions::new().write(true).create_new(true).open(path);
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => {
-            Failure::Failed(format!("{} exists; remove it, or name another file", path.display()))
-        }
-        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
-    })
 }
 
 impl Imported {

@@ -9,15 +9,18 @@ mod probe;
 
 use std::{
     fs,
-    io::{self, IsTerminal as _, Write as _},
+    io::{self, IsTerminal as _},
     path::{Path, PathBuf},
 };
 
 use clap::Args;
 
 use self::{ask::Asker, draft::Draft, probe::Kind};
-use super::{Failure, Outcome, complain, import::Imported, print};
+use super::{Failure, Outcome, complain, exists, import::Imported, print, write_new};
 use crate::config::{Config, Environment};
+
+/// How to go on if the file exists.
+const OTHERWISE: &str = "--force overwrites it, --output names another file";
 
 /// The arguments of `init`.
 #[derive(Debug, Args)]
@@ -51,13 +54,13 @@ pub(super) struct Settings {
 pub(super) async fn init(settings: &Settings, env: &Environment) -> Outcome {
     let output = &settings.output;
     if output.exists() && !settings.force {
-        return Err(exists(output));
+        return Err(exists(output, OTHERWISE));
     }
     let on = !settings.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let mut asker = Asker { input: Box::new(io::stdin().lock()), on };
     let draft = collect(settings, &mut asker, env).await?;
     let text = draft.yaml();
-    write(output, &text, settings.force)?;
+    write_new(output, &text, settings.force, OTHERWISE)?;
     complain(&draft.imported.remarks(env));
     if let Err(errors) = Config::parse(&text, output, &draft.imported.with_variables(env)) {
         complain(&format!("Correct the file by hand:\n{errors}"));
@@ -97,7 +100,8 @@ async fn collect(
         if is_named || found.load(&path, env).is_err() || found.count() == 0 {
             continue;
         }
-        let (count, shown) = (found.count(), path.display());
+        let count = found.count();
+        let shown = path.display();
         if !asker.on {
             complain(&format!("found {count} MCP servers in {shown}: --import adds them"));
         } else if asker.yes(&format!("Take over {count} MCP servers from {shown}? "), true)? {
@@ -139,7 +143,8 @@ async fn add(
     asker: Option<&mut Asker>,
     env: &Environment,
 ) -> Outcome {
-    let (tried, shown) = (probe::probe(kind, url, env).await?, shown(url));
+    let tried = probe::probe(kind, url, env).await?;
+    let shown = shown(url);
     let name = match tried {
         Ok(found) => {
             complain(&format!("{shown} answers: {}", found.what));
@@ -196,27 +201,6 @@ fn usual_places(env: &Environment) -> Vec<PathBuf> {
 
 fn same_file(a: &Path, b: &Path) -> bool {
     fs::canonicalize(a).is_ok_and(|a| fs::canonicalize(b).is_ok_and(|b| a == b))
-}
-
-fn exists(path: &Path) -> Failure {
-    Failure::Failed(format!(
-        "{} exists; --force overwrites it, --output names another file",
-        path.display()
-    ))
-}
-
-fn write(path: &Path, text: &str, force: bool) -> Outcome {
-    let mut options = fs::OpenOptions::new();
-    options.write(true);
-    let file = match force {
-        true => options.create(true).truncate(true).open(path),
-        false => options.create_new(true).open(path),
-    };
-    let written = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => exists(path),
-        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
-    })
 }
 
 #[cfg(test)]

@@ -52,10 +52,10 @@ pub(super) type Piece = (Style, String);
 
 /// Lines to be shown.
 #[derive(Debug, Default)]
-pub(super) struct Page(Vec<Line>);
+pub(super) struct Page(Vec<PageLine>);
 
 #[derive(Debug)]
-struct Line {
+struct PageLine {
     pieces: Vec<Piece>,
     /// The line may take more than one line of a terminal.
     is_whole: bool,
@@ -64,18 +64,18 @@ struct Line {
 impl Page {
     /// Adds a line that is cut to the width of the output.
     pub(super) fn line(&mut self, style: Style, text: impl AsRef<str>) {
-        self.0.push(Line { pieces: vec![(style, one_line(text.as_ref()))], is_whole: false });
+        self.0.push(PageLine { pieces: vec![(style, one_line(text.as_ref()))], is_whole: false });
     }
 
     /// Adds a line that the terminal may wrap.
     pub(super) fn note(&mut self, style: Style, text: impl AsRef<str>) {
-        self.0.push(Line { pieces: vec![(style, one_line(text.as_ref()))], is_whole: true });
+        self.0.push(PageLine { pieces: vec![(style, one_line(text.as_ref()))], is_whole: true });
     }
 
     /// Adds a line that keeps its spaces, and that the terminal may wrap.
     pub(super) fn verbatim(&mut self, style: Style, text: &str) {
         let text = plain(text).replace(['\n', '\t'], " ");
-        self.0.push(Line { pieces: vec![(style, text)], is_whole: true });
+        self.0.push(PageLine { pieces: vec![(style, text)], is_whole: true });
     }
 
     /// Adds a table: a heading, and columns as wide as their contents.
@@ -100,13 +100,13 @@ impl Page {
                 };
                 pieces.extend([(style, text), (Style::Plain, " ".repeat(fill))]);
             }
-            self.0.push(Line { pieces, is_whole: false });
+            self.0.push(PageLine { pieces, is_whole: false });
         }
     }
 
     /// The lines as they are written. With `strict`, all of them are cut, wrapped ones too.
     pub(super) fn lines(&self, paper: Paper, strict: bool) -> Vec<String> {
-        let cut_at = |line: &Line| paper.columns.filter(|_| strict || !line.is_whole);
+        let cut_at = |line: &PageLine| paper.columns.filter(|_| strict || !line.is_whole);
         self.0.iter().map(|line| write(&line.pieces, paper.colours, cut_at(line))).collect()
     }
 

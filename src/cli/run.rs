@@ -5,29 +5,27 @@
 mod transcript;
 
 use std::{
-    io::{self, Read as _, Write as _},
+    io::{self, Write as _},
     time::Duration,
 };
 
 use clap::Args;
 use http::{HeaderMap, HeaderValue};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::{sleep, timeout};
 
-use self::transcript::{End, Event, Shown, Transcript};
+use self::transcript::{Event, RunEnd, Shown, Transcript};
 use super::{
     Failure, Outcome,
-    client::{Client, parse},
-    complain, print,
+    client::{Client, Events, Submitted, parse},
+    complain, or_stdin, print,
     signals::Stop,
     terminal::{Size, colours, cut, for_stdout, one_line},
 };
-use crate::{config::Contact, sse::Framer};
+use crate::config::Contact;
 
 /// MANTYX requires a system prompt for a run that names no agent (agent-runs-protocol §4).
 const SYSTEM: &str = "You are a helpful assistant.";
-/// The largest event of a run, in bytes.
-const MAX_EVENT: usize = 16 << 20;
 /// How many streams in a row may bring no event before the command gives up, and the first wait
 /// between them.
 const TRIES: u32 = 6;
@@ -69,16 +67,10 @@ struct Spec<'a> {
     prompt: &'a str,
 }
 
-/// The run, as the daemon names it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Submitted {
-    stream_url: String,
-}
-
 /// `mantyx-bridge run PROMPT`.
 pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
-    let (headers, spec) = (settings.headers()?, settings.spec()?);
+    let headers = settings.headers()?;
+    let spec = settings.spec()?;
     let client = Client::new(contact)?;
     let mut stop = Stop::new()?;
     let mut submitting = Box::pin(submit(&client, headers, spec));
@@ -136,14 +128,7 @@ impl Settings {
     }
 
     fn spec(&self) -> Result<String, Failure> {
-        let prompt = match self.prompt.as_str() {
-            "-" => {
-                let mut text = String::new();
-                io::stdin().read_to_string(&mut text)?;
-                text
-            }
-            given => given.to_owned(),
-        };
+        let prompt = or_stdin(&self.prompt)?;
         if prompt.trim().is_empty() {
             return Err(Failure::Usage("the prompt is empty".to_owned()));
         }
@@ -186,9 +171,9 @@ async fn follow(client: &Client, run: &Submitted, json: bool) -> Outcome {
     loop {
         let known = reader.last.clone();
         let why = match client.open(&run.stream_url, known.as_deref()).await {
-            Ok(response) => match reader.read(response).await? {
-                Some(End::Well) => return Ok(()),
-                Some(End::Badly(why)) => return Err(Failure::Failed(why)),
+            Ok(events) => match reader.read(events).await? {
+                Some(RunEnd::Well) => return Ok(()),
+                Some(RunEnd::Badly(why)) => return Err(Failure::Failed(why)),
                 None => Failure::Failed("the run's stream keeps breaking".to_owned()),
             },
             Err(why) => why,
@@ -211,28 +196,20 @@ struct Reader {
 
 impl Reader {
     /// Reads until the run ends; `None` if the stream ended first.
-    async fn read(&mut self, mut response: reqwest::Response) -> Result<Option<End>, Failure> {
-        let mut framer = Framer::new(MAX_EVENT);
-        // Any break of the stream is handled by opening it again.
-        while let Ok(Some(chunk)) = response.chunk().await {
-            framer.push(&chunk);
-            while let Some(frame) =
-                framer.next_frame().map_err(|error| Failure::Failed(error.to_string()))?
-            {
-                let fields = frame.fields();
-                let Some(data) = fields.data else { continue };
-                if fields.id.is_some() {
-                    self.last = fields.id;
-                }
-                if let Some(end) = self.take(&data)? {
-                    return Ok(Some(end));
-                }
+    async fn read(&mut self, mut events: Events) -> Result<Option<RunEnd>, Failure> {
+        while let Some(fields) = events.next().await? {
+            let Some(data) = fields.data else { continue };
+            if fields.id.is_some() {
+                self.last = fields.id;
+            }
+            if let Some(end) = self.take(&data)? {
+                return Ok(Some(end));
             }
         }
         Ok(None)
     }
 
-    fn take(&mut self, data: &str) -> Result<Option<End>, Failure> {
+    fn take(&mut self, data: &str) -> Result<Option<RunEnd>, Failure> {
         if self.json {
             print(&format!("{}\n", data.replace('\n', " ")))?;
         }

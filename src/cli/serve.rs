@@ -5,13 +5,10 @@
 
 use std::path::PathBuf;
 
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::Mutex,
-};
+use tokio::{signal::unix::SignalKind, sync::Mutex};
 use tracing::{error, info, warn};
 
-use super::{Failure, Outcome};
+use super::{Failure, Outcome, signals::Stop};
 use crate::{
     config::{ConfigFile, Environment},
     daemon::{Daemon, Options, Reload},
@@ -38,7 +35,7 @@ pub(super) async fn serve(
     info!(version = env!("CARGO_PKG_VERSION"), files, "starting");
     let traces = traces::start(&|name| env.filled_var(name).map(str::to_owned));
     let options = Options { launcher: std::env::current_exe().ok(), handed, reload, traces };
-    let signals = Mutex::new(Stop::new()?);
+    let signals = Mutex::new(Stop::on(&[SignalKind::terminate(), SignalKind::interrupt()])?);
     let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
     // One listener for both waits: a second listener would count one signal as two.
     let asked = async || signals.lock().await.asked().await;
@@ -53,26 +50,4 @@ pub(super) async fn serve(
 
 pub(super) fn cannot_start(error: &(dyn std::error::Error + 'static)) -> Failure {
     Failure::Failed(format!("cannot start: {}", error_chain(error)))
-}
-
-/// The signals that stop the daemon.
-struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    fn new() -> Result<Self, Failure> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => (),
-            _ = self.interrupt.recv() => (),
-        }
-    }
 }

@@ -2,30 +2,27 @@
 //!
 //! Must not: end it; the code that waits for them does, and cleans up first.
 
+use futures_util::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
 
-/// Receives SIGINT, SIGTERM and SIGHUP from the moment when it is made.
+/// Receives signals from the moment when it is made.
 #[derive(Debug)]
-pub(super) struct Stop([Signal; 3]);
+pub(super) struct Stop(Vec<Signal>);
 
 impl Stop {
+    /// SIGINT, SIGTERM and SIGHUP.
     pub(super) fn new() -> Result<Self, Failure> {
-        Ok(Self([
-            signal(SignalKind::interrupt())?,
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-        ]))
+        Self::on(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])
+    }
+
+    pub(super) fn on(kinds: &[SignalKind]) -> Result<Self, Failure> {
+        Ok(Self(kinds.iter().map(|kind| signal(*kind)).collect::<Result<_, _>>()?))
     }
 
     /// Waits for the next of these signals.
     pub(super) async fn asked(&mut self) {
-        let Self([interrupt, terminate, hangup]) = self;
-        tokio::select! {
-            _ = interrupt.recv() => (),
-            _ = terminate.recv() => (),
-            _ = hangup.recv() => (),
-        }
+        select_all(self.0.iter_mut().map(|one| Box::pin(one.recv()))).await;
     }
 }

@@ -102,7 +102,7 @@ struct Breaker {
 /// `mantyx-bridge status`.
 pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcome {
     let client = Client::new(contact)?;
-    let text = client.get_with("/v1/status", client.operator()).await?;
+    let text = client.get("/v1/status", client.operator()).await?;
     if !watch {
         return print(&shown(&text, json)?);
     }
@@ -183,7 +183,7 @@ fn ticks() -> tokio::time::Interval {
 
 async fn next(client: &Client, tick: &mut tokio::time::Interval) -> Result<String, Failure> {
     tick.tick().await;
-    client.get_with("/v1/status", client.operator()).await
+    client.get("/v1/status", client.operator()).await
 }
 
 fn draw(screen: &Screen, status: &Status, away: Option<&str>) -> Outcome {

@@ -119,28 +119,22 @@ pub(super) async fn tell_time(what: &str) -> Infallible {
         std::future::pending::<()>().await;
     }
     sleep(QUIET).await;
-    let mut line = Line;
+    let _line = StatusLine;
     let mut second = interval(Duration::from_secs(1));
     loop {
         second.tick().await;
         let took = humantime::format_duration(Duration::from_secs(begun.elapsed().as_secs()));
-        line.show(&format!("{what}: {took} (Ctrl-C gives up)"));
-    }
-}
-
-/// The line of stderr that is overwritten with each update.
-struct Line;
-
-impl Line {
-    fn show(&mut self, text: &str) {
         let columns = Size::of(&io::stderr()).map_or(80, |size| size.columns);
-        let text = cut(text, columns.saturating_sub(1));
+        let text = cut(&format!("{what}: {took} (Ctrl-C gives up)"), columns.saturating_sub(1));
         // Without stderr, there is no one to inform.
         let _closed = write!(io::stderr(), "\r{text}\x1b[K");
     }
 }
 
-impl Drop for Line {
+/// The line of stderr that is overwritten with each update, and removed at the end.
+struct StatusLine;
+
+impl Drop for StatusLine {
     fn drop(&mut self) {
         let _closed = write!(io::stderr(), "\r\x1b[K");
     }

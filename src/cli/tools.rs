@@ -37,7 +37,8 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
         }
         None => String::new(),
     };
-    let text = Client::new(contact)?.get(&format!("/v1/tool-refs{query}")).await?;
+    let text =
+        Client::new(contact)?.get(&format!("/v1/tool-refs{query}"), HeaderMap::new()).await?;
     if json {
         return print(&format!("{text}\n"));
     }
@@ -81,7 +82,7 @@ pub(super) async fn refresh(contact: &Contact, backend: Option<&str>, json: bool
     let names = match backend {
         Some(name) => vec![name.to_owned()],
         None => {
-            let status: Status = parse(&client.get("/v1/status").await?)?;
+            let status: Status = parse(&client.get("/v1/status", HeaderMap::new()).await?)?;
             status.backends.into_iter().map(|backend| backend.name).collect()
         }
     };

@@ -73,13 +73,13 @@ struct Pinned {
     mode: String,
     accepted: usize,
     digest: String,
-    findings: Vec<Found>,
+    findings: Vec<ChangedTool>,
     damaged: Option<String>,
     unkept: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Found {
+struct ChangedTool {
     tool: Option<String>,
     change: String,
     withdrawn: bool,
@@ -97,7 +97,7 @@ pub(super) async fn trust(contact: &Contact, settings: Settings) -> Outcome {
 }
 
 async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
-    let text = client.get_with("/v1/trust", client.operator()).await?;
+    let text = client.get("/v1/trust", client.operator()).await?;
     if json && backend.is_none() {
         return print(&format!("{text}\n"));
     }
@@ -138,7 +138,7 @@ fn find(backends: Vec<Pinned>, name: &str) -> Result<Pinned, Failure> {
 
 async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     let operator = client.operator();
-    let Trust { backends } = parse(&client.get_with("/v1/trust", operator.clone()).await?)?;
+    let Trust { backends } = parse(&client.get("/v1/trust", operator.clone()).await?)?;
     let found = find(backends, &wanted.backend)?;
     if wanted.digest.as_ref().is_some_and(|digest| !found.digest.starts_with(digest)) {
         return Err(Failure::Failed(format!(
@@ -150,11 +150,12 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     if found.findings.is_empty() && wanted.all && !wanted.json {
         return print(&format!("{}: there is nothing to accept\n", found.name));
     }
-    let is_taken = |one: &Found| match &one.tool {
+    let is_taken = |one: &ChangedTool| match &one.tool {
         Some(tool) => wanted.all || wanted.tools.contains(tool),
         None => wanted.all,
     };
-    let (taken, left): (Vec<Found>, Vec<Found>) = found.findings.into_iter().partition(is_taken);
+    let (taken, left): (Vec<ChangedTool>, Vec<ChangedTool>) =
+        found.findings.into_iter().partition(is_taken);
     let accept = match wanted.all {
         true => serde_json::json!("all"),
         false => serde_json::json!(wanted.tools),
@@ -224,7 +225,7 @@ impl Pinned {
     }
 }
 
-impl Found {
+impl ChangedTool {
     fn write(&self, page: &mut Page) {
         let Self { tool, change, withdrawn, hidden, diff } = self;
         let tool = tool.as_deref().map_or_else(|| "the card".into(), visible::shown);

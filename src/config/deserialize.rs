@@ -5,14 +5,14 @@
 //!
 //! Must not: know any key of bridge.yaml, or judge a value beyond its type.
 
-use std::{borrow::Cow, collections::HashSet, fmt};
+use std::{borrow::Cow, collections::HashSet, fmt, iter::once};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{
     Deserialize,
     de::{
-        self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, IntoDeserializer,
-        MapAccess, SeqAccess, Unexpected, VariantAccess, Visitor,
+        self, DeserializeOwned, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor,
+        value::{MapDeserializer, SeqDeserializer},
     },
     forward_to_deserialize_any,
 };
@@ -26,7 +26,12 @@ use super::{
 const MAX_MISTAKES: usize = 50;
 
 const AT: &str = "$At";
-const SCALAR: &str = "$Scalar";
+/// For a text; a number or a boolean without quotes counts as the text that was written.
+pub(super) const SCALAR: &str = "$Scalar";
+/// For a value that its visitor reads as it is.
+pub(super) const ANY: &str = "$Any";
+/// The same, but a text is read as a list of this one text.
+pub(super) const LIST: &str = "$List";
 
 /// A value that knows where it was written.
 #[derive(Clone)]
@@ -34,10 +39,6 @@ pub struct At<T> {
     pub value: T,
     pub node: NodeId,
 }
-
-/// A string; a number or a boolean without quotes counts as the text that was written.
-#[derive(Clone)]
-pub struct Scalar(pub String);
 
 /// A value that does not fit the expected type.
 #[derive(Debug)]
@@ -214,18 +215,18 @@ impl<'d> Reader<'d> {
             Kind::Float(value, _) => visitor.visit_f64(*value),
             Kind::Str(value) => visitor.visit_str(value),
             Kind::Seq(items) => {
-                visitor.visit_seq(Items { items: items.iter(), left_out: self.left_out })
+                let items = items.iter().filter(|node| !self.left_out.contains(&node.id));
+                visitor.visit_seq(SeqDeserializer::new(items.map(|node| Self { node, ..self })))
             }
-            Kind::Map(entries) => visitor.visit_map(Entries {
-                entries: entries.iter(),
-                value: None,
-                left_out: self.left_out,
-            }),
+            Kind::Map(entries) => {
+                let entries = entries.iter().filter(|(_, node)| !self.left_out.contains(&node.id));
+                visitor.visit_map(MapDeserializer::new(
+                    entries.map(|(key, node)| {
+                        (Key { text: key, node: node.id }, Self { node, ..self })
+                    }),
+                ))
+            }
         }
-    }
-
-    fn child(self, node: &'d Node) -> Self {
-        Self { node, ..self }
     }
 }
 
@@ -250,10 +251,11 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         let result = match (name, &self.node.kind) {
-            (AT, _) => visitor.visit_seq(IdThenValue { reader: self, step: 0 }),
+            (AT, _) => visitor.visit_map(MapDeserializer::new(once((self.node.id.0, self)))),
             (SCALAR, Kind::Int(_, text) | Kind::Float(_, text)) => visitor.visit_str(text),
             (SCALAR, Kind::Bool(value)) => visitor.visit_string(value.to_string()),
-            (SCALAR, _) => self.visit(visitor),
+            (LIST, Kind::Str(_)) => visitor.visit_seq(SeqDeserializer::new(once(self))),
+            (SCALAR | ANY | LIST, _) => self.visit(visitor),
             _ => visitor.visit_newtype_struct(self),
         };
         self.located(result)
@@ -280,7 +282,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         let result = match &self.node.kind {
-            Kind::Str(word) => visitor.visit_enum(Word(word)),
+            Kind::Str(word) => visitor.visit_enum(word.as_str().into_deserializer()),
             _ => self.visit(OneOf(variants)).map(|never| match never {}),
         };
         self.located(result)
@@ -303,109 +305,39 @@ impl Visitor<'_> for OneOf {
     }
 }
 
-struct Word<'d>(&'d str);
-
-impl<'de> EnumAccess<'de> for Word<'_> {
-    type Error = ReadError;
-    type Variant = Self;
-
-    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), ReadError> {
-        Ok((seed.deserialize(self.0.into_deserializer())?, self))
-    }
+/// A key of a map; a mistake in it is at the key, not at the value.
+struct Key<'d> {
+    text: &'d str,
+    node: NodeId,
 }
 
-impl<'de> VariantAccess<'de> for Word<'_> {
+impl<'de> Deserializer<'de> for Key<'_> {
     type Error = ReadError;
 
-    fn unit_variant(self) -> Result<(), ReadError> {
-        Ok(())
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+        visitor.visit_str(self.text).map_err(|error: ReadError| error.at(self.node, true))
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, _: S) -> Result<S::Value, ReadError> {
-        Err(de::Error::custom("expected a map"))
-    }
-
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, _: V) -> Result<V::Value, ReadError> {
-        Err(de::Error::custom("expected a map"))
-    }
-
-    fn struct_variant<V: Visitor<'de>>(
-        self,
-        _: &'static [&'static str],
-        _: V,
-    ) -> Result<V::Value, ReadError> {
-        Err(de::Error::custom("expected a map"))
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
+        unit unit_struct newtype_struct seq tuple tuple_struct map struct enum identifier
+        ignored_any
     }
 }
 
-struct Items<'d> {
-    items: std::slice::Iter<'d, Node>,
-    left_out: &'d HashSet<NodeId>,
-}
+impl<'de> IntoDeserializer<'de, ReadError> for Key<'_> {
+    type Deserializer = Self;
 
-impl<'de> SeqAccess<'de> for Items<'_> {
-    type Error = ReadError;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, ReadError> {
-        let left_out = self.left_out;
-        let Some(node) = self.items.find(|node| !left_out.contains(&node.id)) else {
-            return Ok(None);
-        };
-        seed.deserialize(Reader { node, left_out }).map(Some)
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 
-struct Entries<'d> {
-    entries: std::slice::Iter<'d, (String, Node)>,
-    value: Option<&'d Node>,
-    left_out: &'d HashSet<NodeId>,
-}
+impl<'de> IntoDeserializer<'de, ReadError> for Reader<'_> {
+    type Deserializer = Self;
 
-impl<'de> MapAccess<'de> for Entries<'_> {
-    type Error = ReadError;
-
-    fn next_key_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, ReadError> {
-        let left_out = self.left_out;
-        let Some((key, node)) = self.entries.find(|(_, node)| !left_out.contains(&node.id)) else {
-            return Ok(None);
-        };
-        self.value = Some(node);
-        let key = seed.deserialize(key.as_str().into_deserializer());
-        key.map(Some).map_err(|error: ReadError| error.at(node.id, true))
-    }
-
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, ReadError> {
-        let node = self.value.take().expect("serde asks for a value after its key");
-        seed.deserialize(Reader { node, left_out: self.left_out })
-            .map_err(|error| error.at(node.id, false))
-    }
-}
-
-/// The form in which `At` is passed: the node's number, then the value.
-struct IdThenValue<'d> {
-    reader: Reader<'d>,
-    step: u8,
-}
-
-impl<'de> SeqAccess<'de> for IdThenValue<'_> {
-    type Error = ReadError;
-
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, ReadError> {
-        self.step += 1;
-        match self.step {
-            1 => seed.deserialize(self.reader.node.id.0.into_deserializer()).map(Some),
-            2 => seed.deserialize(self.reader.child(self.reader.node)).map(Some),
-            _ => Ok(None),
-        }
+    fn into_deserializer(self) -> Self {
+        self
     }
 }
 
@@ -420,62 +352,14 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
                 f.write_str("a value")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<At<T>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<At<T>, A::Error> {
                 let lost = || de::Error::custom("this value cannot stand here");
-                let node = NodeId(seq.next_element()?.ok_or_else(lost)?);
-                let value = seq.next_element()?.ok_or_else(lost)?;
-                Ok(At { value, node })
+                let (node, value) = map.next_entry()?.ok_or_else(lost)?;
+                Ok(At { value, node: NodeId(node) })
             }
         }
 
         deserializer.deserialize_newtype_struct(AT, AtVisitor(std::marker::PhantomData))
-    }
-}
-
-impl<'de> Deserialize<'de> for Scalar {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ScalarVisitor;
-
-        impl Visitor<'_> for ScalarVisitor {
-            type Value = Scalar;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
-                Ok(Scalar(text.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_newtype_struct(SCALAR, ScalarVisitor)
-    }
-}
-
-impl JsonSchema for Scalar {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Scalar".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        schemars::json_schema!({ "type": ["string", "number", "boolean"] })
-    }
-}
-
-// Either may hold a secret in plain text.
-impl<T> fmt::Debug for At<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "At({})", self.node.0)
-    }
-}
-
-impl fmt::Debug for Scalar {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Scalar")
     }
 }
 

@@ -6,7 +6,7 @@ use std::{fmt, ops::Range};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, SeqAccess, Visitor},
+    de::{MapAccess, SeqAccess, Visitor, value::SeqAccessDeserializer},
 };
 use serde_saphyr::{
     DuplicateKeyPolicy, Error as YamlError, Location, MessageFormatter as _, NonFiniteFloatPolicy,
@@ -129,18 +129,19 @@ impl Document {
 
     /// The value itself.
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
-        let mut left = vec![&self.root];
-        while let Some(node) = left.pop() {
-            if node.id == id {
-                return Some(node);
-            }
-            match &node.kind {
-                Kind::Seq(items) => left.extend(items),
-                Kind::Map(entries) => left.extend(entries.iter().map(|(_, node)| node)),
-                Kind::Null | Kind::Bool(_) | Kind::Int(..) | Kind::Float(..) | Kind::Str(_) => (),
-            }
+        let mut node = &self.root;
+        while node.id != id {
+            // Each value is numbered before those in it and those behind it.
+            let last = |before: usize| before.checked_sub(1);
+            node = match &node.kind {
+                Kind::Seq(items) => items.get(last(items.partition_point(|it| it.id <= id))?)?,
+                Kind::Map(entries) => {
+                    &entries.get(last(entries.partition_point(|(_, it)| it.id <= id))?)?.1
+                }
+                _ => return None,
+            };
         }
-        None
+        Some(node)
     }
 
     fn info(&self, node: NodeId) -> &Info {
@@ -152,12 +153,6 @@ impl Document {
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("id", &self.id).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Kind")
     }
 }
 
@@ -349,16 +344,8 @@ impl<'de> Visitor<'de> for RawVisitor {
         Ok(Raw::Str(value.to_owned()))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Raw, E> {
-        Ok(Raw::Str(value))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Raw, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = seq.next_element()? {
-            items.push(item);
-        }
-        Ok(Raw::Seq(items))
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Raw, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Raw::Seq)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {

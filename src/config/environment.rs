@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     fmt, io,
     io::Read,
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
 };
 
@@ -27,7 +28,7 @@ pub struct Environment {
 #[derive(Clone)]
 pub struct SmallFile {
     pub text: String,
-    /// The permission bits; 0 where there are none.
+    /// The permission bits.
     pub mode: u32,
     /// Whether root or the bridge's user owns it; the owner of a file can change it.
     pub is_ours: bool,
@@ -112,28 +113,8 @@ fn read_file(path: &Path) -> io::Result<SmallFile> {
     let text = String::from_utf8(bytes).map_err(|error| {
         io::Error::other(format!("it is not UTF-8 text: {}", error.utf8_error()))
     })?;
-    Ok(SmallFile { text, mode: mode(&metadata), is_ours: is_ours(&metadata) })
-}
-
-#[cfg(unix)]
-fn mode(metadata: &std::fs::Metadata) -> u32 {
-    std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
-}
-
-#[cfg(unix)]
-fn is_ours(metadata: &std::fs::Metadata) -> bool {
-    let owner = std::os::unix::fs::MetadataExt::uid(metadata);
-    owner == 0 || owner == rustix::process::geteuid().as_raw()
-}
-
-#[cfg(not(unix))]
-fn is_ours(_: &std::fs::Metadata) -> bool {
-    true
-}
-
-#[cfg(not(unix))]
-fn mode(_: &std::fs::Metadata) -> u32 {
-    0
+    let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
+    Ok(SmallFile { text, mode: metadata.mode() & 0o777, is_ours })
 }
 
 // Values and texts may be secrets.

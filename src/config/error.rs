@@ -17,7 +17,7 @@ pub struct ConfigErrors {
 }
 
 /// One mistake.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The path of the value, such as `mcp.fs.command`; empty if no value is at fault.
     pub path: String,
@@ -45,24 +45,16 @@ const MAX_SHOWN: usize = 140;
 impl ConfigErrors {
     /// A mistake without a place in a file: the file is missing, or cannot be read.
     pub fn without_place(file: impl Into<String>, message: String, cure: String) -> Self {
-        let problem = Problem {
-            path: String::new(),
-            line: None,
-            column: None,
-            message,
-            cure: Some(cure),
-            snippet: None,
-        };
+        let problem = Problem { message, cure: Some(cure), ..Problem::default() };
         Self { file: file.into(), problems: vec![problem] }
     }
 
     /// The first mistake in one line, with its place.
     pub fn summary(&self) -> String {
-        let Some(Problem { path, message, .. }) = self.problems.first() else {
-            return self.file.clone();
-        };
-        let place = self.problems.first().map(|first| first.place(&self.file)).unwrap_or_default();
-        let path = if path.is_empty() { String::new() } else { format!("{path}: ") };
+        let Some(first) = self.problems.first() else { return self.file.clone() };
+        let place = first.place(&self.file);
+        let message = &first.message;
+        let path = if first.path.is_empty() { String::new() } else { format!("{}: ", first.path) };
         let more = match self.problems.len() {
             1 => String::new(),
             all => format!(" (and {} more)", all - 1),

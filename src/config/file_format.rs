@@ -12,10 +12,10 @@ use serde::Deserialize;
 
 use super::{
     A2aBinding, Auth, OnUnavailable, Pin,
-    deserialize::{At, Scalar},
+    deserialize::At,
     scalars::{
         Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport, OneOrMany, PendingAfter,
-        SandboxValue, SchemaMap, Share,
+        SandboxValue, Scalar, SchemaMap, Share,
     },
 };
 
@@ -24,7 +24,7 @@ use super::{
 /// Durations are `250ms`, `30s`, `5m`, `2h`. A secret is a reference: `${env:NAME}`,
 /// `${file:/path}` or `${cred:NAME}` (a systemd credential); it may stand inside a longer text, and
 /// `$${` is a literal `${`. A relative path starts at the directory of this file.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with the sections of bridge.yaml")]
 #[schemars(title = "bridge.yaml")]
 pub struct File {
@@ -59,7 +59,7 @@ pub struct File {
 }
 
 /// Several listeners.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "an address, a list of addresses, or a map")]
 pub struct ListenMap {
     /// One address or a list: `127.0.0.1:7717`, `[::1]:7717`, `localhost:7717`. An address that
@@ -75,7 +75,7 @@ pub struct ListenMap {
 }
 
 /// The certificate of the TCP listeners. Its files are read again when they change.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with cert and key")]
 pub struct Tls {
     /// The certificate and its intermediate certificates, PEM.
@@ -87,7 +87,7 @@ pub struct Tls {
 }
 
 /// The MANTYX that the bridge stands in front of.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with credential, or with sandbox: true")]
 pub struct Upstream {
     /// `true`: the runtime inside the bridge, which needs no account and no network.
@@ -106,7 +106,7 @@ pub struct Upstream {
 }
 
 /// An OAuth application that a person has given access to a workspace.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, refresh_token")]
 pub struct UpstreamOauth {
     /// Where tokens are issued. Default: `<base_url>/api/oauth/token`.
@@ -122,7 +122,7 @@ pub struct UpstreamOauth {
 }
 
 /// The audit log.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with file")]
 pub struct Audit {
     /// The path of the file. The bridge appends to it, and creates it with mode 0600, again after
@@ -134,7 +134,7 @@ pub struct Audit {
 }
 
 /// A program that uses the bridge.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with token, users or cert")]
 pub struct App {
     /// The token that the app shows as `Authorization: Bearer` or `X-API-Key`, as a reference.
@@ -162,7 +162,7 @@ pub struct App {
 }
 
 /// Which tools of an MCP server an app may use.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with allow, deny")]
 pub struct AppTools {
     /// Globs of the tools that it may use, by the server's own names. Left out: all.
@@ -172,7 +172,7 @@ pub struct AppTools {
 }
 
 /// How many requests an app may send.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with per_second and burst")]
 pub struct Rate {
     /// Requests per second, in the long run.
@@ -182,7 +182,7 @@ pub struct Rate {
 }
 
 /// How catalogs are kept fresh, unless a backend has its own setting.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with interval, jitter, timeout")]
 pub struct Refresh {
     /// Time from one refresh to the next, at least `1s`. Default: `5m`.
@@ -194,7 +194,7 @@ pub struct Refresh {
 }
 
 /// The limits of all tool calls together.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with timeout, pending_timeout, max_concurrent")]
 pub struct Calls {
     /// How long one call may take, at most `290s`: MANTYX gives up at 300 s. Default: `285s`.
@@ -209,7 +209,7 @@ pub struct Calls {
 ///
 /// An entry of a Claude, Cursor or VS Code file works as it is. In it, `${NAME}` and
 /// `${NAME:-default}` stand for environment variables too.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with command or url")]
 pub struct Mcp {
     /// The program that is started, without a shell. `mantyx-bridge` is the bridge's own.
@@ -282,7 +282,7 @@ pub struct Mcp {
 }
 
 /// Which tools of an MCP server the bridge offers, and their names.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with allow, deny, rename")]
 pub struct Tools {
     /// Globs of the tools to offer, by the server's own names. Left out: all.
@@ -294,7 +294,7 @@ pub struct Tools {
 }
 
 /// An A2A agent: exactly one of `url`, `card_url`, `card_file`, `bundled`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with url, card_url, card_file or bundled")]
 pub struct A2a {
     /// Its base: the Agent Card is looked for below `/.well-known/`.
@@ -346,7 +346,7 @@ pub struct A2a {
 }
 
 /// The signature that an Agent Card has to have (A2A 1.0, §8.4).
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with keys and required")]
 pub struct CardSignature {
     /// A file or a list of files with public keys: PEM, a JWK, or a set of them. One of the keys
@@ -358,7 +358,7 @@ pub struct CardSignature {
 }
 
 /// The TLS of one server: `ca`, or `cert` and `key`, or all three, as PEM files.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with ca, cert, key")]
 pub struct ServerTls {
     /// The authorities of which one must have signed the server's certificate, in place of those
@@ -371,7 +371,7 @@ pub struct ServerTls {
 }
 
 /// How the bridge authenticates at a backend: exactly one of `bearer` and `oauth`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with bearer or oauth")]
 pub struct BackendAuth {
     /// A token, as a reference; the bridge sends it as `Authorization: Bearer`.
@@ -381,7 +381,7 @@ pub struct BackendAuth {
 }
 
 /// An OAuth client.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with client_id, client_secret, token_url, scopes")]
 pub struct BackendOauth {
     /// The id of the bridge at the issuer of tokens.
@@ -396,7 +396,7 @@ pub struct BackendOauth {
 }
 
 /// A tool of the bridge's own: exactly one of `http` and `command`.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with description, parameters, http or command")]
 pub struct Local {
     /// The description that the model reads.
@@ -443,7 +443,7 @@ pub struct Local {
 }
 
 /// The files that a program may see. Relative paths start at the directory of this file.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with read, write")]
 pub struct Sandbox {
     /// Files and directories, with all below them, to read and to run.
@@ -453,7 +453,7 @@ pub struct Sandbox {
 }
 
 /// The request of a local tool.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with method and url")]
 pub struct LocalHttp {
     /// Default: POST. The arguments are the JSON body; for GET, HEAD and DELETE the query string.

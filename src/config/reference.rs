@@ -3,11 +3,11 @@
 //! Must not: put the value of a reference into a message.
 
 use std::{
-    fmt::{self, Write as _},
+    fmt,
     path::{Path, PathBuf},
 };
 
-use super::environment::Environment;
+use super::environment::{Environment, SmallFile};
 
 /// Which references a value may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,11 +22,6 @@ pub(super) struct Template(Vec<Part>);
 
 enum Part {
     Literal(String),
-    Reference(Reference),
-}
-
-/// The text between `${` and `}`.
-enum Reference {
     Env { name: String, default: Option<String> },
     File(String),
     Cred(String),
@@ -63,15 +58,13 @@ impl Template {
             }
             literal.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
-                return Err(Flaw {
-                    message: "a reference that begins with `${` has no `}`".into(),
-                    cure: format!("{FORMS}; for a plain `${{` write `$${{`"),
-                });
+                let message = "a reference that begins with `${` has no `}`".to_owned();
+                return Err(Flaw { message, cure: no_reference() });
             };
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
             }
-            parts.push(Part::Reference(Reference::parse(inside, dialect)?));
+            parts.push(Part::parse(inside, dialect)?);
             rest = after;
         }
         literal.push_str(rest);
@@ -88,19 +81,14 @@ impl Template {
 
     /// Whether it refers to a secret file or a credential.
     pub(super) fn is_secret(&self) -> bool {
-        self.0
-            .iter()
-            .any(|part| matches!(part, Part::Reference(Reference::File(_) | Reference::Cred(_))))
+        self.0.iter().any(|part| matches!(part, Part::File(_) | Part::Cred(_)))
     }
 
     /// Replaces the references; relative files start at `directory`.
     pub(super) fn resolve(&self, env: &Environment, directory: &Path) -> Result<Resolved, Flaw> {
         let mut resolved = Resolved::default();
         for part in &self.0 {
-            match part {
-                Part::Literal(text) => resolved.value.push_str(text),
-                Part::Reference(reference) => reference.resolve(env, directory, &mut resolved)?,
-            }
+            part.resolve(env, directory, &mut resolved)?;
         }
         Ok(resolved)
     }
@@ -108,16 +96,14 @@ impl Template {
 
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|part| match part {
-            Part::Literal(text) => f.write_str(text),
-            Part::Reference(reference) => write!(f, "{reference}"),
-        })
+        self.0.iter().try_for_each(|part| write!(f, "{part}"))
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for Part {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Literal(text) => f.write_str(text),
             Self::Env { name, .. } => write!(f, "${{env:{name}}}"),
             Self::File(path) => write!(f, "${{file:{path}}}"),
             Self::Cred(name) => write!(f, "${{cred:{name}}}"),
@@ -127,7 +113,13 @@ impl fmt::Display for Reference {
 
 const FORMS: &str = "a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}";
 
-impl Reference {
+/// The remedy for a text in braces that is no reference.
+fn no_reference() -> String {
+    format!("{FORMS}; for a plain `${{` write `$${{`")
+}
+
+impl Part {
+    /// Reads the text between `${` and `}`.
     fn parse(inside: &str, dialect: Dialect) -> Result<Self, Flaw> {
         let flaw = |message: String, cure: &str| Err(Flaw { message, cure: cure.into() });
         let named = match inside.split_once(':') {
@@ -147,10 +139,7 @@ impl Reference {
                 format!("`${{{inside}}}` asks a person, and there is none here"),
                 "write ${env:NAME}, ${file:/path} or ${cred:NAME}",
             ),
-            Some(_) => flaw(
-                format!("`${{{inside}}}` is no reference"),
-                &format!("{FORMS}; for a plain `${{` write `$${{`"),
-            ),
+            Some(_) => flaw(format!("`${{{inside}}}` is no reference"), &no_reference()),
             None => Self::parse_unnamed(inside, dialect),
         }
     }
@@ -175,7 +164,7 @@ impl Reference {
             cure: if is_variable(inside) {
                 format!("for the environment variable write `${{env:{inside}}}`")
             } else {
-                format!("{FORMS}; for a plain `${{` write `$${{`")
+                no_reference()
             },
         })
     }
@@ -187,6 +176,7 @@ impl Reference {
         into: &mut Resolved,
     ) -> Result<(), Flaw> {
         match self {
+            Self::Literal(text) => into.value.push_str(text),
             Self::Env { name, default } => {
                 // As in a shell, `:-` covers a variable that is set to nothing.
                 let value = match default {
@@ -227,17 +217,10 @@ impl Reference {
         Ok(())
     }
 
-    fn read(
-        &self,
-        env: &Environment,
-        path: &Path,
-        cure: &str,
-    ) -> Result<super::environment::SmallFile, Flaw> {
-        env.read(path).map_err(|error| {
-            let mut message = String::new();
-            // Writing to a string cannot fail.
-            write!(message, "{self}: {}", plain_reason(&error)).unwrap_or_default();
-            Flaw { message, cure: cure.into() }
+    fn read(&self, env: &Environment, path: &Path, cure: &str) -> Result<SmallFile, Flaw> {
+        env.read(path).map_err(|error| Flaw {
+            message: format!("{self}: {}", plain_reason(&error)),
+            cure: cure.into(),
         })
     }
 }

@@ -8,15 +8,20 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{
     Deserialize, Deserializer,
     de::{
-        self, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor, value::MapAccessDeserializer,
+        self, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
+        value::{MapAccessDeserializer, SeqAccessDeserializer},
     },
 };
 
 use super::{
-    deserialize::At,
+    deserialize::{ANY, At, LIST, SCALAR},
     file_format::{ListenMap, Sandbox},
     value::{DURATION_FORMS, parse_duration},
 };
+
+/// A string; a number or a boolean without quotes counts as the text that was written.
+#[derive(Clone)]
+pub struct Scalar(pub String);
 
 /// `250ms`, `30s`, `5m`, `2h`.
 #[derive(Debug, Clone, Copy)]
@@ -38,25 +43,18 @@ pub struct Count(pub usize);
 pub struct Share(pub f64);
 
 /// One text or a list of texts.
-#[derive(Debug)]
-pub enum OneOrMany {
-    One(String),
-    Many(Vec<At<String>>),
-}
+pub struct OneOrMany(pub Vec<At<String>>);
 
 /// One glob or a list of globs.
-#[derive(Debug)]
-pub struct Globs(pub OneOrMany);
+pub struct Globs(pub Vec<At<String>>);
 
 /// The value of `listen`: the short form or the map with everything.
-#[derive(Debug)]
 pub enum ListenValue {
-    Short(OneOrMany),
+    Short(Vec<At<String>>),
     Map(ListenMap),
 }
 
 /// The value of a program's `sandbox`.
-#[derive(Debug)]
 pub enum SandboxValue {
     Off,
     Secrets,
@@ -65,7 +63,6 @@ pub enum SandboxValue {
 
 /// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
 /// which keeps the order of the keys.
-#[derive(Debug)]
 pub struct SchemaMap;
 
 /// The method of a local tool's request.
@@ -95,7 +92,7 @@ pub enum McpTransport {
 /// How each of these values is read: what it may be, its piece of the JSON Schema, in place, and the
 /// values that are taken.
 macro_rules! scalars {
-    ($($name:ident: $expected:expr, |$generator:ident| $schema:expr, { $($visit:tt)* })*) => {$(
+    ($($name:ident as $form:ident: $expected:expr, |$generator:ident| $schema:expr, { $($visit:tt)* })*) => {$(
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
                 struct ScalarVisitor;
@@ -110,7 +107,7 @@ macro_rules! scalars {
                     $($visit)*
                 }
 
-                deserializer.deserialize_any(ScalarVisitor)
+                deserializer.deserialize_newtype_struct($form, ScalarVisitor)
             }
         }
 
@@ -131,7 +128,15 @@ macro_rules! scalars {
 }
 
 scalars! {
-    DurationText: DURATION_FORMS,
+    Scalar as SCALAR: "a string",
+    |_generator| json_schema!({ "type": ["string", "number", "boolean"] }),
+    {
+        fn visit_str<E>(self, text: &str) -> Result<Scalar, E> {
+            Ok(Scalar(text.to_owned()))
+        }
+    }
+
+    DurationText as ANY: DURATION_FORMS,
     |_generator| json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$" }),
     {
         fn visit_str<E: de::Error>(self, text: &str) -> Result<DurationText, E> {
@@ -140,7 +145,7 @@ scalars! {
         }
     }
 
-    PendingAfter: &format!("{DURATION_FORMS}, or off"),
+    PendingAfter as ANY: &format!("{DURATION_FORMS}, or off"),
     |_generator| json_schema!({ "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h))$" }),
     {
         fn visit_str<E: de::Error>(self, text: &str) -> Result<PendingAfter, E> {
@@ -152,7 +157,7 @@ scalars! {
         }
     }
 
-    Count: "a whole number of at least 1",
+    Count as ANY: "a whole number of at least 1",
     |_generator| json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX }),
     {
         fn visit_u64<E: de::Error>(self, number: u64) -> Result<Count, E> {
@@ -163,7 +168,7 @@ scalars! {
         }
     }
 
-    Share: "a number from 0 to 1",
+    Share as ANY: "a number from 0 to 1",
     |_generator| json_schema!({ "type": "number", "minimum": 0, "maximum": 1 }),
     {
         fn visit_u64<E: de::Error>(self, number: u64) -> Result<Share, E> {
@@ -180,31 +185,23 @@ scalars! {
         }
     }
 
-    OneOrMany: "a string or a list of strings",
+    OneOrMany as LIST: "a string or a list of strings",
     |_generator| json_schema!({ "type": ["string", "array"], "items": { "type": "string" } }),
     {
-        fn visit_str<E>(self, text: &str) -> Result<OneOrMany, E> {
-            Ok(OneOrMany::One(text.to_owned()))
-        }
-
         fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<OneOrMany, A::Error> {
-            many(seq)
+            Vec::deserialize(SeqAccessDeserializer::new(seq)).map(OneOrMany)
         }
     }
 
-    Globs: "a glob or a list of globs",
+    Globs as LIST: "a glob or a list of globs",
     |generator| OneOrMany::json_schema(generator),
     {
-        fn visit_str<E>(self, text: &str) -> Result<Globs, E> {
-            Ok(Globs(OneOrMany::One(text.to_owned())))
-        }
-
         fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Globs, A::Error> {
-            many(seq).map(Globs)
+            Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Globs)
         }
     }
 
-    ListenValue: "an address, a list of addresses, or a map with tcp, unix and tls",
+    ListenValue as LIST: "an address, a list of addresses, or a map with tcp, unix and tls",
     |generator| json_schema!({
         "anyOf": [
             OneOrMany::json_schema(generator),
@@ -212,12 +209,8 @@ scalars! {
         ],
     }),
     {
-        fn visit_str<E>(self, text: &str) -> Result<ListenValue, E> {
-            Ok(ListenValue::Short(OneOrMany::One(text.to_owned())))
-        }
-
         fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<ListenValue, A::Error> {
-            many(seq).map(ListenValue::Short)
+            Vec::deserialize(SeqAccessDeserializer::new(seq)).map(ListenValue::Short)
         }
 
         fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ListenValue, A::Error> {
@@ -225,7 +218,7 @@ scalars! {
         }
     }
 
-    SandboxValue: "off, secrets, or a map with read, write",
+    SandboxValue as ANY: "off, secrets, or a map with read, write",
     |generator| json_schema!({
         "anyOf": [
             { "enum": ["off", "secrets"] },
@@ -246,7 +239,7 @@ scalars! {
         }
     }
 
-    SchemaMap: "a map, which is a JSON Schema",
+    SchemaMap as ANY: "a map, which is a JSON Schema",
     |_generator| json_schema!({ "type": "object" }),
     {
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SchemaMap, A::Error> {
@@ -254,12 +247,4 @@ scalars! {
             Ok(SchemaMap)
         }
     }
-}
-
-fn many<'de, A: SeqAccess<'de>>(mut seq: A) -> Result<OneOrMany, A::Error> {
-    let mut items = Vec::new();
-    while let Some(item) = seq.next_element()? {
-        items.push(item);
-    }
-    Ok(OneOrMany::Many(items))
 }

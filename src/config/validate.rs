@@ -29,15 +29,17 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 
+use self::backend::Backends;
 use super::{
     Audit, Backend, Calls, Config, Contact, Listen, Refresh, Secrets, Written,
     deserialize::{At, Mistake},
     document::{Document, NodeId},
-    environment::Environment,
-    file_format::File,
+    environment::{Environment, SmallFile},
+    file_format::{self, File},
     program::outermost,
-    reference::{Dialect, Flaw, Template},
+    reference::{Dialect, Template, plain_reason},
     scalars::DurationText,
+    value::format_duration,
 };
 
 /// The longest call: MANTYX gives up on a tool call after 300 s, and the answer takes time to
@@ -94,14 +96,14 @@ impl<'a> Validator<'a> {
         let auth = self.auth(file.auth.as_ref(), listen.as_ref());
         let upstream = self.upstream(file.upstream.as_ref());
         let state_dir = self.state_dir(file.state_dir.as_ref());
-        let refresh = self.refresh(file.refresh.as_ref());
-        let calls = self.calls(file.calls.as_ref());
-        let audit = file.audit.as_ref().map(|at| self.audit(at));
+        let refresh =
+            self.refresh(file.refresh.as_ref().unwrap_or(&file_format::Refresh::default()));
+        let calls = self.calls(file.calls.as_ref().unwrap_or(&file_format::Calls::default()));
+        let audit = optional(&file.audit, |at| self.audit(at));
         let backends = self.backends(file, &refresh, &calls);
         let apps = self.apps(file.apps.as_ref(), &backends, auth, listen.as_ref());
         self.check_tls(file.listen.as_ref(), listen.as_ref());
-        let disabled = backends.disabled();
-        let mut backends = backends.into_map();
+        let Backends { ready: mut backends, disabled, .. } = backends;
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
         let secrets = Arc::new(std::mem::take(&mut self.findings.borrow_mut().secrets));
         for program in backends.values_mut().filter_map(Backend::program_mut) {
@@ -116,10 +118,7 @@ impl<'a> Validator<'a> {
             apps,
             refresh,
             calls,
-            audit: match audit {
-                None => None,
-                Some(audit) => Some(audit?),
-            },
+            audit: audit?,
             disabled,
             backends,
             secrets,
@@ -140,10 +139,7 @@ impl<'a> Validator<'a> {
     /// What a client of the daemon needs. Other files that the configuration refers to need not
     /// exist.
     pub(super) fn contact(&self, file: &File) -> Option<Contact> {
-        let app = match &file.apps {
-            None => None,
-            Some(apps) => Some(self.first_app(apps)?),
-        };
+        let app = optional(&file.apps, |apps| self.first_app(apps))?;
         Some(Contact {
             listen: self.listen(file.listen.as_ref())?,
             state_dir: self.state_dir(file.state_dir.as_ref())?,
@@ -151,50 +147,40 @@ impl<'a> Validator<'a> {
         })
     }
 
-    fn refresh(&self, section: Option<&super::file_format::Refresh>) -> Refresh {
+    fn refresh(&self, section: &file_format::Refresh) -> Refresh {
+        let interval = self.refresh_interval(section.interval.as_ref());
+        let timeout = self.duration(section.timeout.as_ref(), Duration::from_secs(60 * 60), "");
         Refresh {
-            interval: self
-                .refresh_interval(section.and_then(|s| s.interval.as_ref()))
-                .unwrap_or(Duration::from_secs(5 * 60)),
-            jitter: section.and_then(|s| s.jitter.as_ref()).map_or(0.1, |at| at.value.0),
-            timeout: self
-                .duration(
-                    section.and_then(|s| s.timeout.as_ref()),
-                    Duration::from_secs(60 * 60),
-                    "",
-                )
-                .unwrap_or(Duration::from_secs(30)),
+            interval: interval.unwrap_or(Duration::from_secs(5 * 60)),
+            jitter: section.jitter.as_ref().map_or(0.1, |at| at.value.0),
+            timeout: timeout.unwrap_or(Duration::from_secs(30)),
         }
     }
 
-    fn calls(&self, section: Option<&super::file_format::Calls>) -> Calls {
-        let timeout = self
-            .call_timeout(section.and_then(|s| s.timeout.as_ref()))
-            .unwrap_or(Duration::from_secs(285));
-        let pending = section.and_then(|s| s.pending_timeout.as_ref());
+    fn calls(&self, section: &file_format::Calls) -> Calls {
+        let timeout = self.call_timeout(section.timeout.as_ref());
+        let timeout = timeout.unwrap_or(Duration::from_secs(285));
+        let pending = section.pending_timeout.as_ref();
         let pending_timeout = self.duration(pending, MAX_PENDING, "");
         if let Some(at) = pending.filter(|_| pending_timeout < Some(timeout)) {
             let message = "a long call would have less time than any other";
-            let least = super::value::format_duration(timeout);
+            let least = format_duration(timeout);
             self.error(at.node, message, format!("write at least {least}, which calls.timeout is"));
         }
         Calls {
             timeout,
             pending_timeout: pending_timeout.unwrap_or(Duration::from_secs(60 * 60)),
-            max_concurrent: section
-                .and_then(|s| s.max_concurrent.as_ref())
-                .map_or(256, |at| at.value.0),
+            max_concurrent: section.max_concurrent.as_ref().map_or(256, |at| at.value.0),
         }
     }
 
-    fn audit(&self, at: &At<super::file_format::Audit>) -> Option<Audit> {
+    fn audit(&self, at: &At<file_format::Audit>) -> Option<Audit> {
         let Some(file) = &at.value.file else {
-            self.missing(
+            return self.missing(
                 at.node,
                 "`file` is missing: where is the audit log written?",
                 "write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`",
             );
-            return None;
         };
         let arguments = at.value.arguments.as_ref().is_some_and(|at| at.value);
         Some(Audit { file: self.path(file)?, arguments })
@@ -215,7 +201,7 @@ impl<'a> Validator<'a> {
             .or_else(|| xdg().or_else(home).map(|dir| dir.join("mantyx-bridge")))
             .filter(|dir| dir.is_absolute());
         if default.is_none() {
-            self.missing(
+            self.missing::<()>(
                 self.document.root.id,
                 "`state_dir` is missing, and none of STATE_DIRECTORY, XDG_STATE_HOME, HOME is set",
                 "write `state_dir: /var/lib/mantyx-bridge`",
@@ -249,7 +235,7 @@ impl<'a> Validator<'a> {
     ) -> Option<Duration> {
         let at = at?;
         let DurationText(duration) = at.value;
-        let max_text = super::value::format_duration(max);
+        let max_text = format_duration(max);
         if duration.is_zero() {
             self.error(at.node, "a time of 0 leaves no time", format!("write 1ms to {max_text}"));
         } else if duration > max {
@@ -268,16 +254,40 @@ impl<'a> Validator<'a> {
         self.mistake(node, true, message.into(), cure.into());
     }
 
+    /// [`Self::error`] in a value of which nothing can be used.
+    fn refuse<T>(
+        &self,
+        node: NodeId,
+        message: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Option<T> {
+        self.error(node, message, cure);
+        None
+    }
+
+    /// [`Self::error_at_key`] of a value of which nothing can be used.
+    fn refuse_key<T>(
+        &self,
+        node: NodeId,
+        message: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Option<T> {
+        self.error_at_key(node, message, cure);
+        None
+    }
+
     /// Reports that the map `node` lacks a required value. Says nothing if a value of the map was
     /// wrong already, since that may be the missing one.
-    fn missing(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
+    fn missing<T>(
+        &self,
+        node: NodeId,
+        message: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Option<T> {
         if !self.left_out.iter().any(|&wrong| self.document.parent(wrong) == Some(node)) {
             self.mistake(node, true, message.into(), cure.into());
         }
-    }
-
-    fn flaw(&self, node: NodeId, flaw: Flaw) {
-        self.error(node, flaw.message, flaw.cure);
+        None
     }
 
     fn mistake(&self, node: NodeId, at_key: bool, message: String, cure: String) {
@@ -303,10 +313,7 @@ impl<'a> Validator<'a> {
                 self.findings.borrow_mut().secret_files.extend(resolved.sources);
                 Some((resolved.value, template))
             }
-            Err(flaw) => {
-                self.flaw(node, flaw);
-                None
-            }
+            Err(flaw) => self.refuse(node, flaw.message, flaw.cure),
         }
     }
 
@@ -337,14 +344,12 @@ impl<'a> Validator<'a> {
         let (value, template) = self.resolve(node, text, Dialect::Own)?;
         if value.is_empty() {
             let which = if template.is_plain() { name.to_owned() } else { template.to_string() };
-            self.error(node, format!("{which} is empty"), "give it a value");
-            return None;
+            return self.refuse(node, format!("{which} is empty"), "give it a value");
         }
         if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
             let kind = if bad.is_whitespace() { "a space or a line break" } else { "a character" };
             let message = format!("{name} holds {kind} that an HTTP header cannot have");
-            self.error(node, message, "it is one word of printable ASCII");
-            return None;
+            return self.refuse(node, message, "it is one word of printable ASCII");
         }
         if template.is_plain() {
             self.warn(node, plain_secret(name));
@@ -360,22 +365,37 @@ impl<'a> Validator<'a> {
     fn path_in(&self, at: &At<String>, dialect: Dialect) -> Option<PathBuf> {
         let path = self.open_text(at.node, &at.value, dialect)?;
         if path.is_empty() || path.contains('\0') {
-            self.error(at.node, "this is no path", "write a path, such as /srv/bridge");
-            return None;
+            return self.refuse(at.node, "this is no path", "write a path, such as /srv/bridge");
         }
         Some(self.directory.join(path))
     }
 
+    /// Reads a file that the value `node` names.
+    fn file(&self, node: NodeId, path: &Path, cure: &str) -> Option<SmallFile> {
+        let read = self.env.read(path);
+        let told = |error| format!("{}: {}", path.display(), plain_reason(&error));
+        read.map_err(|error| self.error(node, told(error), cure)).ok()
+    }
+
     /// `value`, with the text that may be shown for it.
-    fn written<T>(&self, value: T, text: &str, shown: String) -> Written<T> {
+    fn written<T: ToString>(&self, value: T, shown: String) -> Written<T> {
+        let text = value.to_string();
         if text != shown {
-            self.keep_secret(text);
+            self.keep_secret(&text);
         }
         Written::new(value, shown)
     }
 
     fn line(&self, node: NodeId) -> usize {
         self.document.key_place(node).line
+    }
+}
+
+/// The value of a key that may be absent. `None` outside: a mistake was reported.
+fn optional<A, T>(at: &Option<A>, read: impl FnOnce(&A) -> Option<T>) -> Option<Option<T>> {
+    match at {
+        Some(at) => read(at).map(Some),
+        None => Some(None),
     }
 }
 

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use url::Url;
 
-use super::{apps, fleet::Fleet};
+use super::{apps, backend_manager::BackendManager};
 use crate::{
     backend::registry::Registry,
     config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
@@ -64,7 +64,7 @@ impl Mantyx {
     fn of(upstream: &Upstream) -> Self {
         match upstream {
             Upstream::Sandbox { workspace } => Self::Sandbox(workspace.clone()),
-            Upstream::Mantyx { base_url, .. } => Self::At(base_url.clone()),
+            Upstream::Mantyx(mantyx) => Self::At(mantyx.base_url.clone()),
         }
     }
 }
@@ -128,7 +128,7 @@ impl Names {
 /// Applies new configurations, and watches the supervisors.
 #[derive(Debug)]
 pub(super) struct Reloader {
-    pub fleet: Fleet,
+    pub manager: BackendManager,
     pub fixed: Fixed,
     pub names: Names,
     pub service: Arc<Service>,
@@ -147,7 +147,7 @@ impl Reloader {
         close: CancellationToken,
         stop: CancellationToken,
     ) {
-        let registry = Arc::clone(self.fleet.registry());
+        let registry = Arc::clone(self.manager.registry());
         if let (Some(reload), Some(tls)) = (&mut reload, &self.names.tls) {
             reload.watch.follow(tls.files().paths());
         }
@@ -157,7 +157,7 @@ impl Reloader {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = close.cancelled(), if reload.is_some() => reload = None,
-                () = self.fleet.ended() => {}
+                () = self.manager.ended() => {}
                 () = registry.started(), if !started => started = true,
                 news = next(reload.as_mut()), if started => {
                     if let Some(reload) = &mut reload {
@@ -167,7 +167,7 @@ impl Reloader {
                 }
             }
         }
-        self.fleet.all_ended().await;
+        self.manager.all_ended().await;
     }
 
     /// Loads a new certificate for the listeners, if there is one. Open connections keep the old
@@ -206,7 +206,7 @@ impl Reloader {
             Ok(config) => self.take(config).await,
             Err(mistakes) => self.refuse(&mistakes),
         }
-        let resolved = resolved(self.fleet.registry());
+        let resolved = resolved(self.manager.registry());
         systemd::ready(&match &self.loaded.borrow().flaw {
             Some(flaw) => format!("{resolved}; configuration {flaw}"),
             None => resolved,
@@ -223,7 +223,7 @@ impl Reloader {
             Err(error) => return self.failed(&error_chain(&error)),
         };
         let Config { listen, upstream, refresh, calls, backends, .. } = config;
-        let prepared = match self.fleet.prepare(backends).await {
+        let prepared = match self.manager.prepare(backends).await {
             Ok(prepared) => prepared,
             Err(error) => return self.failed(&error_chain(&error)),
         };
@@ -240,13 +240,13 @@ impl Reloader {
             });
         });
         // A credential for one MANTYX must not be sent to another.
-        if same_mantyx && let Upstream::Mantyx { credential, workspace, tls, .. } = upstream {
-            runs.upstream().set(tls, &credential);
-            loaded.workspace = workspace;
+        if same_mantyx && let Upstream::Mantyx(mantyx) = upstream {
+            runs.upstream().set(mantyx.tls, &mantyx.credential);
+            loaded.workspace = mantyx.workspace;
         }
         self.names.others = listen.hosts;
         self.service.auth.set_hosts(self.names.hosts());
-        let changes = self.fleet.take(prepared, &refresh, max_concurrent);
+        let changes = self.manager.take(prepared, &refresh, max_concurrent);
         let flaw = restart_needed(&fixed, same_mantyx);
         loaded.at = SystemTime::now();
         loaded.flaw.clone_from(&flaw);

@@ -5,6 +5,7 @@
 
 mod approvals;
 mod events;
+pub mod mcp;
 mod metrics;
 mod openapi;
 mod problems;
@@ -23,7 +24,10 @@ use hyper::body::{Body as _, Incoming};
 use serde::Serialize;
 use tokio::{sync::watch, time::Instant};
 
-use self::routes::{ApiHandler, ApiRequest};
+use self::{
+    mcp::McpSessions,
+    routes::{ApiHandler, ApiRequest},
+};
 use crate::{
     backend::{calls::Backends, queue::STANDSTILL},
     config::App,
@@ -60,6 +64,8 @@ pub struct Api {
     pub facts: Facts,
     /// Counters of the incoming requests.
     pub requests: Arc<Requests>,
+    /// The sessions of MCP clients.
+    mcp_sessions: Arc<McpSessions>,
 }
 
 /// Facts about the daemon that the status shows.
@@ -102,7 +108,13 @@ impl fmt::Display for Flaw {
 
 impl Api {
     pub fn new(runs: Arc<Runs>, auth: &Authenticator, facts: Facts) -> Self {
-        Self { runs, sessions: Arc::clone(&auth.sessions), facts, requests: Arc::default() }
+        Self {
+            runs,
+            sessions: Arc::clone(&auth.sessions),
+            facts,
+            requests: Arc::default(),
+            mcp_sessions: Arc::default(),
+        }
     }
 
     fn loaded(&self) -> Loaded {
@@ -234,7 +246,8 @@ impl Api {
                 route.kind.as_str()
             )),
             Some(route) => {
-                match self.runs.calls.call_by_hand(&caller.app.name, route, call, &trace).await {
+                let calls = &self.runs.calls;
+                match calls.call_by_hand(&caller.app.name, route, call, &trace, None).await {
                     Made { answer: Answer::Error(why), ending: Ending::Busy } => {
                         return Err(busy(&why));
                     }

@@ -113,7 +113,7 @@ impl Access {
 
 /// Why a request was refused. Its sender gets the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AuthRefusal {
     #[error("The request has no single Host header.")]
     NoHost,
     #[error(
@@ -151,7 +151,7 @@ pub enum Refusal {
     OtherCertificate,
 }
 
-impl Refusal {
+impl AuthRefusal {
     /// The label for the metrics.
     pub fn kind(&self) -> Refused {
         match self {
@@ -208,7 +208,7 @@ impl Authenticator {
         access: Access,
         request: &Request<B>,
         client: &ClientInfo,
-    ) -> Result<Option<Caller>, Refusal> {
+    ) -> Result<Option<Caller>, AuthRefusal> {
         self.check_browser(request.uri(), request.headers(), client)?;
         if access.is_open() {
             // A health check that shows a token may get a fuller answer. A wrong token never turns
@@ -232,7 +232,7 @@ impl Authenticator {
         access: Access,
         request: &Request<B>,
         client: &ClientInfo,
-    ) -> Result<Option<Caller>, Refusal> {
+    ) -> Result<Option<Caller>, AuthRefusal> {
         let in_session = || {
             let caller = self.in_session(request, client).filter(|_| access.takes_sessions());
             let wants_key = access == Access::AppOrSessionWithKey;
@@ -247,8 +247,8 @@ impl Authenticator {
                 let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
                 Ok(Some(operator.unwrap_or(caller)))
             }
-            Err(Refusal::NoToken) if access == Access::AppOrForm => Ok(in_session()),
-            Err(Refusal::NoToken) => in_session().ok_or(Refusal::NoToken).map(Some),
+            Err(AuthRefusal::NoToken) if access == Access::AppOrForm => Ok(in_session()),
+            Err(AuthRefusal::NoToken) => in_session().ok_or(AuthRefusal::NoToken).map(Some),
             Err(refusal) => Err(refusal),
         }
     }
@@ -277,10 +277,10 @@ impl Authenticator {
         &self,
         token: &str,
         client: &ClientInfo,
-    ) -> Result<(TokenHash, Arc<App>), Refusal> {
+    ) -> Result<(TokenHash, Arc<App>), AuthRefusal> {
         let token = TokenHash::of(token.as_bytes());
         let app = self.app_of(token, client);
-        app.map(|app| (token, app)).ok_or_else(|| self.turned_away(Refusal::WrongToken, client))
+        app.map(|app| (token, app)).ok_or_else(|| self.turned_away(AuthRefusal::WrongToken, client))
     }
 
     /// Replaces the names of the bridge.
@@ -295,17 +295,17 @@ impl Authenticator {
         uri: &Uri,
         headers: &HeaderMap,
         client: &ClientInfo,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AuthRefusal> {
         let ours = Arc::clone(&self.hosts.borrow());
         if !matches!(client, ClientInfo::Unix { .. }) {
             let mut hosts = headers.get_all(header::HOST).iter();
             let (Some(host), None) = (hosts.next(), hosts.next()) else {
-                return Err(Refusal::NoHost);
+                return Err(AuthRefusal::NoHost);
             };
             let host = host.to_str().unwrap_or_default();
             let authority = uri.authority().map_or(host, http::uri::Authority::as_str);
             if !ours.has(host) || !ours.has(authority) {
-                return Err(Refusal::ForeignHost);
+                return Err(AuthRefusal::ForeignHost);
             }
         }
         let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or(""));
@@ -313,17 +313,17 @@ impl Authenticator {
             || text(header::REFERER).is_some_and(|referer| !ours.is_own_page(referer))
             || text(HeaderName::from_static("sec-fetch-site"))
                 .is_some_and(|site| !matches!(site, "same-origin" | "none"));
-        if foreign { Err(Refusal::CrossOrigin) } else { Ok(()) }
+        if foreign { Err(AuthRefusal::CrossOrigin) } else { Ok(()) }
     }
 
     /// Refuses a client that has shown too many wrong tokens, even if its present one is right.
-    pub fn check_failures(&self, client: &ClientInfo) -> Result<(), Refusal> {
+    pub fn check_failures(&self, client: &ClientInfo) -> Result<(), AuthRefusal> {
         let wait = self.lockout.brake(ClientKey::of(client), Instant::now());
-        wait.map_or(Ok(()), |wait| Err(Refusal::TooManyFailures(wait)))
+        wait.map_or(Ok(()), |wait| Err(AuthRefusal::TooManyFailures(wait)))
     }
 
     /// Counts a request against the rate limit of its app, if that has one.
-    fn check_rate(&self, app: &App) -> Result<(), Refusal> {
+    fn check_rate(&self, app: &App) -> Result<(), AuthRefusal> {
         let Some(rate) = app.rate else { return Ok(()) };
         let now = Instant::now();
         let mut left = self.left.lock();
@@ -333,7 +333,7 @@ impl Authenticator {
             left.retain(|name, _| settings.app(name).is_some());
         }
         let bucket = left.entry(app.name.clone()).or_insert_with(|| Bucket::full(rate, now));
-        bucket.take(rate, now).map_err(Refusal::TooManyRequests)
+        bucket.take(rate, now).map_err(AuthRefusal::TooManyRequests)
     }
 
     /// The caller's app, for a route that is open to everyone. A wrong token counts as a failure
@@ -342,7 +342,7 @@ impl Authenticator {
         self.check_failures(client).ok()?;
         match self.identify(headers, client) {
             Ok(caller) => Some(caller),
-            Err(Refusal::NoToken) => None,
+            Err(AuthRefusal::NoToken) => None,
             Err(refusal) => {
                 self.turned_away(refusal, client);
                 None
@@ -351,16 +351,16 @@ impl Authenticator {
     }
 
     /// Records that a caller was refused; returns the refusal to send.
-    fn turned_away(&self, refusal: Refusal, client: &ClientInfo) -> Refusal {
+    fn turned_away(&self, refusal: AuthRefusal, client: &ClientInfo) -> AuthRefusal {
         if refusal.code() != Code::Unauthorized {
             return refusal;
         }
         let wait = self.lockout.note(ClientKey::of(client), Instant::now());
-        wait.map_or(refusal, Refusal::TooManyFailures)
+        wait.map_or(refusal, AuthRefusal::TooManyFailures)
     }
 
     /// Authenticates the caller: by its certificate, its token, or its user.
-    fn identify(&self, headers: &HeaderMap, client: &ClientInfo) -> Result<Caller, Refusal> {
+    fn identify(&self, headers: &HeaderMap, client: &ClientInfo) -> Result<Caller, AuthRefusal> {
         let settings = self.settings();
         let certified = certified(&settings, client);
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
@@ -369,8 +369,8 @@ impl Authenticator {
         for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
             let Some(app) = holder(&settings, TokenHash::of(token)) else { continue };
             return match &certified {
-                Some(own) if own.name != app.name => Err(Refusal::OtherApp),
-                None if needs_certificate(&app, client) => Err(Refusal::OtherCertificate),
+                Some(own) if own.name != app.name => Err(AuthRefusal::OtherApp),
+                None if needs_certificate(&app, client) => Err(AuthRefusal::OtherCertificate),
                 _ => Ok(Caller::app(app, Some(name.clone()))),
             };
         }
@@ -382,8 +382,8 @@ impl Authenticator {
         }
         match (self.auth, settings.apps.first()) {
             (Auth::Off, Some(known)) => Ok(Caller::app(Arc::clone(&known.app), None)),
-            _ if shown.iter().any(|(_, token)| token.is_some()) => Err(Refusal::WrongToken),
-            _ => Err(Refusal::NoToken),
+            _ if shown.iter().any(|(_, token)| token.is_some()) => Err(AuthRefusal::WrongToken),
+            _ => Err(AuthRefusal::NoToken),
         }
     }
 

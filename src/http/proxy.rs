@@ -88,7 +88,8 @@ impl Proxy {
         // A request of the app is a reason to try a lost run once more.
         self.runs.revive(&run);
         // Once MANTYX refuses a token, that token opens no stream, and an open stream of it ends.
-        let (reader, shown) = (Arc::clone(&run), from.authority.clone());
+        let reader = Arc::clone(&run);
+        let shown = from.credential.clone();
         let refused = async move { reader.refuses(&shown).await };
         match app_stream::open(&self.runs, run, last_seq).await {
             Ok(events) => Ok(response::events(events).map(|body| response::until(body, refused))),
@@ -146,7 +147,7 @@ impl Proxy {
         // MANTYX decides who may end a run, so the bridge acts only on its success.
         if response.status().is_success() {
             let app = &from.caller.app.name;
-            let own = self.runs.get_or_wake(&key, app, &from.authority);
+            let own = self.runs.get_or_resume(&key, app, &from.credential);
             let eval = || self.runs.eval_of(&key).filter(|_| key.kind == RunKind::Agent);
             if let Some(run) = own.or_else(eval).filter(|run| run.app == *app) {
                 self.runs.cancel_calls(&run, &key);

@@ -24,7 +24,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{auth::Refusal, error_code::Code};
+use super::{auth::AuthRefusal, error_code::Code};
 use crate::budget::{self, Buffer, NoRoom};
 
 /// The body of every answer.
@@ -344,7 +344,7 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
 
 /// 401 for an app that has lost its access meanwhile: the same answer as to a wrong token.
 pub fn not_let_in() -> Response<Body> {
-    let refusal = Refusal::WrongToken;
+    let refusal = AuthRefusal::WrongToken;
     challenged(error(refusal.code(), &refusal.to_string()))
 }
 

@@ -59,6 +59,7 @@ impl Route {
         let found: Vec<(&OwnRoute, String)> = found.collect();
         let has = |method: &str| found.iter().any(|(own, _)| own.method == method);
         let other = match (has("GET"), has("POST")) {
+            (true, true) if has("DELETE") => Self::WrongMethod("GET, HEAD, POST, DELETE"),
             (true, true) => Self::WrongMethod(OWN_METHODS),
             (true, false) => Self::WrongMethod("GET, HEAD"),
             (false, true) => Self::WrongMethod("POST"),

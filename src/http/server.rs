@@ -58,7 +58,8 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
     };
     let slots = ListenerSlots::new();
     let counted = service.requests.connections.by_way.of(way);
-    let (mut connections, mut told) = (JoinSet::new(), None);
+    let mut connections = JoinSet::new();
+    let mut told = None;
     loop {
         while connections.try_join_next().is_some() {}
         let next = async {

@@ -23,7 +23,7 @@ use crate::{
             Api,
             routes::{AfterHangUp, ApiRequest, Handler, OwnRoute},
         },
-        auth::{App, Authenticator, Caller, Refusal, rate_limit, sessions::Begun},
+        auth::{App, AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
         client_info::{ClientInfo, ClientKey, OnAuthenticated},
         error_code::Code,
         proxy::{self, Proxy},
@@ -70,9 +70,10 @@ impl Service {
         is_overflow: bool,
     ) -> Response<Body> {
         let route = Route::of(request.method(), request.uri().path());
-        let (access, is_proxied) = (route.access(), route.is_proxied());
+        let access = route.access();
+        let is_proxied = route.is_proxied();
         let admitted = match is_overflow && !access.is_open() {
-            true => Err(Refusal::TooManyConnections),
+            true => Err(AuthRefusal::TooManyConnections),
             false => self.auth.admit(access, &request, &client),
         };
         let mut response = match admitted {
@@ -105,7 +106,8 @@ impl Service {
         let after = route.after_hang_up(request.method());
         match caller {
             Some(caller) if after != AfterHangUp::Dropped => {
-                let (this, app) = (Arc::clone(self), caller.app.name.clone());
+                let this = Arc::clone(self);
+                let app = caller.app.name.clone();
                 let work = async move { this.count(route, Some(caller), request, &client).await };
                 let work = budget::for_app(app.clone(), work);
                 self.detached.answer(&app, after, work).await
@@ -132,7 +134,7 @@ impl Service {
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();
         let (token, app) = match self.auth.app_by_token(&token, client) {
             Ok(found) => found,
-            Err(refusal @ Refusal::TooManyFailures(_)) => {
+            Err(refusal @ AuthRefusal::TooManyFailures(_)) => {
                 return self.refuse(parts.uri.path(), client, &refusal);
             }
             // Floods no log: beyond a few failures, the lockout refuses earlier.
@@ -170,7 +172,8 @@ impl Service {
         mut request: Request<Incoming>,
         client: &ClientInfo,
     ) -> Response<Body> {
-        let (kind, begun) = (route.kind(), Instant::now());
+        let kind = route.kind();
+        let begun = Instant::now();
         let mut span = self.span(&route, caller.as_ref(), &mut request);
         // The operator without an app cannot be removed by a reload.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
@@ -282,27 +285,27 @@ impl Service {
     }
 
     /// Answers a refused request.
-    fn refuse(&self, path: &str, client: &ClientInfo, refusal: &Refusal) -> Response<Body> {
+    fn refuse(&self, path: &str, client: &ClientInfo, refusal: &AuthRefusal) -> Response<Body> {
         self.requests.refused.of(refusal.kind()).inc();
         let mut response = response::error(refusal.code(), &refusal.to_string());
         match refusal {
             // Floods no log: beyond a few failures, the refusal is `TooManyFailures`.
-            Refusal::NoToken
-            | Refusal::WrongToken
-            | Refusal::OtherApp
-            | Refusal::OtherCertificate => {
+            AuthRefusal::NoToken
+            | AuthRefusal::WrongToken
+            | AuthRefusal::OtherApp
+            | AuthRefusal::OtherCertificate => {
                 info!(peer = %client, path, %refusal, "refused");
                 response = response::challenged(response);
             }
-            Refusal::TooManyFailures(wait) | Refusal::TooManyRequests(wait) => {
+            AuthRefusal::TooManyFailures(wait) | AuthRefusal::TooManyRequests(wait) => {
                 debug!(peer = %client, path, %refusal, "refused");
                 response = response::retry_after(response, rate_limit::seconds(*wait));
             }
-            Refusal::TooManyConnections => {
+            AuthRefusal::TooManyConnections => {
                 debug!(peer = %client, path, %refusal, "refused");
                 response = response::retry_after(response, 1);
             }
-            Refusal::NoHost | Refusal::ForeignHost | Refusal::CrossOrigin => {
+            AuthRefusal::NoHost | AuthRefusal::ForeignHost | AuthRefusal::CrossOrigin => {
                 debug!(peer = %client, path, %refusal, "refused");
             }
         }

@@ -172,7 +172,7 @@ impl<'a> Reader<'a> {
         self.contents
     }
 
-    fn take(&mut self, found: Found<'a>) {
+    fn take(&mut self, found: IntactFrame<'a>) {
         if let Some(next) = self.next.filter(|next| *next < found.number) {
             self.lose(self.at, 0, Some(found.number - next));
         }
@@ -207,19 +207,19 @@ impl<'a> Reader<'a> {
 
 /// A frame whose checksums are right.
 #[derive(Clone, Copy)]
-struct Found<'a> {
+struct IntactFrame<'a> {
     number: u64,
     written_at: u64,
     payload: &'a [u8],
 }
 
 /// The frame at `at`, if it is whole.
-fn whole(file: &[u8], at: usize) -> Option<Found<'_>> {
+fn whole(file: &[u8], at: usize) -> Option<IntactFrame<'_>> {
     let (head, rest) = file.get(at..)?.split_first_chunk::<FRAME_HEAD>()?;
     let payload = rest.get(..parse_head(head)?)?;
     let is_right = crc32fast::hash(payload) == little(&head[24..28]);
-    let (number, written_at) = (little_long(&head[8..16]), little_long(&head[16..24]));
-    is_right.then_some(Found { number, written_at, payload })
+    let written_at = little_long(&head[16..24]);
+    is_right.then_some(IntactFrame { number: little_long(&head[8..16]), written_at, payload })
 }
 
 /// The length of a frame's changes, or `None` if its head is damaged.
@@ -331,7 +331,8 @@ impl Frame {
     /// The bytes to append to the file, as the frame `number` that is written at the time `at`.
     pub(super) fn bytes(&mut self, number: u64, at: u64) -> &[u8] {
         let payload = self.0.get(FRAME_HEAD..).unwrap_or_default();
-        let (size, sum) = (length(payload.len()), crc32fast::hash(payload));
+        let size = length(payload.len());
+        let sum = crc32fast::hash(payload);
         if let Some(head) = self.0.first_chunk_mut::<FRAME_HEAD>() {
             head[..4].copy_from_slice(&MARK);
             head[4..8].copy_from_slice(&size.to_le_bytes());

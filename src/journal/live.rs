@@ -296,7 +296,8 @@ impl<'a> Live<'a> {
         (first, at): (u64, u64),
         mut write: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
-        let (mut frame, mut next) = (Frame::new(), first);
+        let mut frame = Frame::new();
+        let mut next = first;
         for (key, value) in &self.0 {
             let is_with_its_call = key.strip_prefix(ANSWER).is_some_and(|of| {
                 let call = [CALL, of].concat();
@@ -324,7 +325,8 @@ impl<'a> Live<'a> {
         let mut routes: HashMap<Text<'_>, Arc<Routes>> = HashMap::new();
         let mut answers: HashMap<CallKey, Bytes> = HashMap::new();
         let mut calls: HashMap<u64, Vec<KeptCall>> = HashMap::new();
-        let (mut runs, mut sessions) = (Vec::new(), Vec::new());
+        let mut runs = Vec::new();
+        let mut sessions = Vec::new();
         kept.lost = self.lost();
         for (key, value) in self.entries() {
             kept.last_slot = kept.last_slot.max(key.slot().unwrap_or(0));
@@ -373,8 +375,8 @@ impl<'a> Live<'a> {
                 // before is made.
                 record.past_is_lost = true;
             }
-            let (calls, slot) = (calls.remove(&slot).unwrap_or_default(), Slot(slot));
-            kept.runs.push(KeptRun { slot, record, routes, calls });
+            let calls = calls.remove(&slot).unwrap_or_default();
+            kept.runs.push(KeptRun { slot: Slot(slot), record, routes, calls });
         }
         kept.runs.sort_unstable_by_key(|run| run.slot);
         for (key, value) in sessions {
@@ -389,8 +391,7 @@ impl<'a> Live<'a> {
 }
 
 fn call_key(slot: u64, agent_run: Text<'_>, tool_use: Text<'_>) -> CallKey {
-    let (agent_run, tool_use) = (agent_run.into_owned(), tool_use.into_owned());
-    CallKey { slot: Slot(slot), agent_run, tool_use }
+    CallKey { slot: Slot(slot), agent_run: agent_run.into_owned(), tool_use: tool_use.into_owned() }
 }
 
 fn restore(text: &[u8]) -> Option<Routes> {

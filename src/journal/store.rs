@@ -64,7 +64,7 @@ pub(super) struct Lock {
 }
 
 /// What was read of a file.
-struct Found<'a> {
+struct FileContents<'a> {
     live: Live<'a>,
     /// How many bytes at the end belong to an unfinished write.
     unfinished: usize,
@@ -135,7 +135,7 @@ pub(super) fn answer(path: &Path, key: &CallKey) -> Result<Option<Bytes>, StoreE
 fn with_live<T>(
     path: &Path,
     is_expected: bool,
-    then: impl FnOnce(Found<'_>) -> T,
+    then: impl FnOnce(FileContents<'_>) -> T,
 ) -> Result<T, StoreError> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -151,11 +151,12 @@ fn with_live<T>(
         if is_expected {
             lose(&mut live, GONE.to_owned());
         }
-        let found = Found { live, unfinished: 0, first: now.wall, noted: 0, aside: None };
+        let found = FileContents { live, unfinished: 0, first: now.wall, noted: 0, aside: None };
         return Ok(then(found));
     }
     let contents = frames::read(&bytes).map_err(|_later| StoreError::Later(path.to_owned()))?;
-    let (mut live, mut aside) = (Live::of(&contents), None);
+    let mut live = Live::of(&contents);
+    let mut aside = None;
     live.forget_old_loss(now, contents.noted);
     if let Some(flaw) = contents.flaw {
         let salvaged = live.salvage();
@@ -163,7 +164,7 @@ fn with_live<T>(
         lose(&mut live, damaged(flaw, salvaged, &to));
         aside = Some(to);
     }
-    Ok(then(Found::new(live, &contents, bytes.len(), (now, aside))))
+    Ok(then(FileContents::new(live, &contents, bytes.len(), (now, aside))))
 }
 
 /// The notice to people if the journal is missing.
@@ -199,7 +200,7 @@ fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
     )
 }
 
-impl<'a> Found<'a> {
+impl<'a> FileContents<'a> {
     fn new(
         live: Live<'a>,
         contents: &Contents<'_>,
@@ -250,7 +251,11 @@ impl Store {
     }
 
     /// Replaces the file at `path`, if there is one, by a new one with what was `found`.
-    fn in_place_of(path: &Path, lock: &mut Lock, found: Found<'_>) -> Result<Self, StoreError> {
+    fn in_place_of(
+        path: &Path,
+        lock: &mut Lock,
+        found: FileContents<'_>,
+    ) -> Result<Self, StoreError> {
         let fresh = path.with_extension("new");
         let aside = found.aside.clone();
         let placed = Self::write(&fresh, found).and_then(|store| {
@@ -274,8 +279,8 @@ impl Store {
     }
 
     /// Writes what was `found` to a new file and syncs it.
-    fn write(path: &Path, found: Found<'_>) -> io::Result<Self> {
-        let Found { live, first, .. } = found;
+    fn write(path: &Path, found: FileContents<'_>) -> io::Result<Self> {
+        let FileContents { live, first, .. } = found;
         let live = live.without_unused_routes();
         // Arguments and answers are private: the file is readable for its owner alone.
         let file = owners().write(true).create(true).truncate(true).open(path)?;
@@ -288,8 +293,10 @@ impl Store {
         file.write_all_at(&frames::file_head(first, size), 0)?;
         file.sync_all()?;
         let routes = live.routes().map(|digest| digest.as_ref().into()).collect();
-        let (frame, frames) = (Frame::new(), Vec::new());
-        let (numbers, lost) = ((first, next), live.lost());
+        let frame = Frame::new();
+        let frames = Vec::new();
+        let numbers = (first, next);
+        let lost = live.lost();
         Ok(Self { file, size, size_when_new: size, routes, numbers, frame, frames, lost })
     }
 
@@ -302,7 +309,8 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.frames.clear();
         self.frames.shrink_to(LARGE);
-        let (now, mut next) = (clock::now(), self.numbers.1);
+        let now = clock::now();
+        let mut next = self.numbers.1;
         for changes in groups {
             // Many runs and sessions share their routes. Routes have a frame of their own, so that
             // damage to one run does not cost them. The records that refer to them follow in the

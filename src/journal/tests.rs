@@ -20,10 +20,7 @@ use super::{
     },
     *,
 };
-use crate::{
-    error_chain::error_chain,
-    model::{recovery::Stage, routes::Routes, spec::Table},
-};
+use crate::model::{recovery::Stage, routes::Routes, spec::Table};
 
 fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
     let (table, routes) = (Table::empty().stored().0, Routes::default().stored().clone());
@@ -293,7 +290,7 @@ async fn one_file_has_one_owner() {
     let path = dir.path().join("journal");
     let (journal, _) = Journal::open(&path, false).unwrap();
     let error = Journal::open(&path, false).unwrap_err();
-    assert!(error_chain(&error).contains("another mantyx-bridge"), "{error:?}");
+    assert!(matches!(error.source, StoreError::InUse(_)), "{error:?}");
     journal.close();
 }
 
@@ -361,8 +358,8 @@ async fn a_later_versions_file_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal");
     fs::write(&path, b"mantyxj\x03what this version cannot read").unwrap();
-    let error = error_chain(&Journal::open(&path, false).unwrap_err());
-    assert!(error.contains("later version") && error.contains("move the file away"), "{error}");
+    let error = Journal::open(&path, false).unwrap_err();
+    assert!(matches!(&error.source, StoreError::Later(file) if *file == path), "{error:?}");
     assert!(fs::read(&path).unwrap().ends_with(b"what this version cannot read"));
 }
 
@@ -409,7 +406,7 @@ async fn what_is_kept_for_a_disk_that_fails_is_bounded() {
     }
     journal.commit(Vec::new()).await.unwrap_err();
     let told = journal.lost().expect("what is given up is told").what;
-    assert!(told.contains(" 17 changes were given up"), "{told}");
+    assert!(told.contains(" 17 changes "), "{told}");
     fs::remove_dir(path.with_extension("new")).unwrap();
     journal.commit(Vec::new()).await.unwrap();
     assert_eq!(

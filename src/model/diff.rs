@@ -12,9 +12,11 @@ const MAX_PAIRS: usize = 4_000_000;
 pub fn lines(before: &[String], after: &[String]) -> Vec<String> {
     let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
     let rest = |lines: &[String]| lines.get(start..).unwrap_or_default().to_vec();
-    let (a, b) = (rest(before), rest(after));
+    let a = rest(before);
+    let b = rest(after);
     let end = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
-    let (a, b) = (a.split_at(a.len() - end).0, b.split_at(b.len() - end).0);
+    let a = a.split_at(a.len() - end).0;
+    let b = b.split_at(b.len() - end).0;
 
     let mut out: Vec<(char, &String)> = before.iter().take(start).map(|line| (' ', line)).collect();
     out.extend(middle(a, b));
@@ -46,7 +48,8 @@ fn middle<'a>(a: &'a [String], b: &'a [String]) -> Vec<(char, &'a String)> {
         }
     }
     let mut out = Vec::with_capacity(a.len() + b.len());
-    let (mut i, mut j) = (0, 0);
+    let mut i = 0;
+    let mut j = 0;
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
         if x == y {
             out.push((' ', x));

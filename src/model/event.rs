@@ -140,8 +140,7 @@ impl Event {
         let id = id.and_then(|id| id.parse().ok());
         let print = |seq: Option<u64>| seq.is_none().then(|| fingerprint(event, data));
         let Some(Envelope { seq, kind, data: inner, agent_run_id }) = envelope else {
-            let (print, body) = (print(id), Body::Other);
-            return Ok(Self { seq: id, print, agent_run: None, body });
+            return Ok(Self { seq: id, print: print(id), agent_run: None, body: Body::Other });
         };
         let seq = seq.or(id);
         let agent_run = agent_run_id.map(RunId::from);
@@ -192,20 +191,20 @@ impl Call {
 
 /// How a run has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum TerminalEvent {
     Result,
     Error,
     Cancelled,
 }
 
 /// How a run has ended whose last event, a [`Body::End`], this is.
-pub fn end(event: Option<&str>, data: &str) -> End {
+pub fn end(event: Option<&str>, data: &str) -> TerminalEvent {
     let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
     let kind = envelope.and_then(|envelope| envelope.kind);
-    End::of(kind.as_deref().or(event))
+    TerminalEvent::of(kind.as_deref().or(event))
 }
 
-impl End {
+impl TerminalEvent {
     fn of(kind: Option<&str>) -> Self {
         match kind {
             Some("cancelled" | "run_cancelled") => Self::Cancelled,
@@ -221,7 +220,7 @@ pub struct Beginning {
     /// The event. A call has [`TOO_LARGE`] in place of its arguments.
     pub event: Event,
     /// How the run has ended, if `event` is its last one.
-    pub end: End,
+    pub end: TerminalEvent,
     /// Whether the beginning tells what kind of event it is.
     pub is_known: bool,
 }
@@ -241,7 +240,7 @@ impl Beginning {
         let kind = members.kind.as_deref().or(event);
         let is_known = kind.is_some();
         let agent_run = members.call.agent_run.clone().map(RunId::from);
-        let end = End::of(kind);
+        let end = TerminalEvent::of(kind);
         let body = match kind {
             Some("local_tool_call") => members.call.take().read().map_or(Body::Other, Body::Call),
             Some("result" | "error" | "cancelled") => Body::End(RunKind::Agent),

@@ -109,7 +109,8 @@ pub fn each_member<'a>(
 /// The value under `key` in the object `text`. `None` if `text` is no object, or the key is absent
 /// or a duplicate.
 pub fn member<'a>(text: &'a str, key: &str) -> Option<&'a RawValue> {
-    let (mut found, mut is_twice) = (None, false);
+    let mut found = None;
+    let mut is_twice = false;
     each_member(text, |name, value| {
         if name == key {
             is_twice |= found.replace(value).is_some();

@@ -31,7 +31,8 @@ impl Shape {
     pub fn of(json: &str) -> Self {
         let mut shape = Self { depth: 0, objects: 0 };
         let mut depth = 0_usize;
-        let (mut in_string, mut escaped) = (false, false);
+        let mut in_string = false;
+        let mut escaped = false;
         for byte in json.bytes() {
             match byte {
                 _ if escaped => escaped = false,

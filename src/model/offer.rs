@@ -32,6 +32,7 @@ use super::{
     schema::InputSchema,
 };
 
+mod definitions;
 mod seen;
 
 /// The most tools that one `mcp_local` ref may carry (agent-runs-protocol §4.3).
@@ -177,8 +178,8 @@ struct Item {
 impl Offer {
     /// The offer of nothing.
     pub fn empty() -> Self {
-        let (backends, routes) = (BTreeMap::new(), Arc::default());
-        Self { backends, routes, results: None, seen: Seen::default() }
+        let routes = Arc::default();
+        Self { backends: BTreeMap::new(), routes, results: None, seen: Seen::default() }
     }
 
     /// Names every tool of every source and writes the refs.
@@ -192,7 +193,8 @@ impl Offer {
         }
         let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
 
-        let (mut backends, mut routes) = (BTreeMap::new(), HashMap::new());
+        let mut backends = BTreeMap::new();
+        let mut routes = HashMap::new();
         let mut names = names.into_iter();
         for plan in plans {
             let names: Vec<Arc<str>> = names.by_ref().take(plan.tools.len()).collect();
@@ -476,8 +478,8 @@ impl<'a> Plan<'a> {
 /// The route to the bridge itself.
 fn to_results() -> Route {
     let backend = pending::backend();
-    let (kind, target) = (RefKind::Local, Target::Results);
-    Route { backend, kind, target, repeatable: true, destructive: false }
+    let target = Target::Results;
+    Route { backend, kind: RefKind::Local, target, repeatable: true, destructive: false }
 }
 
 /// The ref of a local tool, its members in the order of the definition.

@@ -93,7 +93,8 @@ mod tests {
 
     #[track_caller]
     fn check(stage: Stage, change: impl FnOnce(&mut Known), expected: Recovery) {
-        let (attempts, budget) = (u32::from(stage != Stage::Received), PLENTY);
+        let attempts = u32::from(stage != Stage::Received);
+        let budget = PLENTY;
         let mut known = Known { stage, attempts, has_handle: false, repeatable: false, budget };
         change(&mut known);
         assert_eq!(decide(known), expected, "{known:?}");

@@ -53,12 +53,12 @@ pub enum Permission {
     Given,
     /// A person must approve it first.
     Ask,
-    Refused(Refusal),
+    Refused(CallRefusal),
 }
 
 /// Why a call is refused: what the operator has taken away since the run was given the tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum CallRefusal {
     #[error("the app is not configured any more")]
     App,
     #[error("the app may not use the backend any more")]
@@ -69,7 +69,7 @@ pub enum Refusal {
     Removed,
 }
 
-impl Refusal {
+impl CallRefusal {
     /// The model's answer.
     pub fn for_model(self, backend: &BackendName) -> String {
         let what = match self {
@@ -94,18 +94,18 @@ pub fn permission(
     route: &Route,
     is_approved: bool,
 ) -> Permission {
-    let Some(rights) = app else { return Permission::Refused(Refusal::App) };
+    let Some(rights) = app else { return Permission::Refused(CallRefusal::App) };
     // Results of earlier calls belong to the run.
     if route.target == Target::Results {
         return Permission::Given;
     }
     if !rights.include(&route.backend) {
-        return Permission::Refused(Refusal::Backend);
+        return Permission::Refused(CallRefusal::Backend);
     }
-    let Some(rules) = backend else { return Permission::Refused(Refusal::Removed) };
+    let Some(rules) = backend else { return Permission::Refused(CallRefusal::Removed) };
     let Target::Tool { name, .. } = &route.target else { return Permission::Given };
     if !rights.include_tool(&route.backend, name) || !rules.tools.passes(name) {
-        return Permission::Refused(Refusal::Tool);
+        return Permission::Refused(CallRefusal::Tool);
     }
     match rules.approve.asks(route) && !is_approved {
         true => Permission::Ask,
@@ -135,8 +135,8 @@ mod tests {
     }
 
     fn route(target: Target) -> Route {
-        let (backend, kind) = (backend("fs"), RefKind::McpLocal);
-        Route { backend, kind, target, repeatable: false, destructive: true }
+        let kind = RefKind::McpLocal;
+        Route { backend: backend("fs"), kind, target, repeatable: false, destructive: true }
     }
 
     fn deny(all: &[&str]) -> ToolFilter {
@@ -158,25 +158,25 @@ mod tests {
         let refused = Permission::Refused;
         for (rights, denied, asked, approved, expected) in [
             (Some(all()), &[][..], &[][..], false, Permission::Given),
-            (None, &[], &[], true, refused(Refusal::App)),
+            (None, &[], &[], true, refused(CallRefusal::App)),
             (Some(only(&["fs"])), &[], &[], false, Permission::Given),
-            (Some(only(&[])), &[], &[], true, refused(Refusal::Backend)),
-            (Some(only(&["hr"])), &[], &["rm"], false, refused(Refusal::Backend)),
+            (Some(only(&[])), &[], &[], true, refused(CallRefusal::Backend)),
+            (Some(only(&["hr"])), &[], &["rm"], false, refused(CallRefusal::Backend)),
             (Some(without(&["ls"])), &[], &[], false, Permission::Given),
-            (Some(without(&["r*"])), &[], &[], true, refused(Refusal::Tool)),
-            (Some(all()), &["rm"], &["rm"], true, refused(Refusal::Tool)),
+            (Some(without(&["r*"])), &[], &[], true, refused(CallRefusal::Tool)),
+            (Some(all()), &["rm"], &["rm"], true, refused(CallRefusal::Tool)),
             (Some(all()), &["ls"], &["rm"], false, Permission::Ask),
             (Some(all()), &["ls"], &["rm"], true, Permission::Given),
         ] {
-            let (tools, approve) =
-                (deny(denied), Policy { tools: globs(asked), destructive: false });
+            let tools = deny(denied);
+            let approve = Policy { tools: globs(asked), destructive: false };
             let rules = Rules { tools: &tools, approve: &approve };
             let told = format!("{rights:?} {denied:?} {asked:?} {approved}");
             let given = permission(rights.as_ref(), Some(rules), &tool, approved);
             assert_eq!(given, expected, "{told}");
         }
         let gone = permission(Some(&all()), None, &tool, true);
-        assert_eq!(gone, refused(Refusal::Removed));
+        assert_eq!(gone, refused(CallRefusal::Removed));
     }
 
     #[test]
@@ -184,12 +184,14 @@ mod tests {
         let results = route(Target::Results);
         assert_eq!(permission(Some(&Rights::default()), None, &results, false), Permission::Given);
         let gone = permission(None, None, &results, false);
-        assert_eq!(gone, Permission::Refused(Refusal::App));
+        assert_eq!(gone, Permission::Refused(CallRefusal::App));
     }
 
     #[test]
     fn the_model_is_told_that_nothing_was_made() {
-        for refusal in [Refusal::App, Refusal::Backend, Refusal::Tool, Refusal::Removed] {
+        for refusal in
+            [CallRefusal::App, CallRefusal::Backend, CallRefusal::Tool, CallRefusal::Removed]
+        {
             let told = refusal.for_model(&backend("fs"));
             assert!(told.contains("was not made"), "{told}");
         }

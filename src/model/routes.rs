@@ -100,11 +100,11 @@ pub struct Unreadable(String);
 struct Text<'a> {
     digests: BTreeMap<String, String>,
     #[serde(borrow)]
-    routes: Vec<Line<'a>>,
+    routes: Vec<RouteRecord<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Line<'a> {
+struct RouteRecord<'a> {
     name: String,
     backend: String,
     kind: String,
@@ -153,7 +153,7 @@ impl Routes {
     /// The routes as text; written once.
     pub fn stored(&self) -> &Stored {
         self.stored.get_or_init(|| {
-            let mut routes: Vec<Line<'_>> = self.iter().map(Line::of).collect();
+            let mut routes: Vec<RouteRecord<'_>> = self.iter().map(RouteRecord::of).collect();
             routes.sort_by(|a, b| a.name.cmp(&b.name));
             let digests = self.digests.iter().map(|(name, one)| (name.to_string(), one.clone()));
             let text = Text { digests: digests.collect(), routes };
@@ -182,7 +182,7 @@ impl Routes {
     }
 }
 
-impl<'a> Line<'a> {
+impl<'a> RouteRecord<'a> {
     fn of((name, route): (&Arc<str>, &'a Route)) -> Self {
         let (tool, input) = match &route.target {
             Target::Tool { name, input } => (Some(name.to_string()), input.as_ref()),
@@ -208,8 +208,8 @@ impl<'a> Line<'a> {
             None if backend.as_str() == pending::TOOL => Target::Results,
             None => Target::Stub,
         };
-        let (repeatable, destructive) = (self.repeatable, self.destructive);
-        Ok(Route { backend, kind, target, repeatable, destructive })
+        let destructive = self.destructive;
+        Ok(Route { backend, kind, target, repeatable: self.repeatable, destructive })
     }
 }
 
@@ -220,8 +220,8 @@ mod tests {
     use super::*;
 
     fn route(backend: &str, kind: RefKind, target: Target, repeatable: bool) -> Route {
-        let (backend, destructive) = (BackendName::parse(backend).unwrap(), !repeatable);
-        Route { backend, kind, target, repeatable, destructive }
+        let backend = BackendName::parse(backend).unwrap();
+        Route { backend, kind, target, repeatable, destructive: !repeatable }
     }
 
     fn tool(name: &str, input: Option<&str>) -> Target {

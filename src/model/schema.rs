@@ -90,6 +90,11 @@ impl InputSchema {
         Members::read(self.tool.get()).ok()?.get(self.key)
     }
 
+    /// The definition of the tool, verbatim.
+    pub fn definition(&self) -> &str {
+        self.tool.get()
+    }
+
     fn under(key: &'static str, tool: Arc<RawValue>) -> Self {
         Self { tool, key, compiled: OnceLock::new(), told: AtomicBool::new(false) }
     }

@@ -148,8 +148,8 @@ impl Table {
 
     fn new(routes: Arc<Routes>, backends: BTreeSet<BackendName>) -> Self {
         let backends = Arc::new(backends);
-        let (renamed, taken) = (HashMap::new(), HashSet::new());
-        Self { routes, backends, renamed, taken, results: false, assumed: false }
+        let taken = HashSet::new();
+        Self { routes, backends, renamed: HashMap::new(), taken, results: false, assumed: false }
     }
 
     /// The table of a run that its app submitted itself, with refs of `backends` that the app had
@@ -244,7 +244,8 @@ impl Table {
 
     /// Whether `offer` has other refs for the run's backends than the run was given.
     pub fn differs_from(&self, offer: &Offer) -> bool {
-        let (given, now) = (&self.routes, offer.routes());
+        let given = &self.routes;
+        let now = offer.routes();
         if Arc::ptr_eq(given, now) {
             return false;
         }
@@ -295,7 +296,8 @@ impl Spec {
             Some(at) => CallerRef::read_all(&body.slice(at.clone()))?,
             None => Vec::new(),
         };
-        let (open, is_empty) = (at + object.open, object.members.0.is_empty());
+        let open = at + object.open;
+        let is_empty = object.members.0.is_empty();
         Ok(Self { body, tools, open, is_empty, refs, is_replaced: false })
     }
 
@@ -361,8 +363,8 @@ impl Spec {
         }
         if chosen.is_empty() && !self.is_replaced {
             // The run gets no ref, so the body stays untouched.
-            let (body, counts) = (self.untouched(), BTreeMap::new());
-            return Ok(Injected { body, table: Table::empty(), counts });
+            let counts = BTreeMap::new();
+            return Ok(Injected { body: self.untouched(), table: Table::empty(), counts });
         }
         Ok(self.write(offer, chosen, &in_place))
     }
@@ -501,9 +503,12 @@ impl CallerRef {
 
     /// Reads one entry; `room` is for the tools inside.
     fn read(whole: Bytes, text: &str, room: &mut usize) -> Result<Self, SpecError> {
-        let (name, kind) = (string_member(text, "name"), string_member(text, "kind"));
+        let name = string_member(text, "name");
+        let kind = string_member(text, "kind");
         let kind = kind.as_deref().and_then(RefKind::parse);
-        let (mut tools, mut has_card, mut has_parameters) = (None, false, false);
+        let mut tools = None;
+        let mut has_card = false;
+        let mut has_parameters = false;
         let read = each_member(text, |key, value| {
             match key.as_ref() {
                 "tools" => tools = tools.or(Some(value)),

@@ -115,7 +115,10 @@ fn is_parent(text: &str) -> bool {
     let is_zero = |part: &str| part.bytes().all(|byte| byte == b'0');
     let mut parts = text.splitn(5, '-');
     let mut part = || parts.next().unwrap_or_default();
-    let (version, trace, parent, flags) = (part(), part(), part(), part());
+    let version = part();
+    let trace = part();
+    let parent = part();
+    let flags = part();
     let rest = parts.next();
     text.len() <= MAX_PARENT
         && hex(version, 2)

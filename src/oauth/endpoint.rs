@@ -85,13 +85,13 @@ pub struct Granted {
 }
 
 /// An endpoint gave no token.
-struct Refusal {
+struct TokenRefusal {
     error: IssueError,
     /// The endpoint rejected the client, or the way in which it showed its secret.
     is_about_client: bool,
 }
 
-impl From<IssueError> for Refusal {
+impl From<IssueError> for TokenRefusal {
     fn from(error: IssueError) -> Self {
         Self { error, is_about_client: false }
     }
@@ -119,17 +119,18 @@ impl Question<'_> {
         }
     }
 
-    async fn ask_once(&self, http: &Client, shows: Shows) -> Result<Granted, Refusal> {
+    async fn ask_once(&self, http: &Client, shows: Shows) -> Result<Granted, TokenRefusal> {
         let place = self.place;
         let exchange = async {
             let response = http.send(self.request(http, shows)).await?;
-            let (status, headers) = (response.status(), response.headers().clone());
+            let status = response.status();
+            let headers = response.headers().clone();
             let body = http_client::body(response, MAX_ANSWER).await;
             Ok::<_, reqwest::Error>((status, headers, body))
         };
         let unanswered = |why: String| {
             let text = format!("the token endpoint {place} gave no answer: {why}");
-            Refusal::from(IssueError::passing(text))
+            TokenRefusal::from(IssueError::passing(text))
         };
         let (status, headers, body) = match timeout(PATIENCE, exchange).await {
             Err(_late) => return Err(unanswered(format!("none in {} s", PATIENCE.as_secs()))),
@@ -148,7 +149,8 @@ impl Question<'_> {
     }
 
     fn request(&self, http: &Client, shows: Shows) -> reqwest::RequestBuilder {
-        let (id, secret) = (self.client_id, self.client_secret.expose_secret());
+        let id = self.client_id;
+        let secret = self.client_secret.expose_secret();
         let mut form = form_urlencoded::Serializer::new(String::new());
         form.append_pair("grant_type", self.grant);
         for (name, value) in self.fields {
@@ -177,7 +179,7 @@ fn basic(id: &str, secret: &str) -> HeaderValue {
     value
 }
 
-fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> Refusal {
+fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> TokenRefusal {
     let named = Members::read(body)
         .ok()
         .and_then(|body| serde_json::from_str::<String>(body.get("error")?.get()).ok());
@@ -196,7 +198,7 @@ fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> 
     let after = after.map(|after| after.min(LONGEST_AFTER));
     let grant_ended = known == Some(INVALID_GRANT);
     let error = IssueError { text, passes, after, grant_ended };
-    Refusal { error, is_about_client: unnamed || is_client }
+    TokenRefusal { error, is_about_client: unnamed || is_client }
 }
 
 /// The token in an answer, if it is a bearer token.

@@ -18,19 +18,19 @@ pub enum Access {
     Open,
     /// It was open, and the driver is about to open it again.
     Broken,
-    Failing(Arc<Failure>),
+    Failing(Arc<StreamFailure>),
 }
 
 /// The stream cannot be opened.
 #[derive(Debug)]
-pub struct Failure {
+pub struct StreamFailure {
     /// The error of the last attempt.
     pub error: OpenError,
     /// The time of the first failure since the stream was last open.
     pub since: Instant,
 }
 
-impl Failure {
+impl StreamFailure {
     /// A failure that begins now.
     pub(super) fn new(error: OpenError) -> Self {
         Self { error, since: Instant::now() }
@@ -39,7 +39,7 @@ impl Failure {
 
 impl Access {
     /// The failure, if there is one.
-    pub fn failure(&self) -> Option<&Arc<Failure>> {
+    pub fn failure(&self) -> Option<&Arc<StreamFailure>> {
         match self {
             Self::Failing(failure) => Some(failure),
             Self::Untried | Self::Open | Self::Broken => None,
@@ -48,7 +48,7 @@ impl Access {
 
     /// The failure, if it is an answer of MANTYX. A network failure is none: then the app's stream
     /// waits until the network works, as the driver does.
-    pub(super) fn answer(&self) -> Option<&Arc<Failure>> {
+    pub(super) fn answer(&self) -> Option<&Arc<StreamFailure>> {
         self.failure().filter(|failure| failure.error.is_answer())
     }
 }

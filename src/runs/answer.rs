@@ -59,7 +59,9 @@ pub(super) async fn answer(
     task: Task,
     recorder: Arc<CallRecorder>,
 ) {
-    let (to, tool_use, tool) = (run.asked_by(&call), call.tool_use.clone(), call.name.clone());
+    let to = run.asked_by(&call);
+    let tool_use = call.tool_use.clone();
+    let tool = call.name.clone();
     let is_kept = matches!(task, Task::Post(_) | Task::PostAgain);
     let body = body(&runs, &run, call, task, &recorder);
     let body = match AssertUnwindSafe(body).catch_unwind().await {
@@ -139,7 +141,8 @@ async fn delivered(
     recorder: &CallRecorder,
     post: ResultPost<'_>,
 ) -> (Posted, Bytes) {
-    let (upstream, credential) = (runs.upstream(), OfRun { runs, run });
+    let upstream = runs.upstream();
+    let credential = OfRun { runs, run };
     let posted = upstream.post_result(post.clone(), &credential).await;
     match posted {
         Posted::Refused(status) if !is_replaced(&post.body) => {
@@ -196,7 +199,9 @@ async fn make(
         runs.calls.activate(Arc::clone(&request), &run.trace, Arc::clone(recorder), within);
     call.in_flight = Some(in_flight);
     runs.tell(run);
-    let (run_id, tool_use, tool) = (&run.key.run, &request.tool_use, &request.name);
+    let run_id = &run.key.run;
+    let tool_use = &request.tool_use;
+    let tool = &request.name;
     let answer = tokio::select! {
         made = runs.calls.call(Arc::new(call), patience) => match made {
             Ok(made) => made.answer,

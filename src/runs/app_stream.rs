@@ -15,7 +15,7 @@ use tokio::{
 use tracing::{debug, info, warn};
 
 use super::{
-    Access, DrivenRun, Failure, Runs,
+    Access, DrivenRun, Runs, StreamFailure,
     driver::{self, MAX_EVENT, SILENCE},
     log::{Cursor, Read},
     mask::masked,
@@ -57,8 +57,7 @@ struct Wake {
 
 impl Wake {
     fn of(run: &DrivenRun) -> Self {
-        let (events, access) = (run.log.subscribe(), run.watch_access());
-        Self { events, access, begun: Instant::now() }
+        Self { events: run.log.subscribe(), access: run.watch_access(), begun: Instant::now() }
     }
 
     /// The state of the run's stream. Any later change wakes [`Self::news`].
@@ -93,7 +92,7 @@ impl Wake {
 enum From {
     Log(Cursor),
     /// MANTYX's replay is being opened.
-    Opening(BoxFuture<'static, Result<Box<Replay>, Arc<Failure>>>),
+    Opening(BoxFuture<'static, Result<Box<Replay>, Arc<StreamFailure>>>),
     Replay(Box<Replay>),
     /// The last event, in pieces.
     Last(reqwest::Response, BlankLine),
@@ -119,10 +118,10 @@ impl Replay {
         run: Arc<DrivenRun>,
         seq: u64,
         repetitions: Unnumbered,
-    ) -> Result<Box<Self>, Arc<Failure>> {
+    ) -> Result<Box<Self>, Arc<StreamFailure>> {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
         let response = replay(&runs, &run, seq).await;
-        let response = response.map_err(|error| Arc::new(Failure::new(error)))?;
+        let response = response.map_err(|error| Arc::new(StreamFailure::new(error)))?;
         Ok(Box::new(Self::new(&run.app, response, seq, repetitions)))
     }
 
@@ -148,7 +147,7 @@ async fn begin(
     run: &Arc<DrivenRun>,
     last_seq: u64,
     wake: &mut Wake,
-) -> Result<From, Arc<Failure>> {
+) -> Result<From, Arc<StreamFailure>> {
     let replay =
         |repetitions| Replay::open(Arc::clone(runs), Arc::clone(run), last_seq, repetitions);
     loop {
@@ -187,7 +186,7 @@ pub async fn open(
     runs: &Arc<Runs>,
     run: Arc<DrivenRun>,
     last_seq: u64,
-) -> Result<impl Stream<Item = Bytes> + Send + 'static, Arc<Failure>> {
+) -> Result<impl Stream<Item = Bytes> + Send + 'static, Arc<StreamFailure>> {
     let mut wake = Wake::of(&run);
     let from = begin(runs, &run, last_seq, &mut wake).await?;
     wake.begun = Instant::now();
@@ -206,11 +205,12 @@ async fn replay(
     run: &DrivenRun,
     last_seq: u64,
 ) -> Result<reqwest::Response, OpenError> {
-    let (path, shown) = (run.key.stream_path(), runs.authority_of(run));
+    let path = run.key.stream_path();
+    let shown = runs.credential_of(run);
     match runs.upstream().open_stream(&path, last_seq, &shown).await {
         Err(error) if error.is_of_the_credential() => {
             run.credential.refuse(&shown);
-            let other = runs.authority_of(run);
+            let other = runs.credential_of(run);
             if other.is_same(&shown) {
                 return Err(error);
             }
@@ -265,7 +265,8 @@ impl AppStream {
                 Ok(Turn::To(from)) => self.from = from,
                 Ok(Turn::Elsewhere(seq)) => {
                     let repetitions = self.run.state().repetitions();
-                    let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
+                    let runs = Arc::clone(&self.runs);
+                    let run = Arc::clone(&self.run);
                     let opening = Replay::open(runs, run, seq, repetitions);
                     self.from = From::Opening(Box::pin(opening));
                 }

@@ -143,7 +143,8 @@ impl Approvals {
             let arguments = waiting.approval.arguments.as_ref();
             (count + 1, bytes + arguments.map_or(0, |arguments| arguments.get().len()))
         });
-        let (app, arguments) = (&call.app, call.arguments.get());
+        let app = &call.app;
+        let arguments = call.arguments.get();
         if count >= MOST || bytes + arguments.len() > MOST_BYTES {
             warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);

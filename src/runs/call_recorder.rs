@@ -191,7 +191,8 @@ impl CallRecorder {
         let record = self.record.lock();
         // A call without its arguments cannot be made.
         let budget = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
-        let (stage, attempts) = (record.stage, record.attempts);
+        let stage = record.stage;
+        let attempts = record.attempts;
         Known { stage, attempts, has_handle: record.handle.is_some(), repeatable, budget }
     }
 

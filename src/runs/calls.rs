@@ -25,9 +25,10 @@ use crate::{
     audit::Audit,
     backend::{
         calls::{Backends, CallContext},
-        peer::PermissionCheck as _,
+        peer::{McpClient, PermissionCheck as _},
         queue::{Permit, Rejected},
     },
+    budget,
     config::App,
     journal::Journal,
     model::{
@@ -37,7 +38,7 @@ use crate::{
         event::Call,
         ids::AppName,
         offer::{Route, Target},
-        rights::{Permission, Refusal},
+        rights::{CallRefusal, Permission},
     },
     settings::Settings,
     traces::Context,
@@ -108,7 +109,8 @@ impl ActiveCall {
     /// whether the tool was reached.
     pub(super) fn ends(&self, made: thread::Result<Result<Made, Left>>) -> Result<Made, Left> {
         let made = made.unwrap_or_else(|_panic| {
-            let (app, tool) = (&self.request().app, self.tool());
+            let app = &self.request().app;
+            let tool = self.tool();
             error!(%app, tool, "a call panicked; answering it with an error");
             Ok(Made::internal(tool, self.recorder.has_reached_tool()))
         });
@@ -170,14 +172,16 @@ impl Calls {
         }
     }
 
-    /// Makes a call for `app` without a run. A call that takes long is answered with an id before
-    /// it has ended, and continues. Dropping the future before that cancels the call.
+    /// Makes a call for `app` without a run; `client` is the MCP client that wants it, if one does.
+    /// A call that takes long is answered with an id before it has ended, and continues. Dropping
+    /// the future before that cancels the call.
     pub async fn call_by_hand(
         self: &Arc<Self>,
         app: &AppName,
         route: &Route,
         call: Call,
         trace: &Context,
+        client: Option<Arc<McpClient>>,
     ) -> Made {
         let request = Arc::new(CallRequest::new(app.clone(), None, call, route.clone()));
         let patience = self.patience(route, None);
@@ -188,9 +192,17 @@ impl Calls {
         }
         let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
         let within = self.settings().within(patience.as_ref());
-        let active = Arc::new(self.activate(request, trace, recorder, within));
+        let mut active = self.activate(request, trace, recorder, within);
+        active.context.client = client;
+        let active = Arc::new(active);
         let made = self.call(Arc::clone(&active), patience).await;
         made.unwrap_or_else(|Left| active.going_down())
+    }
+
+    /// Runs `work`, which makes a call of `app`, in a task of the daemon: it goes on when the client
+    /// hangs up.
+    pub fn spawn(&self, app: &AppName, work: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn(budget::for_app(app.clone(), work));
     }
 
     /// Prepares the call of `request`. Its time `within` counts from when the recorder was created,
@@ -216,6 +228,7 @@ impl Calls {
             handle,
             peer: recorder.peer(),
             deadline: Instant::now() + recorder.left_of(within),
+            client: None,
             recorder: Arc::clone(&recorder) as _,
         };
         ActiveCall { context, recorder, observer, permission_check, in_flight: None }
@@ -324,7 +337,7 @@ impl Settings {
     }
 }
 
-fn refused(call: &CallRequest, refusal: Refusal) -> Made {
+fn refused(call: &CallRequest, refusal: CallRefusal) -> Made {
     info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
     Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

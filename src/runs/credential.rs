@@ -5,7 +5,7 @@
 //! MANTYX refuses the current one. So neither junk nor another user's credential can replace a good
 //! one. The credential also decides which callers may see what the bridge knows of the run.
 //!
-//! Must not: ask MANTYX, or let a credential out of [`Authority`].
+//! Must not: ask MANTYX, or let a credential out of [`UpstreamCredential`].
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,7 @@ use tokio::{sync::watch, time::Instant};
 use super::{DrivenRun, RunKey, Runs};
 use crate::{
     model::ids::{AppName, RunId, RunKind, SessionId, Workspace},
-    upstream::{Authority, PostCredential},
+    upstream::{PostCredential, UpstreamCredential},
 };
 
 /// For this long after MANTYX has accepted a credential for a run, the bridge does not ask again.
@@ -28,28 +28,28 @@ pub(super) struct RunCredential(watch::Sender<Known>);
 
 #[derive(Debug, Clone)]
 struct Known {
-    current: Authority,
+    current: UpstreamCredential,
     /// MANTYX has refused the current one, and no other is known.
     is_refused: bool,
     /// The credential that created the run, until MANTYX refuses it.
-    creator: Option<Authority>,
+    creator: Option<UpstreamCredential>,
     /// The credentials that MANTYX has accepted for this run, the latest last.
-    accepted: Vec<(Authority, Instant)>,
+    accepted: Vec<(UpstreamCredential, Instant)>,
     /// The credentials that MANTYX has refused for this run and not accepted since, the latest
     /// last.
-    refused: Vec<Authority>,
+    refused: Vec<UpstreamCredential>,
 }
 
 impl Known {
-    fn new(creator: Authority) -> Self {
+    fn new(creator: UpstreamCredential) -> Self {
         let current = creator.clone();
-        let (accepted, refused) = (Vec::new(), Vec::new());
-        Self { current, is_refused: false, creator: Some(creator), accepted, refused }
+        let refused = Vec::new();
+        Self { current, is_refused: false, creator: Some(creator), accepted: Vec::new(), refused }
     }
 
     /// Notes that MANTYX has accepted `shown` for this run. Returns whether `shown` replaces a
     /// refused one.
-    fn accept(&mut self, shown: &Authority, now: Instant) -> bool {
+    fn accept(&mut self, shown: &UpstreamCredential, now: Instant) -> bool {
         self.accepted.retain(|(known, _)| !known.is_same(shown));
         if self.accepted.len() == MOST {
             self.accepted.remove(0);
@@ -63,7 +63,7 @@ impl Known {
     }
 
     /// Notes that MANTYX has refused `shown` for this run.
-    fn refuse(&mut self, shown: &Authority) {
+    fn refuse(&mut self, shown: &UpstreamCredential) {
         self.creator.take_if(|creator| creator.is_same(shown));
         self.accepted.retain(|(known, _)| !known.is_same(shown));
         self.refused.retain(|known| !known.is_same(shown));
@@ -81,7 +81,7 @@ impl Known {
     }
 
     /// Whether a caller with `shown` may see the run without a question to MANTYX.
-    fn knows(&self, shown: &Authority, now: Instant) -> bool {
+    fn knows(&self, shown: &UpstreamCredential, now: Instant) -> bool {
         let is_fresh = |at: Instant| now.saturating_duration_since(at) < GOOD_FOR;
         self.creator.as_ref().is_some_and(|creator| creator.is_same(shown))
             || self.accepted.iter().any(|(known, at)| known.is_same(shown) && is_fresh(*at))
@@ -89,11 +89,11 @@ impl Known {
 }
 
 impl RunCredential {
-    pub(super) fn new(creator: Authority) -> Self {
+    pub(super) fn new(creator: UpstreamCredential) -> Self {
         Self(watch::Sender::new(Known::new(creator)))
     }
 
-    pub(super) fn current(&self) -> Authority {
+    pub(super) fn current(&self) -> UpstreamCredential {
         self.0.borrow().current.clone()
     }
 
@@ -102,37 +102,37 @@ impl RunCredential {
         self.0.borrow().current.is_callers()
     }
 
-    fn accept(&self, shown: &Authority) -> bool {
+    fn accept(&self, shown: &UpstreamCredential) -> bool {
         let mut replaces = false;
         self.0.send_modify(|known| replaces = known.accept(shown, Instant::now()));
         replaces
     }
 
-    pub(super) fn refuse(&self, shown: &Authority) {
+    pub(super) fn refuse(&self, shown: &UpstreamCredential) {
         self.0.send_modify(|known| known.refuse(shown));
     }
 
     /// Notes that MANTYX has accepted a request of the bridge's own with `shown`.
-    pub(super) fn works(&self, shown: &Authority) {
+    pub(super) fn works(&self, shown: &UpstreamCredential) {
         let is_news = |known: &Known| known.is_refused && known.current.is_same(shown);
         if is_news(&self.0.borrow()) {
             self.accept(shown);
         }
     }
 
-    fn knows(&self, shown: &Authority) -> bool {
+    fn knows(&self, shown: &UpstreamCredential) -> bool {
         self.0.borrow().knows(shown, Instant::now())
     }
 
     /// Resolves when MANTYX refuses `shown` for the run.
-    async fn refuses(&self, shown: &Authority) {
+    async fn refuses(&self, shown: &UpstreamCredential) {
         let mut changes = self.0.subscribe();
         let is_refused = |known: &Known| known.refused.iter().any(|it| it.is_same(shown));
         changes.wait_for(is_refused).await.expect("the sender is in `self`");
     }
 
     /// Resolves when the run has another credential than `shown`.
-    pub(super) async fn other_than(&self, shown: &Authority) {
+    pub(super) async fn other_than(&self, shown: &UpstreamCredential) {
         let mut changes = self.0.subscribe();
         let other = changes.wait_for(|known| !known.current.is_same(shown)).await;
         other.expect("the sender is in `self`");
@@ -146,19 +146,19 @@ pub(super) struct OfRun<'a> {
 }
 
 impl PostCredential for OfRun<'_> {
-    fn now(&self) -> Authority {
-        self.runs.authority_of(self.run)
+    fn now(&self) -> UpstreamCredential {
+        self.runs.credential_of(self.run)
     }
 
-    fn refused(&self, shown: &Authority) {
+    fn refused(&self, shown: &UpstreamCredential) {
         self.run.credential.refuse(shown);
     }
 
-    fn taken(&self, shown: &Authority) {
+    fn taken(&self, shown: &UpstreamCredential) {
         self.run.credential.works(shown);
     }
 
-    async fn other_than(&self, shown: &Authority) {
+    async fn other_than(&self, shown: &UpstreamCredential) {
         if shown.is_callers() {
             self.run.credential.other_than(shown).await;
         } else {
@@ -170,7 +170,7 @@ impl PostCredential for OfRun<'_> {
 
 impl DrivenRun {
     /// Resolves when MANTYX refuses `shown`, the credential of an app, for this run.
-    pub async fn refuses(&self, shown: &Authority) {
+    pub async fn refuses(&self, shown: &UpstreamCredential) {
         match shown.is_callers() {
             true => self.credential.refuses(shown).await,
             false => std::future::pending().await,
@@ -181,34 +181,38 @@ impl DrivenRun {
 impl Runs {
     /// The credential for the requests of `run`: its caller's own, or the one that is configured
     /// now, as a reload may have replaced the one that the run began with.
-    pub(super) fn authority_of(&self, run: &DrivenRun) -> Authority {
+    pub(super) fn credential_of(&self, run: &DrivenRun) -> UpstreamCredential {
         let current = run.credential.current();
         if current.is_callers() {
             return current;
         }
         let settings = self.calls.settings();
         let known = settings.app(&run.app);
-        let configured = known.and_then(|known| self.upstream.authority_of(&known.app));
+        let configured = known.and_then(|known| self.upstream.credential_of(&known.app));
         configured.unwrap_or(current)
     }
 
     /// Whether a caller with this credential may see what the bridge knows of `run`. If callers
     /// bring their own credentials, these identify them, and MANTYX must have accepted this one for
     /// the run within `GOOD_FOR`.
-    pub fn may_be_told(&self, run: &DrivenRun, shown: &Authority) -> bool {
+    pub fn may_be_told(&self, run: &DrivenRun, shown: &UpstreamCredential) -> bool {
         let is_anybodys = !shown.is_callers() && !run.credential.is_callers();
         is_anybodys || run.credential.knows(shown)
     }
 
     /// The same for a call of this agent run of `app`, which may be one of an eval. `false` for a
     /// run that is no longer known.
-    pub fn call_may_be_told(&self, (app, id): (&AppName, &RunId), shown: &Authority) -> bool {
+    pub fn call_may_be_told(
+        &self,
+        (app, id): (&AppName, &RunId),
+        shown: &UpstreamCredential,
+    ) -> bool {
         let inner = self.inner.lock();
         let is_of = |run: &&Arc<DrivenRun>| {
             let RunKey { workspace, kind, run: own } = &run.key;
             let of_eval = || {
-                let (workspace, kind) = (workspace.clone(), RunKind::Agent);
-                let key = RunKey { workspace, kind, run: id.clone() };
+                let kind = RunKind::Agent;
+                let key = RunKey { workspace: workspace.clone(), kind, run: id.clone() };
                 inner.eval_key_of(&key).as_ref() == Some(&run.key)
             };
             run.app == *app
@@ -222,7 +226,7 @@ impl Runs {
     }
 
     /// Notes that MANTYX has accepted this credential of the run's app for `run`.
-    pub fn accepted(&self, run: &DrivenRun, shown: &Authority) {
+    pub fn accepted(&self, run: &DrivenRun, shown: &UpstreamCredential) {
         if (shown.is_callers() || run.credential.is_callers()) && run.credential.accept(shown) {
             // MANTYX refused the stream to the credential before: readers now wait for the next
             // attempt.
@@ -235,7 +239,7 @@ impl Runs {
         &self,
         (workspace, session): (&Workspace, &SessionId),
         app: &AppName,
-        shown: &Authority,
+        shown: &UpstreamCredential,
     ) {
         for run in self.of_session(workspace, session).iter().filter(|run| run.app == *app) {
             self.accepted(run, shown);
@@ -243,7 +247,7 @@ impl Runs {
     }
 
     /// Notes that MANTYX has refused this credential of the run's app for `run`.
-    pub fn refused(&self, run: &DrivenRun, shown: &Authority) {
+    pub fn refused(&self, run: &DrivenRun, shown: &UpstreamCredential) {
         if shown.is_callers() {
             run.credential.refuse(shown);
         }
@@ -256,9 +260,12 @@ mod tests {
 
     use super::*;
 
-    fn shown(name: &str) -> Authority {
+    fn shown(name: &str) -> UpstreamCredential {
         let value = http::HeaderValue::try_from(format!("Bearer {name}")).unwrap();
-        Authority::of_caller(&http::HeaderMap::from_iter([(http::header::AUTHORIZATION, value)]))
+        UpstreamCredential::of_caller(&http::HeaderMap::from_iter([(
+            http::header::AUTHORIZATION,
+            value,
+        )]))
     }
 
     /// After `steps` (`+x` is accepted, `-x` is refused, a number lets so many seconds pass) the
@@ -276,7 +283,7 @@ mod tests {
                 _ => now += Duration::from_secs(step.parse().unwrap()),
             }
         }
-        let named = |wanted: &Authority| {
+        let named = |wanted: &UpstreamCredential| {
             ["a", "b", "c"].into_iter().find(|name| shown(name).is_same(wanted)).unwrap()
         };
         let refused = if state.is_refused { "!" } else { "" };
@@ -314,7 +321,8 @@ mod tests {
 
     #[test]
     fn so_many_are_remembered() {
-        let (mut state, now) = (Known::new(shown("a")), Instant::now());
+        let mut state = Known::new(shown("a"));
+        let now = Instant::now();
         for n in 0..100 {
             state.accept(&shown(&n.to_string()), now);
         }
@@ -340,7 +348,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_hears_of_another() {
-        let (run, first) = (RunCredential::new(shown("a")), shown("a"));
+        let run = RunCredential::new(shown("a"));
+        let first = shown("a");
         run.refuse(&first);
         let ((), ()) = tokio::join!(run.other_than(&first), async {
             tokio::task::yield_now().await;

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     NewRun, Runs,
-    access::{Access, Failure},
+    access::{Access, StreamFailure},
     call_recorder::CallRecorder,
     credential::RunCredential,
     log::{EventLog, Room},
@@ -53,7 +53,8 @@ impl RunKey {
     /// The path of the run.
     pub fn path(&self) -> String {
         let Self { workspace, kind, run } = self;
-        let (workspace, run) = (as_segment(workspace.as_str()), as_segment(run.as_str()));
+        let workspace = as_segment(workspace.as_str());
+        let run = as_segment(run.as_str());
         format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
     }
 
@@ -168,7 +169,8 @@ pub(super) struct Left {
 impl DrivenRun {
     /// A run that has had no driver yet.
     pub(super) fn new(slot: Slot, new: NewRun, room: &Room) -> Self {
-        let (kind, table) = (new.key.kind, Arc::clone(&new.table));
+        let kind = new.key.kind;
+        let table = Arc::clone(&new.table);
         let state = match (new.past_is_lost, new.has_past) {
             (true, _) => Run::with_lost_past(kind, table, [], Vec::new()),
             (false, true) => Run::with_past(kind, table),
@@ -184,7 +186,8 @@ impl DrivenRun {
         // not known: the past is read again from its beginning.
         let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };
         let calls: Vec<Call> = again.iter().map(|recorder| recorder.call()).collect();
-        let (kind, table) = (new.key.kind, Arc::clone(&new.table));
+        let kind = new.key.kind;
+        let table = Arc::clone(&new.table);
         let by_call = |recorder: Arc<CallRecorder>| {
             let call = recorder.call();
             ((call.agent_run, call.tool_use), recorder)
@@ -212,14 +215,14 @@ impl DrivenRun {
     }
 
     fn of(slot: Slot, new: NewRun, state: Run, log: EventLog, started_at: Millis) -> Self {
-        let NewRun { key, app, session, authority, table, trace, .. } = new;
+        let NewRun { key, app, session, credential, table, trace, .. } = new;
         let stop = CancellationToken::new();
         Self {
             key,
             slot,
             app,
             session,
-            credential: RunCredential::new(authority),
+            credential: RunCredential::new(credential),
             log,
             table,
             trace,
@@ -458,7 +461,7 @@ impl DrivenRun {
     pub(super) fn is_failing(&self, error: OpenError) {
         self.access.send_modify(|access| {
             let before = access.failure().map(|failure| failure.since);
-            let failure = Failure { error, since: before.unwrap_or_else(Instant::now) };
+            let failure = StreamFailure { error, since: before.unwrap_or_else(Instant::now) };
             *access = Access::Failing(Arc::new(failure));
         });
     }

@@ -40,7 +40,7 @@ use crate::{
         run::Step,
     },
     sse::{Frame, Framer},
-    upstream::{Authority, OpenError},
+    upstream::{OpenError, UpstreamCredential},
 };
 
 /// The largest event that the driver reads whole, in bytes.
@@ -67,7 +67,7 @@ const LOST_QUIET: Duration = Duration::from_secs(5);
 const LOST_PAST_WITHIN: Duration = Duration::from_secs(60);
 
 /// Why a stream ended.
-enum End {
+enum StreamEnd {
     /// The run has ended.
     Terminal(RunEnding),
     Drain,
@@ -208,13 +208,13 @@ impl Driver {
             let end = AssertUnwindSafe(self.read_stream()).catch_unwind().await;
             let end = end.unwrap_or_else(|_panic| {
                 error!(run = %self.run.key.run, "reading the run's stream panicked; reconnecting");
-                End::Broken("reading panicked".to_owned())
+                StreamEnd::Broken("reading panicked".to_owned())
             });
             let mut is_lost = false;
             let wait = match end {
-                End::Terminal(ending) => return Why::Ended(ending),
-                End::Drain => return Why::ShuttingDown,
-                End::Broken(why) => {
+                StreamEnd::Terminal(ending) => return Why::Ended(ending),
+                StreamEnd::Drain => return Why::ShuttingDown,
+                StreamEnd::Broken(why) => {
                     self.run.set_access(Access::Broken);
                     opened = Instant::now();
                     if opened > begun + LIVED {
@@ -230,13 +230,13 @@ impl Driver {
                     self.backoff.next_wait()
                 }
                 // A newer credential is known: try it at once. Each credential is tried once.
-                End::Refused(error)
+                StreamEnd::Refused(error)
                     if error.is_of_the_credential()
                         && !self.run.credential.current().is_same(&shown) =>
                 {
                     continue;
                 }
-                End::Refused(error) => {
+                StreamEnd::Refused(error) => {
                     warn!(run = %self.run.key.run, %error, "the run's stream cannot be read");
                     is_lost = self.is_lost(&error) || begun > opened + GIVE_UP;
                     let asked = match &error {
@@ -268,7 +268,12 @@ impl Driver {
     /// Waits until the next attempt. A lost run is given up only after its calls in flight have
     /// been answered: MANTYX may still take the results, or may show the run again meanwhile. If
     /// the run's credential is replaced by another than `shown`, the next attempt starts at once.
-    async fn pause(&mut self, wait: Duration, is_lost: bool, shown: &Authority) -> Option<Why> {
+    async fn pause(
+        &mut self,
+        wait: Duration,
+        is_lost: bool,
+        shown: &UpstreamCredential,
+    ) -> Option<Why> {
         let next = Instant::now() + wait;
         let draining = self.runs.draining().clone();
         if is_lost {
@@ -308,7 +313,8 @@ impl Driver {
         struct Snapshot {
             status: String,
         }
-        let (key, authority) = (&self.run.key, self.runs.authority_of(&self.run));
+        let key = &self.run.key;
+        let credential = self.runs.credential_of(&self.run);
         let is_doubtful = self.riddle || !self.news && key.kind == RunKind::Eval;
         if !is_doubtful {
             return None;
@@ -316,7 +322,7 @@ impl Driver {
         let path = key.path();
         let snapshot = async {
             let upstream = self.runs.upstream();
-            let answer = upstream.ask(&path, &authority).await.ok()?;
+            let answer = upstream.ask(&path, &credential).await.ok()?;
             let text = upstream.text(answer).await.ok()?;
             serde_json::from_slice::<Snapshot>(&text).ok()
         };
@@ -333,38 +339,38 @@ impl Driver {
     }
 
     /// Opens the stream behind the last event that was read.
-    async fn open_stream(&mut self) -> Result<reqwest::Response, End> {
+    async fn open_stream(&mut self) -> Result<reqwest::Response, StreamEnd> {
         let path = self.run.key.stream_path();
         let last_seq = self.run.state().last_seq();
         let draining = self.runs.draining().clone();
-        let authority = self.runs.authority_of(&self.run);
-        let open = self.runs.upstream().open_stream(&path, last_seq, &authority);
+        let credential = self.runs.credential_of(&self.run);
+        let open = self.runs.upstream().open_stream(&path, last_seq, &credential);
         if std::mem::replace(&mut self.has_read, true) {
             self.runs.metrics.reconnects.inc();
         }
         let opened = tokio::select! {
             opened = timeout(SILENCE, open) => opened,
-            () = draining.cancelled() => return Err(End::Drain),
+            () = draining.cancelled() => return Err(StreamEnd::Drain),
         };
         match opened {
             Ok(Ok(response)) => {
-                self.run.credential.works(&authority);
+                self.run.credential.works(&credential);
                 Ok(response)
             }
             Ok(Err(error)) => {
                 if error.is_of_the_credential() {
-                    self.run.credential.refuse(&authority);
+                    self.run.credential.refuse(&credential);
                 }
-                Err(End::Refused(error))
+                Err(StreamEnd::Refused(error))
             }
             Err(_elapsed) => {
                 let error = format!("no answer within {SILENCE:?}");
-                Err(End::Refused(OpenError::Unreachable(error)))
+                Err(StreamEnd::Refused(OpenError::Unreachable(error)))
             }
         }
     }
 
-    async fn read_stream(&mut self) -> End {
+    async fn read_stream(&mut self) -> StreamEnd {
         // The bound on the past counts per stream: a stream that broke says nothing about the past.
         (self.news, self.riddle, self.past_until) = (false, false, None);
         let draining = self.runs.draining().clone();
@@ -384,12 +390,12 @@ impl Driver {
         loop {
             tokio::select! {
                 () = self.runs.journal().has_room() => (),
-                () = draining.cancelled() => return End::Drain,
+                () = draining.cancelled() => return StreamEnd::Drain,
             }
             let patience = self.patience(&framer);
             let chunk = tokio::select! {
                 chunk = timeout(patience, response.chunk()) => chunk,
-                () = draining.cancelled() => return End::Drain,
+                () = draining.cancelled() => return StreamEnd::Drain,
             };
             self.note_ended();
             match chunk {
@@ -399,28 +405,28 @@ impl Driver {
                 }
                 Ok(Ok(None)) => {
                     if let Some(ending) = framer.end().and_then(|frame| self.take(&frame)) {
-                        return End::Terminal(ending);
+                        return StreamEnd::Terminal(ending);
                     }
-                    return End::Broken("MANTYX closed it".to_owned());
+                    return StreamEnd::Broken("MANTYX closed it".to_owned());
                 }
-                Ok(Err(error)) => return End::Broken(error_chain(&error.without_url())),
+                Ok(Err(error)) => return StreamEnd::Broken(error_chain(&error.without_url())),
                 Err(_elapsed) if patience < SILENCE => {
                     self.settle();
                     continue;
                 }
-                Err(_elapsed) => return End::Broken(format!("silent for {SILENCE:?}")),
+                Err(_elapsed) => return StreamEnd::Broken(format!("silent for {SILENCE:?}")),
             }
             let ended = loop {
                 match framer.next_frame() {
                     Ok(Some(frame)) => {
                         if let Some(ending) = self.take(&frame) {
-                            break Some(End::Terminal(ending));
+                            break Some(StreamEnd::Terminal(ending));
                         }
                     }
                     Ok(None) => break None,
                     Err(error) => {
                         if let Some(ending) = self.take_beginning(&framer) {
-                            break Some(End::Terminal(ending));
+                            break Some(StreamEnd::Terminal(ending));
                         }
                         error!(run = %self.run.key.run, %error, "an event of MANTYX is skipped");
                     }
@@ -493,9 +499,9 @@ impl Driver {
     /// this frame is its last event. Opening the stream again would only bring the same frame.
     fn take_beginning(&mut self, framer: &Framer) -> Option<RunEnding> {
         let fields = framer.beginning().fields();
-        let (id, event) = (fields.id.as_deref(), fields.event.as_deref());
         let data = fields.data.as_deref().unwrap_or_default();
-        let Beginning { event, end, is_known } = Beginning::read(id, event, data);
+        let Beginning { event, end, is_known } =
+            Beginning::read(fields.id.as_deref(), fields.event.as_deref(), data);
         if !is_known {
             // The event may be the last one. Taking in nothing of it makes MANTYX send it again.
             self.riddle = true;
@@ -564,17 +570,18 @@ impl Driver {
     }
 
     fn answer(&mut self, call: Call, task: Task, recorder: Arc<CallRecorder>) {
-        let (runs, run) = (Arc::clone(&self.runs), Arc::clone(&self.run));
-        let app = run.app.clone();
-        self.calls.spawn(budget::for_app(app, answer::answer(runs, run, call, task, recorder)));
+        let app = self.run.app.clone();
+        let answer =
+            answer::answer(Arc::clone(&self.runs), Arc::clone(&self.run), call, task, recorder);
+        self.calls.spawn(budget::for_app(app, answer));
     }
 }
 
-fn ending(end: event::End) -> RunEnding {
+fn ending(end: event::TerminalEvent) -> RunEnding {
     match end {
-        event::End::Result => RunEnding::Result,
-        event::End::Error => RunEnding::Error,
-        event::End::Cancelled => RunEnding::Cancelled,
+        event::TerminalEvent::Result => RunEnding::Result,
+        event::TerminalEvent::Error => RunEnding::Error,
+        event::TerminalEvent::Cancelled => RunEnding::Cancelled,
     }
 }
 

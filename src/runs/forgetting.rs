@@ -19,7 +19,7 @@ impl Runs {
         let before = inner.swept;
         let mut forgotten = inner.sweep(Instant::now(), &self.room);
         if inner.swept != before {
-            forgotten.extend(inner.sweep_asleep(|moment| self.journal().since(moment)));
+            forgotten.extend(inner.sweep_awaiting(|moment| self.journal().since(moment)));
         }
         self.journal().write(forgotten);
     }
@@ -130,7 +130,8 @@ pub(super) fn beyond_bytes<'a, A: Eq + Hash + ?Sized + 'a, O: Ord, K>(
     all: impl Iterator<Item = (&'a A, (O, usize, K))>,
 ) -> Vec<K> {
     let mut by_app: HashMap<&A, (usize, Measured<O, K>)> = HashMap::new();
-    let (mut total, mut beyond) = (0, Vec::new());
+    let mut total = 0;
+    let mut beyond = Vec::new();
     for (app, one) in all {
         total += one.1;
         let (bytes, own) = by_app.entry(app).or_default();

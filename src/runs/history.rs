@@ -33,13 +33,13 @@ pub struct History {
 struct Inner {
     next: u64,
     /// In the order of their start.
-    running: BTreeMap<u64, Entry>,
-    answered: HashMap<AppName, VecDeque<Entry>>,
+    running: BTreeMap<u64, HistoryEntry>,
+    answered: HashMap<AppName, VecDeque<HistoryEntry>>,
 }
 
 /// One call.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct HistoryEntry {
     /// Its number; later calls have greater ones.
     id: u64,
     pub app: AppName,
@@ -92,7 +92,7 @@ impl Outcome {
     }
 }
 
-impl Entry {
+impl HistoryEntry {
     /// Its number among the calls of this process.
     pub fn number(&self) -> u64 {
         self.id
@@ -130,7 +130,7 @@ impl History {
         let mut inner = self.inner.lock();
         let id = inner.next;
         inner.next += 1;
-        let entry = Entry {
+        let entry = HistoryEntry {
             id,
             app: call.app.clone(),
             run: call.run_id().cloned(),
@@ -150,7 +150,7 @@ impl History {
     }
 
     /// The call of this number, if it is `app`'s and remembered.
-    pub fn get(&self, app: &AppName, id: u64) -> Option<Entry> {
+    pub fn get(&self, app: &AppName, id: u64) -> Option<HistoryEntry> {
         let inner = self.inner.lock();
         if let Some(entry) = inner.running.get(&id) {
             return Some(entry.clone()).filter(|entry| entry.app == *app);
@@ -160,11 +160,11 @@ impl History {
     }
 
     /// The calls of `app`, or of all apps, the latest first: running calls, then ended ones.
-    pub fn of(&self, app: Option<&AppName>) -> Vec<Entry> {
+    pub fn of(&self, app: Option<&AppName>) -> Vec<HistoryEntry> {
         let inner = self.inner.lock();
         let is_seen = |of: &AppName| app.is_none_or(|app| of == app);
         let running = inner.running.values().rev().filter(|entry| is_seen(&entry.app));
-        let mut all: Vec<Entry> = running.cloned().collect();
+        let mut all: Vec<HistoryEntry> = running.cloned().collect();
         let answered = inner.answered.iter().filter(|(of, _)| is_seen(of));
         let from = all.len();
         all.extend(answered.flat_map(|(_, calls)| calls.iter().rev()).cloned());
@@ -206,7 +206,7 @@ impl Running {
         self.change(|entry| entry.waiting = waiting);
     }
 
-    fn change(&self, change: impl FnOnce(&mut Entry)) {
+    fn change(&self, change: impl FnOnce(&mut HistoryEntry)) {
         let mut inner = self.history.inner.lock();
         let Some(entry) = inner.running.get_mut(&self.id) else { return };
         change(entry);
@@ -235,13 +235,14 @@ mod tests {
     use crate::backend::fake::request;
 
     fn begin(history: &Arc<History>, app: &str, tool_use: &str) -> Running {
-        let (app, tool_use) = (app.into(), tool_use.into());
-        history.begin(&CallRequest { app, tool_use, ..request("ls", "{}") })
+        let tool_use = tool_use.into();
+        history.begin(&CallRequest { app: app.into(), tool_use, ..request("ls", "{}") })
     }
 
     fn told(history: &History, app: &str) -> Vec<(String, Option<Outcome>)> {
-        let told =
-            |entry: &Entry| (entry.tool_use.to_string(), entry.ended().map(|(outcome, _)| outcome));
+        let told = |entry: &HistoryEntry| {
+            (entry.tool_use.to_string(), entry.ended().map(|(outcome, _)| outcome))
+        };
         history.of(Some(&app.into())).iter().map(told).collect()
     }
 

@@ -46,7 +46,7 @@ pub struct EventLog {
 
 #[derive(Debug, Default)]
 struct Inner {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<LogEntry>,
     /// The bytes that the entries take.
     bytes: usize,
     room: Room,
@@ -65,7 +65,7 @@ struct Inner {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct LogEntry {
     seq: Option<u64>,
     bytes: Bytes,
 }
@@ -119,7 +119,7 @@ impl EventLog {
     /// dropped as well: readers get it from MANTYX.
     pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
         let mut inner = self.inner.lock();
-        let entry = Entry { seq, bytes };
+        let entry = LogEntry { seq, bytes };
         let is_kept = inner.keeps(&entry);
         inner.push(entry);
         let most = if inner.room.is_scarce() { KEEP_WHERE_SCARCE } else { KEEP_BYTES };
@@ -136,7 +136,7 @@ impl EventLog {
 
     /// Adds the frame of the run's last event. If it is too large, the frames before it stay.
     pub fn push_last(&self, seq: Option<u64>, bytes: Bytes) {
-        let entry = Entry { seq, bytes };
+        let entry = LogEntry { seq, bytes };
         let mut inner = self.inner.lock();
         if inner.keeps(&entry) {
             drop(inner);
@@ -224,7 +224,8 @@ impl EventLog {
                 picked.push(entry.bytes.clone());
             }
         }
-        let (ended, is_elsewhere) = (inner.ended, inner.last_is_elsewhere);
+        let ended = inner.ended;
+        let is_elsewhere = inner.last_is_elsewhere;
         drop(inner);
         match picked.len() {
             0 if ended && is_elsewhere => Read::Elsewhere,
@@ -240,7 +241,7 @@ impl EventLog {
     }
 }
 
-impl Entry {
+impl LogEntry {
     fn size(&self) -> usize {
         self.bytes.len() + OVERHEAD
     }
@@ -256,13 +257,13 @@ impl Drop for EventLog {
 impl Inner {
     /// Whether there is room for `entry` alone. An entry without a `seq` is kept even if it is
     /// larger than others may be, as a reader cannot ask MANTYX for it by number.
-    fn keeps(&self, entry: &Entry) -> bool {
+    fn keeps(&self, entry: &LogEntry) -> bool {
         let is_scarce = self.room.is_scarce();
         entry.size() <= KEEP_WHERE_SCARCE
             || !is_scarce && (entry.size() <= KEEP_BYTES || entry.seq.is_none())
     }
 
-    fn push(&mut self, entry: Entry) {
+    fn push(&mut self, entry: LogEntry) {
         self.bytes += entry.size();
         self.room.0.fetch_add(entry.size(), Ordering::Relaxed);
         self.entries.push_back(entry);
@@ -316,7 +317,8 @@ mod tests {
     #[test]
     fn a_slow_reader_falls_behind_and_a_fast_one_does_not() {
         let log = EventLog::new(&Room::default());
-        let (mut slow, mut fast) = (log.after(0).unwrap(), log.after(0).unwrap());
+        let mut slow = log.after(0).unwrap();
+        let mut fast = log.after(0).unwrap();
         for seq in 1..=300 {
             push(&log, seq..=seq, 10_000);
             assert_eq!(read_all(&log, &mut fast), 10_000);
@@ -354,7 +356,8 @@ mod tests {
     fn an_entry_that_is_too_large_is_not_kept() {
         let room = Room::default();
         let log = EventLog::new(&room);
-        let (mut fast, mut slow) = (log.after(0).unwrap(), log.after(0).unwrap());
+        let mut fast = log.after(0).unwrap();
+        let mut slow = log.after(0).unwrap();
         push(&log, 1..=1, 10);
         assert_eq!(read_all(&log, &mut fast), 10);
         push(&log, 2..=2, 7 << 20);
@@ -403,7 +406,8 @@ mod tests {
     #[test]
     fn without_numbers_a_gap_is_not_passed_over() {
         let log = EventLog::new(&Room::default());
-        let (mut slow, mut fast) = (log.after(0).unwrap(), log.after(0).unwrap());
+        let mut slow = log.after(0).unwrap();
+        let mut fast = log.after(0).unwrap();
         for _ in 0..200 {
             log.push(None, Bytes::from(vec![b'x'; 10_000]));
             assert_eq!(read_all(&log, &mut fast), 10_000);

@@ -45,7 +45,9 @@ pub(super) fn masked(stream: RunKind, seq: Option<u64>, call: &Call) -> Frame {
         name: &'a str,
         input: &'a RawValue,
     }
-    let (tool_use_id, name, input) = (call.tool_use.as_str(), call.name.as_str(), &*call.args);
+    let tool_use_id = call.tool_use.as_str();
+    let name = call.name.as_str();
+    let input = &*call.args;
     let kind = "tool_call";
     let text = match stream {
         RunKind::Agent => {

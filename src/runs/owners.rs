@@ -216,7 +216,8 @@ impl Owners {
         {
             let oldest = |list: &InOrder| list.front().map_or(u64::MAX, |(number, ..)| *number);
             let [runs, sessions] = &own.in_order;
-            let (app, is_session) = (app.clone(), oldest(sessions) < oldest(runs));
+            let app = app.clone();
+            let is_session = oldest(sessions) < oldest(runs);
             changes.extend(self.push_out(&app, is_session));
         }
         changes

@@ -3,7 +3,7 @@
 //!
 //! Must not: decide what becomes of a call (model/recovery.rs does), or read the journal.
 
-mod asleep;
+mod awaiting_credential;
 mod inherited;
 
 use std::sync::{Arc, atomic::Ordering};
@@ -34,7 +34,7 @@ use crate::{
         trace::Trace,
     },
     traces::Context,
-    upstream::Authority,
+    upstream::UpstreamCredential,
 };
 
 impl Runs {
@@ -87,13 +87,13 @@ impl Runs {
             }
             // The calls of an app that was removed are answered as well, each with a refusal:
             // otherwise the model would wait for them until MANTYX gives up.
-            let authority = match &app {
-                Some(app) => self.upstream.authority_of(app),
+            let credential = match &app {
+                Some(app) => self.upstream.credential_of(app),
                 None => self.upstream.own(),
             };
-            match authority.filter(|_| !run.record.callers_credential) {
-                Some(authority) => self.wake(run, authority),
-                None if app.is_some() => self.lay_asleep(run),
+            match credential.filter(|_| !run.record.callers_credential) {
+                Some(credential) => self.resume(run, credential),
+                None if app.is_some() => self.await_credential(run),
                 None => {
                     warn!(
                         run = run.record.run,
@@ -106,38 +106,42 @@ impl Runs {
                 }
             }
         }
-        let forgotten = self.inner.lock().sweep_asleep(|moment| self.journal().since(moment));
+        let forgotten = self.inner.lock().sweep_awaiting(|moment| self.journal().since(moment));
         self.journal().write(forgotten);
         self.restore_long_calls(long);
     }
 
     /// Whether an earlier process has left this run of `app`, which waits for the app's credential.
-    pub fn is_asleep(&self, key: &RunKey, app: &AppName) -> bool {
-        self.inner.lock().asleep.get(key).is_some_and(|run| run.record.app == app.as_str())
+    pub fn awaits_credential(&self, key: &RunKey, app: &AppName) -> bool {
+        self.inner
+            .lock()
+            .awaiting_credential
+            .get(key)
+            .is_some_and(|run| run.record.app == app.as_str())
     }
 
     /// The run `key`, driven. If an earlier process left it to wait for the credential of `app`,
-    /// MANTYX has now accepted `authority` for it, and its driver starts with that. `None`: the run
+    /// MANTYX has now accepted `credential` for it, and its driver starts with that. `None`: the run
     /// is not known.
-    pub fn get_or_wake(
+    pub fn get_or_resume(
         self: &Arc<Self>,
         key: &RunKey,
         app: &AppName,
-        authority: &Authority,
+        credential: &UpstreamCredential,
     ) -> Option<Arc<DrivenRun>> {
-        let woken = {
-            // Under one lock: a concurrent request finds the run either asleep or driven.
+        let resumed = {
+            // Under one lock: a concurrent request finds the run either waiting or driven.
             let mut inner = self.inner.lock();
-            match inner.asleep.get(key) {
+            match inner.awaiting_credential.get(key) {
                 Some(run) if run.record.app == app.as_str() => {
-                    let kept = inner.asleep.remove(key)?;
-                    self.take_up_run(&mut inner, kept, authority.clone())
+                    let kept = inner.awaiting_credential.remove(key)?;
+                    self.take_up_run(&mut inner, kept, credential.clone())
                 }
                 _ => return inner.runs.get(key).cloned(),
             }
         }?;
-        let run = Arc::clone(&woken.run);
-        self.drive_on(woken);
+        let run = Arc::clone(&resumed.run);
+        self.drive_on(resumed);
         Some(run)
     }
 
@@ -160,10 +164,10 @@ impl Runs {
         self.journal().write(runs.chain(sessions).collect());
     }
 
-    fn lay_asleep(&self, run: KeptRun) {
+    fn await_credential(&self, run: KeptRun) {
         let Some(key) = key(&run) else { return };
         info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
-        self.inner.lock().asleep.insert(key, run);
+        self.inner.lock().awaiting_credential.insert(key, run);
     }
 
     fn restore_session(&self, session: KeptSession) {
@@ -188,10 +192,10 @@ impl Runs {
         }))
     }
 
-    fn wake(self: &Arc<Self>, kept: KeptRun, authority: Authority) {
-        let woken = self.take_up_run(&mut self.inner.lock(), kept, authority);
-        if let Some(woken) = woken {
-            self.drive_on(woken);
+    fn resume(self: &Arc<Self>, kept: KeptRun, credential: UpstreamCredential) {
+        let resumed = self.take_up_run(&mut self.inner.lock(), kept, credential);
+        if let Some(resumed) = resumed {
+            self.drive_on(resumed);
         }
     }
 
@@ -204,13 +208,19 @@ impl Runs {
         for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
             let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
             let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
-            let (workspace, tool_use) = (key.workspace.clone(), call.tool_use.as_str().into());
+            let workspace = key.workspace.clone();
+            let tool_use = call.tool_use.as_str().into();
             inner.claims.take((workspace, agent_run), tool_use, call.slot);
         }
     }
 
     /// Turns a record into a known run, and decides what becomes of each of its calls.
-    fn take_up_run(&self, inner: &mut Inner, kept: KeptRun, authority: Authority) -> Option<Woken> {
+    fn take_up_run(
+        &self,
+        inner: &mut Inner,
+        kept: KeptRun,
+        credential: UpstreamCredential,
+    ) -> Option<Resumed> {
         let key = key(&kept)?;
         let KeptRun { slot, record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
@@ -268,13 +278,14 @@ impl Runs {
             key: key.clone(),
             app: record.app.as_str().into(),
             session: record.session.map(SessionId::from),
-            authority,
+            credential,
             table,
             has_past: record.has_past,
             past_is_lost: record.past_is_lost,
             trace,
         };
-        let (unanswered, seq) = (left.again.len() + open.len(), left.last_seq);
+        let unanswered = left.again.len() + open.len();
+        let seq = left.last_seq;
         let run = Arc::new(DrivenRun::left(new, left, &self.room));
         if is_handed_over {
             run.hand_over();
@@ -290,10 +301,10 @@ impl Runs {
             );
             self.journal().write(run.changes());
         }
-        Some(Woken { run, open, unanswered, seq })
+        Some(Resumed { run, open, unanswered, seq })
     }
 
-    fn drive_on(self: &Arc<Self>, Woken { run, open, unanswered, seq }: Woken) {
+    fn drive_on(self: &Arc<Self>, Resumed { run, open, unanswered, seq }: Resumed) {
         if !run.has_ended() {
             info!(
                 run = %run.key.run, app = %run.app, seq, unanswered,
@@ -307,7 +318,7 @@ impl Runs {
 }
 
 /// A run of an earlier process, restored.
-struct Woken {
+struct Resumed {
     run: Arc<DrivenRun>,
     /// Its calls that are answered without waiting for the stream.
     open: Vec<(Arc<CallRecorder>, Task)>,
@@ -387,8 +398,8 @@ pub(super) fn key(run: &KeptRun) -> Option<RunKey> {
         warn!(run = record.run, kind = record.kind, "the journal has a run of an unknown kind");
         return None;
     };
-    let (workspace, run) = (record.workspace.as_str().into(), record.run.as_str().into());
-    Some(RunKey { workspace, kind, run })
+    let run = record.run.as_str().into();
+    Some(RunKey { workspace: record.workspace.as_str().into(), kind, run })
 }
 
 #[cfg(test)]
@@ -438,7 +449,8 @@ mod tests {
             args: None,
             is_others: false,
         };
-        let (agent_run, tool_use) = (agent_run.to_owned(), tool_use.to_owned());
+        let agent_run = agent_run.to_owned();
+        let tool_use = tool_use.to_owned();
         let call =
             KeptCall { key: CallKey { slot, agent_run, tool_use }, record: call, answer: None };
         KeptRun { slot, record, routes: Some(Arc::default()), calls: vec![call] }
@@ -461,7 +473,8 @@ mod tests {
             begun_up: None,
             ended: None,
         };
-        let (received, answered) = (Stage::Received, Stage::Answered);
+        let received = Stage::Received;
+        let answered = Stage::Answered;
         for (run, origin, expected) in [
             (run("r", "", "t", received), Some(("r", "t")), true),
             (run("r", "", "t", answered), Some(("r", "t")), false),

@@ -111,7 +111,8 @@ mod tests {
         let shares = Shares::new(read);
         let [a, more_of_a, b, more_of_b] =
             ["a", "a", "b", "b"].map(|app| shares.of(&AppName::from(app)));
-        let (half, share) = (KEEP_OPEN / 2, KEEP_OPEN / 4);
+        let half = KEEP_OPEN / 2;
+        let share = KEEP_OPEN / 4;
         assert!(a.hold(share + half), "what is common is for whoever needs it");
         assert!(!more_of_a.hold(1) && !a.fits());
         assert!(b.hold(share) && b.fits(), "it has its own");

@@ -1,8 +1,8 @@
 //! What is forgotten of runs, and when.
 
 mod at_once;
+mod harness;
 mod panics;
-mod scene;
 mod shares;
 mod unwanted;
 
@@ -12,7 +12,7 @@ use super::{forgetting::beyond, log::EventLog, *};
 use crate::{config::Credential, model::ids::RunKind, state_dir::StateDir};
 
 /// The credential of all runs.
-fn authority() -> Authority {
+fn credential() -> UpstreamCredential {
     let url = "http://127.0.0.1:1/".parse().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let state = StateDir::new(dir.path().to_owned());
@@ -22,16 +22,21 @@ fn authority() -> Authority {
 
 /// A run with one event, which is put into `inner`.
 pub(super) fn run(inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
-    run_with(authority(), inner, id, room)
+    run_with(credential(), inner, id, room)
 }
 
-fn run_with(authority: Authority, inner: &mut Inner, id: &str, room: &Room) -> Arc<DrivenRun> {
+fn run_with(
+    credential: UpstreamCredential,
+    inner: &mut Inner,
+    id: &str,
+    room: &Room,
+) -> Arc<DrivenRun> {
     let key = RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() };
     let new = NewRun {
         key: key.clone(),
         app: "a".into(),
         session: None,
-        authority,
+        credential,
         table: Arc::new(Table::empty()),
         has_past: false,
         past_is_lost: false,
@@ -90,8 +95,8 @@ async fn what_was_given_up_is_remembered_for_as_long_as_whose_it_is() {
 
 #[tokio::test(start_paused = true)]
 async fn many_ended_runs_push_out_none_that_was_given_up() {
-    let (room, mut inner, authority) = (Room::default(), Inner::default(), authority());
-    let mut add = |id: &str| run_with(authority.clone(), &mut inner, id, &room);
+    let (room, mut inner, credential) = (Room::default(), Inner::default(), credential());
+    let mut add = |id: &str| run_with(credential.clone(), &mut inner, id, &room);
     add("given_up").give_up();
     add("first").set_ended();
     advance(Duration::from_secs(1)).await;
@@ -100,7 +105,7 @@ async fn many_ended_runs_push_out_none_that_was_given_up() {
     }
     let forgotten = inner.sweep(Instant::now(), &room);
     assert_eq!(forgotten.len(), 1);
-    let is_known = |id: &str| inner.runs.contains_key(&scene::key(id));
+    let is_known = |id: &str| inner.runs.contains_key(&harness::key(id));
     assert!(is_known("given_up") && is_known("0") && !is_known("first"));
 }
 

@@ -144,7 +144,8 @@ impl Runs {
         calls: impl IntoIterator<Item = (Arc<CallRecorder>, Task)>,
     ) {
         for (recorder, task) in calls {
-            let (runs, run) = (Arc::clone(self), Arc::clone(run));
+            let runs = Arc::clone(self);
+            let run = Arc::clone(run);
             let app = run.app.clone();
             let answered = answer::answer(runs, run, recorder.call(), task, recorder);
             self.calls.tracker.spawn(budget::for_app(app, answered));
@@ -170,8 +171,8 @@ impl Runs {
 
     /// Makes the app of `eval` the owner of an agent run that the eval's stream has named.
     pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
-        let (kind, workspace) = (RunKind::Agent, eval.key.workspace.clone());
-        let owned = Owned::Run(RunKey { workspace, kind, run: agent_run.clone() });
+        let workspace = eval.key.workspace.clone();
+        let owned = Owned::Run(RunKey { workspace, kind: RunKind::Agent, run: agent_run.clone() });
         let adopted = self.inner.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
         match adopted {
             Ok(changes) if changes.is_empty() => {}
@@ -186,7 +187,8 @@ impl Runs {
     /// Claims `call` for the driver of `run`. `false`: another driver makes the call, or it belongs
     /// to another run, so this driver must not make it.
     pub(super) fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
-        let (workspace, agent_run) = (run.key.workspace.clone(), run.asked_by(call));
+        let workspace = run.key.workspace.clone();
+        let agent_run = run.asked_by(call);
         let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
         let mut inner = self.inner.lock();
         let asked = (key.workspace.clone(), key.run.clone());
@@ -306,8 +308,9 @@ impl Inner {
         }
         match owned {
             Owned::Run(key) => {
-                let asleep = || self.asleep.get(key).map(|run| run.record.app.as_str());
-                self.runs.get(key).map(|run| run.app.as_str()).or_else(asleep)
+                let waiting =
+                    || self.awaiting_credential.get(key).map(|run| run.record.app.as_str());
+                self.runs.get(key).map(|run| run.app.as_str()).or_else(waiting)
             }
             Owned::Session(workspace, id) => {
                 let session = self.sessions.get(&(workspace.clone(), id.clone()));
@@ -333,6 +336,6 @@ impl Inner {
 
     /// Whether the bridge drives the run, or did and remembers it.
     fn is_known(&self, key: &RunKey) -> bool {
-        self.runs.contains_key(key) || self.asleep.contains_key(key)
+        self.runs.contains_key(key) || self.awaiting_credential.contains_key(key)
     }
 }

@@ -16,7 +16,7 @@ use super::{
     model::{self, Call, Step},
     run::{Run, Stop},
     spec::{Kind, Plan, Schema},
-    terminal::{End, PlanStep, PlanView, Report, Tokens},
+    terminal::{PlanStep, PlanView, Report, RunEnd, Tokens},
 };
 use crate::model::{answer::Answer, ids::ToolUseId, json::string_member};
 
@@ -69,7 +69,7 @@ struct Player<'a> {
 enum Halt {
     /// Another request has ended the run.
     Over,
-    Ended(End),
+    Ended(RunEnd),
 }
 
 /// A call that the client has seen.
@@ -81,7 +81,7 @@ struct Published {
 }
 
 impl Player<'_> {
-    async fn play(&mut self) -> Result<End, Halt> {
+    async fn play(&mut self) -> Result<RunEnd, Halt> {
         let run = self.run;
         if let Some(Plan::Only { brief, steps }) = &run.spec.options.plan {
             return self.plan_only(brief.clone(), steps);
@@ -107,17 +107,17 @@ impl Player<'_> {
                 Step::Fail(error) => {
                     let partial_text = self.said.clone();
                     self.end_turn(None, &[])?;
-                    return Ok(End::Failed { error, class: "unknown", partial_text });
+                    return Ok(RunEnd::Failed { error, class: "unknown", partial_text });
                 }
             }
         }
         self.call_tools().await?;
         self.end_turn(Some("end_turn"), &[])?;
-        Ok(End::Success { text: self.reply.take().unwrap_or_default(), plan: None })
+        Ok(RunEnd::Success { text: self.reply.take().unwrap_or_default(), plan: None })
     }
 
     /// A plan-only run (agent-runs-protocol §4.9): returns the checklist as it was given.
-    fn plan_only(&mut self, brief: Option<String>, steps: &[String]) -> Result<End, Halt> {
+    fn plan_only(&mut self, brief: Option<String>, steps: &[String]) -> Result<RunEnd, Halt> {
         if self.run.spec.options.schema == Some(Schema::Strict) {
             return Ok(strict());
         }
@@ -131,7 +131,7 @@ impl Player<'_> {
             Some(brief) => format!("{brief}\n\n{list}"),
             None => list,
         };
-        Ok(End::Success { text, plan: Some(plan) })
+        Ok(RunEnd::Success { text, plan: Some(plan) })
     }
 
     fn begin_turn(&mut self) {
@@ -310,7 +310,7 @@ impl From<Stop> for Halt {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Over => Self::Over,
-            Stop::Full => Self::Ended(End::log_full()),
+            Stop::Full => Self::Ended(RunEnd::log_full()),
         }
     }
 }
@@ -321,8 +321,8 @@ async fn answer_of(call: Published, timeout: Duration) -> Result<Answer, Halt> {
         Ok(Ok(answer)) => Ok(answer),
         // The sender was dropped without an answer. Either the log had no room for the answer, or
         // the run has ended; ending it a second time does nothing.
-        Ok(Err(_)) => Err(Halt::Ended(End::log_full())),
-        Err(_elapsed) => Err(Halt::Ended(End::TimedOut {
+        Ok(Err(_)) => Err(Halt::Ended(RunEnd::log_full())),
+        Err(_elapsed) => Err(Halt::Ended(RunEnd::TimedOut {
             error: format!(
                 "Timed out waiting for local tool result of {} ({}) after {} ms",
                 call.name,
@@ -334,9 +334,9 @@ async fn answer_of(call: Published, timeout: Duration) -> Result<Answer, Halt> {
 }
 
 /// The scripted model has no way to enforce a schema (agent-runs-protocol §4.5).
-fn strict() -> End {
+fn strict() -> RunEnd {
     let error = "the sandbox's model cannot enforce an outputSchema".to_owned();
-    End::Failed { error, class: "structured_output_not_supported", partial_text: None }
+    RunEnd::Failed { error, class: "structured_output_not_supported", partial_text: None }
 }
 
 /// Counts tokens; a token is a word between white space.

@@ -23,7 +23,7 @@ use super::{
     budget::Charge,
     files::FileNote,
     spec::{Spec, Turn},
-    terminal::{End, Report},
+    terminal::{Report, RunEnd},
 };
 use crate::{
     model::{
@@ -70,7 +70,7 @@ struct State {
 /// How and when a run ended.
 #[derive(Debug)]
 struct Ended {
-    end: End,
+    end: RunEnd,
     report: Option<Report>,
     at: SystemTime,
     after: Duration,
@@ -214,7 +214,7 @@ impl Run {
     }
 
     /// Ends the run; false if it has already ended.
-    pub(super) fn finish(&self, end: End, report: Option<Report>) -> bool {
+    pub(super) fn finish(&self, end: RunEnd, report: Option<Report>) -> bool {
         let data = end.data(report.as_ref());
         let mut state = self.state();
         if state.ended.is_some() {
@@ -224,7 +224,7 @@ impl Run {
         state.charge.force(frame.len());
         state.frames.push(frame);
         let waiting = std::mem::take(&mut state.waiting);
-        if matches!(end, End::Cancelled { .. }) {
+        if matches!(end, RunEnd::Cancelled { .. }) {
             state.abandoned = waiting.into_keys().collect();
         }
         let after = self.started.elapsed();
@@ -236,7 +236,7 @@ impl Run {
 
     /// Cancels the run for `reason`; does nothing to a run that has ended.
     pub(super) fn cancel(&self, reason: &'static str) {
-        self.finish(End::Cancelled { reason }, None);
+        self.finish(RunEnd::Cancelled { reason }, None);
     }
 
     pub(super) fn is_over(&self) -> bool {

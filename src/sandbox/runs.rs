@@ -116,7 +116,8 @@ pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refu
     runs.by_id.insert(run.id.clone(), Arc::clone(&run));
     runs.by_number.insert(run.number, Arc::clone(&run));
     drop(runs);
-    let (playing, shared_too) = (Arc::clone(&run), Arc::clone(shared));
+    let playing = Arc::clone(&run);
+    let shared_too = Arc::clone(shared);
     shared.tasks.spawn(async move {
         tokio::select! {
             () = player::play(&shared_too, &playing) => (),
@@ -134,7 +135,8 @@ pub(super) fn accepted(shared: &Shared, run: &Run) -> Reply {
         run_id: &'a str,
         stream_url: String,
     }
-    let (workspace, run_id) = (&shared.config.workspace, run.id.as_str());
+    let workspace = &shared.config.workspace;
+    let run_id = run.id.as_str();
     let stream_url = format!("/api/v1/workspaces/{workspace}/agent-runs/{run_id}/stream");
     Ok(json(StatusCode::ACCEPTED, &Started { run_id, stream_url }))
 }

@@ -39,7 +39,8 @@ pub(super) async fn serve(shared: &Arc<Shared>, listener: &TcpListener, stop: &C
         };
         match accepted {
             Ok((stream, permit)) => {
-                let (shared, stop) = (Arc::clone(shared), stop.clone());
+                let shared = Arc::clone(shared);
+                let stop = stop.clone();
                 connections.spawn(async move {
                     connection(&shared, stream, &stop).await;
                     drop(permit);

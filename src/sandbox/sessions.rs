@@ -291,7 +291,8 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
             status: session.status(),
         })
         .collect();
-    let (limit, offset) = (page.limit, page.offset);
+    let limit = page.limit;
+    let offset = page.offset;
     Ok(json(StatusCode::OK, &List { total, limit, offset, next_cursor, sessions: entries }))
 }
 

@@ -12,7 +12,7 @@ pub(super) const MODEL_ID: &str = "sandbox/echo";
 
 /// How a run ended.
 #[derive(Debug)]
-pub(super) enum End {
+pub(super) enum RunEnd {
     Success {
         text: String,
         plan: Option<PlanView>,
@@ -113,7 +113,7 @@ impl Report {
     }
 }
 
-impl End {
+impl RunEnd {
     /// The run's log has reached the limit of the sandbox.
     pub(super) fn log_full() -> Self {
         let error = "the run has more events than the sandbox keeps".to_owned();
@@ -178,7 +178,7 @@ impl End {
             },
             error: self.error(),
             failure: match self {
-                Self::Failed { class, partial_text, .. } => Some(Failure {
+                Self::Failed { class, partial_text, .. } => Some(FailureView {
                     code: class,
                     error_class: class,
                     partial_text: partial_text.as_deref(),
@@ -207,7 +207,7 @@ struct Data<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<&'a str>,
     #[serde(flatten)]
-    failure: Option<Failure<'a>>,
+    failure: Option<FailureView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
     #[serde(flatten)]
@@ -216,7 +216,7 @@ struct Data<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Failure<'a> {
+struct FailureView<'a> {
     code: &'static str,
     error_class: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -41,7 +41,7 @@ pub(super) type Contents = [u8; 32];
 
 /// The settings of a listener, and the fields of its certificate.
 #[derive(Debug)]
-pub struct Settings {
+pub struct TlsSettings {
     pub(super) server: Arc<ServerConfig>,
     pub facts: Facts,
 }
@@ -98,7 +98,10 @@ impl Files {
     /// # Errors
     ///
     /// A file cannot be read or holds something else, or the key is another certificate's.
-    pub fn load(&self, read: impl Fn(&Path) -> io::Result<String>) -> Result<Settings, FileError> {
+    pub fn load(
+        &self,
+        read: impl Fn(&Path) -> io::Result<String>,
+    ) -> Result<TlsSettings, FileError> {
         let text = |which, path: &Path| {
             let failed = |error: io::Error| FileError {
                 which,
@@ -138,11 +141,12 @@ impl Files {
             server.session_storage = Arc::new(NoServerSessionStorage {});
             server.send_tls13_tickets = 0;
         }
-        Ok(Settings { server: Arc::new(server), facts })
+        Ok(TlsSettings { server: Arc::new(server), facts })
     }
 
     fn not_a_pair(&self, error: &rustls::Error) -> FileError {
-        let (cert, key) = (self.cert.display(), self.key.display());
+        let cert = self.cert.display();
+        let key = self.key.display();
         match error {
             rustls::Error::InconsistentKeys(_) => FileError {
                 which: Which::Key,

@@ -22,7 +22,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use self::settings::Settings;
+use self::settings::ExportSettings;
 use super::{Finished, Look, Traces};
 use crate::{
     backoff::Backoff,
@@ -43,7 +43,7 @@ const MAX_REPLY: usize = 64 << 10;
 /// Exports the spans that [`Traces`] have recorded.
 #[derive(Debug)]
 pub struct Exporter {
-    settings: Settings,
+    settings: ExportSettings,
     resource: messages::Resource,
     http: http_client::Client,
     queue: mpsc::Receiver<Finished>,
@@ -64,7 +64,7 @@ struct Trouble {
 
 /// Why a batch was not delivered.
 #[derive(Debug)]
-enum Failure {
+enum ExportError {
     /// A later attempt may succeed, after at least this time.
     Passing(String, Duration),
     Final(String),
@@ -72,7 +72,7 @@ enum Failure {
 
 /// Starts exporting spans, if the environment asks for it.
 pub fn start(look: Look<'_>) -> Option<(Traces, Exporter)> {
-    let (settings, flaws) = Settings::read(look);
+    let (settings, flaws) = ExportSettings::read(look);
     for flaw in flaws {
         warn!("{flaw}");
     }
@@ -86,7 +86,7 @@ pub fn start(look: Look<'_>) -> Option<(Traces, Exporter)> {
 
 impl Exporter {
     fn new(
-        settings: Settings,
+        settings: ExportSettings,
         queue: mpsc::Receiver<Finished>,
         counted: Arc<metrics::Spans>,
     ) -> Self {
@@ -164,8 +164,8 @@ impl Exporter {
             let sent = timeout_at(deadline, self.post(body.clone())).await;
             let (why, pause) = match sent {
                 Ok(Ok(rejected)) => return Ok(rejected),
-                Ok(Err(Failure::Final(why))) => return Err((Dropped::Refused, why)),
-                Ok(Err(Failure::Passing(why, pause))) => (why, pause),
+                Ok(Err(ExportError::Final(why))) => return Err((Dropped::Refused, why)),
+                Ok(Err(ExportError::Passing(why, pause))) => (why, pause),
                 Err(_elapsed) => ("no answer in time".to_owned(), Duration::ZERO),
             };
             let wait = backoff.next_wait().max(pause);
@@ -181,7 +181,7 @@ impl Exporter {
     }
 
     /// Posts the batch once; returns how many of its spans the collector rejected.
-    async fn post(&self, body: Bytes) -> Result<u64, Failure> {
+    async fn post(&self, body: Bytes) -> Result<u64, ExportError> {
         let request = self
             .http
             .post(self.settings.endpoint.clone())
@@ -191,14 +191,14 @@ impl Exporter {
             .body(body);
         // The error without its address, which may hold a password.
         let broken = |error: reqwest::Error| {
-            Failure::Passing(error_chain(&error.without_url()), Duration::ZERO)
+            ExportError::Passing(error_chain(&error.without_url()), Duration::ZERO)
         };
         let response = self.http.send(request).await.map_err(broken)?;
         let status = response.status();
         if status.is_success() {
             let reply = http_client::body_up_to(response, MAX_REPLY).await;
             let (reply, _) =
-                reply.map_err(|error| Failure::Passing(error_chain(&error), Duration::ZERO))?;
+                reply.map_err(|error| ExportError::Passing(error_chain(&error), Duration::ZERO))?;
             return Ok(messages::rejected(&reply));
         }
         let why = format!("it answered {status}");
@@ -206,8 +206,8 @@ impl Exporter {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => Failure::Passing(why, retry_after(&response)),
-            _ => Failure::Final(why),
+            | StatusCode::GATEWAY_TIMEOUT => ExportError::Passing(why, retry_after(&response)),
+            _ => ExportError::Final(why),
         })
     }
 

@@ -80,7 +80,8 @@ impl KeptToken {
         {
             return Some(token.clone());
         }
-        let (this, of) = (Arc::clone(&self.0), hex(of));
+        let this = Arc::clone(&self.0);
+        let of = hex(of);
         match spawn_blocking(move || this.state.refresh_token(&of)).await {
             Ok(Ok(kept)) => kept,
             Ok(Err(why)) => {
@@ -124,7 +125,8 @@ impl Inner {
     async fn write(self: &Arc<Self>) -> bool {
         let _writing = self.writing.acquire().await;
         let Some((of, token)) = self.unsaved().token.clone() else { return true };
-        let (this, written) = (Arc::clone(self), token.clone());
+        let this = Arc::clone(self);
+        let written = token.clone();
         let done = spawn_blocking(move || this.state.write_refresh_token(&hex(&of), &written));
         let why = match done.await {
             Ok(Ok(())) => {

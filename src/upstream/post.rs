@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
-use super::{Authority, SendError, Upstream, rate_limit::Told, retry_after};
+use super::{SendError, Upstream, UpstreamCredential, rate_limit::Told, retry_after};
 use crate::{
     backoff::Backoff, budget::Budget, http_client, metrics::Answered, model::trace::Trace,
 };
@@ -39,16 +39,16 @@ pub struct ResultPost<'a> {
 
 /// The credential of posts. Each attempt reads it again, as it may have been replaced.
 pub trait PostCredential: Sync {
-    fn now(&self) -> Authority;
+    fn now(&self) -> UpstreamCredential;
 
     /// MANTYX has refused the credential `shown`.
-    fn refused(&self, shown: &Authority);
+    fn refused(&self, shown: &UpstreamCredential);
 
     /// MANTYX has answered a post with the credential `shown`, and has not refused the credential.
-    fn taken(&self, shown: &Authority);
+    fn taken(&self, shown: &UpstreamCredential);
 
     /// Resolves when there is another credential than `shown`.
-    fn other_than(&self, shown: &Authority) -> impl Future<Output = ()> + Send;
+    fn other_than(&self, shown: &UpstreamCredential) -> impl Future<Output = ()> + Send;
 }
 
 /// The outcome of posting a result.
@@ -157,7 +157,7 @@ impl Upstream {
         &self,
         post: &ResultPost<'_>,
         attempt: u64,
-        shown: &Authority,
+        shown: &UpstreamCredential,
     ) -> Result<Verdict, WantsNone> {
         let ResultPost { path, deadline, .. } = *post;
         let begun = Instant::now();
@@ -180,7 +180,8 @@ impl Upstream {
         self.posts.answered.of(answered).inc();
         match sent {
             Ok(Ok(response)) => {
-                let (status, now) = (response.status(), SystemTime::now());
+                let status = response.status();
+                let now = SystemTime::now();
                 permit.heard(Told::read(response.headers(), now));
                 let verdict = verdict(status);
                 tell(path, status, verdict);
@@ -246,16 +247,16 @@ fn tell(path: &str, status: StatusCode, verdict: Verdict) {
 }
 
 /// A credential that does not change.
-impl PostCredential for Authority {
-    fn now(&self) -> Authority {
+impl PostCredential for UpstreamCredential {
+    fn now(&self) -> UpstreamCredential {
         self.clone()
     }
 
-    fn refused(&self, _: &Authority) {}
+    fn refused(&self, _: &UpstreamCredential) {}
 
-    fn taken(&self, _: &Authority) {}
+    fn taken(&self, _: &UpstreamCredential) {}
 
-    async fn other_than(&self, _: &Authority) {
+    async fn other_than(&self, _: &UpstreamCredential) {
         std::future::pending::<()>().await;
     }
 }
@@ -305,18 +306,18 @@ mod tests {
     }
 
     impl PostCredential for Key {
-        fn now(&self) -> Authority {
-            Authority::bearer(&self.now.borrow()).unwrap()
+        fn now(&self) -> UpstreamCredential {
+            UpstreamCredential::bearer(&self.now.borrow()).unwrap()
         }
 
-        fn refused(&self, _: &Authority) {
+        fn refused(&self, _: &UpstreamCredential) {
             self.refused.lock().unwrap().push(self.now.borrow().clone());
         }
 
-        fn taken(&self, _: &Authority) {}
+        fn taken(&self, _: &UpstreamCredential) {}
 
-        async fn other_than(&self, shown: &Authority) {
-            let other = |now: &String| !Authority::bearer(now).unwrap().is_same(shown);
+        async fn other_than(&self, shown: &UpstreamCredential) {
+            let other = |now: &String| !UpstreamCredential::bearer(now).unwrap().is_same(shown);
             self.now.subscribe().wait_for(other).await.unwrap();
         }
     }
@@ -342,7 +343,8 @@ mod tests {
     #[tokio::test]
     async fn a_refused_credential_is_replaced_by_the_next_one() {
         for status in [401, 403] {
-            let (agent, key) = (only("new", status).await, Key::new("old"));
+            let agent = only("new", status).await;
+            let key = Key::new("old");
             let (posted, ()) = tokio::join!(posted(&agent, &key, Duration::from_secs(60)), async {
                 // So often that the next attempt would be far away.
                 while key.refused.lock().unwrap().len() < 4 {
@@ -372,7 +374,8 @@ mod tests {
 
     #[tokio::test]
     async fn it_is_tried_to_the_deadline_and_no_longer() {
-        let (agent, begun) = (only("none", 401).await, Instant::now());
+        let agent = only("none", 401).await;
+        let begun = Instant::now();
         let posted = posted(&agent, &Key::new("old"), Duration::from_secs(2)).await;
         assert_eq!(posted, Posted::Failed);
         assert!(begun.elapsed() >= Duration::from_secs(2));

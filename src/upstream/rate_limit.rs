@@ -151,7 +151,8 @@ impl RateLimiter {
 impl PostPermit<'_> {
     /// Records MANTYX's answer to the post.
     pub(super) fn heard(self, told: Option<Told>) {
-        let (limiter, post) = (self.limiter, self.post);
+        let limiter = self.limiter;
+        let post = self.post;
         drop(self);
         limiter.hear(told, Some(post));
     }

@@ -119,7 +119,7 @@ fn each_credential_has_a_rate_limit_of_its_own() {
     let base = Url::parse("http://127.0.0.1:1").unwrap();
     let upstream =
         Upstream::new(base, None, &Credential::Passthrough, StateDir::new("/nowhere".into()));
-    let [one, same, other] = ["a", "a", "b"].map(|key| Authority::bearer(key).unwrap());
+    let [one, same, other] = ["a", "a", "b"].map(|key| UpstreamCredential::bearer(key).unwrap());
     assert!(Arc::ptr_eq(&upstream.rate_limit(&one), &upstream.rate_limit(&same)));
     assert!(!Arc::ptr_eq(&upstream.rate_limit(&one), &upstream.rate_limit(&other)));
 }

@@ -5,17 +5,16 @@ use tempfile::TempDir;
 
 use crate::{
     bridge::{API, Bridge},
+    harness::{Harness, LEDGER_TOOLS, ledger_in, tool_names},
     http::{Answer, Connection, Request},
     mantyx::Mantyx,
-    peers,
-    rig::{LEDGER_TOOLS, Rig, ledger_in, tool_names},
-    wait,
+    peers, wait,
 };
 
 /// A9: whoever asks has to say who it is.
 #[tokio::test]
 async fn every_route_but_two_wants_a_token() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let (addr, token) = (rig.bridge.addr(), rig.bridge.token());
     let routes = [
         ("GET", "/v1/status".to_owned()),
@@ -70,7 +69,7 @@ fn assert_unframed(answer: &Answer) {
 /// A8: what a page can make a browser send without asking is no JSON.
 #[tokio::test]
 async fn what_changes_something_says_that_it_is_json() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let routes = [
         "/v1/specs/inject",
         "/v1/tool-calls",
@@ -110,7 +109,7 @@ fn assert_refused(answer: &Answer, what: &str) {
 /// A7: whatever name is made to lead to the bridge, it answers to its own.
 #[tokio::test]
 async fn only_its_own_names_are_served() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let (addr, port) = (rig.bridge.addr(), rig.bridge.addr().port());
     let get = async |host: &str, target: &str| {
         rig.bridge.request("GET", target).header("Host", host).answer(addr).await.status
@@ -168,7 +167,7 @@ async fn only_its_own_names_are_served() {
 
 #[tokio::test]
 async fn pages_of_other_origins_are_refused() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let (addr, port) = (rig.bridge.addr(), rig.bridge.addr().port());
     for origin in ["null", "http://evil.com", "http://localhost:1", "https://127.0.0.1"] {
         for (method, target) in [
@@ -240,7 +239,7 @@ async fn apps_have_their_own_tokens_and_backends() {
 
 #[tokio::test]
 async fn the_status_has_its_shape() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let status = rig.bridge.status().await;
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert!(status["uptimeSeconds"].is_number(), "{status}");
@@ -265,7 +264,7 @@ async fn the_status_has_its_shape() {
 
 #[tokio::test]
 async fn tool_refs_have_a_tag_that_changes_with_them() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let answer = rig.bridge.api("GET", "/v1/tool-refs", None).await;
     let body = answer.expect(200);
     assert_eq!(tool_names(&body), LEDGER_TOOLS);
@@ -282,7 +281,7 @@ async fn tool_refs_have_a_tag_that_changes_with_them() {
 
 #[tokio::test]
 async fn inject_returns_what_the_proxy_would_send() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     for spec in [
         r#"{"z":1.0,"prompt":"hi"}"#,
         r#"{"tools":[{"kind":"local","name":"plain_note","parameters":{}}],"n":12345678901234567890123}"#,
@@ -300,7 +299,7 @@ async fn inject_returns_what_the_proxy_would_send() {
 
 #[tokio::test]
 async fn a_tool_call_is_answered_ready_to_post() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let data = r#"{"toolUseId":"tu_1","name":"plain_note","args":{"text":"a"},"kind":"mcp_local","mcpServer":"plain","mcpToolName":"plain_note"}"#;
     let expected = serde_json::json!({"toolUseId":"tu_1","result":"noted: a"});
     let answer = rig.bridge.api("POST", "/v1/tool-calls", Some(data)).await;
@@ -318,7 +317,7 @@ async fn a_tool_call_is_answered_ready_to_post() {
 
 #[tokio::test]
 async fn a_refresh_can_be_asked_for() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let before = rig.bridge.backend("plain").await["lastRefresh"].clone();
     let answer = rig.bridge.api("POST", "/v1/backends/plain/refresh", None).await.expect(200);
     assert_eq!(answer["name"], "plain", "the new state comes back: {answer}");
@@ -330,7 +329,7 @@ async fn a_refresh_can_be_asked_for() {
 #[tokio::test]
 #[ignore = "/openapi.json is not there yet"]
 async fn the_api_describes_itself() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let openapi = rig.bridge.api("GET", "/openapi.json", None).await.expect(200);
     let version = openapi["openapi"].as_str().unwrap_or_default();
     assert!(version.starts_with("3.1"), "OpenAPI {version}");
@@ -342,7 +341,7 @@ async fn the_api_describes_itself() {
 #[tokio::test]
 #[ignore = "/metrics is not there yet"]
 async fn there_are_metrics() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let metrics = rig.bridge.api("GET", "/metrics", None).await;
     assert_eq!(metrics.status, 200);
     assert!(metrics.text().contains("# TYPE"), "Prometheus text: {}", metrics.text());
@@ -350,7 +349,7 @@ async fn there_are_metrics() {
 
 #[tokio::test]
 async fn errors_have_one_shape() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     rig.bridge.api("GET", "/v1/nothing", None).await.expect_error(404);
     rig.bridge.api("DELETE", "/v1/status", None).await.expect_error(405);
     rig.bridge.api("POST", "/v1/tool-calls", Some("{")).await.expect_error(400);
@@ -364,7 +363,7 @@ async fn errors_have_one_shape() {
 
 #[tokio::test]
 async fn half_sent_requests_are_closed() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let mut connection = Connection::open(rig.bridge.addr()).await;
     connection.write(b"GET /v1/status HTTP/1.1\r\nHost: ").await;
     let ended = tokio::time::timeout(std::time::Duration::from_secs(15), connection.closed()).await;

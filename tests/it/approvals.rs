@@ -10,10 +10,10 @@ use crate::{
     effects::{Effects, Kind},
     events::{self, EVENTS},
     frames::Script,
+    harness::Harness,
     http::{Answer, Connection},
     owners::{Apps, token},
     peers,
-    rig::Rig,
     sse::Stream,
     wait,
 };
@@ -73,7 +73,7 @@ fn error_of(answer: &Value) -> &str {
 
 #[tokio::test]
 async fn an_approved_call_is_made_with_the_arguments_that_were_shown() {
-    let rig = Rig::with_keys("approve: [a*],", "", &[], "").await;
+    let rig = Harness::with_keys("approve: [a*],", "", &[], "").await;
     let mut events = Stream::open(&rig.bridge, EVENTS).await;
     let exact = r#"{"b":1.10,"a":[ 123456789012345678901 ],"u":"\u202e"}"#;
     let script = Script::new()
@@ -112,7 +112,7 @@ async fn an_approved_call_is_made_with_the_arguments_that_were_shown() {
 
 #[tokio::test]
 async fn a_denied_call_is_not_made_and_the_model_learns_why() {
-    let rig = Rig::with_keys(ALL, "", &[], "audit: {file: state/audit.jsonl}\n").await;
+    let rig = Harness::with_keys(ALL, "", &[], "audit: {file: state/audit.jsonl}\n").await;
     rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
     let id = asked(&rig.bridge).await;
     for bad in ["{}", r#"{"decision":"yes"}"#, r#"{"decision":"deny","why":"x"}"#, "deny"] {
@@ -154,9 +154,9 @@ async fn a_denied_call_is_not_made_and_the_model_learns_why() {
 
 #[tokio::test]
 async fn what_nobody_decides_in_time_counts_as_denied() {
-    let rig = Rig::with_keys(ALL, "", &[], "calls: {timeout: 2s}\n").await;
+    let rig = Harness::with_keys(ALL, "", &[], "calls: {timeout: 2s}\n").await;
     let answer = rig.call("plain", "plain_note", NOTE).await;
-    assert!(error_of(&answer).contains("no decision came in time"), "{answer}");
+    assert!(error_of(&answer).contains("decision"), "{answer}");
     let expired = list(&rig.bridge).await.remove(0);
     assert_eq!(expired["state"], "expired");
     let late = decide(&rig.bridge, &id(&expired), r#"{"decision":"approve"}"#).await;
@@ -167,7 +167,7 @@ async fn what_nobody_decides_in_time_counts_as_denied() {
 #[tokio::test]
 async fn a_call_that_waits_takes_nobodys_turn() {
     let keys = "approve: [note], concurrency: 1,";
-    let rig = Rig::with_keys(keys, "", &[], "calls: {max_concurrent: 1}\n").await;
+    let rig = Harness::with_keys(keys, "", &[], "calls: {max_concurrent: 1}\n").await;
     let script = (0..5).fold(Script::new(), |script, number| {
         script.mcp(&format!("tu_{number}"), "plain", "plain_note", NOTE)
     });
@@ -181,7 +181,7 @@ async fn a_call_that_waits_takes_nobodys_turn() {
 
 #[tokio::test]
 async fn a_mistake_in_the_arguments_is_nobodys_to_decide() {
-    let rig = Rig::with_keys(ALL, "", &[], "").await;
+    let rig = Harness::with_keys(ALL, "", &[], "").await;
     let answer = rig.call("plain", "plain_note", r#"{"text":7}"#).await;
     assert!(error_of(&answer).starts_with("tool_input_invalid"), "{answer}");
     assert!(list(&rig.bridge).await.is_empty());
@@ -189,7 +189,7 @@ async fn a_mistake_in_the_arguments_is_nobodys_to_decide() {
 
 #[tokio::test]
 async fn whoever_wants_the_call_no_more_withdraws_it() {
-    let rig = Rig::with_keys(ALL, "", &[], "").await;
+    let rig = Harness::with_keys(ALL, "", &[], "").await;
     let run = rig.run(Script::new().mcp("tu_1", "plain", "plain_note", NOTE).until("never")).await;
     let id = asked(&rig.bridge).await;
     let cancel = format!("{API}/agent-runs/{}/cancel", run.run_id);
@@ -225,7 +225,7 @@ async fn whoever_wants_the_call_no_more_withdraws_it() {
 
 #[tokio::test]
 async fn a_call_by_hand_waits_as_well() {
-    let rig = Rig::with_keys(ALL, "", &[], "").await;
+    let rig = Harness::with_keys(ALL, "", &[], "").await;
     let body = format!(r#"{{"toolUseId":"tu_1","name":"plain_note","args":{NOTE}}}"#);
     let call = rig.bridge.api("POST", "/v1/tool-calls", Some(&body));
     let decided = async {
@@ -305,7 +305,7 @@ async fn one_who_approves_its_own_decides_on_no_others() {
 async fn what_may_destroy_is_asked_about_as_its_server_says() {
     let effects = Effects::new();
     let server = peers::with(&effects.server(), "approve: destructive");
-    let rig = Rig::bare(&format!("mcp:\n  plain: {server}\n")).await;
+    let rig = Harness::bare(&format!("mcp:\n  plain: {server}\n")).await;
     rig.bridge.wait_backend("plain", "ready").await;
     let script = Kind::ALL.iter().fold(Script::new(), |script, kind| {
         let tool = kind.tool();
@@ -323,7 +323,7 @@ async fn what_may_destroy_is_asked_about_as_its_server_says() {
 
 #[tokio::test]
 async fn an_agent_is_asked_about_under_its_own_name() {
-    let rig = Rig::bare("a2a:\n  desk: {bundled: true, approve: ['*']}\n").await;
+    let rig = Harness::bare("a2a:\n  desk: {bundled: true, approve: ['*']}\n").await;
     rig.bridge.wait_backend("desk", "ready").await;
     rig.run(Script::new().a2a("tu_1", "desk", "Where do I park?").answered("tu_1").done()).await;
     let shown = waiting(&rig.bridge, 1).await.remove(0);
@@ -334,7 +334,7 @@ async fn an_agent_is_asked_about_under_its_own_name() {
 
 #[tokio::test]
 async fn a_changed_file_is_taken_for_later_calls() {
-    let mut rig = Rig::with_keys(ALL, "", &[], "").await;
+    let mut rig = Harness::with_keys(ALL, "", &[], "").await;
     rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
     let first = asked(&rig.bridge).await;
     let text = std::fs::read_to_string(rig.bridge.config_path()).expect("it is there");

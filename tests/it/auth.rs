@@ -6,8 +6,8 @@ use std::time::Duration;
 use crate::{
     frames::Script,
     gate::{CLIENT, Gate, Rules},
+    harness::Harness,
     peers::{self, Peer},
-    rig::Rig,
     wait,
 };
 
@@ -35,20 +35,20 @@ async fn server(rules: Rules) -> (Gate, Peer) {
     (gate, server)
 }
 
-async fn ask(rig: &Rig, id: &str, message: &str) -> serde_json::Value {
+async fn ask(rig: &Harness, id: &str, message: &str) -> serde_json::Value {
     let script = Script::new().a2a(id, "hr", &format!("task {message}")).answered(id).done();
     rig.run(script).await;
     rig.mantyx.answer(id).await
 }
 
-async fn echo(rig: &Rig, id: &str, message: &str) -> serde_json::Value {
+async fn echo(rig: &Harness, id: &str, message: &str) -> serde_json::Value {
     let arguments = serde_json::json!({ "message": message }).to_string();
     rig.run(Script::one_call(id, "ev", "ev_echo", &arguments)).await;
     rig.mantyx.answer(id).await
 }
 
 /// No secret and no token got anywhere but where it belongs.
-async fn nothing_leaked(rig: &Rig) {
+async fn nothing_leaked(rig: &Harness) {
     let posted: Vec<String> = rig.mantyx.recorded().iter().map(|seen| seen.text()).collect();
     let status = rig.bridge.status().await.to_string();
     for text in [rig.bridge.log(), status, posted.concat()] {
@@ -60,7 +60,7 @@ async fn nothing_leaked(rig: &Rig) {
 async fn an_agent_gets_a_token_with_everything() {
     let (gate, _agent) = agent(Rules::default(), &[]).await;
     let keys = oauth(&format!("{}, scopes: [hr, talk]", token_url(&gate)));
-    let rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\", {keys}}}\n", gate.url())).await;
+    let rig = Harness::bare(&format!("a2a:\n  hr: {{url: \"{}\", {keys}}}\n", gate.url())).await;
     rig.bridge.wait_backend("hr", "ready").await;
     assert_eq!(ask(&rig, "tu_1", "Monday").await["result"], "Monday");
     assert_eq!(gate.asked(), ["grant_type=client_credentials&scope=hr+talk"]);
@@ -82,7 +82,7 @@ async fn a_server_gets_a_token_with_everything() {
         let (gate, _server) = server(rules).await;
         let keys = oauth(&if has_metadata { String::new() } else { token_url(&gate) });
         let rig =
-            Rig::bare(&format!("mcp:\n  ev: {{url: \"{}/mcp\", {keys}}}\n", gate.url())).await;
+            Harness::bare(&format!("mcp:\n  ev: {{url: \"{}/mcp\", {keys}}}\n", gate.url())).await;
         rig.bridge.wait_backend("ev", "ready").await;
         assert_eq!(echo(&rig, "tu_1", "hé").await["result"], "Echo: hé");
         let refused = gate.refused();
@@ -110,7 +110,7 @@ async fn tokens_are_renewed_before_they_expire() {
     let rules = Rules { lifetime: Duration::from_secs(2), ..Rules::default() };
     let (agent_gate, _agent) = agent(rules, &[]).await;
     let (server_gate, _server) = server(rules).await;
-    let rig = Rig::bare(&format!(
+    let rig = Harness::bare(&format!(
         "a2a:\n  hr: {{url: \"{}\", {}}}\nmcp:\n  ev: {{url: \"{}/mcp\", {}}}\n",
         agent_gate.url(),
         oauth(&token_url(&agent_gate)),
@@ -142,7 +142,8 @@ async fn a_card_says_where_its_tokens_are_issued() {
         let agent = peers::a2a_behind(&gate.url(), &arguments).await;
         gate.leads_to(agent.url());
         let keys = oauth("");
-        let rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\", {keys}}}\n", gate.url())).await;
+        let rig =
+            Harness::bare(&format!("a2a:\n  hr: {{url: \"{}\", {keys}}}\n", gate.url())).await;
         rig.bridge.wait_backend("hr", "ready").await;
         assert_eq!(ask(&rig, "tu_1", "Monday").await["result"], "Monday", "{revision}");
         assert_eq!((gate.issued(), gate.refused()), (1, 0), "{revision}");
@@ -154,7 +155,7 @@ async fn a_card_says_where_its_tokens_are_issued() {
 async fn what_is_wrong_with_a_client_is_told_to_the_operator_alone() {
     let (gate, _server) = server(Rules::default()).await;
     let url = gate.url();
-    let rig = Rig::bare(&format!(
+    let rig = Harness::bare(&format!(
         "a2a:\n  hr: {{url: \"{url}\", auth: {{oauth: {{client_id: bridge, \
          client_secret: wrong-canary, token_url: \"{url}/token\"}}}}}}\n"
     ))
@@ -183,7 +184,7 @@ async fn a_static_token_is_a_header() {
         .header("authorization", "Basic YnJpZGdlOnMzY3JldC1jYW5hcnk=");
     let issued = request.json(form).answer(addr).await.expect(200);
     let token = issued["access_token"].as_str().expect("a token");
-    let rig = Rig::bare(&format!(
+    let rig = Harness::bare(&format!(
         "a2a:\n  hr: {{url: \"{}\", auth: {{bearer: \"{token}\"}}}}\n",
         gate.url()
     ))

@@ -4,9 +4,9 @@
 use crate::{
     frames::Script,
     gate::{CLIENT, Gate, Rules},
+    harness::Harness,
     mantyx::Mantyx,
     peers::{self, Peer},
-    rig::Rig,
     wait,
 };
 
@@ -42,7 +42,7 @@ async fn every_kind_of_backend_shows_its_certificate_and_knows_its_authority() {
          local:\n  page: {{{tool}, http: {{url: '{rest}/page', {tls}}}}}\n  \
          shy: {{{tool}, http: {{url: '{rest}/page'}}}}\n"
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     rig.bridge.wait_backend("ev", "ready").await;
     rig.bridge.wait_backend("hr", "ready").await;
     let script = Script::new()
@@ -64,7 +64,7 @@ async fn every_kind_of_backend_shows_its_certificate_and_knows_its_authority() {
 async fn a_reload_takes_other_files() {
     let everything = peers::everything_http().await;
     let front = peers::tls_before(everything.url()).await;
-    let mut rig = Rig::bare("").await;
+    let mut rig = Harness::bare("").await;
     let text = |tls: &str| {
         format!("{}mcp:\n  ev: {{url: '{}/mcp', {tls}}}\n", rig.mantyx.upstream(), https(&front))
     };
@@ -90,7 +90,7 @@ async fn tokens_of_the_same_origin_are_fetched_by_the_same_tls() {
     let oauth = format!("client_id: {id}, client_secret: {secret}, token_url: '{url}/token'");
     let config =
         format!("mcp:\n  ev: {{url: '{url}/mcp', {}, auth: {{oauth: {{{oauth}}}}}}}\n", tls());
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     rig.bridge.wait_backend("ev", "ready").await;
     assert_eq!(gate.issued(), 1);
 }

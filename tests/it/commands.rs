@@ -7,7 +7,7 @@ use rustix::process::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{bridge::Bridge, cli, rig::Rig, wait};
+use crate::{bridge::Bridge, cli, harness::Harness, wait};
 
 /// A server that says nothing.
 const IDLE: &str = "sleep 600; :";
@@ -37,7 +37,7 @@ async fn arguments_reach_a_program_as_they_stand() {
         "mcp:\n  idle: {{command: sh, args: [-c, '{IDLE}', {list}]}}\n\
          local:\n  say: {{{tool}, command: [printf, '<%s>', {list}]}}\n"
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     // What the call says is input of the program, and no part of its command line.
     let args = format!(r#"{{"a":"$(touch {mark})"}}"#);
     let call = format!(r#"{{"toolUseId":"tu_1","name":"say","args":{args}}}"#);
@@ -95,7 +95,7 @@ async fn a_reload_of_such_a_file_changes_nothing() {
     wait::soon("the flaw should be told", async || {
         let status = bridge.status().await;
         let error = status["config"]["lastError"].as_str()?.to_owned();
-        error.contains("every user can change this file").then_some(())
+        error.contains("can change this file").then_some(())
     })
     .await;
     assert_eq!(bridge.status().await["backends"], Value::Array(Vec::new()));

@@ -61,7 +61,7 @@ async fn crash_loop(cycles: usize) {
     let seed = number("CRASH_SEED").unwrap_or_else(rand::random);
     let cycles = number("CRASH_CYCLES").map_or(cycles, |n| usize::try_from(n).expect("64 bits"));
     let mut reproduce = Reproduce { seed, cycle: 0 };
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let mut tally = Tally::default();
     for cycle in 0..cycles {
         reproduce.cycle = cycle;
@@ -76,7 +76,7 @@ async fn crash_loop(cycles: usize) {
 }
 
 /// A bridge with one server that is trusted and one that is not, whose effects are written down.
-struct Rig {
+struct Harness {
     bridge: Bridge,
     mantyx: Mantyx,
     trusted: Ledger,
@@ -103,7 +103,7 @@ impl Ledger {
     }
 }
 
-impl Rig {
+impl Harness {
     async fn start() -> Self {
         let (mantyx, trusted, untrusted) = (Mantyx::start().await, Ledger::new(), Ledger::new());
         mantyx.once();

@@ -11,20 +11,20 @@ use crate::{
     bridge::{API, Bridge},
     events::EVENTS,
     frames::Script,
+    harness::Harness,
     http::{Answer, Request},
     mantyx::{CREDENTIAL, Mantyx, Recorded, Reply},
-    rig::Rig,
     sse::Stream,
     wait,
 };
 
 /// A bridge whose apps bring their own credential; `first` is one that MANTYX takes.
-async fn passthrough(first: &str) -> Rig {
-    bring_their_own(Rig::start().await, first).await
+async fn passthrough(first: &str) -> Harness {
+    bring_their_own(Harness::start().await, first).await
 }
 
 /// The same bridge, where apps bring their own credential.
-async fn bring_their_own(mut rig: Rig, first: &str) -> Rig {
+async fn bring_their_own(mut rig: Harness, first: &str) -> Harness {
     rig.bridge.stop().await;
     let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
     rig.bridge.set_config(&config.replacen(CREDENTIAL, "passthrough", 1));
@@ -47,7 +47,7 @@ async fn ask(bridge: &Bridge, credential: &str, method: &str, target: &str) -> A
 }
 
 /// The id of a run that follows `script`, created with `credential`.
-async fn run(rig: &Rig, credential: &str, script: Script) -> String {
+async fn run(rig: &Harness, credential: &str, script: Script) -> String {
     rig.mantyx.script(script);
     let post = showing(&rig.bridge, credential, "POST", &format!("{API}/agent-runs"));
     let created = post.json(r#"{"prompt":"x"}"#).answer(rig.bridge.addr()).await.expect(202);
@@ -66,7 +66,7 @@ fn asked_for(mantyx: &Mantyx, run: &str) -> usize {
 
 #[tokio::test]
 async fn a_result_outlives_a_credential_that_is_refused_for_a_while() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     rig.mantyx.replies("tu_1", [401, 403, 401].map(Reply::Status));
     rig.run(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#)).await;
     let posts = rig.mantyx.wait_posts("tu_1", 4).await;
@@ -97,7 +97,7 @@ async fn a_result_outlives_a_credential_that_is_refused_for_a_while() {
 
 #[tokio::test]
 async fn an_answer_that_is_not_taken_is_replaced_by_a_short_error() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     // Too large, and then the bridge is killed before the error is taken.
     rig.mantyx.replies("tu_1", [413, 503, 503, 503, 503, 503, 503, 503].map(Reply::Status));
     rig.run(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#)).await;
@@ -194,7 +194,7 @@ async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
     let (target, own) = (format!("{API}/agent-runs/{id}"), format!("/v1/runs/{id}"));
     rig.wait_executions(1).await;
     let attach = format!("{own}/attach");
-    let others = async |rig: &Rig| {
+    let others = async |rig: &Harness| {
         for other in ["other", ""] {
             for (method, target) in [
                 ("GET", format!("{target}/stream")),
@@ -211,7 +211,7 @@ async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
     };
     others(&rig).await;
     let before = asked_for(&rig.mantyx, &id);
-    let open = async |rig: &Rig, credential: &str| {
+    let open = async |rig: &Harness, credential: &str| {
         let request = showing(&rig.bridge, credential, "GET", &format!("{target}/stream"));
         let events = Stream::request(&rig.bridge, request).await.until("assistant_delta").await;
         let text: String = events.iter().map(|frame| String::from_utf8_lossy(&frame.raw)).collect();
@@ -257,7 +257,7 @@ async fn a_runs_events_are_for_those_whom_mantyx_lets_see_it() {
 
 #[tokio::test]
 async fn what_the_bridge_tells_of_a_run_is_for_those_whom_mantyx_lets_see_it() {
-    let mut rig = Rig::with_keys(ALL, "", &[], "").await;
+    let mut rig = Harness::with_keys(ALL, "", &[], "").await;
     let config = std::fs::read_to_string(rig.bridge.config_path()).expect("the configuration");
     let token = rig.bridge.token();
     let apps = format!("apps: {{default: {{token: {token}, approves: true}}}}\n");

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::{
     bridge::API,
     frames::Script,
+    harness::{Harness, ledger_in},
     http::Request,
     peers,
-    rig::{Rig, ledger_in},
     sse::{self, Stream},
     wait,
 };
@@ -56,7 +56,7 @@ fn two_runs(name: &str) -> Script {
 const TWO_RUNS: [&str; 6] =
     ["case_started", "tool_call", "tool_call", "local_tool_result_in", "result", "run_completed"];
 
-pub(crate) async fn start(rig: &Rig, script: Script) -> Value {
+pub(crate) async fn start(rig: &Harness, script: Script) -> Value {
     rig.mantyx.script(script);
     let answer = rig.bridge.api("POST", &format!("{API}/eval-runs"), Some(EVAL)).await;
     assert_eq!(answer.header("x-bridge-injected"), Some("plain=8"));
@@ -64,7 +64,7 @@ pub(crate) async fn start(rig: &Rig, script: Script) -> Value {
 }
 
 /// The events of an eval up to the end of the stream.
-async fn events(rig: &Rig, run: &Value) -> Vec<Value> {
+async fn events(rig: &Harness, run: &Value) -> Vec<Value> {
     let url = run["streamUrl"].as_str().expect("a stream");
     let mut stream = Stream::open(&rig.bridge, url).await;
     let mut events = Vec::new();
@@ -82,7 +82,7 @@ fn types(events: &[Value]) -> Vec<&str> {
 
 #[tokio::test]
 async fn calls_of_an_eval_are_answered_in_their_runs() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let run = start(&rig, two_runs("")).await;
     for (id, agent_run) in [("tu_a", "run_a"), ("tu_b", "run_b")] {
         assert_eq!(rig.mantyx.answer(id).await["result"], format!("noted: {id}"));
@@ -104,7 +104,7 @@ async fn calls_of_an_eval_are_answered_in_their_runs() {
 
 #[tokio::test]
 async fn an_eval_that_is_cut_anywhere_says_and_runs_everything_once() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let length = two_runs("00").bytes().len();
     let offsets: Vec<_> = (0..length).step_by(37).collect();
     let mut runs = Vec::new();
@@ -125,7 +125,7 @@ async fn an_eval_that_is_cut_anywhere_says_and_runs_everything_once() {
 
 #[tokio::test]
 async fn a_call_that_an_eval_repeats_runs_once() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new()
         .raw_event(&call("run_a", "tu_1"))
         .raw_event(&call("run_a", "tu_1"))
@@ -148,7 +148,7 @@ async fn a_call_that_an_eval_repeats_runs_once() {
 
 #[tokio::test]
 async fn an_eval_with_numbers_is_resumed_by_them() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let data = r#"{"agentRunId":"run_a","toolUseId":"tu_1","name":"plain_note","args":{"text":"x"},"kind":"mcp_local","mcpServer":"plain"}"#;
     let script = Script::new().delta("a").delta("b").event("local_tool_call", data);
     let script = script.until("tu_1").event("run_completed", "{}").cut([150, 300]);
@@ -163,7 +163,7 @@ async fn an_eval_with_numbers_is_resumed_by_them() {
 
 #[tokio::test]
 async fn an_eval_that_is_over_is_not_waited_for() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     // The last event is lost, and MANTYX replays nothing: only its snapshot tells of the end.
     let script = Script::new().raw_event(&call("run_a", "tu_1")).until("tu_1").forgetful();
     let run = start(&rig, script).await;
@@ -174,7 +174,7 @@ async fn an_eval_that_is_over_is_not_waited_for() {
 
 #[tokio::test]
 async fn cancelling_an_eval_cancels_its_calls() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new()
         .raw_event(&call_of("run_a", "tu_1", "plain_hang"))
         .raw_event(&call_of("run_b", "tu_2", "plain_hang"))
@@ -198,7 +198,7 @@ async fn cancelling_an_eval_cancels_its_calls() {
 #[tokio::test]
 async fn cancelling_an_agent_run_of_an_eval_cancels_its_calls_and_no_others() {
     for keys in ["", "pending_after: 300ms,"] {
-        let rig = Rig::with_keys(keys, "", &[], "").await;
+        let rig = Harness::with_keys(keys, "", &[], "").await;
         let script = Script::new()
             .raw_event(&call_of("run_a", "tu_1", "plain_hang"))
             .raw_event(&call_of("run_b", "tu_2", "plain_hang"))
@@ -231,7 +231,7 @@ async fn cancelling_an_agent_run_of_an_eval_cancels_its_calls_and_no_others() {
 
 #[tokio::test]
 async fn results_of_an_evals_calls_are_the_bridges_to_post() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let own = flat(
         "local_tool_call",
         r#","agentRunId":"run_a","toolUseId":"tu_app","name":"mine","args":{},"kind":"local""#,
@@ -262,7 +262,7 @@ async fn an_eval_of_another_app_is_not_there() {
         token("one"),
         token("two")
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     let send = async |app: &str, method: &str, target: &str, body: Option<&str>| {
         let request = Request::new(method, target).bearer(&token(app));
         let request = if let Some(body) = body { request.json(body) } else { request };
@@ -293,7 +293,7 @@ async fn an_eval_of_another_app_is_not_there() {
 
 #[tokio::test]
 async fn the_python_sdk_runs_an_eval_with_a_tool_of_its_own() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let own = flat(
         "local_tool_call",
         r#","agentRunId":"run_b","toolUseId":"tu_own","name":"add_numbers","args":{"a":2,"b":3},"kind":"local""#,

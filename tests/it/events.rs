@@ -7,10 +7,10 @@ use tempfile::TempDir;
 use crate::{
     bridge::Bridge,
     frames::Script,
+    harness::{Harness, ledger_in},
     http::Request,
     mantyx::Mantyx,
     peers,
-    rig::{Rig, ledger_in},
     sse::Stream,
 };
 
@@ -33,7 +33,7 @@ pub(crate) async fn until(
 
 #[tokio::test]
 async fn what_happens_is_told() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let mut events = Stream::open(&rig.bridge, EVENTS).await;
     let status = until(&mut events, "status", |_| true).await;
     assert_eq!(status["problems"], serde_json::json!([]), "{status}");
@@ -65,7 +65,7 @@ async fn what_happens_is_told() {
 
 #[tokio::test]
 async fn a_backend_that_goes_away_is_a_problem_with_a_cure() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let mut events = Stream::open(&rig.bridge, EVENTS).await;
     let before = until(&mut events, "backend", |backend| backend["state"] == "ready").await;
     for child in rig.bridge.children() {

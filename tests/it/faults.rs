@@ -9,18 +9,17 @@ use tempfile::TempDir;
 use crate::{
     bridge::Bridge,
     frames::Script,
+    harness::{Harness, ledger_in, tool_names},
     http::Request,
     mantyx::Mantyx,
-    peers,
-    rig::{Rig, ledger_in, tool_names},
-    sse, wait,
+    peers, sse, wait,
 };
 
 const NOTE: &str = r#"{"text":"x"}"#;
 
 #[tokio::test]
 async fn a_stdio_server_that_is_killed_while_idle_comes_back() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let child = peers::child_running(&rig.bridge.children(), "ledger_mcp").expect("a child");
     kill_process(child, Signal::KILL).expect("our own grandchild");
     wait::soon("another child should be started", async || {
@@ -34,13 +33,13 @@ async fn a_stdio_server_that_is_killed_while_idle_comes_back() {
 
 #[tokio::test]
 async fn a_stdio_server_that_is_killed_in_a_call_leaves_an_answer() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let run = rig.run(Script::one_call("tu_1", "plain", "plain_hang", "{}")).await;
     rig.wait_executions(1).await;
     let child = peers::child_running(&rig.bridge.children(), "ledger_mcp").expect("a child");
     kill_process(child, Signal::KILL).expect("our own grandchild");
     let error = rig.mantyx.answer("tu_1").await["error"].as_str().unwrap_or_default().to_owned();
-    assert!(error.contains("may or may not"), "what the model has to know: {error}");
+    assert!(error.contains("OUTCOME_UNKNOWN"), "what the model has to know: {error}");
     sse::whole(&rig.bridge, &run.stream).await;
     rig.bridge.wait_backend("plain", "ready").await;
     rig.run(Script::one_call("tu_2", "plain", "plain_note", NOTE)).await;
@@ -52,7 +51,7 @@ async fn a_stdio_server_that_is_killed_in_a_call_leaves_an_answer() {
 async fn an_http_server_that_lost_its_sessions_is_greeted_again() {
     let mut server = peers::everything_http().await;
     let config = format!("mcp:\n  everything: {{url: \"{}/mcp\"}}\n", server.url());
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     rig.bridge.wait_backend("everything", "ready").await;
     let echo = r#"{"message":"a"}"#;
     assert_eq!(rig.call("everything", "everything_echo", echo).await["result"], "Echo: a");
@@ -71,7 +70,7 @@ async fn an_http_server_that_lost_its_sessions_is_greeted_again() {
 async fn an_http_server_that_is_gone_is_an_error_and_not_a_wait() {
     let mut server = peers::everything_http().await;
     let config = format!("mcp:\n  everything: {{url: \"{}/mcp\"}}\n", server.url());
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     rig.bridge.wait_backend("everything", "ready").await;
     let script = Script::new()
         .mcp(
@@ -97,7 +96,7 @@ async fn a_backend_that_hangs_delays_no_other() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let deaf = peers::ledger(&ledger_in(&dir), &["--deaf"]);
     let other = peers::ledger(&ledger_in(&dir), &[]);
-    let rig = Rig::with(&format!("  deaf: {deaf}\n  other: {other}\n"), &[], "").await;
+    let rig = Harness::with(&format!("  deaf: {deaf}\n  other: {other}\n"), &[], "").await;
     rig.bridge.wait_backend("other", "ready").await;
     // More calls that hang than one server is given at once, then one to another.
     let script = (0..20).fold(Script::new(), |script, n| {
@@ -117,7 +116,7 @@ async fn the_bridge_starts_though_its_peers_do_not() {
         "  crash: {crash}\n  deaf: {deaf}\n  missing: {{command: /no/such/program}}\n  refused: {{url: \"http://127.0.0.1:1/mcp\"}}\n"
     );
     let rest = "a2a:\n  agent: {url: \"http://127.0.0.1:1\"}\n";
-    let rig = Rig::with(&entries, &[], rest).await;
+    let rig = Harness::with(&entries, &[], rest).await;
     assert_eq!(
         rig.call("plain", "plain_note", NOTE).await["result"],
         "noted: x",
@@ -178,7 +177,7 @@ async fn a_required_backend_is_waited_for() {
 
 #[tokio::test]
 async fn a_stop_lets_calls_finish() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let script = Script::one_call("tu_1", "plain", "plain_slow", r#"{"text":"2"}"#);
     rig.run(script).await;
     rig.wait_executions(1).await;
@@ -188,7 +187,7 @@ async fn a_stop_lets_calls_finish() {
 
 #[tokio::test]
 async fn cancelling_a_run_cancels_its_calls() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let run = rig.run(Script::new().mcp("tu_1", "plain", "plain_hang", "{}").until("never")).await;
     rig.wait_executions(1).await;
     let cancel = format!("{}/agent-runs/{}/cancel", crate::bridge::API, run.run_id);

@@ -248,6 +248,11 @@ async fn gateway() {
 }
 
 #[tokio::test]
+async fn mcp() {
+    follow("docs/mcp.md").await;
+}
+
+#[tokio::test]
 async fn mcp_servers() {
     follow("docs/mcp-servers.md").await;
 }

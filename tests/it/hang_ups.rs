@@ -9,7 +9,7 @@ use crate::{
     bridge::{API, Bridge},
     evals::{call_of, flat},
     frames::Script,
-    rig::Rig,
+    harness::Harness,
     wait,
 };
 
@@ -41,7 +41,7 @@ async fn wait_counted(bridge: &Bridge, line: &str) {
 }
 
 /// Posts `body`, and hangs up while MANTYX holds its answer to `suffix`, which is released then.
-async fn hang_up(rig: &Rig, target: &str, suffix: &'static str, body: &str) {
+async fn hang_up(rig: &Harness, target: &str, suffix: &'static str, body: &str) {
     let before = rig.mantyx.requests("POST", suffix).len();
     rig.mantyx.hold("POST", suffix, target);
     let mut app = TcpStream::connect(rig.bridge.addr()).await.expect("it listens");
@@ -57,7 +57,7 @@ async fn hang_up(rig: &Rig, target: &str, suffix: &'static str, body: &str) {
 
 #[tokio::test]
 async fn a_run_whose_app_hung_up_is_driven() {
-    let rig = Rig::with("", &[], "").await;
+    let rig = Harness::with("", &[], "").await;
     let call = |id: &str| Script::one_call(id, "plain", "plain_note", r#"{"text":"a"}"#);
     let runs = [
         (format!("{API}/agent-runs"), "/agent-runs", call("tu_run")),
@@ -81,7 +81,7 @@ async fn a_run_whose_app_hung_up_is_driven() {
 
 #[tokio::test]
 async fn a_session_whose_app_hung_up_is_known_and_so_are_its_messages() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     hang_up(&rig, &format!("{API}/agent-sessions"), "/agent-sessions", SPEC).await;
     let handled = r#"mantyx_bridge_requests_total{route="create_session",status="2xx"} 1"#;
     wait_counted(&rig.bridge, handled).await;
@@ -95,7 +95,7 @@ async fn a_session_whose_app_hung_up_is_known_and_so_are_its_messages() {
 /// Without its app, a call of its own is nobody's: it is cancelled, and noted as that.
 #[tokio::test]
 async fn a_call_whose_app_hung_up_is_cancelled_and_noted() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let call = r#"{"toolUseId":"tu_1","name":"plain_hang","args":{},"kind":"mcp_local"}"#;
     let mut app = TcpStream::connect(rig.bridge.addr()).await.expect("it listens");
     let request = post(&rig.bridge, "/v1/tool-calls", call);
@@ -113,7 +113,7 @@ async fn a_call_whose_app_hung_up_is_cancelled_and_noted() {
 /// A stop waits for a request whose app is gone.
 #[tokio::test]
 async fn a_stop_waits_for_what_an_app_left() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     rig.mantyx.hold("POST", "/agent-runs", "created");
     let mut app = TcpStream::connect(rig.bridge.addr()).await.expect("it listens");
     let request = post(&rig.bridge, &format!("{API}/agent-runs"), SPEC);

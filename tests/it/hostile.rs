@@ -9,18 +9,17 @@ use serde_json::Value;
 use crate::{
     bridge::API,
     frames::Script,
-    peers,
-    rig::{Rig, tool_names},
-    wait,
+    harness::{Harness, tool_names},
+    peers, wait,
 };
 
-async fn with(args: &[&str]) -> Rig {
-    let rig = Rig::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(args))).await;
+async fn with(args: &[&str]) -> Harness {
+    let rig = Harness::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(args))).await;
     rig.bridge.wait_backend("bad", "ready").await;
     rig
 }
 
-async fn call(rig: &Rig, id: &str, tool: &str) -> Value {
+async fn call(rig: &Harness, id: &str, tool: &str) -> Value {
     rig.run(Script::one_call(id, "bad", tool, "{}")).await;
     rig.mantyx.answer(id).await
 }
@@ -146,9 +145,11 @@ async fn a_session_gets_the_tools_that_came_after_it() {
 
 #[tokio::test]
 async fn a_list_that_never_ends_is_given_up() {
-    let rig =
-        Rig::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(&["--pages", "3", "--circle"])))
-            .await;
+    let rig = Harness::bare(&format!(
+        "mcp:\n  bad: {}\n",
+        peers::hostile_mcp(&["--pages", "3", "--circle"])
+    ))
+    .await;
     wait::soon("the bridge should stop asking", async || {
         let bad = rig.bridge.backend("bad").await;
         (bad["state"] == "ready" || bad["lastError"].is_string()).then_some(())

@@ -99,7 +99,7 @@ async fn the_agents_and_the_http_server_start_and_start_again() {
 #[tokio::test]
 async fn the_stdio_servers_answer_a_handshake() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
-    let ledger = peers::ledger(&crate::rig::ledger_in(&dir), &[]);
+    let ledger = peers::ledger(&crate::harness::ledger_in(&dir), &[]);
     for entry in [peers::mcp_time(), peers::everything_stdio(), ledger] {
         // The flow map of a configuration is JSON but for its two bare keys.
         let json = entry.replace("{command:", "{\"command\":").replace(" args:", " \"args\":");

@@ -7,9 +7,8 @@ use crate::{
     bridge::API,
     evals::{call_of, flat, start},
     frames::Script,
-    process,
-    rig::Rig,
-    sse, wait,
+    harness::Harness,
+    process, sse, wait,
 };
 
 /// More than the bridge reads of one event.
@@ -20,7 +19,7 @@ fn large() -> String {
     "y".repeat(LARGE)
 }
 
-async fn wait_ended(rig: &Rig, run: &str) {
+async fn wait_ended(rig: &Harness, run: &str) {
     wait::until("the run should end", Duration::from_secs(60), async || {
         let shown = rig.bridge.api("GET", &format!("/v1/runs/{run}"), None).await.expect(200);
         (shown["state"] == "ended").then_some(())
@@ -30,7 +29,7 @@ async fn wait_ended(rig: &Rig, run: &str) {
 
 #[tokio::test]
 async fn a_last_event_that_is_too_large_ends_the_run_and_reaches_the_app() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let data = format!(r#"{{"subtype":"success","text":"{}"}}"#, large());
     let script = || {
         let script = Script::new().mcp("tu_1", "plain", "plain_note", NOTE).answered("tu_1");
@@ -57,7 +56,7 @@ async fn a_last_event_that_is_too_large_ends_the_run_and_reaches_the_app() {
 
 #[tokio::test]
 async fn one_that_says_at_its_end_what_it_is_does_so_as_well() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let data = format!(
         "id: 2\ndata: {{\"data\":{{\"text\":\"{}\"}},\"type\":\"result\",\"seq\":2}}\n\n",
         large()
@@ -75,7 +74,7 @@ async fn one_that_says_at_its_end_what_it_is_does_so_as_well() {
 
 #[tokio::test]
 async fn the_last_event_of_an_eval_may_be_too_large() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let end = flat("run_completed", &format!(r#","report":"{}""#, large()));
     let script = Script::new()
         .raw_event(&flat("case_started", r#","caseId":"c""#))
@@ -96,7 +95,7 @@ async fn the_last_event_of_an_eval_may_be_too_large() {
 /// Apps that read along get an event that is too large for the run's log from MANTYX, in its place.
 #[tokio::test]
 async fn an_event_that_is_not_kept_is_read_in_its_place() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let large = "y".repeat(2 << 20);
     let script = Script::new().delta("a").until("go").delta(&large).delta("b").done();
     let run = rig.run(script).await;
@@ -110,7 +109,7 @@ async fn an_event_that_is_not_kept_is_read_in_its_place() {
 
 #[tokio::test]
 async fn a_call_that_is_too_large_is_answered_and_not_made() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let args = format!(r#"{{"text":"{}"}}"#, large());
     let script = Script::new()
         .mcp("tu_1", "plain", "plain_note", &args)

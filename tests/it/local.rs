@@ -6,15 +6,15 @@ use serde_json::json;
 use crate::{
     bridge::Bridge,
     frames::Script,
+    harness::{Harness, injected, tool_names},
     mantyx::Mantyx,
-    rig::{Rig, injected, tool_names},
     sdk, sse, wait,
 };
 
 const SCHEMA: &str = "{type: object, required: [text], properties: {text: {type: string}}}";
 
 /// Runs a script that makes each of `calls`, waits for the answers, and ends.
-async fn run(rig: &Rig, calls: &[(&str, &str, &str)]) {
+async fn run(rig: &Harness, calls: &[(&str, &str, &str)]) {
     let called = calls
         .iter()
         .fold(Script::new(), |script, (id, name, arguments)| script.local(id, name, arguments));
@@ -24,7 +24,7 @@ async fn run(rig: &Rig, calls: &[(&str, &str, &str)]) {
 }
 
 /// Calls the tool `hang` and returns what is posted for it.
-async fn hang(rig: &Rig) -> serde_json::Value {
+async fn hang(rig: &Harness) -> serde_json::Value {
     run(rig, &[("tu_hang", "hang", "{}")]).await;
     rig.mantyx.answer("tu_hang").await
 }
@@ -37,7 +37,7 @@ async fn a_program_runs_for_each_call() {
          broken: {{command: [sh, -c, 'echo on stderr >&2; exit 3']}}\n  \
          flood: {{command: [cat, /dev/zero]}}\n"
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     let status = rig.bridge.wait_backend("repeat", "ready").await;
     assert_eq!(status["kind"], "local", "{status}");
     assert_eq!((&status["transport"], &status["tools"]), (&json!("command"), &json!(1)));
@@ -82,7 +82,7 @@ async fn a_request_is_sent_for_each_call() {
          busy: {{http: {{url: '{url}/busy'}}}}\n  \
          gone: {{http: {{url: 'http://127.0.0.1:9/'}}}}\n"
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     let page = r#"{"text":"1.0",  "big":123456789012345678901234567890}"#;
     let calls = [
         ("tu_page", "page", page),
@@ -111,7 +111,7 @@ async fn a_program_that_hangs_is_ended_with_all_that_it_started() {
         "local:\n  hang: {{command: [sh, -c, '{script}'], timeout: 2s}}\n  \
          quick: {{command: [cat]}}\n"
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     let started = async {
         wait::soon("the program and what it starts should run", async || {
             (rig.bridge.children().len() >= 3).then_some(())
@@ -131,7 +131,7 @@ async fn a_program_that_hangs_is_ended_with_all_that_it_started() {
 
 #[tokio::test]
 async fn a_program_dies_with_the_daemon() {
-    let mut rig = Rig::bare("local:\n  hang: {command: [sleep, '600']}\n").await;
+    let mut rig = Harness::bare("local:\n  hang: {command: [sleep, '600']}\n").await;
     rig.run(Script::new().local("tu_1", "hang", "{}").until("never")).await;
     wait::soon("the program should run", async || {
         (!rig.bridge.children().is_empty()).then_some(())
@@ -152,7 +152,7 @@ async fn a_program_that_cannot_be_started_was_not_called() {
         "local:\n  bad: {{command: ['{}']}}\n  gone: {{command: [no-such-program]}}\n",
         script.display()
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     rig.bridge.wait_backend("gone", "ready").await;
     run(&rig, &[("tu_1", "bad", "{}"), ("tu_2", "gone", "{}")]).await;
     for id in ["tu_1", "tu_2"] {
@@ -168,7 +168,7 @@ async fn a_program_that_cannot_be_started_was_not_called() {
 async fn placeholders_and_the_tools_of_the_app() {
     let tool = format!("{{parameters: {SCHEMA}, command: [cat]}}");
     let config = format!("local:\n  page_oncall: {tool}\n  other: {{command: [cat]}}\n");
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     let own = r#"{"kind":"local","name":"own"}"#;
     let spec =
         format!(r#"{{"prompt":"x","tools":[{{"kind":"local","name":"page_oncall"}},{own}]}}"#);

@@ -12,9 +12,13 @@ mod certs;
 #[cfg(test)]
 mod effects;
 #[cfg(test)]
+mod effects_harness;
+#[cfg(test)]
 mod frames;
 #[cfg(test)]
 mod gate;
+#[cfg(test)]
+mod harness;
 #[cfg(test)]
 mod http;
 #[cfg(test)]
@@ -23,10 +27,6 @@ mod mantyx;
 mod peers;
 #[cfg(test)]
 mod process;
-#[cfg(test)]
-mod rig;
-#[cfg(test)]
-mod scene;
 #[cfg(test)]
 mod sse;
 #[cfg(test)]
@@ -40,8 +40,6 @@ mod a2a_peers;
 #[cfg(test)]
 mod activation;
 #[cfg(test)]
-mod afterlife;
-#[cfg(test)]
 mod api;
 #[cfg(test)]
 mod approvals;
@@ -54,8 +52,6 @@ mod backend_tls;
 mod callers;
 #[cfg(test)]
 mod calls;
-#[cfg(test)]
-mod canaries;
 #[cfg(test)]
 mod cards;
 mod children;
@@ -80,13 +76,9 @@ mod events;
 #[cfg(test)]
 mod faults;
 #[cfg(test)]
-mod forged;
-#[cfg(test)]
 mod framing;
 #[cfg(test)]
 mod gateway;
-#[cfg(test)]
-mod giants;
 #[cfg(test)]
 mod grpc;
 #[cfg(test)]
@@ -111,6 +103,8 @@ mod large_events;
 mod local;
 #[cfg(test)]
 mod logs;
+#[cfg(test)]
+mod mcp_server;
 #[cfg(test)]
 mod mcp_tasks;
 #[cfg(test)]
@@ -146,9 +140,15 @@ mod refused;
 #[cfg(test)]
 mod reload;
 #[cfg(test)]
+mod restarts;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod sdk;
+#[cfg(test)]
+mod secret_leaks;
+#[cfg(test)]
+mod size_limits;
 #[cfg(test)]
 mod slow;
 #[cfg(test)]
@@ -169,6 +169,8 @@ mod traced;
 mod transports;
 #[cfg(test)]
 mod trust;
+#[cfg(test)]
+mod untrusted_events;
 #[cfg(test)]
 mod upstream_oauth;
 #[cfg(test)]

@@ -9,10 +9,10 @@ use std::{
 use crate::{
     bridge::{API, Bridge},
     frames::Script,
+    harness::Harness,
     http::Request,
     mantyx::Reply,
     peers::{self, repository},
-    rig::Rig,
     wait,
 };
 
@@ -98,8 +98,8 @@ fn documented() -> (Documented, String) {
 pub(crate) const WITH_TLS: &str = "mantyx_bridge_tls_certificate_end_timestamp_seconds";
 
 /// A daemon that has everything to show that there is.
-async fn with_everything() -> Rig {
-    let mut rig = Rig::with("", &[], "audit: {file: audit.jsonl}\n").await;
+async fn with_everything() -> Harness {
+    let mut rig = Harness::with("", &[], "audit: {file: audit.jsonl}\n").await;
     rig.bridge.stop().await;
     rig.bridge.set_env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")]);
     rig.bridge.restart().await;
@@ -143,7 +143,7 @@ async fn the_page_is_documented_word_by_word() {
 
 #[tokio::test]
 async fn calls_are_counted_by_how_they_end() {
-    let rig = Rig::with("", &[], "").await;
+    let rig = Harness::with("", &[], "").await;
     let call = async |id: &str, name: &str, args: &str| {
         rig.run(Script::one_call(id, "plain", name, args)).await;
         rig.mantyx.answer(id).await
@@ -204,7 +204,7 @@ async fn calls_are_counted_by_how_they_end() {
 
 #[tokio::test]
 async fn a_call_in_flight_one_that_goes_on_and_a_cancelled_one() {
-    let rig = Rig::with_keys("pending_after: 1s,", "", &[], "").await;
+    let rig = Harness::with_keys("pending_after: 1s,", "", &[], "").await;
     let script = Script::new().mcp("tu_1", "plain", "plain_hang", "{}").until("the test").done();
     let run = rig.run(script).await;
     let value = async |series: &str, expected: f64| {
@@ -226,7 +226,7 @@ async fn a_call_in_flight_one_that_goes_on_and_a_cancelled_one() {
 
 #[tokio::test]
 async fn posts_that_are_refused_and_made_again() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     rig.mantyx.replies("tu_1", [Reply::Status(503), Reply::TooMany(1), Reply::Reset]);
     rig.run(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#)).await;
     rig.mantyx.wait_posts("tu_1", 4).await;
@@ -247,7 +247,7 @@ async fn posts_that_are_refused_and_made_again() {
 
 #[tokio::test]
 async fn what_the_door_refuses_is_counted_by_why() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let to = rig.bridge.addr();
     Request::new("GET", "/metrics").answer(to).await.expect_error(401);
     let foreign = rig.bridge.request("GET", "/metrics").header("Host", "evil.example");
@@ -263,7 +263,7 @@ async fn what_the_door_refuses_is_counted_by_why() {
 
 #[tokio::test]
 async fn a_backend_that_dies_is_told_of() {
-    let rig = Rig::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(&[]))).await;
+    let rig = Harness::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(&[]))).await;
     rig.bridge.wait_backend("bad", "ready").await;
     let first = Page::of(&rig.bridge).await;
     assert_eq!(first.value(r#"mantyx_bridge_backend_reconnects_total{backend="bad"}"#), 0.0);

@@ -6,11 +6,11 @@ use serde_json::Value;
 
 use crate::{
     frames::Script,
+    harness::{Harness, injected, ledger_in, tool_names},
     peers,
-    rig::{Rig, injected, ledger_in, tool_names},
 };
 
-async fn spec(rig: &Rig, own: &str) -> Value {
+async fn spec(rig: &Harness, own: &str) -> Value {
     rig.mantyx.script(Script::new().done());
     rig.bridge.post_run(&format!(r#"{{"prompt":"x","tools":[{own}]}}"#)).await;
     rig.mantyx.requests("POST", "/agent-runs").pop().expect("a run").value()
@@ -28,7 +28,7 @@ fn assert_usable(names: &[String]) {
 
 #[tokio::test]
 async fn a_large_server_becomes_several_refs() {
-    let rig = Rig::with("", &["--tools", "150", "--two-pages"], "").await;
+    let rig = Harness::with("", &["--tools", "150", "--two-pages"], "").await;
     rig.mantyx.script(Script::new().done());
     let run = rig.bridge.post_run("{}").await;
     assert_eq!(injected(run.injected.as_deref()), [("plain".to_owned(), 158)].into());
@@ -51,7 +51,7 @@ async fn a_large_server_becomes_several_refs() {
 #[tokio::test]
 async fn a_name_that_is_too_long_is_cut_and_hashed() {
     let long = format!("do-it.{}", "x".repeat(90));
-    let rig = Rig::with("", &["--long-name", &long], "").await;
+    let rig = Harness::with("", &["--long-name", &long], "").await;
     let names = tool_names(&spec(&rig, "").await);
     assert_usable(&names);
     let name = names.iter().find(|name| name.starts_with("plain_do_it_x")).expect("the long one");
@@ -67,7 +67,7 @@ async fn a_prefix_is_not_doubled_and_can_be_left_out() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
     let bare = peers::with(&peers::ledger(&ledger_in(&dir), &[]), "prefix: \"\"");
     let entries = format!("  bare: {bare}\n");
-    let rig = Rig::with(&entries, &["--long-name", "plain_already"], "").await;
+    let rig = Harness::with(&entries, &["--long-name", "plain_already"], "").await;
     rig.bridge.wait_backend("bare", "ready").await;
     let names = tool_names(&spec(&rig, "").await);
     assert_usable(&names);
@@ -80,7 +80,7 @@ async fn tools_can_be_chosen_and_renamed() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
     let tools = "tools: {allow: [note, 'p*', hang], deny: [hang], rename: {pid: who}}";
     let entry = peers::with(&peers::ledger(&ledger_in(&dir), &[]), tools);
-    let rig = Rig::bare(&format!("mcp:\n  few: {entry}\n")).await;
+    let rig = Harness::bare(&format!("mcp:\n  few: {entry}\n")).await;
     rig.bridge.wait_backend("few", "ready").await;
     assert_eq!(tool_names(&spec(&rig, "").await), ["few_note", "few_who"]);
     rig.run(Script::one_call("tu_x", "few", "few_who", "{}")).await;
@@ -90,7 +90,7 @@ async fn tools_can_be_chosen_and_renamed() {
 
 #[tokio::test]
 async fn the_caller_keeps_its_names() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let own = r#"{"kind":"local","name":"plain_note","parameters":{"type":"object"}}"#;
     let sent = spec(&rig, own).await;
     let names = tool_names(&sent);
@@ -125,7 +125,7 @@ async fn names_do_not_depend_on_the_order_of_the_file() {
     let mut seen = Vec::new();
     for order in [["one", "two"], ["two", "one"]] {
         let entries: String = order.iter().map(|name| format!("  {name}: {one}\n")).collect();
-        let rig = Rig::bare(&format!("mcp:\n{entries}")).await;
+        let rig = Harness::bare(&format!("mcp:\n{entries}")).await;
         rig.bridge.wait_backend("one", "ready").await;
         rig.bridge.wait_backend("two", "ready").await;
         let spec = spec(&rig, "").await;

@@ -6,11 +6,10 @@ use serde_json::Value;
 use crate::{
     bridge::API,
     frames::Script,
+    harness::Harness,
     mantyx::Recorded,
     peers::{self, Peer},
-    pending, recovery,
-    rig::Rig,
-    wait,
+    pending, recovery, wait,
 };
 
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
@@ -67,20 +66,20 @@ fn named(spans: &[Span], name: &str) -> Span {
 }
 
 /// A bridge with the server `bad` and the local tool `gone`, whose spans go to `collector`.
-async fn rig(collector: &str, env: &[(&str, &str)]) -> Rig {
+async fn rig(collector: &str, env: &[(&str, &str)]) -> Harness {
     let bad = peers::hostile_mcp(&[]);
     let config = format!(
         "mcp:\n  bad: {bad}\nlocal:\n  gone: {{http: {{method: POST, url: \"http://127.0.0.1:1/\"}}, \
          description: x, parameters: {{type: object}}}}\n"
     );
     let endpoint = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector)];
-    let rig = Rig::bare_with(&config, &[&endpoint, env].concat()).await;
+    let rig = Harness::bare_with(&config, &[&endpoint, env].concat()).await;
     rig.bridge.wait_backend("bad", "ready").await;
     rig
 }
 
 /// The request that reached the server, as it says.
-async fn echoed(rig: &Rig, id: &str) -> String {
+async fn echoed(rig: &Harness, id: &str) -> String {
     let answer = rig.mantyx.answer(id).await;
     answer["result"].as_str().unwrap_or_else(|| panic!("an echo: {answer}")).to_owned()
 }
@@ -128,7 +127,7 @@ fn check_failed_call(all: &[Span], request: &Span) {
 
 /// The posts of results, and what MANTYX was told with them.
 #[track_caller]
-fn check_posts(all: &[Span], request: &Span, rig: &Rig) {
+fn check_posts(all: &[Span], request: &Span, rig: &Harness) {
     for id in ["tu_1", "tu_2"] {
         let is_it = |span: &&Span| {
             span.text("name") == "POST tool-results"
@@ -199,7 +198,7 @@ async fn a_run_and_its_calls_are_one_trace() {
 async fn what_is_not_sampled_passes_as_it_came() {
     let collector = peers::otlp_collector("200").await;
     let mut rig = rig(collector.url(), &[]).await;
-    let check = async |rig: &Rig, id: &str, parent: &str| {
+    let check = async |rig: &Harness, id: &str, parent: &str| {
         rig.mantyx.forget_requests();
         rig.mantyx.script(Script::one_call(id, "bad", "bad_echo", "{}"));
         rig.bridge.post_run_with("{}", &[("traceparent", parent)]).await;
@@ -303,7 +302,7 @@ async fn a_long_call_keeps_its_trace_over_a_crash() {
     let agent = peers::a2a_v1("1.0").await;
     let config = format!("a2a:\n  hr: {{url: \"{}\", pending_after: 100ms}}\n", agent.url());
     let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())];
-    let mut rig = Rig::bare_with(&config, &env).await;
+    let mut rig = Harness::bare_with(&config, &env).await;
     rig.bridge.wait_backend("hr", "ready").await;
     let script = Script::new().a2a("tu_1", "hr", "long 40").answered("tu_1").until("@call");
     rig.mantyx.script(pending::fetch(script, "tu_2", 60).answered("tu_2").done());
@@ -329,7 +328,7 @@ async fn a_long_call_keeps_its_trace_over_a_crash() {
 }
 
 /// What the page of the metrics says of spans, by the end of the series.
-async fn counted(rig: &Rig, series: &str) -> u64 {
+async fn counted(rig: &Harness, series: &str) -> u64 {
     let page = rig.bridge.api("GET", "/metrics", None).await.text();
     let start = format!("mantyx_bridge_spans_{series} ");
     let line = page.lines().find_map(|line| line.strip_prefix(&start));
@@ -337,14 +336,14 @@ async fn counted(rig: &Rig, series: &str) -> u64 {
 }
 
 /// Waits until so many are counted.
-async fn wait_counted(rig: &Rig, series: &str, least: u64) {
+async fn wait_counted(rig: &Harness, series: &str, least: u64) {
     wait::soon(&format!("{series} should reach {least}"), async || {
         (counted(rig, series).await >= least).then_some(())
     })
     .await;
 }
 
-async fn call(rig: &Rig, id: &str) {
+async fn call(rig: &Harness, id: &str) {
     rig.mantyx.script(Script::one_call(id, "bad", "bad_echo", "{}"));
     rig.bridge.post_run("{}").await;
     echoed(rig, id).await;
@@ -369,7 +368,7 @@ async fn a_collector_that_hangs_costs_spans_and_nothing_else() {
     assert_eq!(counted(&rig, "exported_total").await, 0);
     rig.bridge.stop().await;
     let log = rig.bridge.log();
-    assert!(log.contains("the collector took too long; the last spans are lost"), "{log}");
+    assert!(log.contains(r#""spans":3"#), "those that are lost are counted: {log}");
 }
 
 #[tokio::test]
@@ -381,7 +380,7 @@ async fn a_collector_that_is_away_is_told_of_once() {
     call(&rig, "tu_1").await;
     rig.bridge.stop().await;
     let log = rig.bridge.log();
-    let told = "spans did not reach the collector";
+    let told = "\"lost\":";
     assert_eq!(log.matches(told).count(), 1, "{log}");
     collector.restart().await;
     rig.bridge.restart().await;
@@ -423,7 +422,7 @@ async fn what_the_environment_asks_for_in_vain_is_told() {
     let env = [("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
     let rig = rig("http://127.0.0.1:4317", &env).await;
     let log = rig.bridge.log();
-    assert!(log.contains("OTEL_EXPORTER_OTLP_PROTOCOL is not `http/protobuf`"), "{log}");
+    assert!(log.contains("OTEL_EXPORTER_OTLP_PROTOCOL"), "{log}");
     let page = rig.bridge.api("GET", "/metrics", None).await.text();
     assert!(!page.contains("mantyx_bridge_spans"), "{page}");
 }

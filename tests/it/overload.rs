@@ -12,10 +12,10 @@ use tokio::{net::TcpStream, time::Instant};
 use crate::{
     bridge::{API, Bridge, Submitted},
     frames::Script,
+    harness::{Harness, ledger_in},
     http::{Answer, Connection, Request},
     mantyx::{Mantyx, Recorded},
     peers, process,
-    rig::{Rig, ledger_in},
     sse::{self, Stream},
     wait,
 };
@@ -23,6 +23,8 @@ use crate::{
 /// What the bridge may take in all. As it is built for the tests, it keeps to that, too.
 const ROOM: u64 = 256 << 20;
 const NOTE: &str = r#"{"text":"x"}"#;
+/// The log line of a listener without descriptors.
+const NOT_ACCEPTED: &str = "connections cannot be accepted";
 /// A local tool that answers at once.
 const OK: &str =
     "local:\n  ok: {description: d, parameters: {type: object}, command: [echo, hi]}\n";
@@ -57,7 +59,7 @@ struct Unread {
 
 impl Unread {
     /// It floods once `open` is released.
-    async fn start(rig: &Rig) -> Self {
+    async fn start(rig: &Harness) -> Self {
         let filler = "y".repeat(16 << 10);
         let script = (0..1500)
             .fold(Script::new().delta("first").until("open"), |script, _| script.delta(&filler));
@@ -91,7 +93,7 @@ const CALLS: usize = 50;
 const REFUSED: usize = RUNS * CALLS - 4 - 32;
 
 /// Waits until those that are beyond the line are answered.
-async fn wait_refused(rig: &Rig) {
+async fn wait_refused(rig: &Harness) {
     wait::until("what is beyond the line should be refused", Duration::from_secs(60), async || {
         (ended(&rig.bridge, "plain", "busy").await == REFUSED).then_some(())
     })
@@ -111,7 +113,7 @@ async fn wait_refused(rig: &Rig) {
 }
 
 /// Others are served, and whoever asks by hand for what hangs is told so at once.
-async fn others_are_made(rig: &Rig) {
+async fn others_are_made(rig: &Harness) {
     let (bridge, begun) = (&rig.bridge, Instant::now());
     let others = async {
         for n in 0..20 {
@@ -137,7 +139,7 @@ async fn others_are_made(rig: &Rig) {
 async fn calls_to_a_backend_that_hangs_are_refused_and_others_are_made() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let other = peers::ledger(&ledger_in(&dir), &[]);
-    let mut rig = Rig::with(&format!("  other: {other}\n"), &[], OK).await;
+    let mut rig = Harness::with(&format!("  other: {other}\n"), &[], OK).await;
     rig.bridge.wait_backend("other", "ready").await;
     let unread = Unread::start(&rig).await;
     let mut runs = Vec::new();
@@ -264,7 +266,7 @@ async fn without_descriptors_it_waits_and_then_serves_again() {
         waiting.push(connection);
     }
     wait::soon("it should run out of descriptors", async || {
-        bridge.log().contains("connections cannot be accepted at the moment").then_some(())
+        bridge.log().contains(NOT_ACCEPTED).then_some(())
     })
     .await;
     let (begun, before) = (Instant::now(), busy(pid));
@@ -279,6 +281,6 @@ async fn without_descriptors_it_waits_and_then_serves_again() {
     let answer = Request::new("GET", "/healthz").answer(bridge.addr()).await;
     answer.expect(200);
     bridge.status().await;
-    let told = bridge.log().matches("connections cannot be accepted at the moment").count();
+    let told = bridge.log().matches(NOT_ACCEPTED).count();
     assert_eq!(told, 1, "however often it was tried");
 }

@@ -9,10 +9,10 @@ use crate::{
     bridge::{API, Bridge},
     evals::{call_of, flat},
     frames::Script,
+    harness::ledger_in,
     http::{Answer, Request},
     mantyx::Mantyx,
     peers,
-    rig::ledger_in,
     sse::Stream,
     wait,
 };

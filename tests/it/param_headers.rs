@@ -9,7 +9,7 @@ use tokio::{
     task::JoinSet,
 };
 
-use crate::{frames::Script, rig::Rig};
+use crate::{frames::Script, harness::Harness};
 
 const TOOLS: &str = r#"[
     {"name":"ask","inputSchema":{"type":"object","properties":{
@@ -70,7 +70,7 @@ async fn marked_arguments_are_headers_and_bad_marks_cost_their_tool_alone() {
         }
     });
     let rig =
-        Rig::bare(&format!("mcp:\n  m: {{url: '{url}', transport: streamable-http}}\n")).await;
+        Harness::bare(&format!("mcp:\n  m: {{url: '{url}', transport: streamable-http}}\n")).await;
     rig.bridge.wait_backend("m", "ready").await;
     assert_eq!(rig.bridge.backend("m").await["tools"], 2, "of four");
     for name in ["number", "line"] {

@@ -9,10 +9,9 @@ use tempfile::TempDir;
 use crate::{
     bridge::{API, Bridge, DRAIN},
     frames::Script,
+    harness::{Harness, tool_names},
     mantyx::{CREDENTIAL, Mantyx},
-    peers,
-    rig::{Rig, tool_names},
-    sdk, sse, wait,
+    peers, sdk, sse, wait,
 };
 
 const TOOL: &str = "bridge_call_result";
@@ -52,13 +51,13 @@ impl Gate {
 
 /// Fields drop in their order.
 pub(crate) struct Gated {
-    pub(crate) rig: Rig,
+    pub(crate) rig: Harness,
     pub(crate) gate: Gate,
 }
 
 pub(crate) async fn gated() -> Gated {
     let gate = Gate::new();
-    Gated { rig: Rig::bare(&gate.section()).await, gate }
+    Gated { rig: Harness::bare(&gate.section()).await, gate }
 }
 
 /// The pending answer in a posted result.
@@ -72,7 +71,7 @@ pub(crate) fn pending(answer: &Value) -> Value {
 }
 
 /// Waits until `id` was answered with a `callId`, and puts that in place of `mark` in the scripts.
-pub(crate) async fn learn(rig: &Rig, id: &str, mark: &str) -> String {
+pub(crate) async fn learn(rig: &Harness, id: &str, mark: &str) -> String {
     let pending = pending(&rig.mantyx.taken(id).await);
     let call = pending["callId"].as_str().expect("an id").to_owned();
     assert!(call.starts_with("call_") && call.len() == 21, "{call}");
@@ -85,11 +84,11 @@ pub(crate) fn fetch(script: Script, id: &str, wait: u32) -> Script {
     script.local(id, TOOL, &format!(r#"{{"callId":"@call","wait":{wait}}}"#))
 }
 
-async fn run_state(rig: &Rig, run: &str) -> Value {
+async fn run_state(rig: &Harness, run: &str) -> Value {
     rig.bridge.api("GET", &format!("/v1/runs/{run}"), None).await.expect(200)
 }
 
-async fn wait_ended(rig: &Rig, run: &str) -> Value {
+async fn wait_ended(rig: &Harness, run: &str) -> Value {
     wait::soon("the run should end", async || {
         Some(run_state(rig, run).await).filter(|run| run["state"] == "ended")
     })
@@ -104,7 +103,7 @@ pub(crate) async fn shown(bridge: &Bridge, id: &str) -> Value {
 }
 
 /// Waits until the call is shown as cancelled and what it started is gone.
-async fn cancelled(rig: &Rig, id: &str) {
+async fn cancelled(rig: &Harness, id: &str) {
     wait::soon("the call should be cancelled", async || {
         let call = shown(&rig.bridge, id).await;
         (call["outcome"] == "cancelled" && rig.bridge.children().is_empty()).then_some(())
@@ -112,13 +111,13 @@ async fn cancelled(rig: &Rig, id: &str) {
     .await;
 }
 
-pub(crate) async fn new_session(rig: &Rig) -> String {
+pub(crate) async fn new_session(rig: &Harness) -> String {
     let created = rig.bridge.api("POST", &format!("{API}/agent-sessions"), Some("{}")).await;
     created.expect(201)["sessionId"].as_str().expect("an id").to_owned()
 }
 
 /// A message in a session whose run follows `script`; the run's id.
-pub(crate) async fn message(rig: &Rig, session: &str, script: Script) -> String {
+pub(crate) async fn message(rig: &Harness, session: &str, script: Script) -> String {
     rig.mantyx.script(script);
     let path = format!("{API}/agent-sessions/{session}/messages");
     let run = rig.bridge.api("POST", &path, Some(r#"{"prompt":"x"}"#)).await.expect(202);
@@ -155,13 +154,13 @@ async fn a_long_call_is_fetched_later_in_its_run() {
 
 #[tokio::test]
 async fn a_call_that_ends_in_time_is_answered_as_ever() {
-    let rig = Rig::with_keys("pending_after: 20s, ", "", &[], "").await;
+    let rig = Harness::with_keys("pending_after: 20s, ", "", &[], "").await;
     assert_eq!(rig.call("plain", "plain_note", r#"{"text":"x"}"#).await["result"], "noted: x");
 }
 
 #[tokio::test]
 async fn a_long_call_of_an_mcp_server_is_made_once() {
-    let rig = Rig::with_keys("pending_after: 300ms, ", "", &[], "").await;
+    let rig = Harness::with_keys("pending_after: 300ms, ", "", &[], "").await;
     let script = Script::new().mcp("tu_1", "plain", "plain_slow", r#"{"text":"1.5"}"#);
     let script = fetch(script.answered("tu_1").until("@call"), "tu_2", 60).answered("tu_2");
     rig.run(script.done()).await;
@@ -175,7 +174,7 @@ async fn what_is_fetched_is_the_whole_answer_of_an_agent() {
     let agent = peers::a2a_v1("1.0").await;
     // No answer comes over the network in so short a time.
     let config = format!("a2a:\n  hr: {{url: \"{}\", pending_after: 1ms}}\n", agent.url());
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     rig.bridge.wait_backend("hr", "ready").await;
     let ask = |mark: &str| format!(r#"{{"callId":"{mark}"}}"#);
     let script = Script::new().a2a("tu_file", "hr", "file").until("@file");
@@ -210,9 +209,7 @@ async fn a_later_run_of_the_session_fetches_it_and_no_other() {
     message(&rig, &other, fetch(Script::new(), "tu_other", 60).answered("tu_other").done()).await;
     rig.run(fetch(Script::new(), "tu_alone", 60).answered("tu_alone").done()).await;
     rig.run(Script::new().local("tu_bad", TOOL, r#"{"wait":1}"#).answered("tu_bad").done()).await;
-    for (id, expected) in
-        [("tu_other", "no such call"), ("tu_alone", "no such call"), ("tu_bad", "callId")]
-    {
+    for (id, expected) in [("tu_other", "no such"), ("tu_alone", "no such"), ("tu_bad", "callId")] {
         let answer = rig.mantyx.answer(id).await;
         let error = answer["error"].as_str().unwrap_or_else(|| panic!("an error: {answer}"));
         assert!(error.contains(expected), "{id}: {error}");
@@ -276,7 +273,7 @@ async fn in_an_eval_it_is_its_agent_runs_alone() {
     rig.bridge.api("POST", &format!("{API}/eval-runs"), Some(spec)).await.expect(202);
     learn(&rig, "tu_1", "@call").await;
     let refused = rig.mantyx.answer("tu_b").await;
-    assert!(refused["error"].as_str().is_some_and(|text| text.contains("no such call")));
+    assert!(refused["error"].as_str().is_some_and(|text| text.contains("no such")));
     gate.open();
     assert_eq!(rig.mantyx.answer("tu_a").await["result"], "opened");
     let posted = rig.mantyx.posts("tu_a").remove(0);
@@ -308,7 +305,7 @@ async fn calls_by_hand_are_their_apps_alone() {
     let ask = json!({"callId": id, "wait": 60});
     gate.open();
     let refused = call("b", TOOL, ask.clone()).await;
-    assert!(refused["error"].as_str().is_some_and(|text| text.contains("no such call")));
+    assert!(refused["error"].as_str().is_some_and(|text| text.contains("no such")));
     assert_eq!(call("a", TOOL, ask).await["result"], "opened");
 }
 
@@ -330,7 +327,7 @@ async fn a_daemon_that_stops_lets_it_come_to_its_end() {
     let status = rig.bridge.process().ended(DRAIN).await;
     assert_eq!(status.code(), Some(0), "it ends by itself: {}", rig.bridge.log());
     let log = rig.bridge.log();
-    let ended = log.lines().find(|line| line.contains("the call has ended")).expect("a line");
+    let ended = log.lines().find(|line| line.contains("\"ok\":")).expect("a line");
     assert!(ended.contains("\"ok\":true"), "{ended}");
 }
 

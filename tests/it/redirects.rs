@@ -7,8 +7,8 @@ use crate::{
     bridge::Bridge,
     certs::Authority,
     frames::Script,
+    harness::Harness,
     mantyx::{CREDENTIAL, Mantyx, Recorded},
-    rig::Rig,
     tls_front::{Front, client_files},
     wait,
 };
@@ -31,7 +31,7 @@ fn card(rpc: &str) -> String {
 
 /// A bridge with every kind of backend at `url`, where the trap is, once for each status and
 /// location; `tls` is what it takes to get there. All of them have been tried when it returns.
-async fn spring(trap: &Mantyx, (url, tls): (&str, &str), locations: &[String]) -> Rig {
+async fn spring(trap: &Mantyx, (url, tls): (&str, &str), locations: &[String]) -> Harness {
     let tls = if tls.is_empty() { String::new() } else { format!(", {tls}") };
     let (mut mcp, mut a2a, mut local) = (String::new(), String::new(), String::new());
     // The way, and what is asked for there.
@@ -76,7 +76,7 @@ async fn spring(trap: &Mantyx, (url, tls): (&str, &str), locations: &[String]) -
             ));
         }
     }
-    let rig = Rig::bare(&format!("mcp:\n{mcp}a2a:\n{a2a}local:\n{local}")).await;
+    let rig = Harness::bare(&format!("mcp:\n{mcp}a2a:\n{a2a}local:\n{local}")).await;
     for name in &tried {
         if name.starts_with("call") || name.starts_with("page") {
             rig.bridge.wait_backend(name, "ready").await;
@@ -162,7 +162,7 @@ async fn a_chain_of_redirects_ends() {
         }
     }
     let url = trap.url();
-    let rig = Rig::bare(&format!(
+    let rig = Harness::bare(&format!(
         "mcp:\n  new: {{url: '{url}/hop_0', transport: streamable-http}}\n  \
          old: {{url: '{url}/hop_0', transport: sse}}\n"
     ))
@@ -209,7 +209,7 @@ const TOOL: &str =
 async fn no_credential_of_mantyx_goes_elsewhere() {
     for status in STATUSES {
         let target = Mantyx::start().await;
-        let rig = Rig::bare(TOOL).await;
+        let rig = Harness::bare(TOOL).await;
         ask_mantyx(&rig.mantyx, &rig.bridge, status, &format!("{}/x", target.url())).await;
         assert!(target.recorded().is_empty(), "{status}: {:?}", target.recorded());
     }

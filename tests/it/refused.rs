@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::{
     bridge::{Bridge, Submitted},
     frames::Script,
+    harness::Harness,
     mantyx::{Mantyx, Reply},
-    rig::Rig,
     sdk,
     sse::{self, Stream},
     wait,
@@ -26,11 +26,11 @@ async fn problems(bridge: &Bridge) -> Vec<Value> {
     problems.into_iter().filter(|problem| problem["subject"] == "upstream").collect()
 }
 
-async fn state(rig: &Rig, run: &str) -> Value {
+async fn state(rig: &Harness, run: &str) -> Value {
     rig.bridge.api("GET", &format!("/v1/runs/{run}"), None).await.expect(200)["state"].clone()
 }
 
-async fn wait_state(rig: &Rig, run: &str, expected: &str) {
+async fn wait_state(rig: &Harness, run: &str, expected: &str) {
     wait::until(
         &format!("the run should be {expected}"),
         std::time::Duration::from_secs(30),
@@ -41,7 +41,7 @@ async fn wait_state(rig: &Rig, run: &str, expected: &str) {
 
 #[tokio::test]
 async fn an_app_gets_mantyxs_answer_in_place_of_a_stream() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     for (status, retry) in [
         ("403 Forbidden", None),
         ("404 Not Found", None),
@@ -76,7 +76,7 @@ async fn an_app_gets_mantyxs_answer_in_place_of_a_stream() {
 
 #[tokio::test]
 async fn what_is_about_the_bridges_credential_is_not_told_as_the_apps() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     rig.mantyx.refuse_streams(&["HTTP/1.1 401 Unauthorized"], r#"{"error":"unauthorized"}"#);
     let run = rig.run(Script::one_call("tu", "plain", "plain_note", NOTE)).await;
     let answer = rig.bridge.api("GET", &run.stream, None).await;
@@ -87,7 +87,7 @@ async fn what_is_about_the_bridges_credential_is_not_told_as_the_apps() {
 
 #[tokio::test]
 async fn a_stream_that_is_given_after_all_is_driven_on() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     rig.mantyx.refuse_streams(&["HTTP/1.1 503 Service Unavailable"], "{}");
     let run = rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
     rig.bridge.api("GET", &run.stream, None).await.expect(503);
@@ -100,7 +100,7 @@ async fn a_stream_that_is_given_after_all_is_driven_on() {
 
 #[tokio::test]
 async fn what_an_app_has_not_read_comes_before_a_refusal() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new().delta("a").delta("b").until("refused").delta("c").done();
     let cut = script.bytes().len() / 2 + 40;
     let run = rig.run(script.cut([cut])).await;
@@ -122,14 +122,14 @@ async fn what_an_app_has_not_read_comes_before_a_refusal() {
 
 /// A run whose call of a slow tool is under way when MANTYX forgets the run.
 struct Forgotten {
-    rig: Rig,
+    rig: Harness,
     run: Submitted,
     dir: tempfile::TempDir,
 }
 
 impl Forgotten {
     async fn start() -> Self {
-        let (rig, dir) = (Rig::start().await, tempfile::tempdir().expect("a directory"));
+        let (rig, dir) = (Harness::start().await, tempfile::tempdir().expect("a directory"));
         let until = dir.path().join("go").display().to_string();
         let args = json!({"text": until}).to_string();
         let script = Script::new()
@@ -234,7 +234,7 @@ async fn a_run_that_was_given_up_is_known_over_restarts() {
 async fn the_sdk_raises_what_it_raises_without_the_bridge() {
     let mantyx = Mantyx::start().await;
     let dir = tempfile::tempdir().expect("a directory");
-    let plain = crate::peers::ledger(&crate::rig::ledger_in(&dir), &[]);
+    let plain = crate::peers::ledger(&crate::harness::ledger_in(&dir), &[]);
     let config = format!(
         "upstream: {{base_url: \"{}\", workspace: acme, credential: passthrough}}\n\
          auth: off\nmcp:\n  plain: {plain}\n",

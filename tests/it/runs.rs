@@ -5,27 +5,27 @@ use serde_json::Value;
 use crate::{
     bridge::{API, Bridge},
     frames::Script,
+    harness::{Harness, LEDGER_TOOLS, tool_names},
     mantyx::{CREDENTIAL, Mantyx},
-    rig::{LEDGER_TOOLS, Rig, tool_names},
     sse, wait,
 };
 
 const NOTE: &str = r#"{"text":"x"}"#;
 
 /// Submits a run that the bridge does not drive, as an app does that talks to MANTYX itself.
-pub(crate) async fn submit_apart(rig: &Rig, script: Script) -> String {
+pub(crate) async fn submit_apart(rig: &Harness, script: Script) -> String {
     rig.mantyx.script(script);
     rig.bridge.post_run_with("{}", &[("X-Bridge-Backends", "none")]).await.run_id
 }
 
-pub(crate) async fn attach(rig: &Rig, run: &str, body: &str) -> (u16, Value) {
+pub(crate) async fn attach(rig: &Harness, run: &str, body: &str) -> (u16, Value) {
     let answer = rig.bridge.api("POST", &format!("/v1/runs/{run}/attach"), Some(body)).await;
     (answer.status, answer.value())
 }
 
 #[tokio::test]
 async fn runs_can_be_submitted() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     rig.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#));
     let spec = r#"{"prompt":"x","n":1.0}"#;
     let answer = rig.bridge.api("POST", "/v1/runs", Some(spec)).await;
@@ -50,7 +50,7 @@ async fn runs_can_be_submitted() {
 
 #[tokio::test]
 async fn what_mantyx_says_of_a_submitted_spec_comes_back() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let head = ["HTTP/1.1 400 Bad Request", "Content-Type: application/json"];
     let refusal = r#"{"error":"invalid_model","message":"No such model."}"#;
     rig.mantyx.canned("POST", &format!("{API}/agent-runs"), &head, refusal);
@@ -73,7 +73,7 @@ async fn without_a_workspace_nothing_can_be_submitted() {
 
 #[tokio::test]
 async fn a_run_that_an_app_submitted_itself_can_be_handed_over() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let run = submit_apart(&rig, Script::one_call("tu_2", "plain", "plain_note", NOTE)).await;
     let (status, state) = attach(&rig, &run, "{}").await;
     assert_eq!((status, &state["state"]), (202, &"attaching".into()), "{state}");
@@ -89,7 +89,7 @@ async fn a_run_that_an_app_submitted_itself_can_be_handed_over() {
 
 #[tokio::test]
 async fn what_was_answered_before_a_run_is_handed_over_is_not_made_again() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let done = r#"{"toolUseId":"tu_done","output":"(its answer)"}"#;
     let script = Script::new()
         .mcp("tu_done", "plain", "plain_note", NOTE)
@@ -117,7 +117,7 @@ async fn what_was_answered_before_a_run_is_handed_over_is_not_made_again() {
 
 #[tokio::test]
 async fn an_ended_run_that_is_handed_over_ends_again() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new().mcp("tu_1", "plain", "plain_note", NOTE).done();
     let run = submit_apart(&rig, script).await;
     attach(&rig, &run, "{}").await;
@@ -131,7 +131,7 @@ async fn an_ended_run_that_is_handed_over_ends_again() {
 
 #[tokio::test]
 async fn what_cannot_be_handed_over_is_told_at_once() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let refusal = r#"{"error":"not_found","message":"No such run."}"#;
     let head = ["HTTP/1.1 404 Not Found", "Content-Type: application/json"];
     rig.mantyx.canned("GET", &format!("{API}/agent-runs/run_no"), &head, refusal);
@@ -157,7 +157,7 @@ async fn what_cannot_be_handed_over_is_told_at_once() {
 
 #[tokio::test]
 async fn runs_and_calls_can_be_looked_at() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new()
         .mcp("tu_1", "plain", "plain_note", r#"{"text":"a secret of the run"}"#)
         .answered("tu_1")

@@ -8,7 +8,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use tokio::process::Command;
 
-use crate::{bridge::Bridge, frames::Script, mantyx::Mantyx, peers, rig::ledger_in};
+use crate::{bridge::Bridge, frames::Script, harness::ledger_in, mantyx::Mantyx, peers};
 
 /// Fields drop in their order.
 struct Sandbox {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::{
     bridge::API,
     frames::Script,
+    harness::Harness,
     process,
-    rig::Rig,
     sse::{self, Stream},
     wait,
 };
@@ -15,7 +15,7 @@ const NOTE: &str = r#"{"text":"x"}"#;
 
 #[tokio::test]
 async fn an_owned_call_reaches_the_app_as_information() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let run = rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
     let frames = sse::whole(&rig.bridge, &run.stream).await;
     assert_eq!(sse::seqs(&frames), [1, 2, 3, 4], "every event once, in order");
@@ -28,7 +28,7 @@ async fn an_owned_call_reaches_the_app_as_information() {
 
 #[tokio::test]
 async fn the_input_of_a_masked_call_keeps_its_bytes() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let args = r#"{"b":1.0,"a":123456789012345678901234567890}"#;
     let run = rig.run(Script::one_call("tu_1", "plain", "plain_args", args)).await;
     let frames = sse::whole(&rig.bridge, &run.stream).await;
@@ -39,7 +39,7 @@ async fn the_input_of_a_masked_call_keeps_its_bytes() {
 
 #[tokio::test]
 async fn events_that_nobody_knows_pass_byte_for_byte() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let odd = "event:  brand_new\nid:1\ndata:{\"seq\":1,\"type\":\"brand_new\",\ndata: \"data\":1.0}\nfuture: field\n\n";
     let delta = "data: {\"type\":\"assistant_delta\" , \"seq\":2,\"data\":{\"text\":\"\u{1f600}\\ud83d\"}}\nid: 2\n\n";
     for script in [Script::new(), Script::new().pieces(7), Script::new().pieces(1)] {
@@ -52,7 +52,7 @@ async fn events_that_nobody_knows_pass_byte_for_byte() {
 /// Wherever MANTYX's bytes are cut, an app gets them as they are, each event with its own end.
 #[tokio::test]
 async fn line_ends_pass_as_they_are_wherever_they_are_cut() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     for piece in [1, 2, 3, 5] {
         let script = Script::new().delta("a").delta("b").done().crlf().pieces(piece);
         let sent = String::from_utf8(script.bytes()).expect("scripts are text");
@@ -64,7 +64,7 @@ async fn line_ends_pass_as_they_are_wherever_they_are_cut() {
 
 #[tokio::test]
 async fn line_ends_and_packets_do_not_matter() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     for (id, crlf, unframed, piece) in [
         ("tu_1", true, false, 7),
         ("tu_2", true, true, 1),
@@ -83,7 +83,7 @@ async fn line_ends_and_packets_do_not_matter() {
 
 #[tokio::test]
 async fn a_cut_at_any_byte_loses_and_repeats_nothing() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = |id: &str| Script::new().mcp(id, "plain", "plain_note", NOTE).answered(id).done();
     let length = script("tu_00").bytes().len();
     // Every seventh byte covers each field of each frame; the last byte is the stream's own end.
@@ -106,7 +106,7 @@ async fn a_cut_at_any_byte_loses_and_repeats_nothing() {
 
 #[tokio::test]
 async fn a_stream_that_breaks_again_and_again_gets_there() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = (0..30).fold(Script::new(), |script, n| script.delta(&format!("part {n}")));
     let script = script.mcp("tu_1", "plain", "plain_note", NOTE).answered("tu_1").done();
     let last = script.last_seq();
@@ -125,7 +125,7 @@ async fn a_stream_that_breaks_again_and_again_gets_there() {
 
 #[tokio::test]
 async fn an_event_that_comes_twice_runs_once() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let call = r#"{"toolUseId":"tu_1","name":"plain_note","args":{"text":"x"},"kind":"mcp_local","mcpServer":"plain","mcpToolName":"plain_note"}"#;
     let again = format!(
         "id: 1\nevent: local_tool_call\ndata: {{\"seq\":1,\"type\":\"local_tool_call\",\"data\":{call}}}\n\n"
@@ -156,7 +156,7 @@ fn call(seq: u64, id: &str) -> String {
 
 #[tokio::test]
 async fn a_call_that_comes_behind_a_later_event_is_answered_once() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new()
         .raw_event(&event(1, "assistant_delta", r#"{"text":"a"}"#))
         .raw_event(&call(3, "tu_3"))
@@ -178,7 +178,7 @@ async fn a_call_that_comes_behind_a_later_event_is_answered_once() {
 
 #[tokio::test]
 async fn a_call_that_comes_behind_a_later_event_is_answered_after_a_restart_too() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let script = Script::new()
         .raw_event(&event(1, "assistant_delta", r#"{"text":"a"}"#))
         .raw_event(&event(2, "assistant_delta", r#"{"text":"b"}"#))
@@ -202,7 +202,7 @@ async fn a_call_that_comes_behind_a_later_event_is_answered_after_a_restart_too(
 
 #[tokio::test]
 async fn a_last_event_that_comes_behind_a_later_one_ends_its_run() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new()
         .raw_event(&event(1, "assistant_delta", r#"{"text":"a"}"#))
         .raw_event(&event(3, "assistant_delta", r#"{"text":"b"}"#))
@@ -220,7 +220,7 @@ async fn a_last_event_that_comes_behind_a_later_one_ends_its_run() {
 
 #[tokio::test]
 async fn an_app_resumes_where_it_was() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::one_call("tu_1", "plain", "plain_note", NOTE);
     let run = rig.run(script).await;
     sse::whole(&rig.bridge, &run.stream).await;
@@ -235,7 +235,7 @@ async fn an_app_resumes_where_it_was() {
 
 #[tokio::test]
 async fn two_readers_of_one_run_see_the_same() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new().delta("a").until("go");
     let run =
         rig.run(script.mcp("tu_1", "plain", "plain_note", NOTE).answered("tu_1").done()).await;
@@ -250,14 +250,14 @@ async fn two_readers_of_one_run_see_the_same() {
 
 #[tokio::test]
 async fn calls_are_answered_though_no_app_reads() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     rig.run(Script::one_call("tu_1", "plain", "plain_note", NOTE)).await;
     assert_eq!(rig.mantyx.answer("tu_1").await["result"], "noted: x");
 }
 
 #[tokio::test]
 async fn an_app_that_stops_reading_costs_little_and_delays_nothing() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let filler = "y".repeat(16 << 10);
     let flood = |script: Script| (0..1500).fold(script, |script, _| script.delta(&filler));
     let before = process::resident(rig.bridge.process().pid());
@@ -288,7 +288,7 @@ async fn an_app_that_stops_reading_costs_little_and_delays_nothing() {
 
 #[tokio::test]
 async fn two_runs_do_not_mix() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = |name: &str| {
         let id = format!("tu_{name}");
         let args = format!(r#"{{"text":"{name}"}}"#);
@@ -317,7 +317,7 @@ async fn two_runs_do_not_mix() {
 
 #[tokio::test]
 async fn an_idle_stream_shows_that_it_lives() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let run = rig.run(Script::new().delta("a").until("never")).await;
     let mut stream = Stream::open(&rig.bridge, &run.stream).await;
     stream.event().await.expect("the first event");
@@ -330,7 +330,7 @@ async fn an_idle_stream_shows_that_it_lives() {
 
 #[tokio::test]
 async fn a_run_without_the_bridges_tools_is_piped() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new().delta("a").local("tu_1", "mine", "{}").done().crlf();
     let bytes = script.bytes();
     rig.mantyx.script(script);
@@ -343,7 +343,7 @@ async fn a_run_without_the_bridges_tools_is_piped() {
 
 #[tokio::test]
 async fn the_apps_own_calls_are_its_own() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::new()
         .local("tu_app", "mine", r#"{"n":1}"#)
         .mcp("tu_bridge", "plain", "plain_note", NOTE)

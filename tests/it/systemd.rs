@@ -6,7 +6,7 @@ use std::{fs, process::Command, time::Duration};
 use tempfile::TempDir;
 use tokio::{net::UnixDatagram, time::timeout};
 
-use crate::{bridge::Bridge, mantyx::Mantyx, peers, rig::ledger_in};
+use crate::{bridge::Bridge, harness::ledger_in, mantyx::Mantyx, peers};
 
 const SERVICE: &str = "mantyx-bridge.service";
 const SOCKET: &str = "mantyx-bridge.socket";
@@ -72,7 +72,7 @@ async fn systemd_is_told_of_a_reload() {
         assert!(at.is_some_and(|at| at > 0), "systemd wants to know when: {message}");
         // Of a file that is not taken, too: else it would wait for ever.
         let status = told(&socket, "READY=1").await;
-        let not_taken = status.contains("STATUS=0 of 0 backends resolved; configuration not taken");
+        let not_taken = status.contains("configuration not taken");
         assert_eq!(not_taken, config == bad, "{status}");
     }
 }

@@ -3,15 +3,15 @@
 use crate::{
     bridge::API,
     frames::Script,
+    harness::Harness,
     mantyx::{Mantyx, Recorded},
     peers,
-    rig::Rig,
 };
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-async fn rig() -> Rig {
-    let rig = Rig::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(&[]))).await;
+async fn rig() -> Harness {
+    let rig = Harness::bare(&format!("mcp:\n  bad: {}\n", peers::hostile_mcp(&[]))).await;
     rig.bridge.wait_backend("bad", "ready").await;
     rig
 }

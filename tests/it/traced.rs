@@ -11,9 +11,9 @@ use tokio::{net::UnixDatagram, time::timeout};
 
 use crate::{
     bridge::{self, Bridge},
+    effects_harness::EffectsHarness,
     frames::Script,
     process::Group,
-    scene::Scene,
     systemd::told,
     wait,
 };
@@ -54,7 +54,7 @@ impl Trace {
     }
 }
 
-impl Scene {
+impl EffectsHarness {
     /// The journal's path.
     fn journal(&self) -> String {
         self.bridge.state("journal").display().to_string()
@@ -131,7 +131,7 @@ fn marks(line: &str) -> impl Iterator<Item = String> {
 #[tokio::test]
 #[ignore = "needs strace"]
 async fn every_record_is_synced_before_it_counts() {
-    let mut rig = Scene::start(Some("concurrency: 16")).await;
+    let mut rig = EffectsHarness::start(Some("concurrency: 16")).await;
     let calls = "trace=pwrite64,fdatasync,write,writev,sendto,sendmsg";
     let trace = Trace::attach(&mut rig.bridge, &["-e", calls]).await;
     for run in 0..10 {
@@ -168,7 +168,7 @@ async fn every_record_is_synced_before_it_counts() {
 #[tokio::test]
 #[ignore = "needs strace"]
 async fn a_disk_that_fails_has_no_call_made_and_is_used_again() {
-    let mut rig = Scene::start(Some("concurrency: 16")).await;
+    let mut rig = EffectsHarness::start(Some("concurrency: 16")).await;
     let journal = rig.journal();
     for fault in ["pwrite64:error=ENOSPC", "fdatasync:error=EIO"] {
         let name = fault.split(':').next().unwrap_or_default();
@@ -186,7 +186,7 @@ async fn a_disk_that_fails_has_no_call_made_and_is_used_again() {
 #[tokio::test]
 #[ignore = "needs strace"]
 async fn a_disk_that_fails_once_leaves_a_journal_that_can_be_read() {
-    let mut rig = Scene::start(Some("concurrency: 16")).await;
+    let mut rig = EffectsHarness::start(Some("concurrency: 16")).await;
     let journal = rig.journal();
     for fault in ["pwrite64:error=ENOSPC", "fdatasync:error=EIO"] {
         let name = fault.split(':').next().unwrap_or_default();

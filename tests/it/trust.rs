@@ -6,9 +6,8 @@ use tempfile::TempDir;
 
 use crate::{
     frames::Script,
-    peers,
-    rig::{Rig, ledger_in},
-    wait,
+    harness::{Harness, ledger_in},
+    peers, wait,
 };
 
 /// Starts the ledger server as the backend `one`, with `more` keys in its entry, and calls `tool`,
@@ -18,7 +17,7 @@ async fn call_that_ends_the_server(more: &str, tool: &str) -> (serde_json::Value
     let ledger = ledger_in(&dir);
     let entry = peers::ledger(&ledger, &["--dies-in", tool]);
     let entry = if more.is_empty() { entry } else { peers::with(&entry, more) };
-    let rig = Rig::bare(&format!("mcp:\n  one: {entry}\n")).await;
+    let rig = Harness::bare(&format!("mcp:\n  one: {entry}\n")).await;
     rig.bridge.wait_backend("one", "ready").await;
     let answer = rig.call("one", &format!("one_{tool}"), "{}").await;
     // Whoever would call it again has had the time to.
@@ -63,7 +62,7 @@ async fn no_other_call_is_made_again() {
     for (more, tool, why) in cases {
         let (answer, executions) = call_that_ends_the_server(more, tool).await;
         let error = answer["error"].as_str().unwrap_or_default();
-        assert!(error.contains("may or may not have taken effect"), "{why}: {answer}");
+        assert!(error.contains("OUTCOME_UNKNOWN"), "{why}: {answer}");
         assert_eq!(executions, 1, "{why}, so {tool} runs once");
     }
 }
@@ -73,7 +72,7 @@ async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let ledger = ledger_in(&dir);
     let trusted = peers::with(&peers::ledger(&ledger, &[]), "trust_annotations: true");
-    let mut rig = Rig::with(&format!("  sure: {trusted}\n"), &[], "").await;
+    let mut rig = Harness::with(&format!("  sure: {trusted}\n"), &[], "").await;
     rig.bridge.wait_backend("sure", "ready").await;
     let both = Script::new().mcp("tu_sure", "sure", "sure_reread", "{}").mcp(
         "tu_plain",
@@ -91,6 +90,6 @@ async fn a_call_that_only_reads_runs_again_where_the_server_is_trusted() {
     rig.bridge.restart().await;
     assert_eq!(rig.mantyx.answer("tu_sure").await["result"], "read again");
     let error = rig.mantyx.answer("tu_plain").await["error"].to_string();
-    assert!(error.contains("may or may not"), "a hint of an untrusted server counts not: {error}");
+    assert!(error.contains("OUTCOME_UNKNOWN"), "a hint of an untrusted server counts not: {error}");
     assert_eq!(rig.executions().len(), 1, "so it is not called again");
 }

@@ -4,9 +4,9 @@
 use crate::{
     bridge::{API, Bridge},
     frames::Script,
+    harness::Harness,
     http::Request,
     mantyx::Mantyx,
-    rig::Rig,
     sse::{self, Stream},
 };
 
@@ -29,7 +29,7 @@ async fn paths_and_queries_go_out_as_they_came() {
 /// A run is its app's however its path is spelled, and the bridge's calls in it are masked.
 #[tokio::test]
 async fn a_run_is_known_however_its_path_is_spelled() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"a"}"#);
     let run = rig.run(script).await;
     rig.mantyx.answer("tu_1").await;
@@ -90,7 +90,7 @@ async fn cookies_stay_on_their_side() {
 /// White space, order and encodings of a spec that gets no tools are its app's.
 #[tokio::test]
 async fn a_spec_that_gets_no_tools_passes_as_it_came() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let spec = r#" { "tools" : [ {"kind":"local", "name" : "x"} ,  {"kind":"mcp"}] , "a": 1.0 } "#;
     let post = |path: &str, headers: &[(&str, &str)]| {
         let request = rig.bridge.request("POST", &format!("{API}/{path}")).json(spec);

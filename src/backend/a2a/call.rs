@@ -11,8 +11,8 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::{
-    failure::Failure,
-    follow::{End, FIRST_WAIT, Following},
+    failure::A2aFailure,
+    follow::{FIRST_WAIT, Following, StreamEnd},
     handle::Known,
     link::{Link, MAX_REPLY, Opened},
     result::{Outcome, Reply, stream::Gathering},
@@ -27,7 +27,7 @@ use crate::{
 /// Why there is no reply.
 enum Trouble {
     /// The agent did not accept the message: nothing has run.
-    NotTaken(Failure),
+    NotTaken(A2aFailure),
     Call(CallError),
 }
 
@@ -156,7 +156,7 @@ impl Sending<'_> {
 
     async fn with_stream(&mut self) -> Result<Reply, Trouble> {
         let Message { task, context, .. } = self.message;
-        let mut gathering = Gathering::new(self.link.wire(), MAX_REPLY, task, context);
+        let mut gathering = Gathering::new(self.link.part_encoding(), MAX_REPLY, task, context);
         self.following.know(task);
         let opened = self.link.open(Operation::Send(self.message, Wanted::Stream)).await;
         let end = match opened {
@@ -165,9 +165,9 @@ impl Sending<'_> {
             Err(failure) => return self.not_answered(failure).await,
         };
         match end {
-            End::Reply(reply) => Ok(self.following.done(reply)),
-            End::Refused(failure) => self.not_answered(failure).await,
-            End::Cut(why) => {
+            StreamEnd::Reply(reply) => Ok(self.following.done(reply)),
+            StreamEnd::Refused(failure) => self.not_answered(failure).await,
+            StreamEnd::Cut(why) => {
                 tracing::debug!(backend = %self.link.name, why, "the stream of a task was cut");
                 Ok(self.following.take_up(gathering, why).await?)
             }
@@ -176,16 +176,16 @@ impl Sending<'_> {
 
     /// Handles a message without a result. If the message went to a task, polling the task can
     /// tell more.
-    async fn not_answered(&mut self, failure: Failure) -> Result<Reply, Trouble> {
+    async fn not_answered(&mut self, failure: A2aFailure) -> Result<Reply, Trouble> {
         match failure {
-            Failure::Lost(why) if self.following.task().is_some() => {
+            A2aFailure::Lost(why) if self.following.task().is_some() => {
                 Ok(self.following.poll(FIRST_WAIT, why).await?)
             }
-            Failure::Lost(why) => Err(CallError::Lost(why).into()),
-            unread @ (Failure::Unreadable(_) | Failure::NotRead(_)) => {
+            A2aFailure::Lost(why) => Err(CallError::Lost(why).into()),
+            unread @ (A2aFailure::Unreadable(_) | A2aFailure::NotRead(_)) => {
                 Err(CallError::from(unread).into())
             }
-            not_taken @ (Failure::NotSent(_) | Failure::Refused { .. }) => {
+            not_taken @ (A2aFailure::NotSent(_) | A2aFailure::Refused { .. }) => {
                 self.following.forget();
                 Err(Trouble::NotTaken(not_taken))
             }

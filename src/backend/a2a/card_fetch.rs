@@ -13,7 +13,7 @@ use http::{
 use tokio::io::AsyncReadExt as _;
 use url::Url;
 
-use super::Settings;
+use super::AgentSettings;
 use crate::{
     backend::{
         address::shown,
@@ -55,7 +55,7 @@ pub(super) struct Fresh {
 
 /// Fetches the card; `known` is the validator of the card that the caller has.
 pub(super) async fn fetch(
-    settings: &Settings,
+    settings: &AgentSettings,
     known: Option<&Validator>,
 ) -> Result<Fetched, PeerError> {
     match &settings.source {
@@ -95,7 +95,7 @@ fn well_known(base: &Url, name: &str) -> Url {
 
 /// Fetches `url`; `None` if the server has nothing there.
 async fn get(
-    settings: &Settings,
+    settings: &AgentSettings,
     url: &Url,
     known: Option<&Validator>,
 ) -> Result<Option<Fetched>, PeerError> {

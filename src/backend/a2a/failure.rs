@@ -14,7 +14,7 @@ use crate::{
 
 /// Why an exchange brought no result.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum A2aFailure {
     NotSent(String),
     Lost(String),
     /// The agent's own refusal: `code` is JSON-RPC's, or the one that matches its HTTP status.
@@ -28,7 +28,7 @@ pub(super) enum Failure {
     NotRead(NotRead),
 }
 
-impl Failure {
+impl A2aFailure {
     /// Whether the same request may succeed a moment later.
     pub(super) fn is_transient(&self) -> bool {
         match self {
@@ -101,7 +101,7 @@ impl Failure {
     }
 }
 
-impl From<BodyError> for Failure {
+impl From<BodyError> for A2aFailure {
     fn from(error: BodyError) -> Self {
         match (NotRead::of(&error), error) {
             (Some(why), _) => Self::NotRead(why),
@@ -112,20 +112,20 @@ impl From<BodyError> for Failure {
 }
 
 /// The agent has not run a request that it could not authorize.
-impl From<TokenError> for Failure {
+impl From<TokenError> for A2aFailure {
     fn from(error: TokenError) -> Self {
         Self::NotSent(error.to_string())
     }
 }
 
-impl From<Failure> for CallError {
-    fn from(failure: Failure) -> Self {
+impl From<A2aFailure> for CallError {
+    fn from(failure: A2aFailure) -> Self {
         match failure {
-            Failure::NotSent(text) => Self::NotSent(text),
-            Failure::Lost(text) => Self::Lost(text),
-            Failure::Refused { text, .. } => Self::Refused(text),
-            Failure::Unreadable(text) => Self::Unreadable(text),
-            Failure::NotRead(why) => Self::NotRead(why),
+            A2aFailure::NotSent(text) => Self::NotSent(text),
+            A2aFailure::Lost(text) => Self::Lost(text),
+            A2aFailure::Refused { text, .. } => Self::Refused(text),
+            A2aFailure::Unreadable(text) => Self::Unreadable(text),
+            A2aFailure::NotRead(why) => Self::NotRead(why),
         }
     }
 }

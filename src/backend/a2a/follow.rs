@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
 use super::{
-    failure::Failure,
+    failure::A2aFailure,
     handle::Known,
     link::{Events, Link, MAX_REPLY, Opened},
     result::{
@@ -37,12 +37,12 @@ const MAX_SUBSCRIPTIONS: u32 = 5;
 const FIRST_SUBSCRIPTION_WAIT: Duration = Duration::from_millis(250);
 
 /// How a stream ended.
-pub(super) enum End {
+pub(super) enum StreamEnd {
     Reply(Reply),
     /// It ended or broke before the reply was whole.
     Cut(String),
     /// The agent refused in the stream before it said anything else.
-    Refused(Failure),
+    Refused(A2aFailure),
 }
 
 /// A call and, as soon as there is one, the task that the agent made of it.
@@ -99,17 +99,17 @@ impl<'a> Following<'a> {
         &mut self,
         mut events: Box<Events>,
         gathering: &mut Gathering,
-    ) -> Result<End, CallError> {
+    ) -> Result<StreamEnd, CallError> {
         loop {
             let event = match events.next().await {
                 Ok(Some(event)) => event,
-                Ok(None) => return Ok(End::Cut("the agent closed the stream".to_owned())),
-                Err(Failure::Lost(why)) => return Ok(End::Cut(why)),
-                Err(refused @ Failure::Refused { .. }) if !gathering.has_heard() => {
-                    return Ok(End::Refused(refused));
+                Ok(None) => return Ok(StreamEnd::Cut("the agent closed the stream".to_owned())),
+                Err(A2aFailure::Lost(why)) => return Ok(StreamEnd::Cut(why)),
+                Err(refused @ A2aFailure::Refused { .. }) if !gathering.has_heard() => {
+                    return Ok(StreamEnd::Refused(refused));
                 }
                 // Only a poll can tell what became of the task.
-                Err(Failure::Refused { text, .. }) => return Ok(End::Cut(text)),
+                Err(A2aFailure::Refused { text, .. }) => return Ok(StreamEnd::Cut(text)),
                 Err(failure) => return Err(failure.into()),
             };
             let step = gathering.push(event.get());
@@ -119,7 +119,7 @@ impl<'a> Following<'a> {
                 Step::More => self.works(gathering.context()),
                 Step::Done(reply) => {
                     self.link.log_left_out(&reply);
-                    return Ok(End::Reply(reply));
+                    return Ok(StreamEnd::Reply(reply));
                 }
                 Step::LeftOut(what) => {
                     let task = gathering.task();
@@ -155,13 +155,13 @@ impl<'a> Following<'a> {
             }
             gathering.resumed();
             match self.gather(events, &mut gathering).await? {
-                End::Reply(reply) => {
+                StreamEnd::Reply(reply) => {
                     let whole =
                         if gathering.has_gap() { self.look(&task).await.ok() } else { None };
                     return Ok(self.done(whole.flatten().unwrap_or(reply)));
                 }
-                End::Cut(_) => {}
-                End::Refused(_) => break,
+                StreamEnd::Cut(_) => {}
+                StreamEnd::Refused(_) => break,
             }
         }
         self.poll(Duration::ZERO, why).await
@@ -175,8 +175,8 @@ impl<'a> Following<'a> {
         if !self.link.streams() {
             return self.poll(Duration::ZERO, why).await;
         }
-        let wire = self.link.wire();
-        let gathering = Gathering::new(wire, MAX_REPLY, Some(task), context.as_deref());
+        let encoding = self.link.part_encoding();
+        let gathering = Gathering::new(encoding, MAX_REPLY, Some(task), context.as_deref());
         self.take_up(gathering, why).await
     }
 
@@ -212,11 +212,11 @@ impl<'a> Following<'a> {
     }
 
     /// Polls the task once; `None` while it is unfinished.
-    async fn look(&mut self, task: &str) -> Result<Option<Reply>, Failure> {
+    async fn look(&mut self, task: &str) -> Result<Option<Reply>, A2aFailure> {
         let result = self.link.exchange(Operation::GetTask(task)).await?;
         let reply = self.link.read(&result)?;
         if reply.task_id.as_deref().is_some_and(|other| other != task) {
-            return Err(Failure::Unreadable("the agent showed another task".to_owned()));
+            return Err(A2aFailure::Unreadable("the agent showed another task".to_owned()));
         }
         if matches!(reply.outcome, Outcome::Unfinished) {
             self.works(reply.context_id.as_deref());

@@ -17,7 +17,7 @@ use reqwest::{Response, ResponseBuilderExt as _};
 use serde_json::value::RawValue;
 
 use super::{
-    failure::Failure,
+    failure::A2aFailure,
     interface::Endpoint,
     wire::{Operation, Request},
 };
@@ -81,9 +81,9 @@ pub(super) fn with_status_of_tokens(response: Response) -> Response {
 pub(super) async fn result(
     response: Response,
     operation: Operation<'_>,
-) -> Result<Box<RawValue>, Failure> {
+) -> Result<Box<RawValue>, A2aFailure> {
     let mut messages = Messages::new(response);
-    let unreadable = |why: &str| Failure::Unreadable(why.to_owned());
+    let unreadable = |why: &str| A2aFailure::Unreadable(why.to_owned());
     let message =
         messages.next().await?.ok_or_else(|| unreadable("the response has no message"))?;
     // The status comes last. It may be a refusal, even after a message.
@@ -102,7 +102,7 @@ impl Events {
     }
 
     /// The next event; `None` after a complete stream.
-    pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, A2aFailure> {
         self.0.next().await?.map(messages::decode_event).transpose()
     }
 }
@@ -128,7 +128,7 @@ impl Messages {
     }
 
     /// The next message; `None` after the last one of a successful call.
-    async fn next(&mut self) -> Result<Option<Bytes>, Failure> {
+    async fn next(&mut self) -> Result<Option<Bytes>, A2aFailure> {
         loop {
             if let Some(message) = take(&mut self.buffer)? {
                 return Ok(Some(message));
@@ -139,7 +139,7 @@ impl Messages {
             let frame = match self.body.frame().await {
                 Some(Ok(frame)) => frame,
                 Some(Err(error)) => {
-                    return Err(Failure::Lost(error_chain(&error.without_url())));
+                    return Err(A2aFailure::Lost(error_chain(&error.without_url())));
                 }
                 // Without a message, the head has the status.
                 None => return self.end(&self.head),
@@ -155,26 +155,26 @@ impl Messages {
         }
     }
 
-    fn end(&self, trailers: &HeaderMap) -> Result<Option<Bytes>, Failure> {
-        let broken_off = || Failure::Lost("the response broke off".to_owned());
+    fn end(&self, trailers: &HeaderMap) -> Result<Option<Bytes>, A2aFailure> {
+        let broken_off = || A2aFailure::Lost("the response broke off".to_owned());
         status::read(trailers).ok_or_else(broken_off)??;
         if self.buffer.is_empty() { Ok(None) } else { Err(broken_off()) }
     }
 }
 
 /// Takes the first message out of `buffer`, if it is complete.
-fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, Failure> {
+fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, A2aFailure> {
     let Some((&[compressed, ref length @ ..], rest)) = buffer.split_first_chunk::<PREFIX>() else {
         return Ok(None);
     };
     if compressed != 0 {
         // The request did not allow that.
-        return Err(Failure::Unreadable("a message is compressed".to_owned()));
+        return Err(A2aFailure::Unreadable("a message is compressed".to_owned()));
     }
     let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
     if length > MAX_MESSAGE {
-        let (limit, size) = (MAX_MESSAGE, Some(length as u64));
-        return Err(Failure::NotRead(NotRead::TooLarge { limit, size }));
+        let size = Some(length as u64);
+        return Err(A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_MESSAGE, size }));
     }
     if rest.len() < length {
         return Ok(None);

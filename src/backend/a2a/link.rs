@@ -20,9 +20,9 @@ use uuid::Uuid;
 
 use super::grpc;
 use super::{
-    failure::Failure,
+    failure::A2aFailure,
     interface::{Endpoint, Generation},
-    result::{self, Reply, Wire},
+    result::{self, PartEncoding, Reply},
     wire::{self, Message, Operation},
 };
 use crate::{
@@ -94,7 +94,7 @@ impl Link {
     pub(super) async fn exchange(
         &self,
         operation: Operation<'_>,
-    ) -> Result<Box<RawValue>, Failure> {
+    ) -> Result<Box<RawValue>, A2aFailure> {
         let response = self.send(operation, "application/json").await?;
         if self.is_grpc(&response) {
             return grpc::result(response, operation).await;
@@ -103,7 +103,7 @@ impl Link {
     }
 
     /// Makes one request. If events follow, reads only the head of the response.
-    pub(super) async fn open(&self, operation: Operation<'_>) -> Result<Opened, Failure> {
+    pub(super) async fn open(&self, operation: Operation<'_>) -> Result<Opened, A2aFailure> {
         let response = self.send(operation, "text/event-stream, application/json").await?;
         if self.is_grpc(&response) {
             let events = Events::Grpc(grpc::Events::new(response));
@@ -128,7 +128,7 @@ impl Link {
         &self,
         operation: Operation<'_>,
         accept: &'static str,
-    ) -> Result<reqwest::Response, Failure> {
+    ) -> Result<reqwest::Response, A2aFailure> {
         let request = wire::encode(&self.endpoint, operation, &Uuid::new_v4().to_string());
         let mut headers = self.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
@@ -160,7 +160,7 @@ impl Link {
             let response = sent.map_err(|error| {
                 let not_sent = error.is_connect() || error.is_builder();
                 let text = error_chain(&error.without_url());
-                if not_sent { Failure::NotSent(text) } else { Failure::Lost(text) }
+                if not_sent { A2aFailure::NotSent(text) } else { A2aFailure::Lost(text) }
             })?;
             let response = self.with_status_of_tokens(response);
             Ok(response)
@@ -178,16 +178,16 @@ impl Link {
         if judged { grpc::with_status_of_tokens(response) } else { response }
     }
 
-    async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, Failure> {
+    async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, A2aFailure> {
         let status = response.status();
         let body = http_client::body(response, MAX_REPLY).await?;
         wire::decode(self.endpoint.binding, status, &body)
     }
 
     /// Reads a message, or a task as it stands.
-    pub(super) fn read(&self, result: &RawValue) -> Result<Reply, Failure> {
-        let reply = result::read(result.get(), self.wire())
-            .map_err(|error| Failure::Unreadable(error.to_string()))?;
+    pub(super) fn read(&self, result: &RawValue) -> Result<Reply, A2aFailure> {
+        let reply = result::read(result.get(), self.part_encoding())
+            .map_err(|error| A2aFailure::Unreadable(error.to_string()))?;
         self.log_left_out(&reply);
         Ok(reply)
     }
@@ -198,10 +198,10 @@ impl Link {
         }
     }
 
-    pub(super) fn wire(&self) -> Wire {
+    pub(super) fn part_encoding(&self) -> PartEncoding {
         match (self.endpoint.generation, self.endpoint.binding) {
-            (Generation::V03, A2aBinding::HttpJson) => Wire::Nested,
-            _ => Wire::Plain,
+            (Generation::V03, A2aBinding::HttpJson) => PartEncoding::Nested,
+            _ => PartEncoding::Plain,
         }
     }
 
@@ -230,7 +230,7 @@ impl Link {
 impl Events {
     /// The next event; `None` at the end of the response. A refusal is the agent's own last word
     /// in the stream.
-    pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
+    pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, A2aFailure> {
         match self {
             Self::Sse(events) => events.next().await,
             Self::Grpc(events) => events.next().await,
@@ -239,12 +239,12 @@ impl Events {
 }
 
 impl SseEvents {
-    async fn next(&mut self) -> Result<Option<Box<RawValue>>, Failure> {
+    async fn next(&mut self) -> Result<Option<Box<RawValue>>, A2aFailure> {
         loop {
             let frame = match self.framer.next_frame() {
                 Ok(Some(frame)) if frame.raw.len() > MAX_REPLY => {
                     let size = Some(frame.raw.len() as u64);
-                    return Err(Failure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
+                    return Err(A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
                 }
                 Ok(Some(frame)) => frame,
                 Ok(None) => {
@@ -261,12 +261,12 @@ impl SseEvents {
                             None => return Ok(None),
                         },
                         Err(error) => {
-                            return Err(Failure::Lost(error_chain(&error.without_url())));
+                            return Err(A2aFailure::Lost(error_chain(&error.without_url())));
                         }
                     }
                 }
                 Err(FrameTooLarge { limit }) => {
-                    return Err(Failure::NotRead(NotRead::TooLarge { limit, size: None }));
+                    return Err(A2aFailure::NotRead(NotRead::TooLarge { limit, size: None }));
                 }
             };
             // Comments keep the connection alive and carry no data.

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::model::{
     answer::{
         Answer,
-        files::{Attachments, File, Found, grouped},
+        files::{Attachments, DescribedFile, File, grouped},
     },
     json::{Elements, Members},
 };
@@ -55,7 +55,7 @@ pub enum Unreadable {
 
 /// How the parts of a reply are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wire {
+pub enum PartEncoding {
     /// `{"data": …}`, and bytes in base64: everywhere but in 0.3 over HTTP+JSON.
     Plain,
     /// The protobuf form of 0.3 over HTTP+JSON: `{"data": {"data": …}}`. In `fileWithBytes`,
@@ -76,70 +76,71 @@ const WAITS_FOR_AUTHORIZATION: &str = "[the agent waits for an authorization, wh
     to it elsewhere: call this tool again when that is done, and it goes on]";
 
 /// Reads the result of a sent message or of a poll.
-pub fn read(result: &str, wire: Wire) -> Result<Reply, Unreadable> {
+pub fn read(result: &str, encoding: PartEncoding) -> Result<Reply, Unreadable> {
     let result =
         Members::read(result).map_err(|error| Unreadable::NotAnObject(error.to_string()))?;
     let kind = string(&result, "kind");
     if kind.as_deref() == Some("task") {
-        return task(&result, wire);
+        return task(&result, encoding);
     }
     if kind.as_deref() == Some("message") {
-        return Ok(message(&result, wire));
+        return Ok(message(&result, encoding));
     }
     if let Some(inner) = object(&result, "task") {
-        return task(&inner, wire);
+        return task(&inner, encoding);
     }
     if result.get("status").is_some() {
-        return task(&result, wire);
+        return task(&result, encoding);
     }
     if let Some(inner) = object(&result, "message").or_else(|| object(&result, "msg")) {
-        return Ok(message(&inner, wire));
+        return Ok(message(&inner, encoding));
     }
     if parts_of(&result).is_some() {
-        return Ok(message(&result, wire));
+        return Ok(message(&result, encoding));
     }
     Err(Unreadable::NeitherMessageNorTask)
 }
 
-fn message(message: &Members<'_>, wire: Wire) -> Reply {
+fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
     Reply {
         task_id: None,
         context_id: id(message, "contextId"),
-        outcome: Outcome::Final(Said::read([message], wire, Attachments::default()).result()),
+        outcome: Outcome::Final(Said::read([message], encoding, Attachments::default()).result()),
         left_out: Vec::new(),
     }
 }
 
-fn task(task: &Members<'_>, wire: Wire) -> Result<Reply, Unreadable> {
+fn task(task: &Members<'_>, encoding: PartEncoding) -> Result<Reply, Unreadable> {
     let status = object(task, "status");
     let state = status.as_ref().and_then(|status| string(status, "state"));
-    let state = state.as_deref().and_then(State::parse).ok_or(Unreadable::UnknownState)?;
+    let state = state.as_deref().and_then(TaskState::parse).ok_or(Unreadable::UnknownState)?;
     let task_id = id(task, "id");
     let message = status.and_then(|status| object(&status, "message"));
-    let said = |files| Said::read(&message, wire, files);
-    let made = |files| Said::read(&artifacts(task), wire, files);
+    let said = |files| Said::read(&message, encoding, files);
+    let made = |files| Said::read(&artifacts(task), encoding, files);
     let mut left_out = Vec::new();
     let outcome = match state {
-        State::Unfinished => {
+        TaskState::Unfinished => {
             if task_id.is_none() {
                 return Err(Unreadable::NoTaskId);
             }
             Outcome::Unfinished
         }
-        State::Completed => {
-            let (made, said) = (made(Attachments::default()), said(Attachments::default()));
+        TaskState::Completed => {
+            let made = made(Attachments::default());
+            let said = said(Attachments::default());
             if !made.is_empty() && !said.is_empty() {
                 left_out.push("the completed task's status message: its artifacts are the answer");
             }
             Outcome::Final(made.or(said).result())
         }
-        State::Interrupted(closing) => {
+        TaskState::Interrupted(closing) => {
             let said = said(Attachments::default());
             let mut said = if said.is_empty() { made(Attachments::default()) } else { said };
             said.text = lines(&[&said.text, closing]);
             Outcome::Waiting(said.result())
         }
-        State::Failed(without_reason) => {
+        TaskState::Failed(without_reason) => {
             let made = made(Attachments::of_an_error());
             let said = said(Attachments::of_an_error());
             if !made.is_empty() && !said.is_empty() {
@@ -153,7 +154,7 @@ fn task(task: &Members<'_>, wire: Wire) -> Result<Reply, Unreadable> {
     Ok(Reply { task_id, context_id: id(task, "contextId"), outcome, left_out })
 }
 
-enum State {
+enum TaskState {
     Unfinished,
     Completed,
     /// With a last line that asks the model for the agent's input.
@@ -162,7 +163,7 @@ enum State {
     Failed(&'static str),
 }
 
-impl State {
+impl TaskState {
     /// Reads `input-required` (0.3) and `TASK_STATE_INPUT_REQUIRED` (1.0) alike.
     fn parse(name: &str) -> Option<Self> {
         let name = name.to_ascii_lowercase().replace('_', "-");
@@ -184,13 +185,13 @@ impl Said {
     /// Reads the parts of messages or artifacts, one below the other.
     fn read<'a, 'b: 'a>(
         messages: impl IntoIterator<Item = &'a Members<'b>>,
-        wire: Wire,
+        encoding: PartEncoding,
         mut files: Attachments,
     ) -> Self {
         let mut texts = Vec::new();
         for message in messages {
             for part in parts_of(message).unwrap_or_default() {
-                texts.push(part_text(part, wire, &mut files));
+                texts.push(part_text(part, encoding, &mut files));
             }
         }
         let text = lines(&texts.iter().map(String::as_str).collect::<Vec<_>>());
@@ -221,7 +222,7 @@ fn parts_of<'a>(message: &Members<'a>) -> Option<Vec<&'a RawValue>> {
     array(message, "parts").or_else(|| array(message, "content"))
 }
 
-fn part_text(part: &RawValue, wire: Wire, files: &mut Attachments) -> String {
+fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -> String {
     let Ok(part) = Members::read(part.get()) else {
         return unknown_part(part.get().len());
     };
@@ -230,16 +231,16 @@ fn part_text(part: &RawValue, wire: Wire, files: &mut Attachments) -> String {
     }
     if let Some(data) = part.get("data") {
         let inner = Members::read(data.get()).ok().and_then(|data| data.get("data"));
-        return match (wire, inner) {
-            (Wire::Nested, Some(inner)) => inner.get().to_owned(),
+        return match (encoding, inner) {
+            (PartEncoding::Nested, Some(inner)) => inner.get().to_owned(),
             _ => data.get().to_owned(),
         };
     }
     if let Some(file) = object(&part, "file") {
-        return file_line(&file, wire, files);
+        return file_line(&file, encoding, files);
     }
     if part.get("raw").is_some() || part.get("url").is_some() {
-        return file_line(&part, wire, files);
+        return file_line(&part, encoding, files);
     }
     let size = part.0.iter().map(|(key, value)| key.len() + value.get().len()).sum();
     unknown_part(size)
@@ -247,14 +248,14 @@ fn part_text(part: &RawValue, wire: Wire, files: &mut Attachments) -> String {
 
 /// The line of a file: 1.0 has its fields in the part itself, 0.3 in `file`, under two sets of
 /// names.
-fn file_line(file: &Members<'_>, wire: Wire, files: &mut Attachments) -> String {
+fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments) -> String {
     let any = |keys: &[&str]| keys.iter().find_map(|key| string(file, key));
     let name = any(&["name", "filename"]);
     let mime_type = any(&["mimeType", "mediaType"]);
     let protobuf = string(file, "fileWithBytes");
-    let twice = protobuf.is_some() && wire == Wire::Nested;
+    let twice = protobuf.is_some() && encoding == PartEncoding::Nested;
     if let Some(data) = any(&["bytes", "raw"]).or(protobuf) {
-        return files.add(Found {
+        return files.add(DescribedFile {
             kind: "file",
             name: name.as_deref(),
             mime_type: mime_type.as_deref(),

@@ -12,7 +12,7 @@ use serde_json::{Value, json, value::RawValue};
 use url::Url;
 
 use super::{
-    failure::Failure,
+    failure::A2aFailure,
     interface::{Endpoint, Generation},
 };
 use crate::{
@@ -235,7 +235,7 @@ pub(super) fn decode(
     binding: A2aBinding,
     status: StatusCode,
     body: &[u8],
-) -> Result<Box<RawValue>, Failure> {
+) -> Result<Box<RawValue>, A2aFailure> {
     // The text of these two may repeat the bridge's own headers, and with them a secret.
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(http_refusal(status, None));
@@ -256,20 +256,20 @@ pub(super) fn decode(
     }
     match (binding, members) {
         (A2aBinding::Grpc, _) => {
-            Err(Failure::Unreadable("the response is not a gRPC response".to_owned()))
+            Err(A2aFailure::Unreadable("the response is not a gRPC response".to_owned()))
         }
         (A2aBinding::HttpJson, Ok(_)) => raw(text),
-        (A2aBinding::JsonRpc, Ok(_)) => Err(Failure::Unreadable(
+        (A2aBinding::JsonRpc, Ok(_)) => Err(A2aFailure::Unreadable(
             "the JSON-RPC response has neither `result` nor `error`".to_owned(),
         )),
         (_, Err(error)) => {
-            Err(Failure::Unreadable(format!("the response is not a JSON object ({error})")))
+            Err(A2aFailure::Unreadable(format!("the response is not a JSON object ({error})")))
         }
     }
 }
 
 /// The result in one event of a stream, or the agent's refusal to continue.
-pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, Failure> {
+pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, A2aFailure> {
     let refusal = match binding {
         A2aBinding::JsonRpc => None,
         // `grpc::Events` reads these.
@@ -283,14 +283,14 @@ pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawVal
 }
 
 /// An error event of HTTP+JSON. Its `code` is the HTTP status that an error response would have.
-fn refused_event(error: &Members<'_>) -> Failure {
+fn refused_event(error: &Members<'_>) -> A2aFailure {
     let status = error.get("code").and_then(|code| serde_json::from_str::<u16>(code.get()).ok());
     let status = status.and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let message = error.get("message").and_then(|m| serde_json::from_str::<String>(m.get()).ok());
     let message = message.unwrap_or_else(|| "no message".to_owned());
     let text = cut(&format!("HTTP {}: {message}", status.as_u16()));
-    Failure::Refused { code: reason(error).or_else(|| code_of(status)), status, text }
+    A2aFailure::Refused { code: reason(error).or_else(|| code_of(status)), status, text }
 }
 
 /// The code of the `ErrorInfo` among the details of a `google.rpc.Status`: several errors of 1.0
@@ -315,23 +315,23 @@ fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
     members.get(key).map(RawValue::get).filter(|value| *value != "null")
 }
 
-fn raw(text: &str) -> Result<Box<RawValue>, Failure> {
+fn raw(text: &str) -> Result<Box<RawValue>, A2aFailure> {
     RawValue::from_string(text.to_owned())
-        .map_err(|error| Failure::Unreadable(format!("the response is not JSON ({error})")))
+        .map_err(|error| A2aFailure::Unreadable(format!("the response is not JSON ({error})")))
 }
 
 /// A JSON-RPC error, or the `google.rpc.Status` in an HTTP+JSON body.
-fn refused(error: &Members<'_>, status: StatusCode) -> Failure {
+fn refused(error: &Members<'_>, status: StatusCode) -> A2aFailure {
     let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
     let message = error.get("message").and_then(|m| serde_json::from_str(m.get()).ok());
     let message: String = message.unwrap_or_else(|| "no message".to_owned());
     let code_text = code.map_or_else(|| "without a code".to_owned(), |code| code.to_string());
-    Failure::Refused { code, status, text: cut(&format!("A2A error {code_text}: {message}")) }
+    A2aFailure::Refused { code, status, text: cut(&format!("A2A error {code_text}: {message}")) }
 }
 
 /// An HTTP status other than a success, with the message in its body: A2A 1.0 has it in
 /// `error.message`, A2A 0.3 in `message`, common frameworks in `detail`.
-fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> Failure {
+fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
     let error = body.as_ref().and_then(|body| Members::read(body.get("error")?.get()).ok());
     let code = error.and_then(|error| reason(&error)).or_else(|| code_of(status));
     let message = body.and_then(|body| {
@@ -346,7 +346,7 @@ fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> Failure {
         Some(message) => format!("HTTP {} {reason}: {message}", status.as_u16()),
         None => format!("HTTP {} {reason}", status.as_u16()),
     };
-    Failure::Refused { code, status, text: cut(&text) }
+    A2aFailure::Refused { code, status, text: cut(&text) }
 }
 
 /// At most [`MAX_ERROR_TEXT`] bytes of `text`, in one line.

@@ -26,7 +26,7 @@ const MAX_METADATA: usize = 256 * 1024;
 
 /// The result of the discovery.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct Discovered {
     pub(super) token_endpoint: Url,
     /// Whether that lies on the server's own origin.
     pub(super) is_own: bool,
@@ -42,7 +42,10 @@ struct Resource {
 }
 
 /// Finds out where the server that gave `challenge` has its tokens issued.
-pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Found, IssueError> {
+pub(super) async fn find(
+    clients: &Clients,
+    challenge: &Challenge,
+) -> Result<Discovered, IssueError> {
     let base = &challenge.url;
     let resource = match resource(clients, challenge).await? {
         Some(resource) => resource,
@@ -62,8 +65,9 @@ pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> Result<Fou
         let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
         let token_endpoint = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
-        let (is_own, shows) = (is_own(base, &token_endpoint), shows(methods.as_deref()));
-        return Ok(Found { token_endpoint, is_own, resource: name, shows });
+        let is_own = is_own(base, &token_endpoint);
+        let shows = shows(methods.as_deref());
+        return Ok(Discovered { token_endpoint, is_own, resource: name, shows });
     }
     let text = format!(
         "{} does not say where its tokens are issued; set `auth.oauth.token_url`",
@@ -156,7 +160,8 @@ fn resource_metadata(url: &Url) -> Vec<Url> {
 
 /// Where the metadata of an issuer may be, in the order of MCP's specification.
 fn issuer_metadata(issuer: &Url) -> Vec<Url> {
-    let (root, path) = (root(issuer), issuer.path());
+    let root = root(issuer);
+    let path = issuer.path();
     let mut places = vec![
         below(&root, "oauth-authorization-server", path),
         below(&root, "openid-configuration", path),

@@ -96,7 +96,8 @@ impl BackendHandle {
     /// The handle with other rules and the same supervisor. If the concurrency stays the same, so
     /// does the queue, with the calls that wait in it.
     pub fn under(&self, rules: BackendRules) -> Self {
-        let (dial, breaker) = (Arc::clone(&self.dial), Arc::clone(&self.breaker));
+        let dial = Arc::clone(&self.dial);
+        let breaker = Arc::clone(&self.breaker);
         let mut backend = Self::new(rules, dial, breaker, self.asks.clone()).after(self);
         if backend.rules.concurrency == self.rules.concurrency {
             backend.queue = Arc::clone(&self.queue);

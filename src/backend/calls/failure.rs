@@ -10,12 +10,14 @@ use crate::{
         peer::{CallError, NotRead, NotRecorded},
         queue::Rejected,
     },
-    model::{answer::codes::OUTCOME_UNKNOWN, ending::Ending, ids::BackendName, rights::Refusal},
+    model::{
+        answer::codes::OUTCOME_UNKNOWN, ending::Ending, ids::BackendName, rights::CallRefusal,
+    },
 };
 
-/// Why the tool gave no answer. `Display` is for the log, [`Failure::for_model`] for the model.
+/// Why the tool gave no answer. `Display` is for the log, [`CallFailure::for_model`] for the model.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum CallFailure {
     #[error("the backend keeps failing")]
     Shut(Shut),
     #[error("too many calls are running")]
@@ -25,7 +27,7 @@ pub(super) enum Failure {
     #[error("the backend was removed from the configuration")]
     Removed,
     #[error(transparent)]
-    NotPermitted(#[from] Refusal),
+    NotPermitted(#[from] CallRefusal),
     #[error("a person has to approve the call first")]
     NotApproved,
     #[error("the tool is not what was accepted, and is withdrawn")]
@@ -42,7 +44,7 @@ pub(super) enum Failure {
     Call(CallError),
 }
 
-impl Failure {
+impl CallFailure {
     /// Whether the request was not sent, so that the tool did not run.
     pub(super) fn is_of_no_call(&self) -> bool {
         match self {
@@ -107,7 +109,7 @@ impl Failure {
                 "`{name}` cannot be reached at the moment. The call was not made; try again later \
                  or do without it."
             ),
-            Self::Removed => Refusal::Removed.for_model(name),
+            Self::Removed => CallRefusal::Removed.for_model(name),
             Self::NotPermitted(refusal) => refusal.for_model(name),
             Self::NotApproved => {
                 format!("A person has to approve this call of `{name}` first. It was not made.")

@@ -1,4 +1,4 @@
-//! Every way that a call can fail gives a sentence, and no backend waits for another.
+//! Every way that a call can fail has its ending, and no backend waits for another.
 
 mod failing;
 mod permitted;
@@ -19,7 +19,11 @@ use crate::backend::{
     supervisor::{Supervisor, Timing},
 };
 use crate::{
-    model::{approval::Policy, naming::ToolFilter},
+    model::{
+        answer::codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID},
+        approval::Policy,
+        naming::ToolFilter,
+    },
     traces::Context,
 };
 
@@ -82,6 +86,7 @@ fn context(route: &Route, arguments: &str) -> CallContext {
         handle: None,
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
+        client: None,
     }
 }
 
@@ -97,11 +102,11 @@ impl Harness {
     }
 
     /// Asks for work that an earlier life of the bridge has begun.
-    async fn resume(&self, name: &str) -> Answer {
+    async fn resume(&self, name: &str) -> Made {
         let offer = self.backends.registry.offer();
         let route = offer.route(name).unwrap();
         let handle = Some(Handle("work".to_owned()));
-        self.backends.call(&CallContext { handle, ..context(route, "{}") }).await.answer
+        self.backends.call(&CallContext { handle, ..context(route, "{}") }).await
     }
 
     async fn call(&self, name: &str) -> Answer {
@@ -116,11 +121,13 @@ impl Harness {
     }
 }
 
+/// The call failed as `ending`, and its text for the model has these facts.
 #[track_caller]
-fn check_error(answer: Answer, expected: &str) {
-    match answer {
-        Answer::Error(text) => assert!(text.contains(expected), "{text}"),
-        Answer::Result { text, .. } => panic!("a result: {text}"),
+fn check_failed(made: &Made, ending: Ending, facts: &[&str]) {
+    let Answer::Error(text) = &made.answer else { panic!("{made:?}") };
+    assert_eq!(made.ending, ending, "{text}");
+    for fact in facts {
+        assert!(text.contains(fact), "{fact}: {text}");
     }
 }
 
@@ -140,9 +147,11 @@ async fn a_broken_connection_and_a_slow_tool_are_told() {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     world.calling.send_replace(Mood::Failing);
-    check_error(harness.call("fs_ls").await, "broke during the call");
+    let unknown = [OUTCOME_UNKNOWN, "`fs`"];
+    check_failed(&harness.make("fs_ls").await, Ending::ConnectionLost, &unknown);
     world.calling.send_replace(Mood::Hanging);
-    check_error(harness.call("fs_ls").await, "no answer within 60 s");
+    let unknown = [OUTCOME_UNKNOWN, "`fs`", "60 s"];
+    check_failed(&harness.make("fs_ls").await, Ending::TimedOut, &unknown);
 }
 
 #[tokio::test(start_paused = true)]
@@ -179,11 +188,13 @@ async fn a_call_that_breaks_is_made_again_once_where_that_does_no_harm() {
     assert_eq!(World::count(&world.calls), 2);
 
     let (world, harness) = start_breaking(5).await;
-    check_error(harness.call("fs_reads").await, "broke during the call");
+    let made = harness.make("fs_reads").await;
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     assert_eq!(World::count(&world.calls), 2, "no third time");
 
     let (world, harness) = start_breaking(1).await;
-    check_error(harness.call("fs_ls").await, "may or may not have taken effect");
+    let made = harness.make("fs_ls").await;
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     assert_eq!(World::count(&world.calls), 1, "nobody said that it may be made twice");
 }
 
@@ -203,14 +214,14 @@ async fn a_call_that_breaks_with_its_connection_waits_for_the_next() {
 
     let (world, harness) = start_breaking(1).await;
     world.calling.send_replace(Mood::Gone);
-    let answer = harness.call("fs_reads").await;
-    check_error(answer, "may or may not have taken effect");
+    let made = harness.make("fs_reads").await;
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     assert_eq!(World::count(&world.calls), 2, "there is no other connection");
 }
 
 /// Calls a tool that says every `every` seconds, `times` times, that it is getting on, and then
-/// answers; the answer, and how many seconds it took.
-async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u64) {
+/// answers; the outcome, and how many seconds it took.
+async fn call_with_progress(every: u64, times: usize, within: u64) -> (Made, u64) {
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;
@@ -229,40 +240,38 @@ async fn call_with_progress(every: u64, times: usize, within: u64) -> (Answer, u
     let deadline = begin + Duration::from_secs(within);
     let call = CallContext { deadline, ..context(offer.route("fs_ls").unwrap(), "{}") };
     tokio::select! {
-        made = harness.backends.call(&call) => {
-            (made.answer, begin.elapsed().as_secs())
-        }
+        made = harness.backends.call(&call) => (made, begin.elapsed().as_secs()),
         () = worker => unreachable!("the worker never ends"),
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn progress_makes_a_call_longer_than_its_backends_timeout() {
-    let (answer, seconds) = call_with_progress(50, 4, 285).await;
-    assert_eq!((answer, seconds), (Answer::text("ls {}".to_owned()), 250));
+    let (made, seconds) = call_with_progress(50, 4, 285).await;
+    assert_eq!((made.answer, seconds), (Answer::text("ls {}".to_owned()), 250));
 }
 
 #[tokio::test(start_paused = true)]
 async fn progress_that_stops_is_waited_for_once_more() {
-    let (answer, seconds) = call_with_progress(61, 1, 285).await;
+    let (made, seconds) = call_with_progress(61, 1, 285).await;
     assert_eq!(seconds, 60, "the first sign came too late");
-    check_error(answer, "no answer within 60 s");
+    check_failed(&made, Ending::TimedOut, &["60 s"]);
     let world = World::new();
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;
     world.calling.send_replace(Mood::Hanging);
-    let (answer, ()) = tokio::join!(harness.call("fs_ls"), async {
+    let (made, ()) = tokio::join!(harness.make("fs_ls"), async {
         tokio::time::sleep(Duration::from_secs(40)).await;
         world.getting_on.notify_one();
     });
-    check_error(answer, "no answer within 100 s");
+    check_failed(&made, Ending::TimedOut, &["100 s"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn progress_for_ever_ends_at_the_deadline() {
-    let (answer, seconds) = call_with_progress(1, usize::MAX, 285).await;
+    let (made, seconds) = call_with_progress(1, usize::MAX, 285).await;
     assert_eq!(seconds, 285);
-    check_error(answer, "no answer within 285 s");
+    check_failed(&made, Ending::TimedOut, &["285 s"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -271,7 +280,7 @@ async fn a_lost_backend_is_waited_for_a_little() {
     let harness = start(&[("fs", &world)], 4);
     harness.backends.registry.settled().await;
     harness.lose(&world).await;
-    check_error(harness.call("fs_ls").await, "cannot be reached");
+    check_failed(&harness.make("fs_ls").await, Ending::Unavailable, &["`fs`"]);
     let (answer, _) = tokio::join!(harness.call("fs_ls"), async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         world.dialling.send_replace(Mood::Well)
@@ -286,7 +295,8 @@ async fn work_that_has_begun_is_never_said_not_to_have() {
     harness.backends.registry.settled().await;
     harness.lose(&world).await;
     let start = Instant::now();
-    check_error(harness.resume("fs_ls").await, "may or may not have taken effect");
+    let made = harness.resume("fs_ls").await;
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     assert_eq!(start.elapsed(), Duration::from_secs(60), "the backend's own timeout");
 }
 
@@ -301,19 +311,15 @@ async fn one_that_hangs_delays_no_other() {
         let backends = Arc::clone(&harness.backends);
         stuck.spawn(async move {
             let offer = backends.registry.offer();
-            backends.call(&context(offer.route("slow_ls").unwrap(), "{}")).await.answer
+            backends.call(&context(offer.route("slow_ls").unwrap(), "{}")).await
         });
     }
     let begin = Instant::now();
     assert!(matches!(harness.call("fast_ls").await, Answer::Result { .. }));
     assert!(begin.elapsed() < Duration::from_secs(1));
-    while let Some(answer) = stuck.join_next().await {
-        match answer.unwrap() {
-            Answer::Error(text) => {
-                assert!(text.contains("no answer") || text.contains("got no turn"), "{text}");
-            }
-            Answer::Result { text, .. } => panic!("{text}"),
-        }
+    while let Some(made) = stuck.join_next().await {
+        let made = made.unwrap();
+        assert!(matches!(made.ending, Ending::TimedOut | Ending::Busy), "{made:?}");
     }
     assert_eq!(World::count(&slow.calls), 2, "the rest waited for a turn");
 }
@@ -331,11 +337,11 @@ async fn a_turn_is_not_waited_for_as_long_as_a_call_may_take() {
         let route = offer.route("fs_ls").unwrap();
         let call = CallContext { deadline: begin + hour, ..context(route, "{}") };
         let made = harness.backends.call(&call).await;
-        (made.answer, begin.elapsed())
+        (made, begin.elapsed())
     };
     let ((first, long), (second, short)) = tokio::join!(call(), call());
-    check_error(first, "no answer within 3600 s");
-    check_error(second, "no turn within 145 s");
+    check_failed(&first, Ending::TimedOut, &["3600 s"]);
+    check_failed(&second, Ending::Busy, &["145 s"]);
     assert_eq!((long, short.as_secs()), (hour, 145));
 }
 
@@ -352,10 +358,10 @@ async fn calls_to_what_hangs_do_not_pile_up() {
         made.into_iter().partition(|(made, _)| made.ending == Ending::Busy);
     assert_eq!((others.len(), World::count(&slow.calls)), (4, 4), "those that were made");
     let soon = busy.into_iter().filter(|(_, took)| *took <= 3);
-    let soon: Vec<Answer> = soon.map(|(made, _)| made.answer).collect();
+    let soon: Vec<Made> = soon.map(|(made, _)| made).collect();
     assert_eq!(soon.len(), 500 - 4 - 32, "the rest waits for half of its time");
-    for answer in soon {
-        check_error(answer, "`slow` is busy, and too many other calls wait for it already.");
+    for made in soon {
+        check_failed(&made, Ending::Busy, &["`slow`"]);
     }
     // The same number is no burden to what answers.
     let made = async || harness.call("fast_ls").await;
@@ -374,28 +380,25 @@ async fn arguments_are_checked_before_a_call_waits() {
         let offer = harness.backends.registry.offer();
         let call = context(offer.route("fs_typed").unwrap(), arguments);
         match harness.backends.refuse_invalid(&call.request) {
-            Some(made) => {
-                assert_eq!(made.ending, Ending::InputInvalid);
-                made.answer
-            }
-            None => harness.backends.call(&call).await.answer,
+            Some(made) => made,
+            None => harness.backends.call(&call).await,
         }
     };
     let begin = Instant::now();
     let (_, slow) = tokio::join!(
         async {
             for wrong in [r#"{"a":1}"#, "[1]"] {
-                check_error(call(wrong).await, "tool_input_invalid: ");
+                check_failed(&call(wrong).await, Ending::InputInvalid, &[TOOL_INPUT_INVALID]);
             }
             assert!(begin.elapsed() < Duration::from_secs(1));
             world.calling.send_replace(Mood::Well);
         },
         call(r#"{"a":"x"}"#)
     );
-    assert!(matches!(slow, Answer::Result { .. }), "{slow:?}");
+    assert_eq!(slow.ending, Ending::Result, "{slow:?}");
     // What no copy can hold is for the server to judge.
-    let answer = call(r#"{"a":1e400}"#).await;
-    assert_eq!(answer, Answer::text(r#"typed {"a":1e400}"#));
+    let made = call(r#"{"a":1e400}"#).await;
+    assert_eq!(made.answer, Answer::text(r#"typed {"a":1e400}"#));
     assert_eq!(World::count(&world.calls), 2);
 }
 
@@ -404,5 +407,6 @@ async fn a_stub_says_why() {
     let world = World::new();
     world.dialling.send_replace(Mood::Failing);
     let harness = start(&[("fs", &world)], 4);
-    check_error(harness.call("fs_unavailable").await, "has not reached it since it started");
+    let made = harness.make("fs_unavailable").await;
+    check_failed(&made, Ending::Unavailable, &["`fs`", "since it started"]);
 }

@@ -80,8 +80,8 @@ struct Tail {
 
 impl Runner {
     pub(super) fn new(name: BackendName, program: Program, launcher: Option<PathBuf>) -> Self {
-        let (stop, running) = (CancellationToken::new(), TaskTracker::new());
-        Self { name, program, launcher, stop, running }
+        let running = TaskTracker::new();
+        Self { name, program, launcher, stop: CancellationToken::new(), running }
     }
 
     /// Why the program can read files of the bridge, if it can.

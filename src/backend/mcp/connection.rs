@@ -25,12 +25,12 @@ use super::{
     http, listen,
     pages::{Next, Pages},
     param_headers::ParamHeaders,
-    raw::{Exchange, Marker, Wire},
     result::from_mcp,
     tasks::{self, Support},
+    verbatim::{ConnectionState, Marker, RawRequest},
 };
 use crate::{
-    backend::peer::{self, About, CallError, Peer, PeerError, PeerErrorKind, ToolCall},
+    backend::peer::{self, About, CallError, Peer, PeerError, PeerErrorKind, Progress, ToolCall},
     model::{
         answer::Answer,
         catalog::{Catalog, Content, LeftOut, Tool},
@@ -61,7 +61,7 @@ const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 /// A connection whose handshake is done.
 pub(super) struct Connection {
     backend: BackendName,
-    wire: Arc<Wire>,
+    state: Arc<ConnectionState>,
     peer: RmcpPeer<RoleClient>,
     revision: ProtocolVersion,
     /// Whether the server may get arguments as HTTP headers.
@@ -90,7 +90,7 @@ impl Connection {
     /// with.
     pub(super) fn new(
         backend: BackendName,
-        wire: Arc<Wire>,
+        state: Arc<ConnectionState>,
         running: RunningService<RoleClient, Handler>,
         stop: CancellationToken,
         child: Option<Child>,
@@ -101,19 +101,19 @@ impl Connection {
         let tells_changes = info
             .and_then(|info| info.capabilities.tools.as_ref()?.list_changed)
             .unwrap_or_default();
-        wire.handshake().established = true;
+        state.handshake().established = true;
 
         let modern = !revision.has_initialize();
         let (closed_sender, closed) = watch::channel(None);
         let ended = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch_over(running, Arc::clone(&wire), closed_sender, ended.clone()));
+        tasks.spawn(watch_over(running, Arc::clone(&state), closed_sender, ended.clone()));
         if modern && tells_changes {
-            tasks.spawn(listen::for_changes(backend.clone(), peer.clone(), Arc::clone(&wire)));
+            tasks.spawn(listen::for_changes(backend.clone(), peer.clone(), Arc::clone(&state)));
         }
         Self {
             backend,
-            wire,
+            state,
             peer,
             revision,
             has_headers: modern && child.is_none(),
@@ -142,11 +142,11 @@ impl Connection {
         loop {
             let params = PaginatedRequestParams::default().with_cursor(cursor.take());
             let mut request = ListToolsRequest::with_param(params);
-            let exchange = Exchange::new();
-            request.extensions.insert(Marker(Arc::clone(&exchange)));
-            let page = self.exchange(request.into(), Arc::clone(&exchange), None).await;
+            let raw_request = RawRequest::new();
+            request.extensions.insert(Marker(Arc::clone(&raw_request)));
+            let page = self.send_raw(request.into(), Arc::clone(&raw_request), None).await;
             let page = page.map_err(|error| {
-                let kind = exchange.failure().unwrap_or(match error {
+                let kind = raw_request.failure().unwrap_or(match error {
                     CallError::NotSent(_) | CallError::Lost(_) => PeerErrorKind::Connect,
                     _ => PeerErrorKind::Protocol,
                 });
@@ -171,7 +171,7 @@ impl Connection {
                 }
             }
         }
-        let server_info = self.wire.handshake().server_info.as_deref().map(ToOwned::to_owned);
+        let server_info = self.state.handshake().server_info.as_deref().map(ToOwned::to_owned);
         let mut param_headers = HashMap::new();
         let fits = |name: &str, tool: &RawValue| {
             if self.has_headers {
@@ -221,13 +221,13 @@ impl Connection {
             None => Vec::new(),
         };
         let support = self.as_tasks.lock().get(tool).copied();
-        let takes_tasks = self.wire.handshake().takes_tasks;
+        let takes_tasks = self.state.handshake().takes_tasks;
         // A task also where the tool merely may be one: after a crash of the bridge, a task can be
         // asked for, but a plain call is lost.
         let ttl = support.filter(|_| takes_tasks).map(|_| tasks::TTL);
         let asked = Arc::clone(&call.request);
-        let exchange = Exchange::of_call(asked, headers, call.progress.clone(), ttl);
-        request.extensions.insert(Marker(Arc::clone(&exchange)));
+        let raw_request = RawRequest::of_call(asked, headers, call.progress.clone(), ttl);
+        request.extensions.insert(Marker(Arc::clone(&raw_request)));
         let mut meta = RequestMetaObject::new();
         if call.request.run.is_some() {
             meta.insert(TOOL_USE_ID.to_owned(), call.request.tool_use.as_str().into());
@@ -236,16 +236,16 @@ impl Connection {
             meta.insert(name.to_owned(), value.into());
         }
         let meta = Some(meta).filter(|meta| !meta.is_empty());
-        match self.exchange(request.into(), Arc::clone(&exchange), meta).await {
-            Ok(result) => tasks::follow(self, &call, exchange, &result).await,
+        match self.send_raw(request.into(), Arc::clone(&raw_request), meta).await {
+            Ok(result) => tasks::follow(self, &call, raw_request, &result).await,
             Err(CallError::Refused(why)) if support == Some(Support::Required) && !takes_tasks => {
                 Err(CallError::Refused(format!(
                     "{why}. The tool wants to be called as an MCP task, but its server does not \
                      say that it takes tasks, so it was called without one. Do without this tool."
                 )))
             }
-            Err(CallError::Refused(why)) if exchange.refusal() == Some(HEADER_MISMATCH) => {
-                self.wire.changed.notify_one();
+            Err(CallError::Refused(why)) if raw_request.refusal() == Some(HEADER_MISMATCH) => {
+                self.state.changed.notify_one();
                 Err(CallError::Refused(format!(
                     "{why}. The tool has changed and is read anew; call it again in a while."
                 )))
@@ -254,46 +254,47 @@ impl Connection {
         }
     }
 
-    /// Sends a request that carries `exchange` and waits for its result.
-    pub(super) async fn exchange(
+    /// Sends a request that carries `raw_request` and waits for its result.
+    pub(super) async fn send_raw(
         &self,
         request: ClientRequest,
-        exchange: Arc<Exchange>,
+        raw_request: Arc<RawRequest>,
         meta: Option<RequestMetaObject>,
     ) -> Result<Box<RawValue>, CallError> {
         let mut options = PeerRequestOptions::no_options();
         options.meta = meta;
         let sent = self.peer.send_cancellable_request(request, options).await;
-        let handle = sent.map_err(|error| self.unanswered(&exchange, &error))?;
+        let handle = sent.map_err(|error| self.unanswered(&raw_request, &error))?;
         let id = handle.id.clone();
         let mut pending = Pending { connection: self, id: Some(id.clone()) };
         let response = handle.await_response().await;
         pending.answered();
         // A request that rmcp ended by itself still has its entry here.
-        self.wire.forget(&id);
-        match (exchange.take_outcome(), response) {
+        self.state.forget(&id);
+        match (raw_request.take_outcome(), response) {
             (Some(outcome), _) => outcome,
-            (None, Err(error)) => Err(self.unanswered(&exchange, &error)),
+            (None, Err(error)) => Err(self.unanswered(&raw_request, &error)),
             (None, Ok(_)) => Err(CallError::Unreadable("the reply has no result".to_owned())),
         }
     }
 
     /// Sends a request without waiting for the answer, which may take at most `within`.
     pub(super) fn send_aside(&self, request: ClientRequest, within: Duration) {
-        let (peer, wire) = (self.peer.clone(), Arc::clone(&self.wire));
+        let peer = self.peer.clone();
+        let state = Arc::clone(&self.state);
         let send = async move {
             let sent = peer.send_cancellable_request(request, PeerRequestOptions::no_options());
             // The connection has ended, so the request cannot be sent.
             let Ok(handle) = sent.await else { return };
             let id = handle.id.clone();
             let _answer = timeout(within, handle.await_response()).await.is_ok();
-            wire.forget(&id);
+            state.forget(&id);
         };
         self.cancellations.spawn_on(send, &self.runtime);
     }
 
-    pub(super) fn wire(&self) -> &Wire {
-        &self.wire
+    pub(super) fn state(&self) -> &ConnectionState {
+        &self.state
     }
 
     /// Ends when the connection takes no more requests.
@@ -306,16 +307,16 @@ impl Connection {
     }
 
     /// The error of a call whose request rmcp ended by itself.
-    fn unanswered(&self, exchange: &Exchange, error: &ServiceError) -> CallError {
+    fn unanswered(&self, raw_request: &RawRequest, error: &ServiceError) -> CallError {
         let why = match error {
             ServiceError::TransportSend(error) => http::words(error),
             ServiceError::TransportClosed => {
-                let why = self.wire.why_lost();
+                let why = self.state.why_lost();
                 why.unwrap_or_else(|| "the connection to the server ended".to_owned())
             }
             error => error.to_string(),
         };
-        if exchange.is_written() { CallError::Lost(why) } else { CallError::NotSent(why) }
+        if raw_request.is_written() { CallError::Lost(why) } else { CallError::NotSent(why) }
     }
 
     async fn wait_closed(&self) -> PeerError {
@@ -352,7 +353,7 @@ impl Connection {
 
 impl Peer for Connection {
     fn about(&self) -> About {
-        let handshake = self.wire.handshake();
+        let handshake = self.state.handshake();
         let version = handshake.protocol_version.clone();
         About {
             protocol_version: Some(version.unwrap_or_else(|| self.revision.to_string())),
@@ -366,7 +367,7 @@ impl Peer for Connection {
     }
 
     fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.wire.changed.notified())
+        Box::pin(self.state.changed.notified())
     }
 
     fn closed(&self) -> BoxFuture<'_, PeerError> {
@@ -399,11 +400,13 @@ impl fmt::Debug for Connection {
     }
 }
 
-/// Turns `result`, the whole result of a call, into an answer.
-pub(super) fn complete(result: &RawValue) -> Result<Answer, CallError> {
+/// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client.
+pub(super) fn complete(result: &RawValue, progress: &Progress) -> Result<Answer, CallError> {
     match string_member(result.get(), "resultType").as_deref() {
         None | Some("complete") => {
-            from_mcp(result).map_err(|error| CallError::Unreadable(error.to_string()))
+            let answer = from_mcp(result);
+            progress.result(result);
+            answer.map_err(|error| CallError::Unreadable(error.to_string()))
         }
         Some("input_required") => Err(CallError::Refused(
             "the server wants input from the user before it runs the tool, and the bridge \
@@ -419,7 +422,7 @@ pub(super) fn complete(result: &RawValue) -> Result<Answer, CallError> {
 /// Waits for the end of rmcp's side and notes the reason.
 async fn watch_over(
     running: RunningService<RoleClient, Handler>,
-    wire: Arc<Wire>,
+    state: Arc<ConnectionState>,
     closed: watch::Sender<Option<String>>,
     ended: CancellationToken,
 ) {
@@ -431,9 +434,9 @@ async fn watch_over(
                 Ok(_) => "the server closed the connection".to_owned(),
                 Err(error) => format!("the connection broke down: {error}"),
             };
-            wire.why_lost().unwrap_or(by_rmcp)
+            state.why_lost().unwrap_or(by_rmcp)
         }
-        why = wire.lost() => why,
+        why = state.lost() => why,
     };
     closed.send_replace(Some(why));
     if !ended.is_cancelled() {
@@ -459,8 +462,8 @@ impl Pending<'_> {
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
-        let Connection { wire, peer, cancellations, runtime, .. } = self.connection;
-        wire.forget(&id);
+        let Connection { state, peer, cancellations, runtime, .. } = self.connection;
+        state.forget(&id);
         let reason = "the caller does not wait any longer".to_owned();
         let params = CancelledNotificationParam::new(Some(id), Some(reason));
         let notification = CancelledNotification::new(params);

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::{
     lines::{Line, Lines},
-    raw::{Exchange, Marker, Wire},
+    verbatim::{ConnectionState, Marker, RawRequest},
 };
 use crate::{
     backend::peer::{NotRead, Progress},
@@ -26,10 +26,10 @@ use crate::{
 /// Reads `data` as lines of a server that was asked for a handshake (id 0), a page of tools (1) and
 /// a call (2). The result of the call is JSON if there is one.
 pub fn read(data: &[u8]) {
-    let wire = Wire::default();
+    let state = ConnectionState::default();
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
-    let exchange = Exchange::of_call(request(), Vec::new(), Progress::default(), None);
-    call.extensions.insert(Marker(Arc::clone(&exchange)));
+    let raw_request = RawRequest::of_call(request(), Vec::new(), Progress::default(), None);
+    call.extensions.insert(Marker(Arc::clone(&raw_request)));
     let requests: [ClientRequest; 3] = [
         InitializeRequest::new(ClientConfig::default()).into(),
         ListToolsRequest::default().into(),
@@ -37,23 +37,23 @@ pub fn read(data: &[u8]) {
     ];
     for (id, request) in (0..).zip(requests) {
         let request = JsonRpcMessage::request(request, RequestId::Number(id));
-        wire.outgoing(&request).expect("the bridge's own requests can be written");
+        state.outgoing(&request).expect("the bridge's own requests can be written");
     }
     // Short enough for lines that are too long.
     let mut lines = Lines::new(4096);
     lines.buffer().extend_from_slice(data);
     while let Some(line) = lines.next_line() {
         match line {
-            Line::Whole(line) => drop(wire.incoming(&String::from_utf8_lossy(&line))),
+            Line::Whole(line) => drop(state.incoming(&String::from_utf8_lossy(&line))),
             Line::TooLong { id, size: _ } => {
                 let id = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
                 drop(id.and_then(|id: RequestId| {
-                    wire.not_read(&id, NotRead::TooLarge { limit: 1, size: None })
+                    state.not_read(&id, NotRead::TooLarge { limit: 1, size: None })
                 }));
             }
         }
     }
-    if let Some(Ok(result)) = exchange.take_outcome() {
+    if let Some(Ok(result)) = raw_request.take_outcome() {
         serde_json::from_str::<&RawValue>(result.get()).expect("a result is JSON");
     }
 }

@@ -20,13 +20,13 @@ use rmcp::{
     service::{NotificationContext, RequestContext},
 };
 
-use super::raw::Wire;
+use super::verbatim::ConnectionState;
 use crate::model::ids::BackendName;
 
 /// The bridge's side of one connection.
 pub(super) struct Handler {
     pub(super) backend: BackendName,
-    pub(super) wire: Arc<Wire>,
+    pub(super) state: Arc<ConnectionState>,
 }
 
 impl ClientHandler for Handler {
@@ -57,7 +57,7 @@ impl ClientHandler for Handler {
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
-        self.wire.changed.notify_one();
+        self.state.changed.notify_one();
     }
 
     async fn on_logging_message(

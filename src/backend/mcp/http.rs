@@ -24,7 +24,7 @@ use sse_stream::Sse;
 
 use super::{
     LIMIT,
-    raw::{Exchange, Incoming, Wire, exchange_of, only_reads},
+    verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of},
 };
 use crate::{
     backend::peer::{CallError, NotRead, PeerErrorKind},
@@ -54,11 +54,11 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 pub(super) const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
 const JSON_OR_EVENTS: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 
-type Answered<T> = Result<T, StreamableHttpError<Failure>>;
+type Answered<T> = Result<T, StreamableHttpError<HttpFailure>>;
 
 /// A failure between the server and the bridge; the text is for operators.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(super) enum Failure {
+pub(super) enum HttpFailure {
     /// The request or the response was lost on the way.
     #[error("{0}")]
     Lost(String),
@@ -85,19 +85,23 @@ pub(super) struct Http {
 struct Shared {
     backend: BackendName,
     endpoint: Arc<Endpoint>,
-    wire: Arc<Wire>,
+    state: Arc<ConnectionState>,
     standing: events::Standing,
 }
 
 impl Http {
-    pub(super) fn new(backend: BackendName, endpoint: Arc<Endpoint>, wire: Arc<Wire>) -> Self {
+    pub(super) fn new(
+        backend: BackendName,
+        endpoint: Arc<Endpoint>,
+        state: Arc<ConnectionState>,
+    ) -> Self {
         let standing = events::Standing::default();
-        Self { shared: Arc::new(Shared { backend, endpoint, wire, standing }) }
+        Self { shared: Arc::new(Shared { backend, endpoint, state, standing }) }
     }
 }
 
 impl StreamableHttpClient for Http {
-    type Error = Failure;
+    type Error = HttpFailure;
 
     async fn post_message(
         &self,
@@ -108,24 +112,24 @@ impl StreamableHttpClient for Http {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<StreamableHttpPostResponse> {
         let shared = &self.shared;
-        let body = shared.wire.outgoing(&message)?;
+        let body = shared.state.outgoing(&message)?;
         let mut headers = shared.headers_with(session.as_deref(), authorization, headers)?;
         headers.insert(ACCEPT, JSON_OR_EVENTS);
         headers.insert(CONTENT_TYPE, JSON);
 
-        let exchange = exchange_of(&message);
+        let raw_request = raw_request_of(&message);
         let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
-        if let Some(exchange) = &exchange {
-            headers.extend(exchange.headers().iter().filter_map(param_header));
-            exchange.set_written(true);
+        if let Some(raw_request) = &raw_request {
+            headers.extend(raw_request.headers().iter().filter_map(param_header));
+            raw_request.set_written(true);
         }
         let response = match shared.request(Method::POST, headers, body).await {
             Ok(response) => response,
             Err(error) => {
-                if let Some(exchange) = &exchange {
-                    error.failure.tell(exchange);
+                if let Some(raw_request) = &raw_request {
+                    error.failure.tell(raw_request);
                     if error.nothing_sent {
-                        exchange.set_written(false);
+                        raw_request.set_written(false);
                     }
                 }
                 return Err(StreamableHttpError::Client(error.failure));
@@ -133,13 +137,13 @@ impl StreamableHttpClient for Http {
         };
         let outcome = shared.read_reply(&message, session.is_some(), response).await;
         if let Err(error) = &outcome
-            && let Some(exchange) = &exchange
+            && let Some(raw_request) = &raw_request
         {
             if matches!(error, StreamableHttpError::SessionExpired) {
                 // The server did not process the request; rmcp sends it again.
-                exchange.set_written(false);
+                raw_request.set_written(false);
             } else if let StreamableHttpError::Client(failure) = error {
-                failure.tell(exchange);
+                failure.tell(raw_request);
             }
         }
         outcome
@@ -184,7 +188,7 @@ impl StreamableHttpClient for Http {
             Ok(response) => response,
             Err(error) => {
                 if shared.standing.failed() {
-                    shared.wire.lose(format!("the server is gone: {}", error.failure));
+                    shared.state.lose(format!("the server is gone: {}", error.failure));
                 }
                 return Err(StreamableHttpError::Client(error.failure));
             }
@@ -192,7 +196,7 @@ impl StreamableHttpClient for Http {
         let status = response.status();
         if !status.is_success() || !is_events(&response) {
             if shared.standing.is_opened() && session.is_some() && status.is_client_error() {
-                shared.wire.lose(format!("the server ended the session (HTTP {status})"));
+                shared.state.lose(format!("the server ended the session (HTTP {status})"));
                 return Err(StreamableHttpError::SessionExpired);
             }
             // The standing stream is optional for a server.
@@ -235,7 +239,7 @@ impl Shared {
             }
             Reply::Events => {
                 let id = id.unwrap_or(RequestId::Number(0));
-                let events = events::of_request(Arc::clone(&self.wire), id, response);
+                let events = events::of_request(Arc::clone(&self.state), id, response);
                 Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
             }
             Reply::Json => {
@@ -265,7 +269,7 @@ impl Shared {
         status: StatusCode,
         session: Option<String>,
     ) -> Answered<StreamableHttpPostResponse> {
-        match self.wire.incoming(text) {
+        match self.state.incoming(text) {
             Incoming::Message(message) => Ok(StreamableHttpPostResponse::Json(*message, session)),
             Incoming::Ignored(why) => Err(reply::invalid(&format!("HTTP {status}: {why}"))),
             Incoming::Garbage => Err(reply::invalid(&format!(
@@ -289,9 +293,9 @@ impl Shared {
         }
         let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
         if let Some((code, text)) = reply::error_in(body) {
-            self.wire.forget(&request.id);
-            if let Some(exchange) = exchange_of(message) {
-                exchange.refuse(code, &text);
+            self.state.forget(&request.id);
+            if let Some(raw_request) = raw_request_of(message) {
+                raw_request.refuse(code, &text);
             }
             let data = is_discover.then(|| reply::error_data(body)).flatten();
             let error = ErrorData::new(ErrorCode(code), text, data);
@@ -339,13 +343,13 @@ fn header_value(text: &str) -> Answered<HeaderValue> {
 
 /// The text of a transport's error, without rmcp's words around it.
 pub(super) fn words(error: &DynamicTransportError) -> String {
-    match error.error.downcast_ref::<StreamableHttpError<Failure>>() {
+    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
         Some(StreamableHttpError::Client(failure)) => failure.to_string(),
         _ => error_chain(error.error.as_ref()),
     }
 }
 
-impl Failure {
+impl HttpFailure {
     /// Whether the failure comes from a server, which might accept another request.
     pub(super) fn is_by_server(&self) -> bool {
         self.kind() == PeerErrorKind::Protocol
@@ -372,11 +376,11 @@ impl Failure {
         )
     }
 
-    /// Notes the failure in the exchange, and ends the exchange if the failure is an answer.
-    pub(super) fn tell(&self, exchange: &Exchange) {
-        exchange.fail(self.kind());
+    /// Notes the failure in the request, and ends the request if the failure is an answer.
+    pub(super) fn tell(&self, raw_request: &RawRequest) {
+        raw_request.fail(self.kind());
         if let Some(error) = self.call_error() {
-            exchange.settle(Err(error));
+            raw_request.settle(Err(error));
         }
     }
 

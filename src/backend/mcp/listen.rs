@@ -12,7 +12,7 @@ use rmcp::{
 };
 use tokio::time::{Instant, sleep};
 
-use super::{http, raw::Wire};
+use super::{http, verbatim::ConnectionState};
 use crate::model::ids::BackendName;
 
 const SHORTEST_WAIT: Duration = Duration::from_millis(250);
@@ -21,7 +21,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const LIVED: Duration = Duration::from_secs(10);
 
 /// Listens for as long as the connection lives.
-pub(super) async fn for_changes(backend: BackendName, peer: Peer<RoleClient>, wire: Arc<Wire>) {
+pub(super) async fn for_changes(
+    backend: BackendName,
+    peer: Peer<RoleClient>,
+    state: Arc<ConnectionState>,
+) {
     let mut waits = Waits::default();
     let mut first = true;
     while !peer.is_transport_closed() {
@@ -31,10 +35,10 @@ pub(super) async fn for_changes(backend: BackendName, peer: Peer<RoleClient>, wi
             Ok(mut subscription) => {
                 if !first {
                     // A change between the two streams would be lost, so refresh.
-                    wire.changed.notify_one();
+                    state.changed.notify_one();
                 }
                 first = false;
-                follow(&backend, &mut subscription, &wire).await;
+                follow(&backend, &mut subscription, &state).await;
             }
             Err(ServiceError::McpError(error)) if error.code == ErrorCode::METHOD_NOT_FOUND => {
                 tracing::debug!(%backend, "the server has no subscriptions; only the timer refreshes");
@@ -49,11 +53,11 @@ pub(super) async fn for_changes(backend: BackendName, peer: Peer<RoleClient>, wi
     }
 }
 
-async fn follow(backend: &BackendName, subscription: &mut Subscription, wire: &Wire) {
+async fn follow(backend: &BackendName, subscription: &mut Subscription, state: &ConnectionState) {
     loop {
         match subscription.next().await {
             Ok(Some(ServerNotification::ToolListChangedNotification(_))) => {
-                wire.changed.notify_one();
+                state.changed.notify_one();
             }
             Ok(Some(_)) => (),
             Ok(None) => {

@@ -23,7 +23,7 @@ const MAX_INTEGER: i64 = (1 << 53) - 1;
 
 /// The arguments of one tool that are repeated as headers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct ParamHeaders(Vec<Mark>);
+pub struct ParamHeaders(Vec<Mark>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Mark {
@@ -36,7 +36,7 @@ impl ParamHeaders {
     /// The marks of `tool`, a whole `Tool` object that `limits` has passed. The error names a mark
     /// that no client may follow, in words that continue a sentence with the tool's name. Such a
     /// tool must not be offered.
-    pub(super) fn of(tool: &str) -> Result<Self, String> {
+    pub fn of(tool: &str) -> Result<Self, String> {
         let mut search = Search::default();
         let schema = Members::read(tool).ok().and_then(|tool| tool.get("inputSchema"));
         if let Some(schema) = schema {
@@ -52,7 +52,7 @@ impl ParamHeaders {
 
     /// The headers of a call with these `arguments`, each a name and a value. An argument that is
     /// `null` or absent has none. The error is the answer for the model.
-    pub(super) fn headers(&self, arguments: &RawValue) -> Result<Vec<(String, String)>, String> {
+    pub fn headers(&self, arguments: &RawValue) -> Result<Vec<(String, String)>, String> {
         let mut headers = Vec::new();
         for Mark { path, header } in &self.0 {
             let Some(value) = path.iter().try_fold(arguments, last_member) else { continue };

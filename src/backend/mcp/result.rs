@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::model::{
     answer::{
         Answer,
-        files::{Attachments, Found, grouped},
+        files::{Attachments, DescribedFile, grouped},
     },
     json::{Elements, Members},
 };
@@ -123,7 +123,7 @@ impl Block {
     ) -> Self {
         let mime_type = text(holder, "mimeType");
         let mime_type = mime_type.as_deref();
-        Self::Other(files.add(Found { kind, name, mime_type, data: base64, twice: false }))
+        Self::Other(files.add(DescribedFile { kind, name, mime_type, data: base64, twice: false }))
     }
 
     fn not_passed_on(what: &str, size: usize) -> Self {

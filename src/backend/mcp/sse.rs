@@ -20,8 +20,8 @@ use url::Url;
 
 use super::{
     http as streamable,
-    http::{Body, EVENTS, Endpoint, Failure, JSON, Next, SendError, Source},
-    raw::{Exchange, Wire, exchange_of, only_reads},
+    http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, SendError, Source},
+    verbatim::{ConnectionState, RawRequest, only_reads, raw_request_of},
 };
 use crate::{backend::address, http_client, model::ids::BackendName};
 
@@ -44,7 +44,7 @@ struct Shared {
     endpoint: Arc<Endpoint>,
     /// Where messages go.
     messages: Url,
-    wire: Arc<Wire>,
+    state: Arc<ConnectionState>,
 }
 
 impl Sse {
@@ -52,17 +52,17 @@ impl Sse {
     pub(super) async fn open(
         backend: BackendName,
         endpoint: Arc<Endpoint>,
-        wire: Arc<Wire>,
-    ) -> Result<Self, Failure> {
+        state: Arc<ConnectionState>,
+    ) -> Result<Self, HttpFailure> {
         let named = timeout(ADDRESS_PATIENCE, Self::address(&endpoint)).await;
         let (events, messages) = named.map_err(|_late| {
-            Failure::Unreadable("its event stream names no address for messages".to_owned())
+            HttpFailure::Unreadable("its event stream names no address for messages".to_owned())
         })??;
-        let shared = Arc::new(Shared { backend, endpoint, messages, wire });
+        let shared = Arc::new(Shared { backend, endpoint, messages, state });
         Ok(Self { shared, events: Some(events) })
     }
 
-    async fn address(endpoint: &Endpoint) -> Result<(Source, Url), Failure> {
+    async fn address(endpoint: &Endpoint) -> Result<(Source, Url), HttpFailure> {
         let mut headers = endpoint.headers.clone();
         headers.insert(ACCEPT, EVENTS);
         let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default()).await;
@@ -71,7 +71,7 @@ impl Sse {
             return Err(streamable::failed(response.status()));
         }
         if !streamable::is_events(&response) {
-            return Err(Failure::Unreadable("it answers with no event stream".to_owned()));
+            return Err(HttpFailure::Unreadable("it answers with no event stream".to_owned()));
         }
         // The address after redirects, all of which stay on the origin.
         let base = response.url().clone();
@@ -86,11 +86,11 @@ impl Sse {
                     }
                 }
                 Next::Broken(error) => {
-                    return Err(Failure::Lost(format!("its event stream broke: {error}")));
+                    return Err(HttpFailure::Lost(format!("its event stream broke: {error}")));
                 }
                 Next::End | Next::NotRead(..) => {
                     let why = "its event stream names no address for messages";
-                    return Err(Failure::Unreadable(why.to_owned()));
+                    return Err(HttpFailure::Unreadable(why.to_owned()));
                 }
             }
         }
@@ -98,10 +98,10 @@ impl Sse {
 }
 
 /// The address that a stream at `base` names, if the configured headers may be sent there.
-fn own_address(base: &Url, named: &str) -> Result<Url, Failure> {
+fn own_address(base: &Url, named: &str) -> Result<Url, HttpFailure> {
     let named = base.join(named).ok().filter(|named| address::is_own(base, named));
     named.ok_or_else(|| {
-        Failure::Unreadable(
+        HttpFailure::Unreadable(
             "its event stream names an address for messages that is not the server's own, which \
              is not used"
                 .to_owned(),
@@ -110,37 +110,37 @@ fn own_address(base: &Url, named: &str) -> Result<Url, Failure> {
 }
 
 impl Transport<RoleClient> for Sse {
-    type Error = Failure;
+    type Error = HttpFailure;
 
     fn send(
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), Failure>> + Send + 'static {
-        let text = self.shared.wire.outgoing(&message);
-        let exchange = exchange_of(&message);
+    ) -> impl Future<Output = Result<(), HttpFailure>> + Send + 'static {
+        let text = self.shared.state.outgoing(&message);
+        let raw_request = raw_request_of(&message);
         let only_reads = only_reads(&message);
         let shared = Arc::clone(&self.shared);
         async move {
-            let text = text.map_err(|error| Failure::Unreadable(error.to_string()))?;
-            let post = shared.post(text, only_reads, exchange.as_deref());
+            let text = text.map_err(|error| HttpFailure::Unreadable(error.to_string()))?;
+            let post = shared.post(text, only_reads, raw_request.as_deref());
             timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
-                Err(Failure::Lost("the server did not take a message".to_owned()))
+                Err(HttpFailure::Lost("the server did not take a message".to_owned()))
             })
         }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let Shared { backend, wire, .. } = &*self.shared;
+        let Shared { backend, state, .. } = &*self.shared;
         loop {
             let why = match self.events.as_mut()?.next().await {
-                Next::Frame(frame) => match streamable::message(frame.fields(), wire) {
+                Next::Frame(frame) => match streamable::message(frame.fields(), state) {
                     Some(message) => return Some(message),
                     None => continue,
                 },
                 Next::NotRead(why, id) => {
                     tracing::warn!(%backend, "an event is not read: {why}");
                     let id = id.and_then(|id| serde_json::from_str(&id).ok());
-                    match id.and_then(|id| wire.not_read(&id, why)) {
+                    match id.and_then(|id| state.not_read(&id, why)) {
                         Some(end) => return Some(end),
                         None => format!("the server sent an event that is not read: {why}"),
                     }
@@ -148,12 +148,12 @@ impl Transport<RoleClient> for Sse {
                 Next::Broken(error) => format!("its event stream broke: {error}"),
                 Next::End => "the server ended its event stream".to_owned(),
             };
-            wire.lose(why);
+            state.lose(why);
             self.events = None;
         }
     }
 
-    async fn close(&mut self) -> Result<(), Failure> {
+    async fn close(&mut self) -> Result<(), HttpFailure> {
         self.events = None;
         Ok(())
     }
@@ -164,20 +164,20 @@ impl Shared {
         &self,
         text: Vec<u8>,
         only_reads: bool,
-        exchange: Option<&Exchange>,
-    ) -> Result<(), Failure> {
+        raw_request: Option<&RawRequest>,
+    ) -> Result<(), HttpFailure> {
         let mut headers = self.endpoint.headers.clone();
         headers.insert(CONTENT_TYPE, JSON);
-        if let Some(exchange) = exchange {
-            exchange.set_written(true);
+        if let Some(raw_request) = raw_request {
+            raw_request.set_written(true);
         }
         let body = Body { bytes: text.into(), only_reads };
         let sent = self.endpoint.request(Method::POST, &self.messages, headers, body).await;
         let response = match sent {
             Ok(response) => response,
             Err(SendError { failure, nothing_sent }) => {
-                if nothing_sent && let Some(exchange) = exchange {
-                    exchange.set_written(false);
+                if nothing_sent && let Some(raw_request) = raw_request {
+                    raw_request.set_written(false);
                 }
                 return Err(failure);
             }
@@ -191,13 +191,13 @@ impl Shared {
         }
         let failure = streamable::failed(status);
         if is_unknown_session(status, &String::from_utf8_lossy(&body)) {
-            self.wire.lose(format!("the server has forgotten the connection (HTTP {status})"));
-            if let Some(exchange) = exchange {
+            self.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
+            if let Some(raw_request) = raw_request {
                 // The server did not process the message.
-                exchange.set_written(false);
+                raw_request.set_written(false);
             }
-        } else if let Some(exchange) = exchange {
-            failure.tell(exchange);
+        } else if let Some(raw_request) = raw_request {
+            failure.tell(raw_request);
         }
         Err(failure)
     }

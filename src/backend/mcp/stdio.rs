@@ -25,7 +25,7 @@ use tokio::{
 use super::{
     LIMIT,
     lines::{Line, Lines},
-    raw::{Incoming, Wire, exchange_of},
+    verbatim::{ConnectionState, Incoming, raw_request_of},
 };
 use crate::{
     backend::{
@@ -45,7 +45,7 @@ const OVERHEAD: usize = 1 << 10;
 /// The two pipes of a child, seen by rmcp as a transport.
 pub(super) struct Stdio<R, W> {
     backend: BackendName,
-    wire: Arc<Wire>,
+    state: Arc<ConnectionState>,
     /// Taken when the transport is dropped.
     reader: Option<R>,
     /// Gets the reader then: a server may fail if its stdout closes before its stdin.
@@ -66,7 +66,7 @@ impl<R, W> Stdio<R, W> {
     /// The transport, and a receiver that gets the reader when the transport is dropped.
     pub(super) fn new(
         backend: BackendName,
-        wire: Arc<Wire>,
+        state: Arc<ConnectionState>,
         reader: R,
         writer: W,
     ) -> (Self, oneshot::Receiver<R>) {
@@ -74,7 +74,7 @@ impl<R, W> Stdio<R, W> {
         let (rest, rest_receiver) = oneshot::channel();
         let stdio = Self {
             backend,
-            wire,
+            state,
             reader: Some(reader),
             rest: Some(rest),
             lines: Lines::new(LIMIT),
@@ -89,7 +89,7 @@ impl<R, W> Stdio<R, W> {
 
     fn read(&mut self, line: &Line) -> Option<ServerJsonRpcMessage> {
         match line {
-            Line::Whole(line) => match self.wire.incoming(&String::from_utf8_lossy(line)) {
+            Line::Whole(line) => match self.state.incoming(&String::from_utf8_lossy(line)) {
                 Incoming::Message(message) => Some(*message),
                 Incoming::Ignored(why) => {
                     tracing::debug!(backend = %self.backend, "ignored a message: {why}");
@@ -103,7 +103,7 @@ impl<R, W> Stdio<R, W> {
             Line::TooLong { id, size } => {
                 let why = NotRead::TooLarge { limit: LIMIT, size: Some(*size) };
                 let id = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
-                let message = id.and_then(|id| self.wire.not_read(&id, why));
+                let message = id.and_then(|id| self.state.not_read(&id, why));
                 if message.is_none() {
                     tracing::warn!(
                         backend = %self.backend,
@@ -143,11 +143,11 @@ where
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
-        let text = self.wire.outgoing(&message);
-        let exchange = exchange_of(&message);
+        let text = self.state.outgoing(&message);
+        let raw_request = raw_request_of(&message);
         let writer = Arc::clone(&self.writer);
         let size = OVERHEAD + text.as_ref().map_or(0, Vec::len);
-        let place = Place::take(&self.queued, size).map(|place| {
+        let place = QueuedBytes::take(&self.queued, size).map(|place| {
             let (written, next_turn) = oneshot::channel::<()>();
             (std::mem::replace(&mut self.turn, next_turn), written, place)
         });
@@ -163,8 +163,8 @@ where
             let Some(writer) = writer.as_mut() else {
                 return Err(io::ErrorKind::BrokenPipe.into());
             };
-            if let Some(exchange) = &exchange {
-                exchange.set_written(true);
+            if let Some(raw_request) = &raw_request {
+                raw_request.set_written(true);
             }
             let outcome = async {
                 writer.write_all(&text).await?;
@@ -172,10 +172,10 @@ where
             };
             let outcome = outcome.await;
             if outcome.is_err()
-                && let Some(exchange) = &exchange
+                && let Some(raw_request) = &raw_request
             {
                 // The line has no end, so the server cannot have read it as a message.
-                exchange.set_written(false);
+                raw_request.set_written(false);
             }
             drop((written, place));
             outcome
@@ -196,7 +196,7 @@ where
                 Ok(0) => return None,
                 Ok(_) => (),
                 Err(error) => {
-                    self.wire.lose(format!("its stdout cannot be read: {error}"));
+                    self.state.lose(format!("its stdout cannot be read: {error}"));
                     return None;
                 }
             }
@@ -222,12 +222,12 @@ impl<R, W> Drop for Stdio<R, W> {
 }
 
 /// The bytes that a waiting message takes in the queue; released on drop.
-struct Place {
+struct QueuedBytes {
     queued: Arc<AtomicUsize>,
     size: usize,
 }
 
-impl Place {
+impl QueuedBytes {
     fn take(queued: &Arc<AtomicUsize>, size: usize) -> Option<Self> {
         let place = Self { queued: Arc::clone(queued), size };
         let before = queued.fetch_add(size, Ordering::Relaxed);
@@ -235,7 +235,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuedBytes {
     fn drop(&mut self) {
         self.queued.fetch_sub(self.size, Ordering::Relaxed);
     }
@@ -251,17 +251,17 @@ mod tests {
     fn a_burst_of_calls_may_wait_and_what_is_never_read_is_bounded() {
         let queued = Arc::default();
         let few = OVERHEAD + 200;
-        let burst: Vec<_> = (0..1_000).map_while(|_| Place::take(&queued, few)).collect();
+        let burst: Vec<_> = (0..1_000).map_while(|_| QueuedBytes::take(&queued, few)).collect();
         assert_eq!(burst.len(), 1_000, "what one backend may be asked at once gets through");
-        let rest = std::iter::repeat_with(|| Place::take(&queued, few)).take(QUEUE);
+        let rest = std::iter::repeat_with(|| QueuedBytes::take(&queued, few)).take(QUEUE);
         let rest: Vec<_> = rest.map_while(|place| place).collect();
         assert_eq!(burst.len() + rest.len(), QUEUE / few);
         drop((burst, rest));
-        let large = Place::take(&queued, 2 * QUEUE);
+        let large = QueuedBytes::take(&queued, 2 * QUEUE);
         assert!(large.is_some(), "one may in any case");
-        assert!(Place::take(&queued, few).is_none());
+        assert!(QueuedBytes::take(&queued, few).is_none());
         drop(large);
-        assert!(Place::take(&queued, few).is_some());
+        assert!(QueuedBytes::take(&queued, few).is_some());
         assert_eq!(queued.load(Ordering::Relaxed), 0, "all was given back");
     }
 }

@@ -16,10 +16,10 @@ use tokio::time::sleep;
 
 use super::{
     connection::{Connection, complete},
-    raw::{Exchange, Marker, Watch, error_of},
+    verbatim::{Marker, RawRequest, Watch, error_of},
 };
 use crate::{
-    backend::peer::{CallError, Handle, Recorder, ToolCall},
+    backend::peer::{CallError, Handle, Progress, Recorder, ToolCall},
     model::answer::Answer,
 };
 
@@ -62,7 +62,7 @@ enum Question {
 }
 
 /// How a task ended.
-enum End {
+enum TaskEnd {
     /// With the result, if the task's status brought it.
     Completed(Option<Box<RawValue>>),
     Failed {
@@ -77,16 +77,16 @@ enum End {
 pub(super) async fn follow(
     connection: &Connection,
     call: &ToolCall,
-    exchange: Arc<Exchange>,
+    raw_request: Arc<RawRequest>,
     result: &RawValue,
 ) -> Result<Answer, CallError> {
-    let created = Task::created(result, exchange.wants_task()).map_err(unreadable)?;
-    let Some(task) = created else { return complete(result) };
+    let created = Task::created(result, raw_request.wants_task()).map_err(unreadable)?;
+    let Some(task) = created else { return complete(result, &call.progress) };
     let named = Named { task: task.id.clone() };
     let handle = serde_json::to_string(&named).expect("a struct of one string is JSON");
     call.recorder.named(&Handle(handle));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
-    Followed::new(connection, task.id, exchange, Arc::clone(&call.recorder)).outcome(wait).await
+    Followed::new(connection, task.id, raw_request, call).outcome(wait).await
 }
 
 /// Follows the task that `handle` names and that an earlier connection has started.
@@ -98,10 +98,8 @@ pub(super) async fn resume(
     let Ok(Named { task }) = serde_json::from_str(&handle.0) else {
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
-    let exchange = Exchange::of_the_past(call.progress.clone());
-    Followed::new(connection, task, exchange, Arc::clone(&call.recorder))
-        .outcome(Duration::ZERO)
-        .await
+    let raw_request = RawRequest::of_the_past(call.progress.clone());
+    Followed::new(connection, task, raw_request, call).outcome(Duration::ZERO).await
 }
 
 /// A task that a call waits for. A drop before its end cancels it, unless the bridge is stopping
@@ -109,6 +107,7 @@ pub(super) async fn resume(
 struct Followed<'a> {
     connection: &'a Connection,
     recorder: Arc<dyn Recorder>,
+    progress: Progress,
     watch: Watch<'a>,
     task: String,
     ended: bool,
@@ -118,30 +117,31 @@ impl<'a> Followed<'a> {
     fn new(
         connection: &'a Connection,
         task: String,
-        exchange: Arc<Exchange>,
-        recorder: Arc<dyn Recorder>,
+        raw_request: Arc<RawRequest>,
+        call: &ToolCall,
     ) -> Self {
-        let watch = connection.wire().watch(task.clone(), exchange);
-        Self { connection, recorder, watch, task, ended: false }
+        let watch = connection.state().watch(task.clone(), raw_request);
+        let (recorder, progress) = (Arc::clone(&call.recorder), call.progress.clone());
+        Self { connection, recorder, progress, watch, task, ended: false }
     }
 
     /// The outcome of the task. The first poll is after `wait`.
     async fn outcome(mut self, wait: Duration) -> Result<Answer, CallError> {
         match self.end(wait).await? {
-            End::Completed(Some(result)) => complete(&result),
-            End::Completed(None) => self.result().await.map_err(|error| match error {
+            TaskEnd::Completed(Some(result)) => complete(&result, &self.progress),
+            TaskEnd::Completed(None) => self.result().await.map_err(|error| match error {
                 // The task had completed, so a refusal here is not the tool's own error.
                 CallError::Refused(why) => CallError::Unreadable(why),
                 error => error,
             }),
-            End::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
-            End::Failed { message, error: None } => self.failure(message).await,
-            End::Cancelled(message) => Err(CallError::Refused(format!(
+            TaskEnd::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
+            TaskEnd::Failed { message, error: None } => self.failure(message).await,
+            TaskEnd::Cancelled(message) => Err(CallError::Refused(format!(
                 "the server cancelled the call: {}. It may have taken effect in part; check before \
                  you repeat it.",
                 message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.')
             ))),
-            End::InputRequired(message) => {
+            TaskEnd::InputRequired(message) => {
                 let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
                 Err(CallError::Refused(format!(
                     "the tool asked for input from the user in the middle of its work, which the \
@@ -154,7 +154,7 @@ impl<'a> Followed<'a> {
     }
 
     /// Polls until the task has ended or cannot continue.
-    async fn end(&mut self, mut wait: Duration) -> Result<End, CallError> {
+    async fn end(&mut self, mut wait: Duration) -> Result<TaskEnd, CallError> {
         loop {
             tokio::select! {
                 () = sleep(wait.mul_f64(1.0 + JITTER * rand::random::<f64>())) => (),
@@ -176,13 +176,13 @@ impl<'a> Followed<'a> {
                     continue;
                 }
                 // The task has not ended; the drop cancels it.
-                Status::InputRequired => return Ok(End::InputRequired(task.message)),
-                Status::Completed => End::Completed(task.result.map(ToOwned::to_owned)),
+                Status::InputRequired => return Ok(TaskEnd::InputRequired(task.message)),
+                Status::Completed => TaskEnd::Completed(task.result.map(ToOwned::to_owned)),
                 Status::Failed => {
                     let error = task.error.map(ToOwned::to_owned);
-                    End::Failed { message: task.message, error }
+                    TaskEnd::Failed { message: task.message, error }
                 }
-                Status::Cancelled => End::Cancelled(task.message),
+                Status::Cancelled => TaskEnd::Cancelled(task.message),
             };
             self.ended = true;
             return Ok(end);
@@ -194,11 +194,12 @@ impl<'a> Followed<'a> {
     async fn ask(&self, question: Question) -> Result<Box<RawValue>, CallError> {
         let mut misses = 0;
         loop {
-            let exchange = Exchange::new();
-            let request = question.request(&self.task, Marker(Arc::clone(&exchange)));
-            let why = match self.connection.exchange(request, Arc::clone(&exchange), None).await {
+            let raw_request = RawRequest::new();
+            let request = question.request(&self.task, Marker(Arc::clone(&raw_request)));
+            let why = match self.connection.send_raw(request, Arc::clone(&raw_request), None).await
+            {
                 Err(CallError::NotSent(why) | CallError::Lost(why)) => why,
-                Err(CallError::Refused(why)) if question.is_open(exchange.refusal()) => why,
+                Err(CallError::Refused(why)) if question.is_open(raw_request.refusal()) => why,
                 outcome => return outcome,
             };
             if misses == MAX_MISSES || self.connection.is_over() {
@@ -215,7 +216,7 @@ impl<'a> Followed<'a> {
 
     /// Fetches the result of an ended task whose status did not bring it.
     async fn result(&self) -> Result<Answer, CallError> {
-        complete(&self.ask(Question::Result).await?)
+        complete(&self.ask(Question::Result).await?, &self.progress)
     }
 
     /// The answer of a failed task of 2025-11-25. Its result is the tool's error, or the JSON-RPC

@@ -149,7 +149,8 @@ fn allow(
     sandbox: &Confinement,
     program: &OsString,
 ) -> Result<RulesetCreated, RulesetError> {
-    let (read, all) = (AccessFs::from_read(BEST), AccessFs::from_all(BEST));
+    let read = AccessFs::from_read(BEST);
+    let all = AccessFs::from_all(BEST);
     ruleset
         .add_rules(path_beneath_rules(SYSTEM, read))?
         .add_rules(path_beneath_rules([program], read))?

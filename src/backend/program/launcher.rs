@@ -135,8 +135,10 @@ impl Order {
         const USAGE: &str = "this subcommand is internal: __exec [--parent=PID] [--files=N] \
                              [--masked [--mask=PATH]...] [--forbid=PATH]... [--sandbox [--read=PATH]... [--write=PATH]...] -- PROGRAM ARGS";
         let mut args = args.into_iter();
-        let (mut parent, mut files) = (None, None);
-        let (mut masks, mut forbidden) = (None::<Vec<PathBuf>>, Vec::new());
+        let mut parent = None;
+        let mut files = None;
+        let mut masks = None::<Vec<PathBuf>>;
+        let mut forbidden = Vec::new();
         let mut sandbox = None;
         loop {
             let arg = args.next().ok_or(USAGE)?;

@@ -62,7 +62,8 @@ pub(super) fn enter(paths: &[PathBuf]) -> Result<(), String> {
 /// Makes a user namespace in which every id is what it was, and a mount namespace that belongs to
 /// it.
 fn own_namespaces(had: CapabilitySet) -> Result<(), String> {
-    let (user, group) = (geteuid(), getegid());
+    let user = geteuid();
+    let group = getegid();
     let may_map_all = user.is_root() && had.contains(CapabilitySet::SETUID | CapabilitySet::SETGID);
     // From inside, only its own ids can be given to it.
     let mapper = if may_map_all { Some(Mapper::start()?) } else { None };
@@ -138,7 +139,8 @@ pub fn write_maps(mut args: impl Iterator<Item = OsString>) -> ExitCode {
 fn identity(own: &str) -> String {
     let ranges = own.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
-        let (first, count) = (words.next()?, words.nth(1)?);
+        let first = words.next()?;
+        let count = words.nth(1)?;
         Some(format!("{first} {first} {count}\n"))
     });
     ranges.collect()

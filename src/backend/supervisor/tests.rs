@@ -165,13 +165,13 @@ async fn a_hanging_dial_and_a_hanging_refresh_end() {
     world.dialling.send_replace(Mood::Hanging);
     let harness = Harness::start(world);
     let known = harness.phase(Phase::Down).await;
-    assert_eq!(known.last_error.as_deref(), Some("no connection within 30s"));
+    assert!(known.last_error.is_some_and(|error| error.contains("30s")));
     harness.world.dialling.send_replace(Mood::Well);
     harness.phase(Phase::Ready).await;
     harness.world.resolving.send_replace(Mood::Hanging);
     harness.ask().await;
     let known = harness.phase(Phase::Degraded).await;
-    assert_eq!(known.last_error.as_deref(), Some("the refresh took longer than 30s"));
+    assert!(known.last_error.is_some_and(|error| error.contains("30s")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -23,14 +23,14 @@ use crate::{
     },
     cli::check::command_line,
     config::{
-        A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mcp, Program,
-        Target, Upstream,
+        A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp,
+        Program, Target, Upstream,
     },
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
     state_dir::StateDir,
-    upstream::{self, Authority, OpenError},
+    upstream::{self, OpenError, UpstreamCredential},
 };
 
 /// The cure for a card without a valid signature.
@@ -40,41 +40,17 @@ const UNSIGNED: &str = "ask the agent's operator which key it signs its card wit
 /// How long a program may take to exit.
 const CLOSE: Duration = Duration::from_secs(8);
 
-/// The credential that a backend gets.
-#[derive(Debug, Clone, Copy)]
-enum Pass {
-    Nothing,
-    /// Headers, which include a static token.
-    Headers,
-    /// Tokens from OAuth.
-    Client,
-}
-
-impl Pass {
-    fn new(headers: &HeaderMap, client: Option<&Arc<ClientCredentials>>) -> Self {
-        match client {
-            Some(_) => Self::Client,
-            None if headers.is_empty() => Self::Nothing,
-            None => Self::Headers,
-        }
-    }
-
-    /// The cure for a backend that refuses the credential.
-    fn cure(self) -> &'static str {
-        match self {
-            Self::Nothing => {
-                "give it a credential: `auth: {bearer: \"${file:/path/of/the/token}\"}`, \
-                 `auth: {oauth: …}`, or what else it wants in `headers`"
-            }
-            Self::Headers => {
-                "the credential that is configured is not taken: get a new one, and see that it is \
-                 meant for this server and may do this"
-            }
-            Self::Client => {
-                "see that the authorization server can be reached, and that `auth.oauth` has the \
-                 client_id, the client_secret, the token_url and the scopes that it knows"
-            }
-        }
+/// The remedy if a peer refuses what its requests carry: headers, or the tokens of `client`.
+fn pass_cure(headers: &HeaderMap, client: Option<&Arc<ClientCredentials>>) -> &'static str {
+    if client.is_some() {
+        "see that the authorization server can be reached, and that `auth.oauth` has the \
+         client_id, the client_secret, the token_url and the scopes that it knows"
+    } else if headers.is_empty() {
+        "give it a credential: `auth: {bearer: \"${file:/path/of/the/token}\"}`, \
+         `auth: {oauth: …}`, or what else it wants in `headers`"
+    } else {
+        "the credential that is configured is not taken: get a new one, and see that it is \
+         meant for this server and may do this"
     }
 }
 
@@ -116,13 +92,15 @@ pub(super) async fn backend(check: &mut Check, context: &Context, backend: &Back
     match &backend.target {
         Target::Mcp(server) => {
             let (reached, pass) = match server {
-                Mcp::Stdio(program) => (command(check, context, program), Pass::Nothing),
+                Mcp::Stdio(program) => {
+                    (command(check, context, program), pass_cure(&HeaderMap::new(), None))
+                }
                 Mcp::Http { url, headers, socket, oauth, tls, .. } => {
                     let reached = match socket {
                         Some(path) => network::socket(check, path).await,
                         None => context.reach(check, url, tls.as_ref(), "`url`").await,
                     };
-                    (reached, Pass::new(headers, oauth.as_ref()))
+                    (reached, pass_cure(headers, oauth.as_ref()))
                 }
             };
             if reached {
@@ -194,7 +172,7 @@ async fn mcp_server(
     context: &Context,
     dialer: &dyn Dial,
     server: &Mcp,
-    pass: Pass,
+    pass: &str,
 ) {
     check.begin("initialize");
     let peer = match timeout(context.patience, dialer.dial()).await {
@@ -226,7 +204,7 @@ async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agen
         let catalog = peer.resolve().await?;
         Ok::<_, PeerError>((peer, catalog))
     };
-    let pass = Pass::new(&agent.headers, agent.oauth.as_ref());
+    let pass = pass_cure(&agent.headers, agent.oauth.as_ref());
     match timeout(context.patience, fetched).await {
         Ok(Ok((peer, catalog))) => {
             let card = match catalog.content() {
@@ -260,11 +238,11 @@ fn late(check: &mut Check, context: &Context, what: &str, cure: String) {
 }
 
 /// Reports an error of the peer. `cure` is for errors without a cure of their own.
-fn failed(check: &mut Check, error: &PeerError, cure: String, pass: Pass) {
+fn failed(check: &mut Check, error: &PeerError, cure: String, pass: &str) {
     let cure = match error.kind {
         PeerErrorKind::Unauthorized | PeerErrorKind::NoToken => {
             check.is_about("auth");
-            pass.cure().to_owned()
+            pass.to_owned()
         }
         PeerErrorKind::Unsigned => UNSIGNED.to_owned(),
         _ => cure,
@@ -291,7 +269,8 @@ fn server_cure(server: &Mcp) -> String {
 
 pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Config) {
     check.begin("upstream");
-    let Upstream::Mantyx { base_url: base, workspace, credential, tls } = &config.upstream else {
+    let Upstream::Mantyx(Mantyx { base_url: base, workspace, credential, tls }) = &config.upstream
+    else {
         return check.ok("the sandbox, which is a part of the bridge");
     };
     if !context.reach(check, base, tls.as_ref(), "`upstream.base_url`").await {
@@ -321,7 +300,7 @@ pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Conf
                 let mantyx = Arc::new(mantyx);
                 context.mantyxes.borrow_mut().push(Arc::clone(&mantyx));
                 match mantyx.own() {
-                    Some(authority) => models(check, &mantyx, workspace, &key, &authority).await,
+                    Some(credential) => models(check, &mantyx, workspace, &key, &credential).await,
                     None => check
                         .fail(format!("`{key}` is no valid value of a header"), "see its value"),
                 }
@@ -348,7 +327,7 @@ async fn models(
     mantyx: &upstream::Upstream,
     workspace: &str,
     key: &str,
-    authority: &Authority,
+    credential: &UpstreamCredential,
 ) {
     #[derive(Deserialize)]
     struct Models<'a> {
@@ -356,7 +335,7 @@ async fn models(
         models: Vec<&'a RawValue>,
     }
     let path = format!("/api/v1/workspaces/{workspace}/models");
-    let response = match mantyx.ask(&path, authority).await {
+    let response = match mantyx.ask(&path, credential).await {
         Ok(response) => response,
         Err(OpenError::Token(error)) => {
             return check.fail(format!("`{key}`: {error}"), token_cure(mantyx));

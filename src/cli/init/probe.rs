@@ -32,7 +32,7 @@ pub(super) enum Kind {
 
 /// The peer at an address.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ProbedPeer {
     /// Its own name.
     pub(super) name: String,
     /// A description for people.
@@ -64,7 +64,7 @@ pub(super) async fn probe(
     kind: Kind,
     url: &str,
     env: &Environment,
-) -> Result<Result<Found, String>, Failure> {
+) -> Result<Result<ProbedPeer, String>, Failure> {
     let section = match kind {
         Kind::Mcp => "mcp",
         Kind::A2a => "a2a",
@@ -88,7 +88,7 @@ pub(super) async fn probe(
     Ok(match asked {
         Ok(Ok(found)) => {
             let name = if found.name.is_empty() { kind.name_of_host(url) } else { found.name };
-            Ok(Found { name, what: plain(&found.what) })
+            Ok(ProbedPeer { name, what: plain(&found.what) })
         }
         Ok(Err(error)) => Err(plain(&error_chain(&error))),
         Err(_elapsed) => Err(format!("nothing within {} s", PATIENCE.as_secs())),
@@ -114,7 +114,7 @@ pub(super) fn check_workspace(name: &str) -> Result<(), String> {
     judged(&text, &Environment::bare()).map(drop)
 }
 
-async fn found(dialer: &dyn Dial) -> Result<Found, PeerError> {
+async fn found(dialer: &dyn Dial) -> Result<ProbedPeer, PeerError> {
     let peer = dialer.dial().await?;
     let catalog = peer.resolve().await?;
     let about = peer.about();
@@ -134,5 +134,5 @@ async fn found(dialer: &dyn Dial) -> Result<Found, PeerError> {
         }
     };
     peer.close().await;
-    Ok(Found { name, what })
+    Ok(ProbedPeer { name, what })
 }

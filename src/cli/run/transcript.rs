@@ -30,7 +30,7 @@ pub(super) enum Shown {
 
 /// How the run ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum RunEnd {
     Well,
     Badly(String),
 }
@@ -64,7 +64,7 @@ impl<'a> Event<'a> {
 }
 
 impl Transcript {
-    pub(super) fn take(&mut self, event: &Event<'_>) -> (Vec<Shown>, Option<End>) {
+    pub(super) fn take(&mut self, event: &Event<'_>) -> (Vec<Shown>, Option<RunEnd>) {
         let mut shown = Vec::new();
         let mut end = None;
         let text = |key: &str| event.text(key).unwrap_or_default();
@@ -92,18 +92,18 @@ impl Transcript {
                 self.end_line(&mut shown);
                 let subtype = text("subtype");
                 end = Some(match subtype.as_str() {
-                    "success" => End::Well,
-                    _ => End::Badly(event.text("error").unwrap_or(subtype)),
+                    "success" => RunEnd::Well,
+                    _ => RunEnd::Badly(event.text("error").unwrap_or(subtype)),
                 });
             }
             "error" => {
                 self.end_line(&mut shown);
                 let why = event.text("error").or_else(|| event.text("code"));
-                end = Some(End::Badly(why.unwrap_or_else(|| "the run failed".to_owned())));
+                end = Some(RunEnd::Badly(why.unwrap_or_else(|| "the run failed".to_owned())));
             }
             "cancelled" => {
                 self.end_line(&mut shown);
-                end = Some(End::Badly("the run is cancelled".to_owned()));
+                end = Some(RunEnd::Badly("the run is cancelled".to_owned()));
             }
             _ => (),
         }

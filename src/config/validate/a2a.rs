@@ -43,19 +43,18 @@ impl Validator<'_> {
         }
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url)?;
         let signers = self.signature(entry.signature.as_ref(), is_bundled)?;
+        // The card of the bundled agent is the bridge's own, and its port changes with every
+        // start.
+        let pin = if is_bundled { Pin::Off } else { Pin::Warn };
         let common = Common {
-            required: entry.required.as_ref(),
+            required: entry.required.as_ref().is_some_and(|at| at.value),
             on_unavailable: entry.on_unavailable.as_ref(),
             refresh: entry.refresh.as_ref(),
             call_timeout: entry.call_timeout.as_ref(),
             pending_after: entry.pending_after.as_ref(),
             default_pending: Some(A2A_PENDING),
-            concurrency: entry.concurrency.as_ref(),
-            default_concurrency: 16,
-            pin: entry.pin.as_ref(),
-            // The card of the bundled agent is the bridge's own, and its port changes with every
-            // start.
-            default_pin: if is_bundled { Pin::Off } else { Pin::Warn },
+            concurrency: entry.concurrency.as_ref().map_or(16, |at| at.value.0),
+            pin: entry.pin.as_ref().map_or(pin, |at| at.value),
         };
         let target = Target::A2a(A2a {
             card: card?,
@@ -84,12 +83,11 @@ impl Validator<'_> {
         .flatten()
         .collect();
         if let [_, second, ..] = given[..] {
-            self.error_at_key(
+            return self.refuse_key(
                 second,
                 "an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`",
                 "remove all but one",
             );
-            return None;
         }
         if let Some(at) = &entry.url {
             let url = self.url(at, Dialect::Own)?;
@@ -112,8 +110,7 @@ impl Validator<'_> {
             node,
             "nothing says where this A2A agent is",
             "write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`",
-        );
-        None
+        )
     }
 
     fn allow_hosts(&self, section: Option<&At<Vec<At<String>>>>) -> Vec<String> {

@@ -4,11 +4,7 @@
 
 use super::Validator;
 use crate::{
-    config::{
-        deserialize::At,
-        document::NodeId,
-        scalars::{Globs, OneOrMany},
-    },
+    config::{deserialize::At, scalars::Globs},
     model::{approval::Policy, ids::BackendName},
 };
 
@@ -18,23 +14,20 @@ const DESTRUCTIVE: &str = "destructive";
 impl Validator<'_> {
     /// Reads an MCP server's `approve`: globs of the server's names, and the word.
     pub(super) fn approve(&self, at: Option<&At<Globs>>) -> Policy {
-        let Some(At { value, node }) = at else { return Policy::default() };
-        let written = written(value, *node);
-        let word = |(text, _): &(&str, NodeId)| *text == DESTRUCTIVE;
-        let destructive = written.iter().any(word);
-        let globs = written.into_iter().filter(|one| !word(one));
-        Policy { tools: self.glob_set(*node, globs), destructive }
+        let Some(At { value: Globs(written), node }) = at else { return Policy::default() };
+        let (words, globs): (Vec<_>, Vec<_>) =
+            written.iter().partition(|at| at.value == DESTRUCTIVE);
+        Policy { tools: self.glob_set(*node, globs), destructive: !words.is_empty() }
     }
 
     /// Reads an agent's `approve`: its one tool goes by the agent's name, and has no hints.
     pub(super) fn approve_agent(&self, name: &BackendName, at: Option<&At<Globs>>) -> Policy {
         let policy = self.approve(at);
-        let Some(At { value, node }) = at else { return policy };
+        let Some(At { value: Globs(written), node }) = at else { return policy };
         let cure =
             "write `approve: [\"*\"]` to be asked before every message to it, or leave it out";
-        for (_, node) in written(value, *node).iter().filter(|(text, _)| *text == DESTRUCTIVE) {
-            let message = "an agent does not say what may destroy something";
-            self.error(*node, message, cure);
+        for at in written.iter().filter(|at| at.value == DESTRUCTIVE) {
+            self.error(at.node, "an agent does not say what may destroy something", cure);
         }
         let asks_nothing = !policy.tools.is_empty() && !policy.tools.is_match(name.as_str());
         if asks_nothing && !policy.destructive {
@@ -42,13 +35,5 @@ impl Validator<'_> {
             self.error(*node, message, cure);
         }
         policy
-    }
-}
-
-/// The texts, each with its place.
-fn written(Globs(value): &Globs, node: NodeId) -> Vec<(&str, NodeId)> {
-    match value {
-        OneOrMany::One(text) => vec![(text, node)],
-        OneOrMany::Many(items) => items.iter().map(|at| (at.value.as_str(), at.node)).collect(),
     }
 }

@@ -5,15 +5,13 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
+use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Validator, web::is_loopback};
+use super::{Validator, web::is_in_the_open};
 use crate::config::{
-    ClientCredentials, Written,
-    deserialize::{At, Scalar},
-    document::NodeId,
-    file_format,
-    reference::Dialect,
+    ClientCredentials, Written, deserialize::At, document::NodeId, file_format, reference::Dialect,
+    scalars::Scalar,
 };
 
 /// The backend that the section belongs to.
@@ -41,14 +39,12 @@ impl Validator<'_> {
         match (&auth.bearer, &auth.oauth) {
             (Some(_), Some(oauth)) => {
                 let message = "`auth` has either `bearer` or `oauth`";
-                self.error_at_key(oauth.node, message, "remove one of the two");
-                None
+                self.refuse_key(oauth.node, message, "remove one of the two")
             }
             (None, None) => {
                 let cure = "write `bearer: ${file:/path}`, or `oauth: {client_id: …, \
                             client_secret: ${file:/path}}`";
-                self.missing(*node, "`auth` says nothing", cure);
-                None
+                self.missing(*node, "`auth` says nothing", cure)
             }
             (Some(bearer), None) => {
                 headers.insert(header::AUTHORIZATION, self.bearer(bearer)?);
@@ -65,11 +61,13 @@ impl Validator<'_> {
     }
 
     fn bearer(&self, at: &At<Scalar>) -> Option<HeaderValue> {
-        use secrecy::ExposeSecret as _;
         let token = self.secret(at.node, &at.value.0, "bearer")?;
         if token.expose_secret().to_ascii_lowercase().starts_with("bearer") {
-            self.error(at.node, "the word Bearer is put before it", "write the token alone");
-            return None;
+            return self.refuse(
+                at.node,
+                "the word Bearer is put before it",
+                "write the token alone",
+            );
         }
         let value = format!("Bearer {}", token.expose_secret());
         let mut value = HeaderValue::try_from(value).expect("`secret` lets only graphic ASCII in");
@@ -82,27 +80,13 @@ impl Validator<'_> {
         At { value: oauth, node }: &At<file_format::BackendOauth>,
         place: Place<'_>,
     ) -> Option<ClientCredentials> {
-        let id = match &oauth.client_id {
-            Some(at) => self.client_id(at),
-            None => {
-                self.missing(*node, "`client_id` is missing", "write who the bridge is there");
-                None
-            }
-        };
-        let secret = match &oauth.client_secret {
-            Some(at) => self.secret(at.node, &at.value.0, "client_secret"),
-            None => {
-                let cure = "write `client_secret: ${file:/path}`, or ${env:NAME} or ${cred:NAME}";
-                self.missing(*node, "`client_secret` is missing", cure);
-                None
-            }
-        };
+        let id = self.client_id(*node, &oauth.client_id, "write who the bridge is there");
+        let secret = self.needed_secret(*node, &oauth.client_secret, "client_secret");
         let token_url = match &oauth.token_url {
             Some(at) => self.token_url(at).map(Some),
             None if place.is_socket => {
                 let message = "`token_url` is missing, and cannot be found out on a unix socket";
-                self.missing(*node, message, "write `token_url: https://…`");
-                None
+                self.missing(*node, message, "write `token_url: https://…`")
             }
             None => Some(None),
         };
@@ -110,13 +94,40 @@ impl Validator<'_> {
         Some(ClientCredentials { id: id?, secret: secret?, token_url: token_url?, scopes })
     }
 
-    pub(super) fn client_id(&self, at: &At<Scalar>) -> Option<String> {
+    /// The `client_id` in the map `node`.
+    pub(super) fn client_id(
+        &self,
+        node: NodeId,
+        at: &Option<At<Scalar>>,
+        cure: &str,
+    ) -> Option<String> {
+        let Some(at) = at else {
+            return self.missing(node, "`client_id` is missing", cure);
+        };
         let id = self.open_text(at.node, &at.value.0, Dialect::Own)?;
         if id.is_empty() || id.chars().any(char::is_control) {
-            self.error(at.node, "this is no client id", "write the id that was registered");
-            return None;
+            return self.refuse(
+                at.node,
+                "this is no client id",
+                "write the id that was registered",
+            );
         }
         Some(id)
+    }
+
+    /// The secret below `key` in the map `node`.
+    pub(super) fn needed_secret(
+        &self,
+        node: NodeId,
+        at: &Option<At<Scalar>>,
+        key: &str,
+    ) -> Option<SecretString> {
+        let Some(at) = at else {
+            let cure =
+                format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
+            return self.missing(node, format!("`{key}` is missing"), cure);
+        };
+        self.secret(at.node, &at.value.0, key)
     }
 
     fn token_url(&self, at: &At<String>) -> Option<Written<Url>> {
@@ -133,19 +144,10 @@ impl Validator<'_> {
             // RFC 6749, 3.3.
             let fits = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\\');
             if scope.is_empty() || !scope.chars().all(fits) {
-                self.bad_scope(*node, scope);
+                let cure = "one word of printable ASCII each: `scopes: [read, write]`";
+                self.error(*node, format!("`{scope}` is no scope"), cure);
             }
         }
         items.iter().map(|at| at.value.clone()).collect()
     }
-
-    fn bad_scope(&self, node: NodeId, scope: &str) {
-        let cure = "one word of printable ASCII each: `scopes: [read, write]`";
-        self.error(node, format!("`{scope}` is no scope"), cure);
-    }
-}
-
-/// Whether others on the network path can read requests to `url`.
-fn is_in_the_open(url: &Url) -> bool {
-    url.scheme() == "http" && !is_loopback(url)
 }

@@ -13,7 +13,7 @@ use crate::{
         document::{Kind, NodeId},
         error::did_you_mean,
         file_format::File,
-        scalars::{Count, DurationText, PendingAfter},
+        scalars::{DurationText, PendingAfter},
         value::format_duration,
     },
     model::{approval::Policy, ids::BackendName, pending},
@@ -25,22 +25,20 @@ const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
 pub(super) struct Backends {
     /// Every name in the file, also those of entries with mistakes.
     written: BTreeMap<String, NodeId>,
-    ready: BTreeMap<BackendName, Backend>,
-    disabled: Vec<BackendName>,
+    pub ready: BTreeMap<BackendName, Backend>,
+    pub disabled: Vec<BackendName>,
 }
 
 /// The keys that every kind of backend has.
 pub(super) struct Common<'s> {
-    pub required: Option<&'s At<bool>>,
+    pub required: bool,
     pub on_unavailable: Option<&'s At<OnUnavailable>>,
     pub refresh: Option<&'s At<DurationText>>,
     pub call_timeout: Option<&'s At<DurationText>>,
     pub pending_after: Option<&'s At<PendingAfter>>,
     pub default_pending: Option<Duration>,
-    pub concurrency: Option<&'s At<Count>>,
-    pub default_concurrency: usize,
-    pub pin: Option<&'s At<Pin>>,
-    pub default_pin: Pin,
+    pub concurrency: usize,
+    pub pin: Pin,
 }
 
 /// The defaults that backends inherit from the file.
@@ -75,14 +73,6 @@ impl Backends {
             }
             None => format!("there are: {}", known().collect::<Vec<_>>().join(", ")),
         }
-    }
-
-    pub(super) fn disabled(&self) -> Vec<BackendName> {
-        self.disabled.clone()
-    }
-
-    pub(super) fn into_map(self) -> BTreeMap<BackendName, Backend> {
-        self.ready
     }
 }
 
@@ -190,14 +180,14 @@ impl Validator<'_> {
             name: name.clone(),
             target,
             naming,
-            required: common.required.is_some_and(|at| at.value),
+            required: common.required,
             on_unavailable: common.on_unavailable.map_or(OnUnavailable::Stale, |at| at.value),
             refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh),
             call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
             pending_after,
-            concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
+            concurrency: common.concurrency,
             trust_annotations: false,
-            pin: common.pin.map_or(common.default_pin, |at| at.value),
+            pin: common.pin,
             approve: Policy::default(),
         }
     }

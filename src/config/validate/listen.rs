@@ -10,16 +10,11 @@ use std::{
 
 use url::Url;
 
-use super::{Validator, everybody_reads};
+use super::{Validator, everybody_reads, optional};
 use crate::{
     config::{
-        Auth, Files, Listen, San,
-        deserialize::At,
-        document::NodeId,
-        environment::SmallFile,
-        file_format,
-        reference::Dialect,
-        scalars::{ListenValue, OneOrMany},
+        Auth, Files, Listen, San, deserialize::At, document::NodeId, environment::SmallFile,
+        file_format, reference::Dialect, scalars::ListenValue,
     },
     tls::{certificate::Validity, files::Which},
 };
@@ -40,28 +35,21 @@ impl Validator<'_> {
             ListenValue::Map(map) => {
                 let cure = if map.tls.is_some() { Cure::None } else { Cure::Key };
                 let tcp = match &map.tcp {
-                    Some(at) => self.addresses(at.node, &at.value, cure),
+                    Some(at) => self.addresses(at.node, &at.value.0, cure),
                     None => Some(Vec::new()),
                 };
-                let tls = map.tls.as_ref().map(|at| self.tls(at, map.tcp.is_some()));
+                let tls = optional(&map.tls, |at| self.tls(at, map.tcp.is_some()));
                 let hosts = map.hosts.iter().flat_map(|at| &at.value);
                 let hosts = hosts.filter_map(|at| self.host_name(at)).collect();
-                let unix = match &map.unix {
-                    Some(at) => Some(self.unix(at)?),
-                    None => None,
-                };
+                let unix = optional(&map.unix, |at| self.unix(at))?;
                 if map.tcp.is_none() && map.unix.is_none() {
-                    self.missing(
+                    self.missing::<()>(
                         *node,
                         "there is nothing to listen on",
                         "write `tcp: 127.0.0.1:7717` or `unix: /run/mantyx-bridge/bridge.sock`",
                     );
                 }
-                let tls = match tls {
-                    Some(tls) => Some(tls?),
-                    None => None,
-                };
-                Some(Listen { unix, tls, hosts, ..on(tcp?) })
+                Some(Listen { unix, tls: tls?, hosts, ..on(tcp?) })
             }
         }
     }
@@ -72,16 +60,12 @@ impl Validator<'_> {
             Some(at) => self.path(at),
             None => {
                 let cure = "write `tls: {cert: bridge.pem, key: bridge.key}`";
-                self.missing(at.node, format!("`{name}` is missing"), cure);
-                None
+                self.missing(at.node, format!("`{name}` is missing"), cure)
             }
         };
         let cert = path(cert, "cert");
         let key = path(key, "key");
-        let client_ca = match client_ca {
-            Some(at) => Some(self.path(at)?),
-            None => None,
-        };
+        let client_ca = optional(client_ca, |at| self.path(at))?;
         if !has_tcp {
             let message = "a unix socket has no TLS, and there is no TCP address";
             self.error_at_key(at.node, message, "write `tcp: 0.0.0.0:7717` beside it");
@@ -145,12 +129,11 @@ impl Validator<'_> {
         let host = named.as_ref().and_then(Url::host_str);
         // As it is written, since `Host` is compared with this text.
         if host.is_none_or(|host| !text.starts_with(host) || host.contains('*')) {
-            self.error(
+            return self.refuse(
                 at.node,
                 format!("`{}` is no name of a host", at.value),
                 "write it without a scheme or a path: bridge.acme.intranet",
             );
-            return None;
         }
         Some(text)
     }
@@ -168,20 +151,20 @@ impl Validator<'_> {
         Auth::Off
     }
 
-    fn addresses(&self, node: NodeId, written: &OneOrMany, cure: Cure) -> Option<Vec<SocketAddr>> {
-        let items: Vec<(NodeId, &str)> = match written {
-            OneOrMany::One(text) => vec![(node, text)],
-            OneOrMany::Many(items) => items.iter().map(|at| (at.node, at.value.as_str())).collect(),
-        };
+    fn addresses(&self, node: NodeId, items: &[At<String>], cure: Cure) -> Option<Vec<SocketAddr>> {
         if items.is_empty() {
-            self.missing(node, "there is nothing to listen on", FORMS);
+            self.missing::<()>(node, "there is nothing to listen on", FORMS);
         }
         let mut addresses = Vec::new();
         let mut complete = true;
-        for (node, text) in items {
-            match self.address(node, text, cure) {
+        for at in items {
+            match self.address(at, cure) {
                 Some(address) if address.port() != 0 && addresses.contains(&address) => {
-                    self.error(node, format!("{address} is here twice"), "remove one of the two");
+                    self.error(
+                        at.node,
+                        format!("{address} is here twice"),
+                        "remove one of the two",
+                    );
                 }
                 Some(address) => addresses.push(address),
                 None => complete = false,
@@ -190,16 +173,15 @@ impl Validator<'_> {
         complete.then_some(addresses)
     }
 
-    fn address(&self, node: NodeId, text: &str, cure: Cure) -> Option<SocketAddr> {
-        let resolved = self.open_text(node, text, Dialect::Own)?;
+    fn address(&self, At { value: text, node }: &At<String>, cure: Cure) -> Option<SocketAddr> {
+        let resolved = self.open_text(*node, text, Dialect::Own)?;
         let address = match resolved.strip_prefix("localhost:") {
             Some(port) => port.parse().ok().map(|port| (Ipv4Addr::LOCALHOST, port).into()),
             None => resolved.parse::<SocketAddr>().ok(),
         };
         let Some(address) = address else {
-            let (message, cure) = explain(text);
-            self.error(node, message, cure);
-            return None;
+            let message = format!("`{text}` is no address to listen on");
+            return self.refuse(*node, message, form(text));
         };
         let written = match cure {
             Cure::None => None,
@@ -210,7 +192,7 @@ impl Validator<'_> {
         };
         if let Some(written) = written.filter(|_| !address.ip().is_loopback()) {
             self.error(
-                node,
+                *node,
                 format!("{address} can be reached from other machines, which needs TLS"),
                 format!("write {written}, or listen on 127.0.0.1:{}", address.port()),
             );
@@ -239,25 +221,21 @@ fn on(tcp: Vec<SocketAddr>) -> Listen {
     Listen { tcp, unix: None, tls: None, hosts: Vec::new(), by_default: false }
 }
 
-/// Why `text` is no address, and how to write one.
-fn explain(text: &str) -> (String, String) {
-    let message = format!("`{text}` is no address to listen on");
+/// How to write the address that `text` is meant for.
+fn form(text: &str) -> String {
     if let Ok(ip) = text.parse::<IpAddr>() {
-        return (
-            message,
-            format!("the port is missing: write {}", SocketAddr::new(ip, DEFAULT_PORT)),
-        );
+        return format!("the port is missing: write {}", SocketAddr::new(ip, DEFAULT_PORT));
     }
     if text == "localhost" {
-        return (message, format!("the port is missing: write localhost:{DEFAULT_PORT}"));
+        return format!("the port is missing: write localhost:{DEFAULT_PORT}");
     }
     if text.parse::<u16>().is_ok() || text.starts_with(':') {
         let port = text.trim_start_matches(':');
-        return (message, format!("the address is missing: write 127.0.0.1:{port}"));
+        return format!("the address is missing: write 127.0.0.1:{port}");
     }
     if text.starts_with('/') || text.starts_with("unix:") {
         let path = text.trim_start_matches("unix:").trim_start_matches("//");
-        return (message, format!("for a unix socket write `listen: {{unix: {path}}}`"));
+        return format!("for a unix socket write `listen: {{unix: {path}}}`");
     }
-    (message, FORMS.to_owned())
+    FORMS.to_owned()
 }

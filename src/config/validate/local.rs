@@ -35,18 +35,17 @@ impl Validator<'_> {
         let At { value: entry, node } = at;
         let definition = self.definition(entry);
         let action = self.action(*node, entry);
+        // Fewer by default: each call of a program starts a process.
+        let at_once = if entry.command.is_some() { 4 } else { 16 };
         let common = Common {
-            required: entry.required.as_ref(),
+            required: entry.required.as_ref().is_some_and(|at| at.value),
             on_unavailable: None,
             refresh: None,
             call_timeout: entry.timeout.as_ref(),
             pending_after: entry.pending_after.as_ref(),
             default_pending: None,
-            concurrency: entry.concurrency.as_ref(),
-            // Fewer by default: each call of a program starts a process.
-            default_concurrency: if entry.command.is_some() { 4 } else { 16 },
-            pin: None,
-            default_pin: Pin::Off,
+            concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
+            pin: Pin::Off,
         };
         let target = Target::Local(Local { definition: definition?, action: action? });
         Some(self.backend(name, target, Naming::default(), &common, inherited))
@@ -77,50 +76,36 @@ impl Validator<'_> {
         match entries.iter().find(|(key, _)| key == "type") {
             Some((_, node)) if !matches!(&node.kind, Kind::Str(kind) if kind == "object") => {
                 let cure = "write `type: object`, and what there is below `properties`";
-                self.error(node.id, "MANTYX takes the schema of an object only", cure);
-                None
+                self.refuse(node.id, "MANTYX takes the schema of an object only", cure)
             }
             Some(_) => Some(text),
             None => {
                 let cure = "write `type: object` into it";
-                self.error_at_key(id, "the schema does not say that it is one of an object", cure);
-                None
+                self.refuse_key(id, "the schema does not say that it is one of an object", cure)
             }
         }
     }
 
     fn action(&self, node: NodeId, entry: &file_format::Local) -> Option<Action> {
         match (&entry.http, &entry.command) {
-            (Some(http), Some(command)) => {
-                self.error_at_key(
-                    http.node.max(command.node),
-                    "a local tool has either `http` or a `command`",
-                    "remove one of the two, or make two entries of it",
-                );
-                None
-            }
-            (None, None) => {
-                self.missing(
-                    node,
-                    "neither `http` nor `command` says what this tool does",
-                    "write `http: {url: https://…}`, or `command: [PROGRAM, …]`",
-                );
-                None
-            }
+            (Some(http), Some(command)) => self.refuse_key(
+                http.node.max(command.node),
+                "a local tool has either `http` or a `command`",
+                "remove one of the two, or make two entries of it",
+            ),
+            (None, None) => self.missing(
+                node,
+                "neither `http` nor `command` says what this tool does",
+                "write `http: {url: https://…}`, or `command: [PROGRAM, …]`",
+            ),
             (Some(http), None) => {
-                let keys = [
-                    entry.env.as_ref().map(|at| ("env", at.node)),
-                    entry.cwd.as_ref().map(|at| ("cwd", at.node)),
-                    entry.sandbox.as_ref().map(|at| ("sandbox", at.node)),
-                ];
-                self.check_foreign_keys(keys.into_iter().flatten(), "http");
+                self.check_foreign_keys(node, &["env", "cwd", "sandbox"], "http");
                 self.local_http(http)
             }
             (None, Some(command)) => {
                 let Some((program, args)) = command.value.split_first() else {
                     let cure = "write `command: [PROGRAM, ARGUMENT, …]`";
-                    self.error(command.node, "nothing says what program this is", cure);
-                    return None;
+                    return self.refuse(command.node, "nothing says what program this is", cure);
                 };
                 let program = At { value: program.value.0.clone(), node: program.node };
                 let split: fn(&str, &str) -> String =
@@ -152,8 +137,7 @@ impl Validator<'_> {
         };
         let Some(url) = &http.url else {
             let cure = "write `url: https://…` into it";
-            self.missing(*node, "nothing says where this request is sent", cure);
-            return None;
+            return self.missing(*node, "nothing says where this request is sent", cure);
         };
         let url = self.url(url, Dialect::Own);
         let headers = self.headers(http.headers.as_ref(), Dialect::Own, url.as_deref());

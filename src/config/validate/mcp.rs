@@ -17,12 +17,8 @@ use super::{
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter,
-        deserialize::At,
-        document::NodeId,
-        file_format,
-        reference::{Dialect, plain_reason},
-        scalars::McpTransport,
+        Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter, deserialize::At,
+        document::NodeId, file_format, reference::Dialect, scalars::McpTransport,
     },
     model::ids::BackendName,
 };
@@ -40,19 +36,17 @@ impl Validator<'_> {
         let At { value: entry, node } = at;
         let naming = self.naming(name, entry);
         let target = self.target(*node, entry);
-        let is_stdio = entry.command.is_some();
+        // Fewer by default: a program on pipes rarely works on more than a few calls at once.
+        let at_once = if entry.command.is_some() { 4 } else { 16 };
         let common = Common {
-            required: entry.required.as_ref(),
+            required: entry.required.as_ref().is_some_and(|at| at.value),
             on_unavailable: entry.on_unavailable.as_ref(),
             refresh: entry.refresh.as_ref(),
             call_timeout: entry.call_timeout.as_ref(),
             pending_after: entry.pending_after.as_ref(),
             default_pending: None,
-            concurrency: entry.concurrency.as_ref(),
-            // Fewer by default: a program on pipes rarely works on more than a few calls at once.
-            default_concurrency: if is_stdio { 4 } else { 16 },
-            pin: entry.pin.as_ref(),
-            default_pin: Pin::Warn,
+            concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
+            pin: entry.pin.as_ref().map_or(Pin::Warn, |at| at.value),
         };
         let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
@@ -70,42 +64,25 @@ impl Validator<'_> {
             (url, server_url) => url.as_ref().or(server_url.as_ref()),
         };
         match (&entry.command, url) {
-            (Some(_), Some(url)) => {
-                self.error_at_key(
-                    url.node,
-                    "an MCP server has either a `command` or a `url`",
-                    "remove one of the two, or make two entries of it",
-                );
-                None
-            }
-            (None, None) => {
-                self.missing(
-                    node,
-                    "neither `command` nor `url` says what this MCP server is",
-                    "write `command: PROGRAM` with `args: […]`, or `url: https://…`",
-                );
-                None
-            }
+            (Some(_), Some(url)) => self.refuse_key(
+                url.node,
+                "an MCP server has either a `command` or a `url`",
+                "remove one of the two, or make two entries of it",
+            ),
+            (None, None) => self.missing(
+                node,
+                "neither `command` nor `url` says what this MCP server is",
+                "write `command: PROGRAM` with `args: […]`, or `url: https://…`",
+            ),
             (Some(command), None) => {
                 self.check_transport(entry, true);
-                let http_keys = [
-                    entry.headers.as_ref().map(|at| ("headers", at.node)),
-                    entry.auth.as_ref().map(|at| ("auth", at.node)),
-                    entry.tls.as_ref().map(|at| ("tls", at.node)),
-                ];
-                self.check_foreign_keys(http_keys.into_iter().flatten(), "command");
+                self.check_foreign_keys(node, &["headers", "auth", "tls"], "command");
                 self.stdio(command, entry)
             }
             (None, Some(url)) => {
                 self.check_transport(entry, false);
-                let stdio_keys = [
-                    entry.args.as_ref().map(|at| ("args", at.node)),
-                    entry.env.as_ref().map(|at| ("env", at.node)),
-                    entry.env_file.as_ref().map(|at| ("envFile", at.node)),
-                    entry.cwd.as_ref().map(|at| ("cwd", at.node)),
-                    entry.sandbox.as_ref().map(|at| ("sandbox", at.node)),
-                ];
-                self.check_foreign_keys(stdio_keys.into_iter().flatten(), "url");
+                let keys = ["args", "env", "envFile", "cwd", "sandbox"];
+                self.check_foreign_keys(node, &keys, "url");
                 self.http(url, entry)
             }
         }
@@ -176,17 +153,10 @@ impl Validator<'_> {
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.
     fn env_file(&self, at: &At<String>) -> Option<BTreeMap<String, SecretString>> {
         let path = self.path_in(at, Dialect::Foreign)?;
-        let file = match self.env.read(&path) {
-            Ok(file) => file,
-            Err(error) => {
-                let message = format!("{}: {}", path.display(), plain_reason(&error));
-                self.error(at.node, message, "write NAME=value lines into it, or leave it out");
-                return None;
-            }
-        };
+        let cure = "write NAME=value lines into it, or leave it out";
+        let file = self.file(at.node, &path, cure)?;
         if file.mode & 0o004 != 0 {
-            let message = everybody_reads(&path);
-            self.warn(at.node, message);
+            self.warn(at.node, everybody_reads(&path));
         }
         let mut env = BTreeMap::new();
         for (number, line) in file.text.lines().enumerate() {
@@ -197,8 +167,11 @@ impl Validator<'_> {
             let assignment = line.strip_prefix("export ").unwrap_or(line);
             let Some((name, value)) = assignment.split_once('=') else {
                 let message = format!("{}, line {}: no NAME=value", path.display(), number + 1);
-                self.error(at.node, message, "write one NAME=value a line, comments after a #");
-                return None;
+                return self.refuse(
+                    at.node,
+                    message,
+                    "write one NAME=value a line, comments after a #",
+                );
             };
             let value = value.trim();
             let quoted = ['"', '\''].iter().find_map(|&quote| {
@@ -238,26 +211,24 @@ impl Validator<'_> {
         allow: Option<&At<Vec<At<String>>>>,
         deny: Option<&At<Vec<At<String>>>>,
     ) -> ToolFilter {
-        let globs = |globs: &At<Vec<At<String>>>| {
-            self.glob_set(globs.node, globs.value.iter().map(|at| (at.value.as_str(), at.node)))
-        };
+        let globs = |globs: &At<Vec<At<String>>>| self.glob_set(globs.node, &globs.value);
         ToolFilter { allow: allow.map(globs), deny: deny.map(globs).unwrap_or_default() }
     }
 
-    /// The set of these globs, each with its place; all of them are at `whole`.
+    /// The set of these globs; all of them are at `whole`.
     pub(super) fn glob_set<'g>(
         &self,
         whole: NodeId,
-        globs: impl IntoIterator<Item = (&'g str, NodeId)>,
+        globs: impl IntoIterator<Item = &'g At<String>>,
     ) -> GlobSet {
         let mut set = GlobSetBuilder::new();
-        for (glob, node) in globs {
+        for At { value: glob, node } in globs {
             match Glob::new(glob) {
                 Ok(glob) => {
                     set.add(glob);
                 }
                 Err(error) => self.error(
-                    node,
+                    *node,
                     format!("`{glob}` is no glob: {}", error.kind()),
                     "write a tool's name, with * for any characters and ? for one",
                 ),

@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{Validator, plain_secret};
+use super::{Validator, optional, plain_secret};
 use crate::config::{
     Confinement, Program, ProgramSandbox, Written,
-    deserialize::{At, Scalar},
-    document::NodeId,
+    deserialize::At,
+    document::{Kind, Node, NodeId},
     reference::{Dialect, looks_secret},
-    scalars::SandboxValue,
+    scalars::{SandboxValue, Scalar},
 };
 
 /// As a command, this means the program that reads the file, which need not be on the PATH.
@@ -38,10 +38,7 @@ impl Validator<'_> {
         let command = self.command(keys.command, keys.split, dialect);
         let args = self.args(keys.args, dialect);
         let env = keys.env_before.and_then(|before| self.child_env(before, keys.env, dialect));
-        let cwd = match keys.cwd {
-            Some(at) => Some(self.path_in(at, dialect)?),
-            None => None,
-        };
+        let cwd = optional(&keys.cwd, |at| self.path_in(at, dialect))?;
         let sandbox = self.sandbox(keys.sandbox, dialect)?;
         Some(Program {
             command: command?,
@@ -55,16 +52,24 @@ impl Validator<'_> {
         })
     }
 
-    /// Refuses keys of another kind of entry.
-    pub(super) fn check_foreign_keys(
-        &self,
-        keys: impl Iterator<Item = (&'static str, NodeId)>,
-        beside: &str,
-    ) {
-        for (key, node) in keys {
+    /// Refuses keys of another kind of entry in the map `node`.
+    pub(super) fn check_foreign_keys(&self, node: NodeId, keys: &[&str], beside: &str) {
+        for (key, node) in self.given(node, keys) {
             let message = format!("`{key}` means nothing beside `{beside}`");
             self.error_at_key(node, message, "remove it");
         }
+    }
+
+    /// Those of `keys` that the map `node` has, each with its place.
+    pub(super) fn given<'k>(&self, node: NodeId, keys: &[&'k str]) -> Vec<(&'k str, NodeId)> {
+        let Some(Node { kind: Kind::Map(entries), .. }) = self.document.node(node) else {
+            return Vec::new();
+        };
+        let is_given =
+            |at: &Node| !matches!(at.kind, Kind::Null) && !self.left_out.contains(&at.id);
+        let given = entries.iter().filter(|(_, at)| is_given(at));
+        let known = |key: &str| keys.iter().find(|known| **known == key).copied();
+        given.filter_map(|(key, at)| Some((known(key)?, at.id))).collect()
     }
 
     fn command(
@@ -75,8 +80,7 @@ impl Validator<'_> {
     ) -> Option<String> {
         let command = self.open_text(at.node, &at.value, dialect)?;
         if command.is_empty() || command.contains('\0') {
-            self.error(at.node, "this is no program", "write its name or its path");
-            return None;
+            return self.refuse(at.node, "this is no program", "write its name or its path");
         }
         if command == OWN_PROGRAM {
             let own = self.env.own_program().and_then(|path| path.to_str());
@@ -134,12 +138,11 @@ impl Validator<'_> {
                 false if template.is_plain() => value.clone(),
                 false => template.to_string(),
             };
-            let text = value.clone();
-            args.push(self.written(value, &text, shown));
             if holds_secret {
                 self.warn(*node, plain_secret("an argument"));
             }
-            after_secret_option = is_secret_option && !text.contains('=');
+            after_secret_option = is_secret_option && !value.contains('=');
+            args.push(self.written(value, shown));
         }
         complete.then_some(args)
     }

@@ -4,14 +4,7 @@
 
 use super::{Validator, everybody_writes};
 use crate::{
-    config::{
-        Signers,
-        deserialize::At,
-        document::NodeId,
-        file_format,
-        reference::{Dialect, plain_reason},
-        scalars::OneOrMany,
-    },
+    config::{Signers, deserialize::At, file_format},
     public_keys::PublicKey,
 };
 
@@ -28,46 +21,35 @@ impl Validator<'_> {
         let Some(At { value: section, node }) = section else { return Some(None) };
         if is_bundled {
             let message = "the bundled agent is the bridge's own";
-            self.error_at_key(*node, message, "leave `signature` out");
-            return None;
+            return self.refuse_key(*node, message, "leave `signature` out");
         }
-        let files: Vec<(&str, NodeId)> = match &section.keys {
-            Some(At { value: OneOrMany::One(file), node }) => vec![(file, *node)],
-            Some(At { value: OneOrMany::Many(files), .. }) => {
-                files.iter().map(|at| (at.value.as_str(), at.node)).collect()
-            }
-            None => vec![],
-        };
+        let files = section.keys.as_ref().map(|at| at.value.0.as_slice()).unwrap_or_default();
         if files.is_empty() {
             let at = section.keys.as_ref().map_or(*node, |at| at.node);
             let message = "`signature` names no key, so that no card could be the agent's";
-            self.missing(at, message, "write `keys: /path`, or a list of files");
-            return None;
+            return self.missing(at, message, "write `keys: /path`, or a list of files");
         }
-        let read = files.iter().map(|(file, node)| self.public_keys(file, *node));
         // All of them are checked, so that every mistake is reported.
-        let read: Vec<Option<Vec<PublicKey>>> = read.collect();
+        let read: Vec<_> = files.iter().map(|at| self.public_keys(at)).collect();
         let keys: Vec<Vec<PublicKey>> = read.into_iter().collect::<Option<_>>()?;
         let required = section.required.as_ref().is_none_or(|at| at.value);
         Some(Some(Signers { keys: keys.concat(), required }))
     }
 
-    fn public_keys(&self, file: &str, node: NodeId) -> Option<Vec<PublicKey>> {
-        let at = At { value: file.to_owned(), node };
-        let path = self.path_in(&at, Dialect::Own)?;
-        let why = match self.env.read(&path) {
-            Ok(file) => match PublicKey::read_all(&file.text) {
-                Ok(keys) => {
-                    if file.mode & 0o002 != 0 {
-                        self.warn(node, everybody_writes(&path));
-                    }
-                    return Some(keys);
+    fn public_keys(&self, at: &At<String>) -> Option<Vec<PublicKey>> {
+        let path = self.path(at)?;
+        let file = self.file(at.node, &path, PUBLIC)?;
+        match PublicKey::read_all(&file.text) {
+            Ok(keys) => {
+                if file.mode & 0o002 != 0 {
+                    self.warn(at.node, everybody_writes(&path));
                 }
-                Err(flaw) => format!("{} cannot be used: {flaw}", path.display()),
-            },
-            Err(error) => format!("{}: {}", path.display(), plain_reason(&error)),
-        };
-        self.error(node, why, PUBLIC);
-        None
+                Some(keys)
+            }
+            Err(flaw) => {
+                let message = format!("{} cannot be used: {flaw}", path.display());
+                self.refuse(at.node, message, PUBLIC)
+            }
+        }
     }
 }

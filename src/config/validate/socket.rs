@@ -38,8 +38,7 @@ impl Validator<'_> {
     ) -> Option<(Written<Url>, PathBuf)> {
         let (text, template) = self.resolve(at.node, &at.value, Dialect::Foreign)?;
         let Some(place) = text.strip_prefix(SCHEME) else {
-            self.error(at.node, "the address of a unix socket is written otherwise", FORM);
-            return None;
+            return self.refuse(at.node, "the address of a unix socket is written otherwise", FORM);
         };
         // `unix:///run/x.sock` is a URL for the same place.
         let place = place.strip_prefix("//").unwrap_or(place);
@@ -48,34 +47,28 @@ impl Validator<'_> {
             None => (place, None),
         };
         if socket.is_empty() || socket.contains('\0') {
-            self.error(at.node, "this names no unix socket", FORM);
-            return None;
+            return self.refuse(at.node, "this names no unix socket", FORM);
         }
         let socket = self.directory.join(socket);
         self.check_socket_path(at.node, &socket);
         let host = self.host(entry, headers)?;
         let path = path.as_deref().unwrap_or(DEFAULT_PATH);
         let Ok(url) = Url::parse(&format!("http://{host}{path}")) else {
-            self.error(at.node, "what follows the socket is no path of a URL", FORM);
-            return None;
+            return self.refuse(at.node, "what follows the socket is no path of a URL", FORM);
         };
         if url.fragment().is_some() {
             self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
         }
         if !template.is_plain() {
-            let text = url.to_string();
-            return Some((self.written(url, &text, template.to_string()), socket));
+            return Some((self.written(url, template.to_string()), socket));
         }
         let (_, hidden) = without_secret_query(&url);
-        if hidden {
-            self.warn(at.node, super::plain_secret("a query parameter"));
-        }
         if !hidden {
             return Some((Written::new(url, text), socket));
         }
-        let text = url.to_string();
+        self.warn(at.node, super::plain_secret("a query parameter"));
         let shown = format!("unix:{}:…", socket.display());
-        Some((self.written(url, &text, shown), socket))
+        Some((self.written(url, shown), socket))
     }
 
     /// The host of the requests: the `Host` header, so that redirects to it stay with the server.

@@ -6,14 +6,9 @@ use std::path::PathBuf;
 
 use url::Url;
 
-use super::{Validator, everybody_reads};
+use super::{Validator, everybody_reads, optional};
 use crate::{
-    config::{
-        deserialize::At,
-        document::NodeId,
-        file_format,
-        reference::{Dialect, plain_reason},
-    },
+    config::{deserialize::At, document::NodeId, file_format, reference::Dialect},
     http_client::{Tls, TlsFlaw},
 };
 
@@ -39,25 +34,25 @@ impl Validator<'_> {
         let Some(At { value: tls, node }) = section else { return Some(None) };
         if url.is_some_and(|url| url.scheme() != "https") {
             let message = "`tls` means nothing where the address is not https://";
-            self.error_at_key(*node, message, "write https:// in the address, or remove this");
-            return None;
+            return self.refuse_key(
+                *node,
+                message,
+                "write https:// in the address, or remove this",
+            );
         }
         match (&tls.ca, &tls.cert, &tls.key) {
             (None, None, None) => {
                 let cure = "write `ca: /path`, or `cert: /path` and `key: /path`";
-                self.missing(*node, "`tls` says nothing", cure);
-                return None;
+                return self.missing(*node, "`tls` says nothing", cure);
             }
             (_, Some(lone), None) | (_, None, Some(lone)) => {
                 let message = "`cert` and `key` stand together: a certificate and its private key";
-                self.error_at_key(lone.node, message, "write both, or neither");
-                return None;
+                return self.refuse_key(lone.node, message, "write both, or neither");
             }
             _ => (),
         }
-        let read = |at: &Option<At<String>>, is_secret, cure| match at {
-            Some(at) => self.pem(at, dialect, is_secret, cure).map(Some),
-            None => Some(None),
+        let read = |at: &Option<At<String>>, is_secret, cure| {
+            optional(at, |at| self.pem(at, dialect, is_secret, cure))
         };
         let ca = read(&tls.ca, false, CERTIFICATES);
         let cert = read(&tls.cert, false, CERTIFICATES);
@@ -75,8 +70,7 @@ impl Validator<'_> {
             TlsFlaw::Key(why) => (key, why, KEY),
         };
         let Pem { node, path, .. } = file?;
-        self.error(node, format!("{} cannot be used: {why}", path.display()), cure);
-        None
+        self.refuse(node, format!("{} cannot be used: {why}", path.display()), cure)
     }
 
     fn pem(
@@ -87,21 +81,13 @@ impl Validator<'_> {
         cure: &'static str,
     ) -> Option<Pem> {
         let path = self.path_in(at, dialect)?;
-        match self.env.read(&path) {
-            Ok(file) => {
-                if is_secret && file.mode & 0o004 != 0 {
-                    self.warn(at.node, everybody_reads(&path));
-                }
-                if is_secret {
-                    self.findings.borrow_mut().secret_files.push(path.clone());
-                }
-                Some(Pem { node: at.node, path, text: file.text })
-            }
-            Err(error) => {
-                let message = format!("{}: {}", path.display(), plain_reason(&error));
-                self.error(at.node, message, cure);
-                None
-            }
+        let file = self.file(at.node, &path, cure)?;
+        if is_secret && file.mode & 0o004 != 0 {
+            self.warn(at.node, everybody_reads(&path));
         }
+        if is_secret {
+            self.findings.borrow_mut().secret_files.push(path.clone());
+        }
+        Some(Pem { node: at.node, path, text: file.text })
     }
 }

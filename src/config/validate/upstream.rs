@@ -11,15 +11,15 @@ use std::{
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Validator, backend::Backends};
+use super::{Validator, backend::Backends, optional, web::is_in_the_open};
 use crate::{
     config::{
-        App, Auth, Credential, Listen, Rate, RefreshGrant, San, TokenHash, Upstream,
-        deserialize::{At, Scalar},
+        App, Auth, Credential, Listen, Mantyx, Rate, RefreshGrant, San, TokenHash, Upstream,
+        deserialize::At,
         document::NodeId,
         file_format,
         reference::Dialect,
-        scalars::Count,
+        scalars::{Count, Scalar},
     },
     model::{
         ids::{AppName, BackendName},
@@ -44,22 +44,11 @@ impl Validator<'_> {
     pub(super) fn upstream(&self, section: Option<&At<file_format::Upstream>>) -> Option<Upstream> {
         let Some(At { value: upstream, node }) = section else {
             let cure = CREDENTIAL_CURE.replacen("write `", "write `upstream:` and below it `", 1);
-            self.missing(self.document.root.id, "`upstream` is missing", cure);
-            return None;
+            return self.missing(self.document.root.id, "`upstream` is missing", cure);
         };
-        // `None` outside: a mistake was reported.
-        let workspace = match &upstream.workspace {
-            Some(at) => self.workspace(at).map(Some),
-            None => Some(None),
-        };
+        let workspace = optional(&upstream.workspace, |at| self.workspace(at));
         if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
-            let clashes = [
-                upstream.base_url.as_ref().map(|at| ("base_url", at.node)),
-                upstream.credential.as_ref().map(|at| ("credential", at.node)),
-                upstream.oauth.as_ref().map(|at| ("oauth", at.node)),
-                upstream.tls.as_ref().map(|at| ("tls", at.node)),
-            ];
-            for (key, node) in clashes.into_iter().flatten() {
+            for (key, node) in self.given(*node, &["base_url", "credential", "oauth", "tls"]) {
                 self.error_at_key(
                     node,
                     format!("`{key}` clashes with `sandbox: true`"),
@@ -78,21 +67,17 @@ impl Validator<'_> {
             (None, Some(at)) => self.refresh_grant(at, base_url.as_ref()),
             (Some(_), Some(oauth)) => {
                 let message = "`upstream` has either `credential` or `oauth`";
-                self.error_at_key(oauth.node, message, "remove one of the two");
-                None
+                self.refuse_key(oauth.node, message, "remove one of the two")
             }
-            (None, None) => {
-                self.missing(*node, "`credential` is missing", CREDENTIAL_CURE);
-                None
-            }
+            (None, None) => self.missing(*node, "`credential` is missing", CREDENTIAL_CURE),
         };
         let tls = self.server_tls(upstream.tls.as_ref(), Dialect::Own, base_url.as_ref());
-        Some(Upstream::Mantyx {
+        Some(Upstream::Mantyx(Mantyx {
             base_url: base_url?,
             workspace: workspace?,
             credential: credential?,
             tls: tls?,
-        })
+        }))
     }
 
     pub(super) fn apps(
@@ -123,16 +108,11 @@ impl Validator<'_> {
             let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
             if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
                 let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
-                self.missing(*node, "`token` is missing", cure);
+                self.missing::<()>(*node, "`token` is missing", cure);
                 continue;
             }
-            let token = match &app.token {
-                Some(written) => match self.app_token(written, &apps) {
-                    Some(token) => Some(token),
-                    None => continue,
-                },
-                None => None,
-            };
+            let token = optional(&app.token, |written| self.app_token(written, &apps));
+            let Some(token) = token else { continue };
             let users = app.users.as_ref().map(|at| self.app_users(at, &apps));
             apps.push(App {
                 name: name.as_str().into(),
@@ -147,7 +127,11 @@ impl Validator<'_> {
             });
         }
         if entries.is_empty() {
-            self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
+            self.missing::<()>(
+                *node,
+                "`apps` names no app",
+                "remove the section, or name an app in it",
+            );
         }
         apps
     }
@@ -155,8 +139,7 @@ impl Validator<'_> {
     fn rate(&self, At { value: rate, node }: &At<file_format::Rate>) -> Option<Rate> {
         let Some(per_second) = &rate.per_second else {
             let cure = "write how many requests a second it may send: `per_second: 50`";
-            self.missing(*node, "`per_second` is missing", cure);
-            return None;
+            return self.missing(*node, "`per_second` is missing", cure);
         };
         // Exact up to 2^53, which is more than any client sends.
         let number = |at: &At<Count>| at.value.0 as f64;
@@ -267,12 +250,15 @@ impl Validator<'_> {
         let sees_all = |(_, app): &(&String, &At<file_format::App>)| app.value.backends.is_none();
         let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
         if apps.is_empty() {
-            self.missing(*node, "`apps` names no app", "remove the section, or name an app in it");
+            self.missing::<()>(
+                *node,
+                "`apps` names no app",
+                "remove the section, or name an app in it",
+            );
         }
         let Some((name, app)) = with_token().find(sees_all).or_else(|| with_token().next()) else {
             let message = "no app has a token, by which the command line could be let in";
-            self.missing(*node, message, "give one of them a `token: ${file:/path}`");
-            return None;
+            return self.missing(*node, message, "give one of them a `token: ${file:/path}`");
         };
         let written = app.value.token.as_ref()?;
         let token = self.token(written.node, &written.value.0, "token")?;
@@ -303,7 +289,11 @@ impl Validator<'_> {
             }
             if filter.allow.is_none() && filter.deny.is_none() {
                 let cure = "write `allow: [glob…]`, `deny: [glob…]`, or both";
-                self.missing(*node, format!("this says nothing of the tools of `{name}`"), cure);
+                self.missing::<()>(
+                    *node,
+                    format!("this says nothing of the tools of `{name}`"),
+                    cure,
+                );
             }
             let filter = self.tool_filter(filter.allow.as_ref(), filter.deny.as_ref());
             tools.insert(backend, filter);
@@ -349,29 +339,14 @@ impl Validator<'_> {
         At { value: oauth, node }: &At<file_format::UpstreamOauth>,
         base: Option<&Url>,
     ) -> Option<Credential> {
-        let client_id = match &oauth.client_id {
-            Some(at) => self.client_id(at),
-            None => {
-                let cure = "write the client id of the application that is registered at MANTYX";
-                self.missing(*node, "`client_id` is missing", cure);
-                None
-            }
-        };
-        let secret = |at: &Option<At<Scalar>>, key: &str| match at {
-            Some(at) => self.secret(at.node, &at.value.0, key),
-            None => {
-                let cure =
-                    format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
-                self.missing(*node, format!("`{key}` is missing"), cure);
-                None
-            }
-        };
-        let client_secret = secret(&oauth.client_secret, "client_secret");
-        let refresh_token = secret(&oauth.refresh_token, "refresh_token");
+        let cure = "write the client id of the application that is registered at MANTYX";
+        let client_id = self.client_id(*node, &oauth.client_id, cure);
+        let client_secret = self.needed_secret(*node, &oauth.client_secret, "client_secret");
+        let refresh_token = self.needed_secret(*node, &oauth.refresh_token, "refresh_token");
         let token_url = match &oauth.token_url {
             Some(at) => {
                 let url = self.url(at, Dialect::Own)?;
-                if url.scheme() == "http" && !super::web::is_loopback(&url) {
+                if is_in_the_open(&url) {
                     let message = "without TLS everybody on the way could read the secrets";
                     let cure = "write https://; http:// is for loopback addresses only";
                     self.error(at.node, message, cure);
@@ -395,12 +370,11 @@ impl Validator<'_> {
         let name = self.open_text(at.node, &at.value, Dialect::Own)?;
         // It becomes one segment of a path.
         if name.is_empty() || name == "." || name == ".." || !name.chars().all(is_name_char) {
-            self.error(
+            return self.refuse(
                 at.node,
                 format!("`{}` is no workspace", at.value),
                 "write its slug: the part after /workspaces/ in MANTYX's addresses",
             );
-            return None;
         }
         Some(name)
     }
@@ -416,7 +390,7 @@ impl Validator<'_> {
         if url.query().is_some() {
             self.error(node, "a base URL has no query", "leave out what follows the `?`");
         }
-        if url.scheme() == "http" && !super::web::is_loopback(url) {
+        if is_in_the_open(url) {
             self.error(
                 node,
                 "without TLS everybody on the way could read the credential",

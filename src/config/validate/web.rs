@@ -11,9 +11,10 @@ use super::{Validator, plain_secret};
 use crate::{
     config::{
         Written,
-        deserialize::{At, Scalar},
+        deserialize::At,
         document::NodeId,
         reference::{Dialect, looks_secret},
+        scalars::Scalar,
     },
     http_client::names_link_local,
 };
@@ -22,18 +23,16 @@ impl Validator<'_> {
     /// The address of a backend.
     pub(super) fn url(&self, at: &At<String>, dialect: Dialect) -> Option<Written<Url>> {
         let (text, template) = self.resolve(at.node, &at.value, dialect)?;
-        let shown = template.to_string();
+        let mut shown = template.to_string();
         let url = self.checked_url(at.node, &text, &shown)?;
-        if !template.is_plain() {
-            let text = url.to_string();
-            return Some(self.written(url, &text, shown));
+        if template.is_plain() {
+            let (open, hidden) = without_secret_query(&url);
+            if hidden {
+                self.warn(at.node, plain_secret("a query parameter"));
+            }
+            shown = open;
         }
-        let (shown, hidden) = without_secret_query(&url);
-        if hidden {
-            self.warn(at.node, plain_secret("a query parameter"));
-        }
-        let text = url.to_string();
-        Some(self.written(url, &text, shown))
+        Some(self.written(url, shown))
     }
 
     /// Checks a resolved URL; messages have `shown` in its place.
@@ -42,23 +41,20 @@ impl Validator<'_> {
             Ok(url) => url,
             Err(url::ParseError::RelativeUrlWithoutBase) => {
                 let cure = format!("the scheme is missing: write https://{shown}");
-                self.error(node, format!("`{shown}` is no URL"), cure);
-                return None;
+                return self.refuse(node, format!("`{shown}` is no URL"), cure);
             }
             Err(error) => {
                 let message = format!("`{shown}` is no URL: {error}");
-                self.error(node, message, "write it like https://host.example/mcp");
-                return None;
+                return self.refuse(node, message, "write it like https://host.example/mcp");
             }
         };
         // First of all, since any other message would show the password.
         if !url.username().is_empty() || url.password().is_some() {
-            self.error(
+            return self.refuse(
                 node,
                 "a URL must not hold a user or a password",
                 "write `headers: {Authorization: \"Basic ${file:/path}\"}` beside it",
             );
-            return None;
         }
         if !matches!(url.scheme(), "http" | "https") {
             let message = match url.host() {
@@ -67,8 +63,7 @@ impl Validator<'_> {
                 Some(_) => format!("`{}://` is not spoken here", url.scheme()),
                 None => format!("`{shown}` is no URL of a server"),
             };
-            self.error(node, message, "write https:// or http:// before the host");
-            return None;
+            return self.refuse(node, message, "write https:// or http:// before the host");
         }
         if names_link_local(&url) {
             self.error(
@@ -102,8 +97,7 @@ impl Validator<'_> {
                 let message = format!("the header `{name}` is here twice");
                 self.error_at_key(at.node, message, "case does not matter: remove one");
             }
-            let in_the_open = url.is_some_and(|url| url.scheme() == "http" && !is_loopback(url));
-            if in_the_open && looks_secret(name.as_str()) {
+            if url.is_some_and(is_in_the_open) && looks_secret(name.as_str()) {
                 let message = format!("`{name}` travels without TLS; write https:// in the URL");
                 self.warn(at.node, message);
             }
@@ -120,8 +114,7 @@ impl Validator<'_> {
     ) -> Option<(HeaderName, HeaderValue)> {
         let Ok(parsed) = name.parse::<HeaderName>() else {
             let cure = "letters, digits and hyphens, such as X-API-Key";
-            self.error_at_key(at.node, format!("`{name}` is no name of a header"), cure);
-            return None;
+            return self.refuse_key(at.node, format!("`{name}` is no name of a header"), cure);
         };
         let framing = [
             header::CONNECTION,
@@ -130,18 +123,16 @@ impl Validator<'_> {
             header::UPGRADE,
         ];
         if framing.contains(&parsed) {
-            self.error_at_key(
+            return self.refuse_key(
                 at.node,
                 format!("`{name}` is set by the connection itself"),
                 "remove the line",
             );
-            return None;
         }
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
         let Ok(mut header) = HeaderValue::from_str(&value) else {
             let message = format!("the value of `{name}` is not allowed in a header");
-            self.error(at.node, message, "it is one line of printable ASCII");
-            return None;
+            return self.refuse(at.node, message, "it is one line of printable ASCII");
         };
         header.set_sensitive(true);
         // Also without its scheme.
@@ -155,14 +146,15 @@ impl Validator<'_> {
     }
 }
 
-/// Whether the URL leads only to this machine.
-pub(super) fn is_loopback(url: &Url) -> bool {
-    match url.host() {
+/// Whether others on the network path can read requests to `url`.
+pub(super) fn is_in_the_open(url: &Url) -> bool {
+    let is_loopback = match url.host() {
         Some(Host::Ipv4(ip)) => ip.is_loopback(),
         Some(Host::Ipv6(ip)) => ip.is_loopback(),
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
-    }
+    };
+    url.scheme() == "http" && !is_loopback
 }
 
 /// The URL without the values of secret query parameters, and whether there were any.

@@ -26,7 +26,7 @@ use crate::{
         auth::Caller,
         response::{self, Body},
     },
-    runs::{approvals::Approval, changes::Change, history::Entry},
+    runs::{approvals::Approval, changes::Change, history::HistoryEntry},
 };
 
 /// The interval for polling state that sends no change events.
@@ -149,7 +149,7 @@ impl Feed {
             }
             Change::Call(app, number) => {
                 let call = runs.calls.history.get(app, *number);
-                let seen = |call: &Entry| self.sight.has_call(runs, app, call.run.as_ref());
+                let seen = |call: &HistoryEntry| self.sight.has_call(runs, app, call.run.as_ref());
                 if let Some(call) = call.filter(seen) {
                     frame(out, "call", &runs::ShownCall::of(&call));
                 }

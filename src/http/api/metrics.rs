@@ -35,7 +35,8 @@ use crate::{
 
 impl Api {
     pub(super) fn metrics(&self) -> Response<Body> {
-        let (runs, requests) = (Arc::clone(&self.runs), Arc::clone(&self.requests));
+        let runs = Arc::clone(&self.runs);
+        let requests = Arc::clone(&self.requests);
         let tls = self.facts.tls.clone();
         let own: Part = Box::new(move |page| {
             backends(page, &runs)?;
@@ -270,7 +271,8 @@ fn certificate(page: &mut Page<'_>, tls: Option<&Tls>) -> fmt::Result {
 }
 
 fn journal(page: &mut Page<'_>, runs: &Runs) -> fmt::Result {
-    let (health, counted) = (runs.journal().health(), runs.journal().metrics());
+    let health = runs.journal().health();
+    let counted = runs.journal().metrics();
     page.gauge("journal_bytes", "Size of the journal's file", as_f64(health.bytes))?;
     let writable = if health.error.is_none() { 1.0 } else { 0.0 };
     page.gauge(

@@ -81,11 +81,14 @@ impl Api {
     pub(super) fn ready(&self, app: Option<&App>) -> Response<Body> {
         let registry = &self.backends().registry;
         let started = registry.is_started();
-        let (mut backends, mut missing, mut unresolved) = (Vec::new(), Vec::new(), 0);
+        let mut backends = Vec::new();
+        let mut missing = Vec::new();
+        let mut unresolved = 0;
         let handles = self.backends().handles();
         for (name, backend) in handles.iter() {
             let Some(known) = registry.snapshot(name.as_str()) else { continue };
-            let (required, resolved) = (backend.rules.required, known.catalog.is_some());
+            let required = backend.rules.required;
+            let resolved = known.catalog.is_some();
             let is_awaited = !resolved && (required || !started);
             unresolved += usize::from(is_awaited);
             if !app.is_some_and(|app| app.rights.include(name)) {

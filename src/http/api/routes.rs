@@ -28,7 +28,7 @@ use crate::{
 /// A route of the bridge's own.
 #[derive(Debug)]
 pub struct OwnRoute {
-    /// `GET`, which also serves HEAD, or `POST`.
+    /// `GET`, which also serves HEAD, `POST` or `DELETE`.
     pub method: &'static str,
     /// A segment in braces matches any segment.
     pub path: &'static str,
@@ -305,6 +305,9 @@ pub static ROUTES: &[OwnRoute] = &[
          or the daemon ends.",
         Text("text/event-stream"),
     )]),
+    mcp("POST").traced("/mcp"),
+    mcp("GET"),
+    mcp("DELETE"),
     get("/openapi.json", "openapi", "This document", |_, _| {
         Box::pin(async { openapi::document() })
     })
@@ -352,6 +355,12 @@ const fn open(
 ) -> OwnRoute {
     let route = route("GET", path, Handler::Open(handler));
     OwnRoute { id, summary, access: Access::Anyone, kind: RouteKind::Health, ..route }
+}
+
+/// The route of MCP clients. MCP describes it, and the OpenAPI document omits it.
+const fn mcp(method: Str) -> OwnRoute {
+    let handler = Handler::Api(|api, asked| Box::pin(api.mcp(asked)));
+    OwnRoute { access: Access::App, kind: RouteKind::Mcp, ..route(method, "/mcp", handler) }
 }
 
 /// A route for browsers; the OpenAPI document omits it.

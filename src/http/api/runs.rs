@@ -29,8 +29,8 @@ use crate::{
         recovery::may_have_been_driven,
         spec::Table,
     },
-    runs::{DrivenRun, NewRun, NotStarted, Phase, RunKey, history::Entry},
-    upstream::Authority,
+    runs::{DrivenRun, NewRun, NotStarted, Phase, RunKey, history::HistoryEntry},
+    upstream::UpstreamCredential,
 };
 
 /// The most ended runs in a list; a list has all driven runs.
@@ -114,7 +114,7 @@ impl<'a> Shown<'a> {
 }
 
 impl<'a> ShownCall<'a> {
-    pub(super) fn of(call: &'a Entry) -> Self {
+    pub(super) fn of(call: &'a HistoryEntry) -> Self {
         let ended = call.ended();
         Self {
             number: call.number(),
@@ -223,7 +223,7 @@ impl Api {
         };
         // If the run does not exist, the app learns it now; otherwise a driver would start and give
         // up later, unseen by the app.
-        let snapshot = self.snapshot(&key, &from.authority).await?;
+        let snapshot = self.snapshot(&key, &from.credential).await?;
         let past_is_lost = self.may_have_been_driven(snapshot).await;
         if let Some(known) = known.as_ref().filter(|known| self.runs.revive(known)) {
             info!(run = %known.key.run, app = %known.app, "attached again");
@@ -238,7 +238,7 @@ impl Api {
             key,
             app: app.name.clone(),
             session: None,
-            authority: from.authority.clone(),
+            credential: from.credential.clone(),
             table: Arc::new(table),
             has_past: true,
             past_is_lost,
@@ -264,9 +264,9 @@ impl Api {
     async fn snapshot(
         &self,
         key: &RunKey,
-        authority: &Authority,
+        credential: &UpstreamCredential,
     ) -> Result<reqwest::Response, Response<Body>> {
-        let answer = self.runs.upstream().ask(&key.path(), authority).await;
+        let answer = self.runs.upstream().ask(&key.path(), credential).await;
         let answer = answer.map_err(|error| proxy::forward::unreachable(&error.to_string()))?;
         match answer.status() {
             status if status.is_success() => Ok(answer),

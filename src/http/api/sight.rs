@@ -12,7 +12,7 @@ use crate::{
     http::{auth::Caller, proxy::forward},
     model::ids::{AppName, RunId},
     runs::{DrivenRun, Runs},
-    upstream::Authority,
+    upstream::UpstreamCredential,
 };
 
 /// What one caller may see among the data of its app.
@@ -20,13 +20,13 @@ use crate::{
 pub(super) struct Sight {
     /// The caller's own credential. `None` where it does not count: for the operator, and for an
     /// app that uses the bridge's credential.
-    brought: Option<Authority>,
+    brought: Option<UpstreamCredential>,
 }
 
 impl Sight {
     pub(super) fn of(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Self {
-        let shown = || forward::authority(runs, caller, headers);
-        let brought = (!caller.is_operator).then(shown).filter(Authority::is_callers);
+        let shown = || forward::credential(runs, caller, headers);
+        let brought = (!caller.is_operator).then(shown).filter(UpstreamCredential::is_callers);
         Self { brought }
     }
 

@@ -352,7 +352,10 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
             grant_ended: token_failure.as_ref().is_some_and(|failure| failure.grant_ended),
             token_error: token_failure.map(|failure| failure.text),
         },
-        runs: Runs { driven: api.runs.driven(), asleep: api.runs.asleep(caller.sees()) },
+        runs: Runs {
+            driven: api.runs.driven(),
+            asleep: api.runs.awaiting_credential(caller.sees()),
+        },
         approvals: Approvals { waiting: api.runs.calls.approvals.waiting(caller.sees()) },
         operator: caller.is_operator,
         journal: Journal {

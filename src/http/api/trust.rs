@@ -169,7 +169,8 @@ impl Api {
             Accept::Tools(tools) => Take::Tools(tools),
         };
         let registry = &self.backends().registry;
-        let (offer, all_rights) = (registry.offer(), &Rights::default());
+        let offer = registry.offer();
+        let all_rights = &Rights::default();
         let all = names(&offer);
         let found = offer.backends().map(|(name, _)| name).find(|one| one.as_str() == name);
         let accepted =

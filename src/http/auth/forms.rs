@@ -112,7 +112,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn forms_are_few_and_short() {
-        let (forms, begun) = (Forms::default(), Instant::now());
+        let forms = Forms::default();
+        let begun = Instant::now();
         let status =
             |read: Result<Vec<u8>, ReadError>| read.unwrap_err().response().status().as_u16();
         let all = join_all((0..MOST_FORMS).map(|_| forms.read(LOCAL, stuck())));

@@ -69,8 +69,10 @@ mod tests {
 
     #[test]
     fn one_peer_waits_and_others_do_not() {
-        let (lockout, now) = (Lockout::default(), Instant::now());
-        let (one, other) = (address("192.0.2.1"), address("192.0.2.2"));
+        let lockout = Lockout::default();
+        let now = Instant::now();
+        let one = address("192.0.2.1");
+        let other = address("192.0.2.2");
         assert_eq!(fail(&lockout, one, 10, now), 0);
         assert_eq!(fail(&lockout, one, 10, now), 10);
         assert!(lockout.brake(one, now).is_some());
@@ -82,7 +84,8 @@ mod tests {
 
     #[test]
     fn programs_of_this_machine_do_not_wait_for_each_other() {
-        let (lockout, now) = (Lockout::default(), Instant::now());
+        let lockout = Lockout::default();
+        let now = Instant::now();
         for shared in [address("127.0.0.1"), address("::1"), address("::ffff:127.0.0.1")] {
             assert!(fail(&lockout, shared, 30, now) > 0, "it is told so");
             assert!(lockout.brake(shared, now).is_none(), "and the others come in");
@@ -102,7 +105,8 @@ mod tests {
 
     #[test]
     fn no_more_than_so_many_are_remembered() {
-        let (lockout, now) = (Lockout::default(), Instant::now());
+        let lockout = Lockout::default();
+        let now = Instant::now();
         for uid in 0..2 * u32::try_from(MOST).unwrap() {
             lockout.note(ClientKey::User(uid), now);
         }

@@ -73,7 +73,8 @@ impl Sessions {
         headers: &HeaderMap,
         secure: bool,
     ) -> Result<Begun, NoRandom> {
-        let (value, key) = (random()?, random()?);
+        let value = random()?;
+        let key = random()?;
         let now = Instant::now();
         let mut open = self.open.lock();
         open.retain(|_, session| session.until > now);
@@ -120,7 +121,8 @@ impl Sessions {
     /// A future that resolves when the session of the request's cookie ends; `None` if there is no
     /// session.
     pub fn over(self: &Arc<Self>, headers: &HeaderMap) -> Option<impl Future<Output = ()> + use<>> {
-        let (this, wanted) = (Arc::clone(self), hash(value_of(headers)?));
+        let this = Arc::clone(self);
+        let wanted = hash(value_of(headers)?);
         let mut ended = self.ended.subscribe();
         let until = self.open.lock().get(&wanted)?.until;
         Some(async move {
@@ -153,7 +155,8 @@ fn name_of(headers: &HeaderMap) -> String {
 }
 
 fn cookie(headers: &HeaderMap, value: &str, life: Duration, secure: bool) -> HeaderValue {
-    let (name, seconds) = (name_of(headers), life.as_secs());
+    let name = name_of(headers);
+    let seconds = life.as_secs();
     let secure = if secure { "; Secure" } else { "" };
     let cookie =
         format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}");
@@ -195,7 +198,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_cookie_stands_for_its_app_until_it_is_old() {
         let sessions = Sessions::default();
-        let (one, two) = (begin(&sessions, "one"), begin(&sessions, "two"));
+        let one = begin(&sessions, "one");
+        let two = begin(&sessions, "two");
         assert!(one.starts_with("mantyx_bridge_7717="), "{one}");
         assert_eq!(sessions.token(&request(&["a=b", &two])), Some(TokenHash::of(b"two")));
         let both = format!("x=1; {one}; y=2");
@@ -220,7 +224,8 @@ mod tests {
     fn a_key_is_of_its_session_alone() {
         let sessions = Sessions::default();
         let begun = || sessions.begin(TokenHash::of(b"one"), &request(&[]), false).unwrap();
-        let (one, two) = (begun(), begun());
+        let one = begun();
+        let two = begun();
         let with = |cookie: &HeaderValue, key: &str| {
             let cookie = cookie.to_str().unwrap().split(';').next().unwrap();
             let mut headers = request(&[cookie]);
@@ -260,9 +265,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_looks_on_hears_of_the_end_of_a_session() {
         let sessions = Arc::new(Sessions::default());
-        let (one, two) = (begin(&sessions, "one"), begin(&sessions, "two"));
+        let one = begin(&sessions, "one");
+        let two = begin(&sessions, "two");
         let over = |cookie: &str| sessions.over(&request(&[cookie]));
-        let (mut first, second) = (Box::pin(over(&one).unwrap()), over(&two).unwrap());
+        let mut first = Box::pin(over(&one).unwrap());
+        let second = over(&two).unwrap();
         sessions.end(&request(&["mantyx_bridge_7717=another"]));
         assert!(futures_util::poll!(&mut first).is_pending());
         sessions.end(&request(&[&one]));

@@ -44,7 +44,7 @@ fn tcp() -> ClientInfo {
 }
 
 #[track_caller]
-fn browser(pairs: &[(&str, &str)], expected: &Result<(), Refusal>) {
+fn browser(pairs: &[(&str, &str)], expected: &Result<(), AuthRefusal>) {
     let uri = Uri::from_static("/v1/status");
     assert_eq!(authenticator(Auth::Token).check_browser(&uri, &headers(pairs), &tcp()), *expected);
 }
@@ -66,9 +66,9 @@ fn only_our_names_are_ours() {
         "",
         "127.0.0.1:7718",
     ] {
-        browser(&[("host", host)], &Err(Refusal::ForeignHost));
+        browser(&[("host", host)], &Err(AuthRefusal::ForeignHost));
     }
-    browser(&[], &Err(Refusal::NoHost));
+    browser(&[], &Err(AuthRefusal::NoHost));
 }
 
 #[test]
@@ -78,10 +78,10 @@ fn two_hosts_and_another_authority_are_refused() {
     two.append(header::HOST, "evil.com".parse().unwrap());
     let authenticator = authenticator(Auth::Token);
     let plain = Uri::from_static("/v1/status");
-    assert_eq!(authenticator.check_browser(&plain, &two, client), Err(Refusal::NoHost));
+    assert_eq!(authenticator.check_browser(&plain, &two, client), Err(AuthRefusal::NoHost));
     let absolute = Uri::from_static("http://evil.com/v1/status");
     let one = headers(&[("host", "127.0.0.1:7717")]);
-    assert_eq!(authenticator.check_browser(&absolute, &one, client), Err(Refusal::ForeignHost));
+    assert_eq!(authenticator.check_browser(&absolute, &one, client), Err(AuthRefusal::ForeignHost));
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn foreign_pages_are_refused() {
         ("sec-fetch-site", "cross-site"),
         ("sec-fetch-site", "same-site"),
     ] {
-        browser(&[host, (name, value)], &Err(Refusal::CrossOrigin));
+        browser(&[host, (name, value)], &Err(AuthRefusal::CrossOrigin));
     }
     browser(&[host, ("origin", "http://127.0.0.1:7717")], &Ok(()));
     browser(&[host, ("referer", "http://localhost:7717/page")], &Ok(()));
@@ -104,7 +104,7 @@ fn foreign_pages_are_refused() {
 }
 
 #[track_caller]
-fn identify(auth: Auth, pairs: &[(&str, &str)], expected: Result<&str, Refusal>) {
+fn identify(auth: Auth, pairs: &[(&str, &str)], expected: Result<&str, AuthRefusal>) {
     let found = authenticator(auth).identify(&headers(pairs), &ClientInfo::Unix { peer: None });
     let found = found.map(|caller| caller.app.name.as_str().to_owned());
     assert_eq!(found, expected.map(str::to_owned));
@@ -124,16 +124,16 @@ fn a_token_finds_its_app() {
 
 #[test]
 fn without_a_right_token_nobody_comes_in() {
-    identify(Auth::Token, &[], Err(Refusal::NoToken));
-    identify(Auth::Token, &[("authorization", "Basic abc")], Err(Refusal::NoToken));
-    identify(Auth::Token, &[("authorization", "Bearer ")], Err(Refusal::WrongToken));
-    identify(Auth::Token, &[("x-api-key", "t0ken-on")], Err(Refusal::WrongToken));
+    identify(Auth::Token, &[], Err(AuthRefusal::NoToken));
+    identify(Auth::Token, &[("authorization", "Basic abc")], Err(AuthRefusal::NoToken));
+    identify(Auth::Token, &[("authorization", "Bearer ")], Err(AuthRefusal::WrongToken));
+    identify(Auth::Token, &[("x-api-key", "t0ken-on")], Err(AuthRefusal::WrongToken));
     identify(Auth::Off, &[], Ok("billing"));
 }
 
 #[test]
 fn a_refusal_is_counted_by_the_code_that_its_sender_reads() {
-    use Refusal::{
+    use AuthRefusal::{
         CrossOrigin, ForeignHost, NoHost, NoToken, OtherApp, OtherCertificate, TooManyFailures,
         TooManyRequests, WrongToken,
     };
@@ -170,11 +170,11 @@ fn a_user_is_its_app_on_a_unix_socket() {
     assert_eq!(by(Some(1000), &[("authorization", "Bearer its-own")]), is("hr", false));
     assert_eq!(by(Some(1000), &[("x-api-key", "t0ken-one")]), is("billing", true));
     for uid in [Some(0), Some(1002), None] {
-        assert_eq!(by(uid, &[]), Err(Refusal::NoToken));
+        assert_eq!(by(uid, &[]), Err(AuthRefusal::NoToken));
         assert_eq!(by(uid, &[("x-api-key", "t0ken-two")]), is("hr", true));
     }
     let over_tcp = authenticator.identify(&headers(&[]), &tcp());
-    assert!(matches!(over_tcp, Err(Refusal::NoToken)));
+    assert!(matches!(over_tcp, Err(AuthRefusal::NoToken)));
 }
 
 #[test]
@@ -184,12 +184,17 @@ fn who_fails_too_often_has_to_wait() {
     let (guesser, other) = (from("192.0.2.1:1"), from("192.0.2.2:1"));
     for _ in 0..10 {
         authenticator.check_failures(&guesser).unwrap();
-        assert_eq!(authenticator.turned_away(Refusal::WrongToken, &guesser), Refusal::WrongToken);
+        assert_eq!(
+            authenticator.turned_away(AuthRefusal::WrongToken, &guesser),
+            AuthRefusal::WrongToken
+        );
         // What is no guess does not count.
-        assert_eq!(authenticator.turned_away(Refusal::NoHost, &other), Refusal::NoHost);
+        assert_eq!(authenticator.turned_away(AuthRefusal::NoHost, &other), AuthRefusal::NoHost);
     }
-    let told = authenticator.turned_away(Refusal::WrongToken, &guesser);
-    assert!(matches!(told, Refusal::TooManyFailures(wait) if wait <= Duration::from_millis(100)));
+    let told = authenticator.turned_away(AuthRefusal::WrongToken, &guesser);
+    assert!(
+        matches!(told, AuthRefusal::TooManyFailures(wait) if wait <= Duration::from_millis(100))
+    );
     assert!(authenticator.check_failures(&guesser).is_err());
     authenticator.check_failures(&other).unwrap();
 }
@@ -235,7 +240,7 @@ fn known(
     authenticator: &Authenticator,
     client: &ClientInfo,
     token: Option<&str>,
-    expected: Result<&str, Refusal>,
+    expected: Result<&str, AuthRefusal>,
 ) {
     let pairs: Vec<(&str, &str)> = token.map(|token| ("x-api-key", token)).into_iter().collect();
     let found = authenticator.identify(&headers(&pairs), client);
@@ -249,7 +254,7 @@ fn a_certificate_says_who_it_is() {
     let hr = with_certificate(&["other.acme", "spiffe://acme/hr"]);
     known(&authenticator, &hr, None, Ok("hr"));
     known(&authenticator, &hr, Some("a key of MANTYX"), Ok("hr"));
-    known(&authenticator, &hr, Some("t0ken-one"), Err(Refusal::OtherApp));
+    known(&authenticator, &hr, Some("t0ken-one"), Err(AuthRefusal::OtherApp));
     let ops = with_certificate(&["ops.acme"]);
     known(&authenticator, &ops, Some("t0ken-ops"), Ok("ops"));
     known(&authenticator, &ops, None, Ok("ops"));
@@ -260,10 +265,10 @@ fn a_certificate_that_is_nobodys_needs_a_token() {
     let (authenticator, _) = certified();
     for names in [&["acme/hr", "SPIFFE://acme/hr", "ops.acme.evil"][..], &[]] {
         let other = with_certificate(names);
-        known(&authenticator, &other, None, Err(Refusal::NoToken));
+        known(&authenticator, &other, None, Err(AuthRefusal::NoToken));
         known(&authenticator, &other, Some("t0ken-one"), Ok("billing"));
         // A stolen token does not stand in for the certificate.
-        known(&authenticator, &other, Some("t0ken-ops"), Err(Refusal::OtherCertificate));
+        known(&authenticator, &other, Some("t0ken-ops"), Err(AuthRefusal::OtherCertificate));
         assert!(authenticator.app_of(TokenHash::of(b"t0ken-ops"), &other).is_none());
     }
     known(&authenticator, &ClientInfo::Unix { peer: None }, Some("t0ken-ops"), Ok("ops"));
@@ -274,5 +279,5 @@ fn what_is_taken_from_the_list_is_taken_at_once() {
     let ((authenticator, reload), hr) = (certified(), with_certificate(&["spiffe://acme/hr"]));
     known(&authenticator, &hr, None, Ok("hr"));
     reload.send_replace(settings(&[app("billing", "t0ken-one")]));
-    known(&authenticator, &hr, None, Err(Refusal::NoToken));
+    known(&authenticator, &hr, None, Err(AuthRefusal::NoToken));
 }

@@ -24,7 +24,7 @@ use crate::{
     model::ids::RunKind,
     oauth::TokenError,
     runs::{DrivenRun, RunKey, Runs, Thing},
-    upstream::{Authority, OpenError, SendError, X_API_KEY},
+    upstream::{OpenError, SendError, UpstreamCredential, X_API_KEY},
 };
 
 /// Headers of a single connection, which are not forwarded (RFC 9110 §7.6.1); `Connection` can name
@@ -69,7 +69,7 @@ const CORS_PREFIX: &str = "access-control-";
 pub struct Outgoing<'a> {
     pub runs: &'a Arc<Runs>,
     pub caller: Caller,
-    pub authority: Authority,
+    pub credential: UpstreamCredential,
     /// The target of the app's path.
     resource: Resource,
 }
@@ -82,7 +82,12 @@ impl<'a> Outgoing<'a> {
         headers: &HeaderMap,
         resource: Resource,
     ) -> Self {
-        Self { runs, caller: caller.clone(), authority: authority(runs, caller, headers), resource }
+        Self {
+            runs,
+            caller: caller.clone(),
+            credential: credential(runs, caller, headers),
+            resource,
+        }
     }
 
     /// Checks again what the request may do, once its body is there. A body can take an hour to
@@ -91,7 +96,7 @@ impl<'a> Outgoing<'a> {
     pub fn renew(&mut self, parts: &Parts) -> Result<(), Response<Body>> {
         let app = may_still(self.runs, &self.caller.app, &self.resource);
         self.caller.app = app.map_err(|error| error.response())?;
-        self.authority = authority(self.runs, &self.caller, &parts.headers);
+        self.credential = credential(self.runs, &self.caller, &parts.headers);
         Ok(())
     }
 
@@ -109,7 +114,8 @@ impl<'a> Outgoing<'a> {
         if http_body::Body::is_end_stream(&body) {
             return self.send(&parts, Ok).await;
         }
-        let (runs, app) = (Arc::clone(self.runs), Arc::clone(&self.caller.app));
+        let runs = Arc::clone(self.runs);
+        let app = Arc::clone(&self.caller.app);
         let resource = self.resource.clone();
         let check = move || may_still(&runs, &app, &resource).map(drop);
         let body = reqwest::Body::wrap(Paced::with_check(body, check));
@@ -150,17 +156,17 @@ impl<'a> Outgoing<'a> {
         for name in own {
             headers.remove(name);
         }
-        let sent = upstream.send((parts.method.clone(), path), &self.authority, |request| {
+        let sent = upstream.send((parts.method.clone(), path), &self.credential, |request| {
             fill(request.headers(headers.clone()))
         });
         match sent.await {
             Ok(response) => {
-                upstream.overheard(&self.authority, response.headers());
+                upstream.overheard(&self.credential, response.headers());
                 match response.status() {
                     status if status.is_success() => self.accepted(&parts.method),
                     StatusCode::UNAUTHORIZED => {
                         if let Some(run) = self.opened_run() {
-                            self.runs.refused(&run, &self.authority);
+                            self.runs.refused(&run, &self.credential);
                         }
                     }
                     _ => {}
@@ -176,14 +182,14 @@ impl<'a> Outgoing<'a> {
     /// said so. The error is MANTYX's refusal, for the app.
     pub async fn own_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
         let app = &self.caller.app.name;
-        // Read in this order: a run that wakes in between is then found among the driven ones.
-        let is_asleep = self.runs.is_asleep(key, app);
+        // Read in this order: a run that is resumed in between is then found among the driven ones.
+        let awaits_credential = self.runs.awaits_credential(key, app);
         let run = self.runs.get(key).filter(|run| run.app == *app);
-        if run.is_none() && !is_asleep {
+        if run.is_none() && !awaits_credential {
             return Ok(None);
         }
         self.vouch(run.as_ref(), key).await?;
-        Ok(self.runs.get_or_wake(key, app, &self.authority).filter(|run| run.app == *app))
+        Ok(self.runs.get_or_resume(key, app, &self.credential).filter(|run| run.app == *app))
     }
 
     /// Like [`Self::own_run`]; for an agent run of an eval, the eval.
@@ -209,7 +215,7 @@ impl<'a> Outgoing<'a> {
         run: Option<&Arc<DrivenRun>>,
         key: &RunKey,
     ) -> Result<(), Response<Body>> {
-        let shown = &self.authority;
+        let shown = &self.credential;
         if run.map_or(!shown.is_callers(), |run| self.runs.may_be_told(run, shown)) {
             return Ok(());
         }
@@ -243,18 +249,19 @@ impl<'a> Outgoing<'a> {
         }
         let workspace = &self.resource.workspace;
         if let Some(run) = self.opened_run() {
-            self.runs.accepted(&run, &self.authority);
+            self.runs.accepted(&run, &self.credential);
         }
         if let Some(Opened::Session(session)) = &self.resource.opened {
             let app = &self.caller.app.name;
-            self.runs.accepted_for_session((workspace, session), app, &self.authority);
+            self.runs.accepted_for_session((workspace, session), app, &self.credential);
         }
     }
 
     /// The caller's driven run that the path leads to, or into.
     fn opened_run(&self) -> Option<Arc<DrivenRun>> {
         let Some(Opened::Run(kind, run)) = &self.resource.opened else { return None };
-        let (workspace, run) = (self.resource.workspace.clone(), run.clone());
+        let workspace = self.resource.workspace.clone();
+        let run = run.clone();
         let run = self.runs.get(&RunKey { workspace, kind: *kind, run })?;
         (run.app == self.caller.app.name).then_some(run)
     }
@@ -302,7 +309,7 @@ impl<'a> Outgoing<'a> {
 
     /// The replacement for an answer of MANTYX that is about the bridge's credential.
     fn not_the_apps(&self, status: StatusCode) -> Option<Response<Body>> {
-        if self.authority.is_callers() || status != StatusCode::UNAUTHORIZED {
+        if self.credential.is_callers() || status != StatusCode::UNAUTHORIZED {
             return None;
         }
         // Forwarded, this 401 would look to the app as if its own token for the bridge were wrong.
@@ -352,13 +359,13 @@ fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
 }
 
 /// The credential that MANTYX gets for requests of `caller`.
-pub fn authority(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Authority {
-    runs.upstream().authority_of(&caller.app).unwrap_or_else(|| {
+pub fn credential(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> UpstreamCredential {
+    runs.upstream().credential_of(&caller.app).unwrap_or_else(|| {
         let mut own = headers.clone();
         if let Some(name) = &caller.token_in {
             own.remove(name);
         }
-        Authority::of_caller(&own)
+        UpstreamCredential::of_caller(&own)
     })
 }
 

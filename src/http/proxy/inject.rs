@@ -268,7 +268,7 @@ impl Outgoing<'_> {
             key: RunKey { workspace, kind, run },
             app: app.clone(),
             session,
-            authority: self.authority.clone(),
+            credential: self.credential.clone(),
             table: Arc::new(table),
             has_past: false,
             past_is_lost: false,

@@ -134,7 +134,8 @@ mod tests {
     async fn each_thing_has_its_limit() {
         let activity = Arc::new(Activity::new());
         check(&activity, Some((Doing::Head, 10))).await;
-        let (one, two) = (activity.request(), activity.request());
+        let one = activity.request();
+        let two = activity.request();
         assert_eq!(activity.unused_since(), None);
         drop(one);
         check(&activity, None).await;

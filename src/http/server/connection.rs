@@ -28,7 +28,7 @@ use super::{
     activity::{Activity, Doing, IDLE},
     answer::{Answer, Taking},
     connection_limit::Slot,
-    framing::{Gate, Refusal},
+    framing::{FramingRefusal, Gate},
     stream::{Requests, Watched},
 };
 use crate::{
@@ -213,7 +213,9 @@ async fn http1<S>(
     let service = service_fn(|request: Request<Incoming>| {
         let refusal = gate.lock().next();
         let last = handler.is_overflow() || refusal.is_some();
-        let (handler, client, open) = (handler.clone(), client.clone(), activity.request());
+        let handler = handler.clone();
+        let client = client.clone();
+        let open = activity.request();
         async move {
             let mut answer = match refusal {
                 Some(refusal) => refused(refusal),
@@ -252,7 +254,9 @@ async fn http2<S>(
     let streams = TaskTracker::new();
     let own = Arc::clone(activity);
     let service = service_fn(move |mut request: Request<Incoming>| {
-        let (handler, client, open) = (handler.clone(), client.clone(), own.request());
+        let handler = handler.clone();
+        let client = client.clone();
+        let open = own.request();
         name_host(&mut request);
         async move {
             let answer = handler.handle(request, client).await;
@@ -323,15 +327,15 @@ fn name_host(request: &mut Request<Incoming>) {
 }
 
 /// The answer to a request with refused framing.
-fn refused(refusal: Refusal) -> Response<Body> {
+fn refused(refusal: FramingRefusal) -> Response<Body> {
     let answer = |message| response::error(Code::InvalidRequest, message);
     match refusal {
-        Refusal::Ambiguous => answer(
+        FramingRefusal::Ambiguous => answer(
             "The request says of its length what two readers could understand in two ways: it has \
              both Content-Length and Transfer-Encoding, a length that is none, or a line that ends \
              without a carriage return.",
         ),
-        Refusal::Target { proxied } => {
+        FramingRefusal::Target { proxied } => {
             let answer = answer(
                 "The path or the query has a character that HTTP does not allow there; write it \
                  percent-encoded.",

@@ -44,14 +44,14 @@ struct Taken {
     last: u64,
     /// When a slot was last taken.
     moved: Instant,
-    slots: HashMap<u64, Entry>,
+    slots: HashMap<u64, SlotEntry>,
     /// The number of unknown connections of each peer.
     unknown: HashMap<ClientKey, usize>,
     evicted: u64,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct SlotEntry {
     activity: Arc<Activity>,
     evicted: CancellationToken,
     peer: ClientKey,
@@ -110,7 +110,8 @@ impl ConnectionLimit {
     }
 
     fn take(self: &Arc<Self>, peer: ClientKey) -> Result<Slot, Full> {
-        let (mut taken, now) = (self.taken.lock(), Instant::now());
+        let mut taken = self.taken.lock();
+        let now = Instant::now();
         let of_peer = taken.unknown.get(&peer).copied().unwrap_or_default();
         let has_share = !peer.is_shared() && of_peer >= self.most_unknown.div_ceil(2);
         if has_share && !taken.evict_unknown(Some(peer), now) {
@@ -129,9 +130,10 @@ impl ConnectionLimit {
         taken.last += 1;
         taken.moved = now;
         let id = taken.last;
-        let (activity, evicted) = (Arc::new(Activity::new()), CancellationToken::new());
+        let activity = Arc::new(Activity::new());
+        let evicted = CancellationToken::new();
         *taken.unknown.entry(peer).or_default() += 1;
-        let entry = Entry {
+        let entry = SlotEntry {
             activity: Arc::clone(&activity),
             evicted: evicted.clone(),
             peer,
@@ -191,7 +193,7 @@ impl Taken {
         }
     }
 
-    fn remove(&mut self, id: u64) -> Option<Entry> {
+    fn remove(&mut self, id: u64) -> Option<SlotEntry> {
         self.let_in(id);
         self.slots.remove(&id)
     }
@@ -212,7 +214,8 @@ impl Taken {
 impl Slot {
     /// The signal for the first authenticated request on the connection.
     pub(super) fn let_in(&self) -> OnAuthenticated {
-        let (limit, id) = (Arc::clone(&self.limit), self.id);
+        let limit = Arc::clone(&self.limit);
+        let id = self.id;
         OnAuthenticated::new(move || limit.let_in(id))
     }
 }
@@ -268,7 +271,8 @@ mod tests {
 
         // What was cut has no slot any more to give back.
         drop(all.pop());
-        let (second, fourth_open) = (all[1].activity.request(), fourth.activity.request());
+        let second = all[1].activity.request();
+        let fourth_open = fourth.activity.request();
         let begun = Instant::now();
         assert!(limit.slot(APP).await.is_none(), "all are used");
         assert_eq!(begun.elapsed(), STANDSTILL);
@@ -291,7 +295,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn those_who_show_nothing_keep_nobody_out() {
         let limit = Arc::new(ConnectionLimit::new(8, 4));
-        let (mut strangers, mut requests) = (Vec::new(), Vec::new());
+        let mut strangers = Vec::new();
+        let mut requests = Vec::new();
         for _ in 0..4 {
             let slot = limit.slot(LOOPBACK).await.unwrap();
             // As far as anybody can see, a request is on its way in.

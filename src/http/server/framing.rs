@@ -34,12 +34,12 @@ pub(super) struct Gate {
     /// The number of requests that hyper has begun to serve.
     served: u64,
     /// The first request from which on all are refused, and the reason.
-    refused: Option<(u64, Refusal)>,
+    refused: Option<(u64, FramingRefusal)>,
 }
 
 /// Why a request is not handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum FramingRefusal {
     /// Two readers could find its end at two places.
     Ambiguous,
     /// Its target has characters that HTTP does not allow there. With `proxied`, the target is
@@ -101,7 +101,8 @@ impl Gate {
     pub(super) fn push(&mut self, new: &[u8]) -> usize {
         // Bytes that were held back come before all new ones.
         let mut in_place = self.held.is_empty() && self.ready.is_empty();
-        let (mut passed, mut rest) = (0, new);
+        let mut passed = 0;
+        let mut rest = new;
         while !rest.is_empty() {
             let taken = match self.at {
                 At::Closed => break,
@@ -162,13 +163,13 @@ impl Gate {
     }
 
     /// Why the next request has to be refused; `None` if it may be handled.
-    pub(super) fn next(&mut self) -> Option<Refusal> {
+    pub(super) fn next(&mut self) -> Option<FramingRefusal> {
         let this = self.served;
         self.served += 1;
         match self.refused {
             Some((from, why)) if this >= from => Some(why),
             // hyper has found a request where the gate has found none, so their readings differ.
-            _ if this >= self.heads => Some(Refusal::Ambiguous),
+            _ if this >= self.heads => Some(FramingRefusal::Ambiguous),
             _ => None,
         }
     }
@@ -209,7 +210,7 @@ impl Gate {
 
     /// Records that the end of the request cannot be told: all requests behind it are refused.
     fn lose(&mut self) {
-        self.refused.get_or_insert((self.heads, Refusal::Ambiguous));
+        self.refused.get_or_insert((self.heads, FramingRefusal::Ambiguous));
         self.at = At::Lost;
     }
 
@@ -300,30 +301,33 @@ fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
 }
 
 /// The kind of body that follows `head`, a request's line and headers.
-fn read(head: &[u8]) -> Result<Body, Refusal> {
+fn read(head: &[u8]) -> Result<Body, FramingRefusal> {
     let mut lines = Vec::with_capacity(16);
     for line in head.split_inclusive(|byte| *byte == b'\n') {
-        lines.push(line.strip_suffix(b"\r\n").ok_or(Refusal::Ambiguous)?);
+        lines.push(line.strip_suffix(b"\r\n").ok_or(FramingRefusal::Ambiguous)?);
     }
-    let (request, headers) = lines.split_first().ok_or(Refusal::Ambiguous)?;
+    let (request, headers) = lines.split_first().ok_or(FramingRefusal::Ambiguous)?;
     let mut words = request.split(|byte| *byte == b' ');
-    let (target, version) = (words.nth(1).unwrap_or_default(), words.next().unwrap_or_default());
+    let target = words.nth(1).unwrap_or_default();
+    let version = words.next().unwrap_or_default();
     if Uri::try_from(target).is_err() {
-        return Err(Refusal::Target { proxied: target.starts_with(b"/api/") });
+        return Err(FramingRefusal::Target { proxied: target.starts_with(b"/api/") });
     }
-    let (mut length, mut chunked) = (None, None);
+    let mut length = None;
+    let mut chunked = None;
     for header in headers.iter().filter(|header| !header.is_empty()) {
         // Some readers take a folded line for a header of its own.
         if header.starts_with(b" ") || header.starts_with(b"\t") {
-            return Err(Refusal::Ambiguous);
+            return Err(FramingRefusal::Ambiguous);
         }
         let colon = header.iter().position(|byte| *byte == b':').unwrap_or(header.len());
         let (name, value) = header.split_at(colon);
-        let (name, value) = (name.trim_ascii(), value.get(1..).unwrap_or_default().trim_ascii());
+        let name = name.trim_ascii();
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
-            let now = sized(value).ok_or(Refusal::Ambiguous)?;
+            let now = sized(value).ok_or(FramingRefusal::Ambiguous)?;
             if length.replace(now).is_some_and(|before| before != now) {
-                return Err(Refusal::Ambiguous);
+                return Err(FramingRefusal::Ambiguous);
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
@@ -333,7 +337,7 @@ fn read(head: &[u8]) -> Result<Body, Refusal> {
     match (length, chunked) {
         (None, Some(true)) if version == b"HTTP/1.1" => Ok(Body::Chunked),
         (length, None) => Ok(Body::Sized(length.unwrap_or_default())),
-        (_, Some(_)) => Err(Refusal::Ambiguous),
+        (_, Some(_)) => Err(FramingRefusal::Ambiguous),
     }
 }
 

@@ -281,7 +281,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn an_app_has_so_many_under_way_that_it_can_hang_up_on() {
         let requests = DetachedRequests::default();
-        let (app, other) = (app(), AppName::from("b"));
+        let app = app();
+        let other = AppName::from("b");
         let hangs = || requests.answer(&app, FOR_A_WHILE, pending());
         let mut held: Vec<_> = (0..MOST_UNDER_WAY).map(|_| Box::pin(hangs())).collect();
         for answer in &mut held {

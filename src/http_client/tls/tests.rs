@@ -17,18 +17,19 @@ fn what_is_no_certificate_and_no_key_is_told_by_its_file() {
     let encrypted =
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\naGk=\n-----END ENCRYPTED PRIVATE KEY-----";
     let broken_key = "-----BEGIN PRIVATE KEY-----\naGk=\n-----END PRIVATE KEY-----\n";
-    for (flaw, expected) in [
-        (flaw(Some(no_pem), None), "Authority(\"there is no certificate in it\")"),
-        (flaw(Some(broken), None), "Authority(\"a certificate in it is bad"),
-        (flaw(None, Some((no_pem, SERVER))), "Certificate(\"there is no certificate in it\")"),
-        (flaw(None, Some((broken, SERVER))), "Certificate(\"the certificate is bad"),
-        (flaw(None, Some((SERVER, no_pem))), "Key(\"there is no private key in it\")"),
-        (flaw(None, Some((SERVER, encrypted))), "Key(\"it has a passphrase"),
-        (flaw(None, Some((SERVER, broken_key))), "Key(\"it is no key that can be used\")"),
-        (flaw(None, Some((SERVER, CLIENT))), "Key(\"it is the key of another certificate\")"),
+    for (flaw, variant, fact) in [
+        (flaw(Some(no_pem), None), "Authority(", "no certificate"),
+        (flaw(Some(broken), None), "Authority(", "bad"),
+        (flaw(None, Some((no_pem, SERVER))), "Certificate(", "no certificate"),
+        (flaw(None, Some((broken, SERVER))), "Certificate(", "bad"),
+        (flaw(None, Some((SERVER, no_pem))), "Key(", "no private key"),
+        (flaw(None, Some((SERVER, encrypted))), "Key(", "passphrase"),
+        (flaw(None, Some((SERVER, broken_key))), "Key(", "no key"),
+        (flaw(None, Some((SERVER, CLIENT))), "Key(", "another certificate"),
     ] {
         let text = format!("{flaw:?}");
-        assert!(text.starts_with(expected) && !text.contains("hunter2"), "{text}");
+        assert!(text.starts_with(variant) && text.contains(fact), "{text}");
+        assert!(!text.contains("hunter2"), "{text}");
     }
 }
 

@@ -16,12 +16,12 @@ pub(super) fn read(file: &[u8]) -> Contents<'_> {
     while contents.end < file.len() {
         let rest = file.get(contents.end..).unwrap_or_default();
         match frame(rest) {
-            Found::Whole(payload) => {
+            ParsedFrame::Whole(payload) => {
                 contents.payloads.push(payload);
                 contents.end += FRAME_HEAD + payload.len();
             }
-            Found::CutShort => break,
-            Found::Damaged => {
+            ParsedFrame::CutShort => break,
+            ParsedFrame::Damaged => {
                 contents.flaw = Some(Flaw { at: contents.end, bytes: rest.len(), frames: None });
                 contents.end = file.len();
             }
@@ -30,23 +30,25 @@ pub(super) fn read(file: &[u8]) -> Contents<'_> {
     contents
 }
 
-enum Found<'a> {
+enum ParsedFrame<'a> {
     Whole(&'a [u8]),
     CutShort,
     Damaged,
 }
 
-fn frame(bytes: &[u8]) -> Found<'_> {
+fn frame(bytes: &[u8]) -> ParsedFrame<'_> {
     let Some((head, rest)) = bytes.split_first_chunk::<FRAME_HEAD>() else {
-        return Found::CutShort;
+        return ParsedFrame::CutShort;
     };
     if crc32fast::hash(&head[..8]) != little(&head[8..]) {
-        return Found::Damaged;
+        return ParsedFrame::Damaged;
     }
     let length = usize::try_from(little(&head[..4])).unwrap_or(usize::MAX);
     match rest.get(..length) {
-        None => Found::CutShort,
-        Some(payload) if crc32fast::hash(payload) == little(&head[4..8]) => Found::Whole(payload),
-        Some(_) => Found::Damaged,
+        None => ParsedFrame::CutShort,
+        Some(payload) if crc32fast::hash(payload) == little(&head[4..8]) => {
+            ParsedFrame::Whole(payload)
+        }
+        Some(_) => ParsedFrame::Damaged,
     }
 }

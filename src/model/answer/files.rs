@@ -58,7 +58,7 @@ pub struct File {
 
 /// A file that a peer sent, as far as the peer described it.
 #[derive(Debug, Clone, Copy)]
-pub struct Found<'a> {
+pub struct DescribedFile<'a> {
     /// The beginning of an invented name: `image`, `audio`, `file`.
     pub kind: &'a str,
     /// The name or the address that the peer gave.
@@ -99,7 +99,7 @@ impl Attachments {
     }
 
     /// Takes `found` if it fits, and returns the line that names it in the answer's text.
-    pub fn add(&mut self, found: Found<'_>) -> String {
+    pub fn add(&mut self, found: DescribedFile<'_>) -> String {
         self.found += 1;
         let stated = found.mime_type.map(essence).filter(|mime_type| !mime_type.is_empty());
         let mime_type = stated.or_else(|| found.name.and_then(type_by_name).map(str::to_owned));
@@ -136,7 +136,11 @@ impl Attachments {
 
     /// The decoded bytes of a file that fits; otherwise the reason, and its size as far as it is
     /// known.
-    fn take(&self, found: Found<'_>, mime_type: Option<&str>) -> Result<Vec<u8>, (Unfit, usize)> {
+    fn take(
+        &self,
+        found: DescribedFile<'_>,
+        mime_type: Option<&str>,
+    ) -> Result<Vec<u8>, (Unfit, usize)> {
         let guess = match (decoded_size(found.data), found.twice) {
             (size, true) => size / 4 * 3,
             (size, false) => size,
@@ -165,7 +169,7 @@ impl Attachments {
     }
 
     /// The peer's own name for the file, made harmless, or one that is invented; no two are alike.
-    fn name(&self, found: Found<'_>, mime_type: &str) -> String {
+    fn name(&self, found: DescribedFile<'_>, mime_type: &str) -> String {
         let extension = extension(mime_type);
         let given = found.name.map(harmless).unwrap_or_default();
         let (stem, extension) = match given.rsplit_once('.') {

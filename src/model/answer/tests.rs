@@ -1,7 +1,7 @@
 //! The body of an answer, and where it is cut.
 
 use super::{
-    files::{Attachments, Found},
+    files::{Attachments, DescribedFile},
     *,
 };
 
@@ -15,8 +15,13 @@ fn an_answer_is_what_mantyx_takes() {
     assert_eq!(written(&Answer::Error("no".to_owned())), r#"{"error":"no"}"#);
     let mut files = Attachments::default();
     let mime_type = Some("image/png");
-    let text =
-        files.add(Found { kind: "image", name: None, mime_type, data: "AAAA", twice: false });
+    let text = files.add(DescribedFile {
+        kind: "image",
+        name: None,
+        mime_type,
+        data: "AAAA",
+        twice: false,
+    });
     let answer = Answer::Result { text, files: files.into_files() };
     assert_eq!(
         written(&answer),
@@ -29,7 +34,13 @@ fn an_answer_is_what_mantyx_takes() {
 #[test]
 fn a_text_is_cut_and_its_files_stay() {
     let mut files = Attachments::default();
-    files.add(Found { kind: "a", name: Some("a.txt"), mime_type: None, data: "", twice: false });
+    files.add(DescribedFile {
+        kind: "a",
+        name: Some("a.txt"),
+        mime_type: None,
+        data: "",
+        twice: false,
+    });
     let text = "é".repeat(Answer::MAX_RESULT);
     let Answer::Result { text, files } =
         (Answer::Result { text, files: files.into_files() }).within_limits()

@@ -92,11 +92,26 @@ fn beginning(event: Option<&str>, data: &str) -> Beginning {
 #[test]
 fn the_beginning_of_a_last_event_says_so() {
     for (event, data, kind, end) in [
-        (Some("result"), r#"{"seq":8,"data":{"text":"yy"#, RunKind::Agent, End::Result),
-        (None, r#"{"seq":8,"type":"error","data":{"error":"yy"#, RunKind::Agent, End::Error),
-        (None, r#"{"type":"cancelled","seq":8,"data":[1,2"#, RunKind::Agent, End::Cancelled),
-        (None, r#"{"type":"run_cancelled","seq":8,"report":"yy"#, RunKind::Eval, End::Cancelled),
-        (Some("run_completed"), r#"{"seq":8,"#, RunKind::Eval, End::Result),
+        (Some("result"), r#"{"seq":8,"data":{"text":"yy"#, RunKind::Agent, TerminalEvent::Result),
+        (
+            None,
+            r#"{"seq":8,"type":"error","data":{"error":"yy"#,
+            RunKind::Agent,
+            TerminalEvent::Error,
+        ),
+        (
+            None,
+            r#"{"type":"cancelled","seq":8,"data":[1,2"#,
+            RunKind::Agent,
+            TerminalEvent::Cancelled,
+        ),
+        (
+            None,
+            r#"{"type":"run_cancelled","seq":8,"report":"yy"#,
+            RunKind::Eval,
+            TerminalEvent::Cancelled,
+        ),
+        (Some("run_completed"), r#"{"seq":8,"#, RunKind::Eval, TerminalEvent::Result),
     ] {
         let read = beginning(event, data);
         assert!(read.is_known, "{data}");

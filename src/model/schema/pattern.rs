@@ -70,7 +70,8 @@ pub(super) fn match_cost(pattern: &str, text: &str) -> usize {
 
 /// How many places a match may be at, with counted repetitions written out.
 fn places(pattern: &str) -> usize {
-    let (mut outer, mut group) = (Vec::new(), Group::default());
+    let mut outer = Vec::new();
+    let mut group = Group::default();
     let mut rest = pattern.as_bytes();
     while let Some((&byte, behind)) = rest.split_first() {
         rest = behind;
@@ -125,7 +126,8 @@ impl Group {
 /// The most times that `3}`, `3,}`, `3,9}` or `,9}` asks for, and what stands behind it.
 fn times(text: &[u8]) -> Option<(usize, &[u8])> {
     let end = text.iter().position(|&byte| byte == b'}')?;
-    let (range, behind) = (text.get(..end)?, text.get(end + 1..)?);
+    let range = text.get(..end)?;
+    let behind = text.get(end + 1..)?;
     let range = std::str::from_utf8(range).ok()?.replace(' ', "");
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let numbers = range.split(',').filter(|number| !number.is_empty());

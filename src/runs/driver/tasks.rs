@@ -58,7 +58,8 @@ impl Driver {
     }
 
     fn log(&self, call: &Call, work: &Work) {
-        let (run, tool_use) = (&self.run.key.run, &call.tool_use);
+        let run = &self.run.key.run;
+        let tool_use = &call.tool_use;
         match work {
             Work::Make(_) => info!(%run, toolUseId = %tool_use, tool = call.name, "call"),
             Work::Doubtful(_) => warn!(

@@ -276,7 +276,7 @@ impl Runs {
             begun,
         };
         let driven = self.run_of(&scope.of, request.run.as_ref());
-        // A run that is asleep has no token; `cancel_of` finds the call by its run.
+        // A run that awaits its credential has no token; `cancel_of` finds the call by its run.
         let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
         // If it is not known how long the call has run, its time counts as over.
         let spent = self.journal().since(begun).unwrap_or(Duration::MAX);
@@ -309,7 +309,8 @@ impl Runs {
         if let Of::Run { driven, .. } = of {
             return self.get(driven);
         }
-        let (inner, by) = (self.inner.lock(), by?);
+        let inner = self.inner.lock();
+        let by = by?;
         // Ids are only unique within their workspace.
         let is_it =
             |run: &&Arc<DrivenRun>| run.key.run == by.run && run.key.workspace == by.workspace;
@@ -327,7 +328,7 @@ impl Runs {
         if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
             return run.trace.clone();
         }
-        let asleep = inner.asleep.iter().find(|(key, _)| is_it(key));
-        asleep.map(|(_, kept)| self.kept_trace(&kept.record)).unwrap_or_default()
+        let waiting = inner.awaiting_credential.iter().find(|(key, _)| is_it(key));
+        waiting.map(|(_, kept)| self.kept_trace(&kept.record)).unwrap_or_default()
     }
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    scene::{Scene, call, key},
+    harness::{Harness, call, key},
     *,
 };
 use crate::{backend::peer::Recorder as _, journal::record::Kept, model::recovery::Stage};
@@ -38,7 +38,7 @@ fn at_once<T: Send>(rounds: usize, work: [&(dyn Fn(usize) -> T + Sync); 2]) -> V
 
 #[tokio::test]
 async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
-    let before = Scene::start(None).await;
+    let before = Harness::start(None).await;
     let ids: Vec<String> = (0..256).map(|number| format!("run_{number}")).collect();
     for id in &ids {
         before.runs.start(before.new_run(id)).await.unwrap();
@@ -47,31 +47,31 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
     for run in &mut kept.runs {
         run.record.callers_credential = true;
     }
-    let scene = Scene::start(None).await;
-    let upstream = Some(scene.runs.upstream.base().to_string());
-    scene.runs.restore(Kept { upstream, ..kept });
-    let (app, authority) = ("a".into(), scene.runs.upstream.own().unwrap());
-    assert!(ids.iter().all(|id| scene.runs.is_asleep(&key(id), &app)));
-    let wake = |round: usize| scene.runs.get_or_wake(&key(&ids[round]), &app, &authority);
-    let woken = at_once(ids.len(), [&wake, &wake]);
-    for (one, other) in woken[0].iter().zip(&woken[1]) {
+    let harness = Harness::start(None).await;
+    let upstream = Some(harness.runs.upstream.base().to_string());
+    harness.runs.restore(Kept { upstream, ..kept });
+    let (app, credential) = ("a".into(), harness.runs.upstream.own().unwrap());
+    assert!(ids.iter().all(|id| harness.runs.awaits_credential(&key(id), &app)));
+    let resume = |round: usize| harness.runs.get_or_resume(&key(&ids[round]), &app, &credential);
+    let resumed = at_once(ids.len(), [&resume, &resume]);
+    for (one, other) in resumed[0].iter().zip(&resumed[1]) {
         assert!(Arc::ptr_eq(one.as_ref().unwrap(), other.as_ref().unwrap()));
     }
-    assert_eq!(scene.runs.metrics.started.get(), 256, "each has one driver");
+    assert_eq!(harness.runs.metrics.started.get(), 256, "each has one driver");
 }
 
 #[tokio::test]
 async fn what_is_kept_of_a_run_that_is_given_up_and_revived_at_once_is_how_it_stands() {
-    let scene = Scene::start(None).await;
+    let harness = Harness::start(None).await;
     let mut runs = Vec::new();
     for number in 0..100 {
-        let run = scene.runs.start(scene.new_run(&format!("run_{number}"))).await.unwrap();
+        let run = harness.runs.start(harness.new_run(&format!("run_{number}"))).await.unwrap();
         run.give_up();
         runs.push(run);
     }
-    let revive = |round: usize| assert!(scene.runs.revive(&runs[round]));
-    at_once(runs.len(), [&revive, &|round| scene.runs.give_up(&runs[round])]);
-    let kept = scene.kept().await;
+    let revive = |round: usize| assert!(harness.runs.revive(&runs[round]));
+    at_once(runs.len(), [&revive, &|round| harness.runs.give_up(&runs[round])]);
+    let kept = harness.kept().await;
     for (run, kept) in runs.iter().zip(&kept.runs) {
         assert_eq!(kept.record.run, run.key.run.to_string());
         assert_eq!(kept.record.given_up, run.is_given_up(), "{}", run.key.run);
@@ -82,10 +82,10 @@ async fn what_is_kept_of_a_run_that_is_given_up_and_revived_at_once_is_how_it_st
 /// or it is not kept.
 #[tokio::test]
 async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_given_up() {
-    let scene = Scene::start(None).await;
-    let new = |number| DrivenRun::new(Slot(number), scene.new_run("run"), &scene.runs.room);
+    let harness = Harness::start(None).await;
+    let new = |number| DrivenRun::new(Slot(number), harness.new_run("run"), &harness.runs.room);
     let runs: Vec<DrivenRun> = (0..10_000).map(new).collect();
-    let entry = runs[0].recorder(&scene.runs, &call("tu"));
+    let entry = runs[0].recorder(&harness.runs, &call("tu"));
     let keep = |round: usize| runs[round].keep_unwanted(&entry, 2);
     let open = |round: usize| {
         runs[round].set_access(Access::Open);
@@ -98,13 +98,13 @@ async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_gi
 /// The journal has how far a call is, where its dispatch was taken back before the bridge crashed.
 #[tokio::test]
 async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either() {
-    let scene = Scene::start(None).await;
-    let run = DrivenRun::new(Slot(1), scene.new_run("run"), &scene.runs.room);
-    scene.runs.journal().write(run.changes());
+    let harness = Harness::start(None).await;
+    let run = DrivenRun::new(Slot(1), harness.new_run("run"), &harness.runs.room);
+    harness.runs.journal().write(run.changes());
     let [never, once, both] =
-        ["never", "once", "both"].map(|id| run.recorder(&scene.runs, &call(id)));
+        ["never", "once", "both"].map(|id| run.recorder(&harness.runs, &call(id)));
     for entry in [&never, &once, &both] {
-        scene.runs.journal().write(vec![entry.change()]);
+        harness.runs.journal().write(vec![entry.change()]);
         entry.dispatching(None).await.unwrap();
     }
     never.not_dispatched();
@@ -112,7 +112,7 @@ async fn a_dispatch_that_was_taken_back_was_not_made_for_the_next_process_either
         entry.dispatching(None).await.unwrap();
     }
     once.not_dispatched();
-    let kept = scene.kept().await;
+    let kept = harness.kept().await;
     let stages = kept.runs[0]
         .calls
         .iter()

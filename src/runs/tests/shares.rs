@@ -1,7 +1,7 @@
 //! One app's open calls, and whether another's can be made all the same.
 
 use super::{
-    scene::{Scene, call, known_run},
+    harness::{Harness, call, known_run},
     *,
 };
 use crate::{
@@ -17,25 +17,25 @@ fn large() -> Bytes {
 
 #[tokio::test]
 async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
-    let scene = Scene::start(None).await;
-    let limits = scene.runs.calls.settings().limits.clone();
+    let harness = Harness::start(None).await;
+    let limits = harness.runs.calls.settings().limits.clone();
     let apps = ["a", "b"].map(App::named).into();
-    scene.settings.send_replace(Arc::new(Settings::new(limits, apps, None)));
-    let [of_a, of_b] = [(1, "a"), (2, "b")].map(|(slot, app)| known_run(&scene, slot, app));
+    harness.settings.send_replace(Arc::new(Settings::new(limits, apps, None)));
+    let [of_a, of_b] = [(1, "a"), (2, "b")].map(|(slot, app)| known_run(&harness, slot, app));
     let mut open = Vec::new();
     for number in 0..14 {
-        let entry = of_a.recorder(&scene.runs, &call(&format!("tu_{number}")));
+        let entry = of_a.recorder(&harness.runs, &call(&format!("tu_{number}")));
         entry.dispatching(None).await.ok();
         entry.answered(large()).await;
         open.push(entry);
     }
-    let entry = of_b.recorder(&scene.runs, &call("tu_b"));
+    let entry = of_b.recorder(&harness.runs, &call("tu_b"));
     assert_eq!(entry.dispatching(None).await, Ok(()), "b has its own share");
-    let late = of_a.recorder(&scene.runs, &call("tu_late"));
+    let late = of_a.recorder(&harness.runs, &call("tu_late"));
     assert_eq!(late.dispatching(None).await, Err(NotRecorded::NoShare));
-    assert!(scene.runs.journal().health().bytes < 24 << 20);
+    assert!(harness.runs.journal().health().bytes < 24 << 20);
 
-    let kept = scene.kept().await;
+    let kept = harness.kept().await;
     let answers = kept.runs.iter().flat_map(|run| &run.calls).filter(|call| call.answer.is_some());
     assert_eq!(answers.count(), 3, "those that there is room for are kept");
     open.iter().for_each(|entry| entry.close());
@@ -44,8 +44,8 @@ async fn answers_that_nobody_takes_close_the_journal_to_no_other_app() {
 
 #[tokio::test]
 async fn arguments_that_there_is_no_room_for_are_not_kept() {
-    let scene = Scene::start(None).await;
-    let run = known_run(&scene, 1, "a");
+    let harness = Harness::start(None).await;
+    let run = known_run(&harness, 1, "a");
     let text = format!("\"{}\"", "x".repeat(5 << 20));
     let large = |number: usize| Call {
         args: serde_json::from_str(&text).unwrap(),
@@ -53,10 +53,10 @@ async fn arguments_that_there_is_no_room_for_are_not_kept() {
     };
     let mut open: Vec<_> = (0..6).map(|_| None).collect();
     for (number, entry) in open.iter_mut().enumerate() {
-        let entry = entry.insert(run.recorder(&scene.runs, &large(number)));
+        let entry = entry.insert(run.recorder(&harness.runs, &large(number)));
         assert_eq!(entry.has_room(), number < 4, "call {number}");
         assert_eq!(entry.change().weight() > 0, number < 4, "call {number}");
     }
     open.clear();
-    assert!(run.recorder(&scene.runs, &large(6)).has_room(), "they have ended");
+    assert!(run.recorder(&harness.runs, &large(6)).has_room(), "they have ended");
 }

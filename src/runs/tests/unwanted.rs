@@ -4,23 +4,23 @@
 use serde_json::Value;
 
 use super::{
-    scene::{Scene, call, known_run},
+    harness::{Harness, call, known_run},
     *,
 };
 use crate::model::{ending::Ending, recovery::Stage};
 
 /// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
-async fn answer(scene: &Scene, run: &Arc<DrivenRun>, id: &str, task: Task) {
-    let entry = run.recorder(&scene.runs, &call(id));
-    scene.runs.journal().write(vec![entry.change()]);
-    let (runs, run) = (Arc::clone(&scene.runs), Arc::clone(run));
+async fn answer(harness: &Harness, run: &Arc<DrivenRun>, id: &str, task: Task) {
+    let entry = run.recorder(&harness.runs, &call(id));
+    harness.runs.journal().write(vec![entry.change()]);
+    let (runs, run) = (Arc::clone(&harness.runs), Arc::clone(run));
     answer::answer(runs, run, call(id), task, entry).await;
 }
 
-async fn posted(scene: &Scene, id: &str, count: usize) -> Vec<Value> {
+async fn posted(harness: &Harness, id: &str, count: usize) -> Vec<Value> {
     let mut at_least = count;
     loop {
-        let all = scene.posted(at_least).await;
+        let all = harness.posted(at_least).await;
         let of_it: Vec<Value> = all.into_iter().filter(|post| post["toolUseId"] == id).collect();
         if of_it.len() >= count {
             return of_it;
@@ -31,20 +31,20 @@ async fn posted(scene: &Scene, id: &str, count: usize) -> Vec<Value> {
 
 #[tokio::test]
 async fn an_unwanted_answer_is_kept_on_disk_and_posted_again_whatever_others_take() {
-    let scene = Scene::start(None).await;
-    let of_others = EventLog::new(&scene.runs.room);
+    let harness = Harness::start(None).await;
+    let of_others = EventLog::new(&harness.runs.room);
     of_others.push(Some(1), Bytes::from(vec![b'x'; 65 << 20]));
-    scene.is_forgetful.store(true, Ordering::SeqCst);
-    let run = known_run(&scene, 1, "a");
-    answer(&scene, &run, "tu_0", Task::Refuse("no".to_owned(), Ending::Denied)).await;
-    let kept = scene.kept().await;
+    harness.is_forgetful.store(true, Ordering::SeqCst);
+    let run = known_run(&harness, 1, "a");
+    answer(&harness, &run, "tu_0", Task::Refuse("no".to_owned(), Ending::Denied)).await;
+    let kept = harness.kept().await;
     let call = &kept.runs[0].calls[0];
     assert_eq!((call.record.stage, call.answer.is_some()), (Stage::Answered, true));
 
     run.give_up();
-    scene.is_forgetful.store(false, Ordering::SeqCst);
-    assert!(scene.runs.revive(&run));
-    let posts = posted(&scene, "tu_0", 2).await;
+    harness.is_forgetful.store(false, Ordering::SeqCst);
+    assert!(harness.runs.revive(&run));
+    let posts = posted(&harness, "tu_0", 2).await;
     assert_eq!(posts[0], posts[1]);
     assert_eq!(posts[0]["error"], "no");
     assert!(run.unwanted().is_empty());
@@ -52,11 +52,11 @@ async fn an_unwanted_answer_is_kept_on_disk_and_posted_again_whatever_others_tak
 
 #[tokio::test]
 async fn each_app_has_its_share_of_the_journal_for_them() {
-    let scene = Scene::start(None).await;
+    let harness = Harness::start(None).await;
     let [first, second, of_b] =
-        [(1, "a"), (2, "a"), (3, "b")].map(|(slot, app)| known_run(&scene, slot, app));
+        [(1, "a"), (2, "a"), (3, "b")].map(|(slot, app)| known_run(&harness, slot, app));
     let keep = |run: &Arc<DrivenRun>, id: &str, size: usize| {
-        scene.runs.keep_unwanted(run, &run.recorder(&scene.runs, &call(id)), size)
+        harness.runs.keep_unwanted(run, &run.recorder(&harness.runs, &call(id)), size)
     };
     assert!(keep(&first, "tu_1", KEEP_UNWANTED - 10));
     assert!(keep(&second, "tu_1", 10), "there is room for it");
@@ -68,9 +68,9 @@ async fn each_app_has_its_share_of_the_journal_for_them() {
 
 #[tokio::test]
 async fn where_the_journal_has_no_answer_that_is_the_answer() {
-    let scene = Scene::start(None).await;
-    let run = known_run(&scene, 1, "a");
-    answer(&scene, &run, "tu_0", Task::PostAgain).await;
-    let error = posted(&scene, "tu_0", 1).await[0]["error"].as_str().unwrap().to_owned();
+    let harness = Harness::start(None).await;
+    let run = known_run(&harness, 1, "a");
+    answer(&harness, &run, "tu_0", Task::PostAgain).await;
+    let error = posted(&harness, "tu_0", 1).await[0]["error"].as_str().unwrap().to_owned();
     assert!(error.starts_with("OUTCOME_UNKNOWN"), "{error}");
 }

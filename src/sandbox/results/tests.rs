@@ -1,7 +1,7 @@
 //! What a tool result may be.
 
 use super::*;
-use crate::model::answer::files::{Attachments, Found, MAX_BYTES, MAX_FILES};
+use crate::model::answer::files::{Attachments, DescribedFile, MAX_BYTES, MAX_FILES};
 
 #[track_caller]
 fn bad(text: &str, start: &str) {
@@ -12,10 +12,10 @@ fn bad(text: &str, start: &str) {
 #[test]
 fn exactly_one_of_result_and_error() {
     bad(r#"{"result":"x"}"#, "toolUseId: is required");
-    bad(r#"{"toolUseId":""}"#, "toolUseId: must not be empty");
+    bad(r#"{"toolUseId":""}"#, "toolUseId: must");
     bad(r#"{"toolUseId":"t"}"#, "`result` or `error` is required");
     bad(r#"{"toolUseId":"t","result":"x","error":"y"}"#, "send `result` or `error`");
-    bad(r#"{"toolUseId":"t","result":{"a":1}}"#, "result: must be a string");
+    bad(r#"{"toolUseId":"t","result":{"a":1}}"#, "result: must");
     let read = read(br#"{"toolUseId":"t","result":""}"#).unwrap();
     assert_eq!(read.answer, Answer::text(""));
 }
@@ -49,7 +49,7 @@ fn as_many_files_as_the_bridge_attaches() {
     let mut files = Attachments::default();
     let mime_type = Some("text/plain");
     let mut add =
-        || files.add(Found { kind: "f", name: None, mime_type, data: &data, twice: false });
+        || files.add(DescribedFile { kind: "f", name: None, mime_type, data: &data, twice: false });
     let lines: Vec<String> = (0..=MAX_FILES).map(|_| add()).collect();
     assert!(lines.last().is_some_and(|line| line.contains("not passed on")), "{lines:?}");
     let answer = Answer::Result { text: lines.join("\n"), files: files.into_files() };

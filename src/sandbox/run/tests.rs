@@ -25,8 +25,8 @@ fn plain() -> Run {
     run(1 << 20, &Budget::new(1 << 20))
 }
 
-fn success() -> End {
-    End::Success { text: "done".to_owned(), plan: None }
+fn success() -> RunEnd {
+    RunEnd::Success { text: "done".to_owned(), plan: None }
 }
 
 fn text(batch: &Batch) -> &str {
@@ -106,7 +106,7 @@ fn the_log_is_bounded_and_the_end_still_fits() {
     for run in [run(100, &Budget::new(1 << 20)), run(1 << 20, &budget)] {
         let full = (0..10).find_map(|_| run.append("x", &json!("y".repeat(20))).err());
         assert_eq!(full, Some(Stop::Full));
-        assert!(run.finish(End::log_full(), None));
+        assert!(run.finish(RunEnd::log_full(), None));
         assert_eq!(run.view().status, "failed");
     }
     assert!(budget.has(200), "a dropped run gives back what it took");

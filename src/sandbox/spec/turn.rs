@@ -131,7 +131,8 @@ fn read_content(value: &Value<'_>) -> Result<String, Invalid> {
 fn read_attachments(value: &Value<'_>) -> Result<Vec<Attachment>, Invalid> {
     let entries = value.array()?;
     if entries.len() > files::MAX_FILES {
-        let (count, max) = (entries.len(), files::MAX_FILES);
+        let count = entries.len();
+        let max = files::MAX_FILES;
         return Err(value.invalid(format_args!("has {count} files, {max} fit")));
     }
     let mut total = 0;

@@ -33,7 +33,7 @@ const LACKING: [(&str, &str); 4] = [
 ];
 
 /// How spans are exported.
-pub(super) struct Settings {
+pub(super) struct ExportSettings {
     pub(super) endpoint: Url,
     /// The values may be secrets.
     pub(super) headers: HeaderMap,
@@ -51,15 +51,15 @@ pub(super) struct Settings {
 }
 
 // An address may hold a password, and headers are mostly secrets.
-impl fmt::Debug for Settings {
+impl fmt::Debug for ExportSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Settings");
+        let mut shown = f.debug_struct("ExportSettings");
         shown.field("endpoint", &self.shown()).field("headers", &self.headers.len());
         shown.field("sampler", &self.sampler).finish_non_exhaustive()
     }
 }
 
-impl Settings {
+impl ExportSettings {
     /// The settings, if traces are asked for and can be exported; and the mistakes in the
     /// variables.
     pub(super) fn read(look: Look<'_>) -> (Option<Self>, Vec<String>) {
@@ -81,7 +81,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn settings(&mut self) -> Option<Settings> {
+    fn settings(&mut self) -> Option<ExportSettings> {
         asked_by(self.look)?;
         if let Some((name, exporter)) = self.var("OTEL_TRACES_EXPORTER")
             && exporter != "otlp"
@@ -109,7 +109,7 @@ impl Reader<'_> {
             Some(_) => "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
             None => "OTEL_EXPORTER_OTLP_TIMEOUT",
         };
-        Some(Settings {
+        Some(ExportSettings {
             endpoint,
             headers: self.headers(),
             timeout: millis(self.number(timeout, 10_000, MAX_MILLIS)),

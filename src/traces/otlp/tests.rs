@@ -20,7 +20,7 @@ fn exporter_to(collector: &str) -> (Traces, Exporter) {
         };
         Some(value.to_owned())
     };
-    let (settings, flaws) = Settings::read(&look);
+    let (settings, flaws) = ExportSettings::read(&look);
     assert!(flaws.is_empty());
     let (sender, queue) = mpsc::channel(16);
     let counted = Arc::<metrics::Spans>::default();

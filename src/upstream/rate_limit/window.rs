@@ -73,10 +73,10 @@ pub(in crate::upstream) struct Told {
 
 impl Window {
     pub(super) fn new(now: Instant) -> Self {
-        let (limit, left) = (DEFAULT_LIMIT, DEFAULT_LIMIT);
+        let left = DEFAULT_LIMIT;
         let reset = now + LENGTH;
         let metering = Metering::Unknown;
-        Self { limit, left, reset, last: None, on_their_way: 0, taken: 0, metering }
+        Self { limit: DEFAULT_LIMIT, left, reset, last: None, on_their_way: 0, taken: 0, metering }
     }
 
     /// The earliest time for the next post; if that is now or past, it may be sent.

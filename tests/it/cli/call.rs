@@ -4,15 +4,15 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{FAILED, OK, desk::Desk, with};
-use crate::{rig::Rig, wait};
+use crate::{harness::Harness, wait};
 
 /// The last call that the bridge was asked for.
-async fn last(rig: &Rig) -> Value {
+async fn last(rig: &Harness) -> Value {
     let calls = rig.bridge.api("GET", "/v1/calls", None).await.expect(200);
     calls["calls"][0].clone()
 }
 
-async fn wait_cancelled(rig: &Rig) {
+async fn wait_cancelled(rig: &Harness) {
     wait::soon("the bridge should cancel the call", async || {
         (last(rig).await["outcome"] == "cancelled").then_some(())
     })
@@ -21,7 +21,7 @@ async fn wait_cancelled(rig: &Rig) {
 
 #[tokio::test]
 async fn a_terminal_shows_the_time_and_ctrl_c_cancels() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let config = rig.client_config();
     let mut desk = Desk::on_terminal(30, 5, &["call", "plain_hang", "-c", &config]);
     desk.says("plain_hang: 3s").await;
@@ -38,7 +38,7 @@ async fn a_terminal_shows_the_time_and_ctrl_c_cancels() {
 
 #[tokio::test]
 async fn without_a_terminal_there_is_the_answer_alone() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let slow = with(&rig, &["call", "plain_slow", r#"{"text":"3"}"#]).await.expect(OK);
     assert_eq!((slow.out.as_str(), slow.err.as_str()), ("slept\n", ""));
 
@@ -54,7 +54,7 @@ async fn without_a_terminal_there_is_the_answer_alone() {
 
 #[tokio::test]
 async fn a_call_that_goes_on_is_waited_for_and_can_be_fetched_later() {
-    let rig = Rig::with_keys("pending_after: 100ms, ", "", &[], "").await;
+    let rig = Harness::with_keys("pending_after: 100ms, ", "", &[], "").await;
     let slow = with(&rig, &["call", "plain_slow", r#"{"text":"1"}"#]).await.expect(OK);
     assert_eq!(slow.out, "slept\n");
     let json = with(&rig, &["call", "plain_slow", r#"{"text":"1"}"#, "--json"]).await.expect(OK);

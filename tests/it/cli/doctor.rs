@@ -169,7 +169,7 @@ async fn every_way_to_a_server_is_gone() {
     assert_eq!(steps(&report, "uds"), well(&["socket", "initialize", "tools/list"]));
     assert_eq!(steps(&report, "sse"), well(&["tcp", "initialize", "tools/list"]));
     assert_eq!(steps(&report, "known"), well(&["tcp", "card"]));
-    assert!(failure(&report, "none", "socket").contains("is not there"), "{report}");
+    assert!(failure(&report, "none", "socket").contains("no.sock"), "{report}");
     for (name, cure) in
         [("unknown", "auth.oauth"), ("wrong", "get a new one"), ("nobody", "bearer")]
     {
@@ -181,7 +181,7 @@ async fn every_way_to_a_server_is_gone() {
 #[tokio::test]
 async fn a_configuration_that_cannot_be_used_is_another_exit_code() {
     let bad = doctor("upstream: {sandbox: true, workspce: a}\n", &[], &[]).await.expect(USAGE);
-    assert!(bad.err.contains("did you mean"), "{}", bad.err);
+    assert!(bad.err.contains("`workspace`"), "{}", bad.err);
     let json = doctor("upstream: {}\n", &["--json"], &[]).await.expect(USAGE).json();
     assert_eq!(json["ok"], false, "{json}");
     let none = doctor("upstream: {sandbox: true}\n", &["nobody"], &[]).await.expect(USAGE);
@@ -204,7 +204,7 @@ async fn the_tls_of_a_backend_is_examined_with_its_own_files() {
     let report = doctor(&config, &["--json"], &[]).await.expect(FAILED).json();
     assert_eq!(steps(&report, "known"), well(&["tcp", "tls", "initialize", "tools/list"]));
     let text = failure(&report, "shy", "tls");
-    assert!(text.contains("wants a certificate") && text.contains("tls: {cert"), "{text}");
+    assert!(text.contains("certificate") && text.contains("tls: {cert"), "{text}");
     let text = failure(&report, "wary", "tls");
     assert!(text.contains("authority") && text.contains("tls: {ca"), "{text}");
 }
@@ -226,7 +226,7 @@ async fn an_application_at_mantyx_is_examined_as_one() {
     assert_eq!(steps(&report, "upstream"), well(&["tcp", "auth"]));
     let report = doctor(&config(CANARY), &["--json"], &[]).await.expect(FAILED).json();
     let text = failure(&report, "upstream", "auth");
-    assert!(text.contains("400 invalid_grant") && text.contains("log in again"), "{text}");
+    assert!(text.contains("400 invalid_grant") && text.contains("refresh_token"), "{text}");
 }
 
 #[tokio::test]
@@ -245,6 +245,6 @@ async fn the_signature_of_a_card_is_looked_at() {
     );
     let report = doctor(&config, &["--json"], &[]).await.expect(FAILED).json();
     let told = failure(&report, "strict", "card");
-    assert!(told.contains("it has no signature") && told.contains("which key it signs"), "{told}");
+    assert!(told.contains("no signature") && told.contains("key"), "{told}");
     assert_eq!(steps(&report, "loose"), [("card".to_owned(), "warn".to_owned())]);
 }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use super::{FAILED, OK, USAGE, desk::Desk, run, with};
-use crate::{rig::Rig, wait};
+use crate::{harness::Harness, wait};
 
 const HOME: &str = "\x1b[H";
 const ENTER: &str = "\x1b[?1049h";
@@ -28,12 +28,12 @@ fn frames(out: &str) -> Vec<Vec<String>> {
 
 #[tokio::test]
 async fn a_terminal_is_drawn_anew_in_place_and_given_back() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let config = rig.client_config();
     let mut desk = Desk::on_terminal(34, 9, &["status", "--watch", "-c", &config]);
     desk.becomes("two frames", |out| frames(out).len() >= 2).await;
     rig.bridge.kill9();
-    desk.says("nothing listens on").await;
+    desk.says("nothing listens").await;
     rig.bridge.restart().await;
     let drawn = frames(&desk.out()).len();
     desk.becomes("it is there again", |out| {
@@ -57,7 +57,7 @@ async fn a_terminal_is_drawn_anew_in_place_and_given_back() {
 
 #[tokio::test]
 async fn without_a_terminal_blocks_follow_one_another() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let config = rig.client_config();
     let mut desk = Desk::start(&["status", "--watch", "-c", &config]);
     desk.becomes("two blocks", |out| out.matches("mantyx-bridge ").count() >= 2).await;
@@ -77,7 +77,7 @@ async fn without_a_terminal_blocks_follow_one_another() {
 
 #[tokio::test]
 async fn a_daemon_that_is_not_there_is_no_beginning() {
-    let mut rig = Rig::start().await;
+    let mut rig = Harness::start().await;
     let config = rig.client_config();
     rig.bridge.stop().await;
     for command in [
@@ -88,7 +88,7 @@ async fn a_daemon_that_is_not_there_is_no_beginning() {
         &["refresh"],
     ] {
         let ran = run(&[command, &["-c", &config]].concat()).await.expect(FAILED);
-        let expected = "nothing listens on http://127.0.0.1";
+        let expected = "http://127.0.0.1";
         assert!(ran.err.contains(expected), "{command:?}: {}", ran.err);
         assert!(ran.err.contains("mantyx-bridge serve"), "{command:?}: {}", ran.err);
         assert_eq!(ran.out, "", "{command:?}");
@@ -97,7 +97,7 @@ async fn a_daemon_that_is_not_there_is_no_beginning() {
 
 #[tokio::test]
 async fn whoever_looks_on_needs_no_secrets_of_backends() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let config = rig.client_config();
     let text = fs::read_to_string(&config).expect("it was written");
     let secret = "  jira: {url: 'http://127.0.0.1:1/mcp', headers: {X: '${env:NOT_SET_HERE}'}}";
@@ -114,7 +114,7 @@ async fn whoever_looks_on_needs_no_secrets_of_backends() {
 
 #[tokio::test]
 async fn a_reader_that_has_seen_enough_is_no_failure() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let config = rig.client_config();
     for args in [
         &["man"][..],

@@ -114,7 +114,7 @@ fn judge_call(
             let made = entries.iter().any(|entry| entry.step == Step::Done && entry.text == text);
             if made { Ok(Outcome::Result) } else { Err(format!("`{text}` was never done")) }
         }
-        (None, Some(error)) if error.contains("may or may not") => {
+        (None, Some(error)) if error.contains("OUTCOME_UNKNOWN") => {
             // It is made once more after the first kill, and only the second leaves it open.
             if call.is_repeatable() && kills < 2 {
                 return Err(format!("it could have been made again: {error}"));
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn what_went_well_is_no_offence() {
         check(|_, _| (), None);
-        let unknown = r#"{"error":"It may or may not have taken effect."}"#;
+        let unknown = r#"{"error":"OUTCOME_UNKNOWN: it was cut off."}"#;
         check(
             |call, seen| drop(seen.deliveries.insert(call.id.clone(), vec![answer(unknown)])),
             None,

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::backend::{
-    a2a::{failure::Failure, link::MAX_REPLY, wire::Operation},
+    a2a::{failure::A2aFailure, link::MAX_REPLY, wire::Operation},
     peer::NotRead,
 };
 
@@ -288,7 +288,10 @@ pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> 
 }
 
 /// The result of `operation` in its message, as JSON.
-pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Result<Box<RawValue>, Failure> {
+pub(super) fn decode(
+    operation: Operation<'_>,
+    message: Bytes,
+) -> Result<Box<RawValue>, A2aFailure> {
     match operation {
         Operation::Send(..) | Operation::Subscribe(_) => decode_event(message),
         Operation::GetTask(_) | Operation::CancelTask(_) => {
@@ -298,7 +301,7 @@ pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Result<Box<Raw
 }
 
 /// The event in a message of a stream, as JSON.
-pub(super) fn decode_event(message: Bytes) -> Result<Box<RawValue>, Failure> {
+pub(super) fn decode_event(message: Bytes) -> Result<Box<RawValue>, A2aFailure> {
     /// An event of a kind that is newer than this code.
     #[derive(Serialize)]
     struct Unknown {}
@@ -307,18 +310,18 @@ pub(super) fn decode_event(message: Bytes) -> Result<Box<RawValue>, Failure> {
 }
 
 /// Checks the size again: JSON may be several times as long as protobuf.
-fn json<T: Serialize>(value: &T) -> Result<Box<RawValue>, Failure> {
+fn json<T: Serialize>(value: &T) -> Result<Box<RawValue>, A2aFailure> {
     let json = to_raw_value(value).expect("structs of texts, numbers and lists are always JSON");
     let size = json.get().len();
     if size > MAX_REPLY {
         let size = Some(size as u64);
-        return Err(Failure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
+        return Err(A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
     }
     Ok(json)
 }
 
-fn unreadable(error: &prost::DecodeError) -> Failure {
-    Failure::Unreadable(format!("a message is no protobuf of A2A 1.0 ({error})"))
+fn unreadable(error: &prost::DecodeError) -> A2aFailure {
+    A2aFailure::Unreadable(format!("a message is no protobuf of A2A 1.0 ({error})"))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use percent_encoding::percent_decode;
 use prost::Message as _;
 
-use crate::backend::a2a::{failure::Failure, wire};
+use crate::backend::a2a::{failure::A2aFailure, wire};
 
 const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
@@ -74,7 +74,7 @@ pub(super) fn is_unauthenticated(headers: &HeaderMap) -> bool {
 }
 
 /// The outcome of the call; `None` if these trailers have none.
-pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), Failure>> {
+pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), A2aFailure>> {
     let number = number(trailers.get(STATUS)?);
     if number == 0 {
         return Some(Ok(()));
@@ -92,7 +92,7 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), Failure>> {
     let text = wire::cut(&text);
     // A proxy answers so when it has lost the agent, or given up waiting for it.
     if reason.is_none() && matches!(name, "CANCELLED" | "DEADLINE_EXCEEDED" | "UNAVAILABLE") {
-        return Some(Err(Failure::Lost(text)));
+        return Some(Err(A2aFailure::Lost(text)));
     }
     let code = reason.or(match name {
         "NOT_FOUND" => Some(error_code::TASK_NOT_FOUND),
@@ -100,7 +100,7 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), Failure>> {
         "UNIMPLEMENTED" => Some(error_code::METHOD_NOT_FOUND),
         _ => None,
     });
-    Some(Err(Failure::Refused { code: code.map(i64::from), status, text }))
+    Some(Err(A2aFailure::Refused { code: code.map(i64::from), status, text }))
 }
 
 /// Anything but a number counts as an unknown status, so never as a success.

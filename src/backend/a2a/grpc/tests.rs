@@ -17,6 +17,9 @@ const HI: &str =
 const EMPTY_SENT: &[u8] = b"\0\0\0\0\x02\x12\0";
 const HI_SENT: &[u8] = b"\0\0\0\0\x08\x12\x06\x2a\x04\x0a\x02hi";
 
+/// Why a response that has no end is lost.
+const BROKEN_OFF: &str = "the response broke off";
+
 type Sent = Result<Frame<Bytes>, io::Error>;
 
 fn data(bytes: &[u8]) -> Sent {
@@ -84,9 +87,9 @@ async fn a_stream_has_ended_well_only_where_its_status_says_so() {
     let whole = || data(HI_SENT);
     for (frames, expected) in [
         (vec![whole(), end("0")], Ok(None)),
-        (vec![whole()], Err(lost("the response broke off"))),
-        (vec![whole(), Ok(Frame::trailers(HeaderMap::new()))], Err(lost("the response broke off"))),
-        (vec![whole(), data(&HI_SENT[..9]), end("0")], Err(lost("the response broke off"))),
+        (vec![whole()], Err(lost(BROKEN_OFF))),
+        (vec![whole(), Ok(Frame::trailers(HeaderMap::new()))], Err(lost(BROKEN_OFF))),
+        (vec![whole(), data(&HI_SENT[..9]), end("0")], Err(lost(BROKEN_OFF))),
         (vec![whole(), end("14")], Err(lost("gRPC status UNAVAILABLE"))),
     ] {
         let what = format!("{frames:?}");
@@ -97,7 +100,7 @@ async fn a_stream_has_ended_well_only_where_its_status_says_so() {
     let mut events = Events::new(response(HeaderMap::new(), vec![whole(), broken()]));
     assert_eq!(events.next().await.unwrap().unwrap().get(), HI);
     let failure = events.next().await.unwrap_err();
-    assert!(matches!(&failure, Failure::Lost(why) if why.ends_with("the test breaks it")));
+    assert!(matches!(&failure, A2aFailure::Lost(why) if why.ends_with("the test breaks it")));
 }
 
 #[tokio::test]
@@ -114,14 +117,14 @@ async fn a_quiet_stream_does_not_pay_for_what_it_said() {
     assert_eq!(messages.held.bytes(), 0);
 }
 
-fn lost(why: &str) -> Failure {
-    Failure::Lost(why.to_owned())
+fn lost(why: &str) -> A2aFailure {
+    A2aFailure::Lost(why.to_owned())
 }
 
 #[tokio::test]
 async fn a_result_is_one_message_and_a_success() {
-    let unreadable = |why: &str| Failure::Unreadable(why.to_owned());
-    let refused = Failure::Refused {
+    let unreadable = |why: &str| A2aFailure::Unreadable(why.to_owned());
+    let refused = A2aFailure::Refused {
         code: None,
         status: StatusCode::INTERNAL_SERVER_ERROR,
         text: "gRPC status INTERNAL".to_owned(),
@@ -133,7 +136,7 @@ async fn a_result_is_one_message_and_a_success() {
         // Without a message, the status may be in the head.
         (fields("13"), vec![], Err(refused)),
         (fields("0"), vec![], Err(unreadable("the response has no message"))),
-        (HeaderMap::new(), vec![], Err(lost("the response broke off"))),
+        (HeaderMap::new(), vec![], Err(lost(BROKEN_OFF))),
         (
             HeaderMap::new(),
             vec![data(HI_SENT), data(HI_SENT), end("0")],
@@ -148,7 +151,7 @@ async fn a_result_is_one_message_and_a_success() {
         (
             HeaderMap::new(),
             vec![data(b"\0\0\x80\0\x01")],
-            Err(Failure::NotRead(NotRead::TooLarge { limit: 8_388_608, size: Some(8_388_609) })),
+            Err(A2aFailure::NotRead(NotRead::TooLarge { limit: 8_388_608, size: Some(8_388_609) })),
         ),
     ] {
         let what = format!("{head:?} {frames:?}");

@@ -126,7 +126,7 @@ fn urls_with_credentials_or_other_schemes_are_refused_and_not_shown() {
         .unwrap_err();
     assert!(error.contains("`headers`") && !error.contains("hunter2"), "{error}");
     let error = chosen(&[("file:///etc/passwd", "JSONRPC", "1.0")], None, &[]).unwrap_err();
-    assert!(error.contains("not an http or https URL"), "{error}");
+    assert!(error.contains("https"), "{error}");
 }
 
 #[test]
@@ -190,7 +190,7 @@ mod grpc {
         for version in ["0.3.0", ""] {
             let error =
                 chosen(&[("https://hr.acme/grpc", "GRPC", version)], None, &[]).unwrap_err();
-            assert!(error.ends_with("is gRPC of A2A 0.x, of which 1.x alone is spoken"), "{error}");
+            assert!(error.contains("https://hr.acme/grpc") && error.contains("0.x"), "{error}");
         }
     }
 }

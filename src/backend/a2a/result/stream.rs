@@ -5,7 +5,9 @@
 
 use serde_json::value::RawValue;
 
-use super::{Outcome, Reply, State, Unreadable, Wire, array, id, message, object, string};
+use super::{
+    Outcome, PartEncoding, Reply, TaskState, Unreadable, array, id, message, object, string,
+};
 use crate::model::json::Members;
 
 /// The most artifacts of one task. No sane agent makes more.
@@ -16,7 +18,7 @@ const OVERHEAD: usize = 64;
 /// A reply that is not complete yet.
 #[derive(Debug)]
 pub struct Gathering {
-    wire: Wire,
+    encoding: PartEncoding,
     /// The most bytes that are kept.
     limit: usize,
     task: Option<String>,
@@ -69,9 +71,14 @@ const UNKNOWN: &str = "an event of an unknown kind";
 impl Gathering {
     /// An empty reply, which keeps at most `limit` bytes. `task` and `context` are those of the
     /// message that it answers, if that belongs to a conversation.
-    pub fn new(wire: Wire, limit: usize, task: Option<&str>, context: Option<&str>) -> Self {
+    pub fn new(
+        encoding: PartEncoding,
+        limit: usize,
+        task: Option<&str>,
+        context: Option<&str>,
+    ) -> Self {
         Self {
-            wire,
+            encoding,
             limit,
             task: task.map(str::to_owned),
             context: context.map(str::to_owned),
@@ -119,7 +126,7 @@ impl Gathering {
         let may_be_stale = std::mem::take(&mut self.may_be_stale);
         let step = match event {
             Event::Message(_) if self.has_begun() => Step::LeftOut("a message beside the task"),
-            Event::Message(members) => Step::Done(message(&members, self.wire)),
+            Event::Message(members) => Step::Done(message(&members, self.encoding)),
             Event::Task(members) => self.task_as_it_stands(&members, may_be_stale)?,
             Event::Status(members) => self.status(&members)?,
             Event::Artifact(members) => self.artifact(&members),
@@ -216,7 +223,7 @@ impl Gathering {
 
     /// The reply, if it is complete.
     fn step(&self) -> Result<Step, Unreadable> {
-        let reply = super::read(&self.as_task(), self.wire)?;
+        let reply = super::read(&self.as_task(), self.encoding)?;
         Ok(match reply.outcome {
             Outcome::Unfinished => Step::More,
             Outcome::Waiting(_) | Outcome::Final(_) => Step::Done(reply),
@@ -226,7 +233,8 @@ impl Gathering {
     /// The gathered events as a task, in the form in which `GetTask` would return it.
     fn as_task(&self) -> String {
         let status = self.status.as_ref().map_or("{}", |status| status.get());
-        let finished = state_of(status).is_some_and(|state| !matches!(state, State::Unfinished));
+        let finished =
+            state_of(status).is_some_and(|state| !matches!(state, TaskState::Unfinished));
         // Artifacts of an unfinished task are not read, so they are not written each time.
         let artifacts = if finished { self.artifacts.as_slice() } else { &[] };
         let artifacts: Vec<String> = artifacts.iter().map(Artifact::as_json).collect();
@@ -309,18 +317,18 @@ impl Piece {
     }
 }
 
-impl State {
+impl TaskState {
     fn is_waiting(&self) -> bool {
         matches!(self, Self::Interrupted(_))
     }
 }
 
-fn state(status: &RawValue) -> Option<State> {
+fn state(status: &RawValue) -> Option<TaskState> {
     state_of(status.get())
 }
 
-fn state_of(status: &str) -> Option<State> {
-    State::parse(&string(&Members::read(status).ok()?, "state")?)
+fn state_of(status: &str) -> Option<TaskState> {
+    TaskState::parse(&string(&Members::read(status).ok()?, "state")?)
 }
 
 fn json(text: Option<&str>) -> String {

@@ -4,7 +4,7 @@ use super::*;
 
 #[track_caller]
 fn outcome(result: &str) -> Outcome {
-    read(result, Wire::Plain).unwrap().outcome
+    read(result, PartEncoding::Plain).unwrap().outcome
 }
 
 fn done(text: &str) -> Outcome {
@@ -21,7 +21,7 @@ fn messages_of_every_wire() {
     let v03 = r#"{"kind":"message","messageId":"1","role":"agent","contextId":"c","parts":[{"kind":"text","text":"a"},{"kind":"text","text":"b"}]}"#;
     let v03_proto = r#"{"message":{"messageId":"1","role":"ROLE_AGENT","contextId":"c","content":[{"text":"a"},{"text":"b"}]}}"#;
     for result in [v10, v03, v03_proto] {
-        let reply = read(result, Wire::Nested).unwrap();
+        let reply = read(result, PartEncoding::Nested).unwrap();
         assert_eq!(reply.outcome, done("a\nb"));
         assert_eq!(reply.context_id.as_deref(), Some("c"));
         assert_eq!(reply.task_id, None);
@@ -31,7 +31,7 @@ fn messages_of_every_wire() {
 #[test]
 fn a_completed_task_is_its_artifacts() {
     let v10 = r#"{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED","message":{"parts":[{"text":"ignored"}]}},"artifacts":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"},{"text":"c"}]}]}}"#;
-    let reply = read(v10, Wire::Plain).unwrap();
+    let reply = read(v10, PartEncoding::Plain).unwrap();
     assert_eq!(reply.outcome, done("a\nb\nc"));
     assert_eq!(reply.task_id.as_deref(), Some("t"));
     assert_eq!(reply.left_out.len(), 1);
@@ -53,7 +53,7 @@ fn tasks_that_go_on() {
         assert_eq!(outcome(&result), Outcome::Unfinished, "{state}");
     }
     let result = r#"{"status":{"state":"working"}}"#;
-    assert_eq!(read(result, Wire::Plain), Err(Unreadable::NoTaskId));
+    assert_eq!(read(result, PartEncoding::Plain), Err(Unreadable::NoTaskId));
 }
 
 #[test]
@@ -93,15 +93,15 @@ fn data_is_verbatim() {
     assert_eq!(outcome(&part(r#"{"data":{"n":1.0,"b":1e400}}"#)), done(r#"{"n":1.0,"b":1e400}"#));
     assert_eq!(outcome(&part(r#"{"kind":"data","data":[1]}"#)), done("[1]"));
     let nested = part(r#"{"data":{"data":{"n":1}}}"#);
-    assert_eq!(read(&nested, Wire::Nested).unwrap().outcome, done(r#"{"n":1}"#));
+    assert_eq!(read(&nested, PartEncoding::Nested).unwrap().outcome, done(r#"{"n":1}"#));
     assert_eq!(outcome(&nested), done(r#"{"data":{"n":1}}"#));
 }
 
 /// The text of a message with this one part, and its files.
 #[track_caller]
-fn part_of(wire: Wire, part: &str) -> (String, Vec<File>) {
+fn part_of(encoding: PartEncoding, part: &str) -> (String, Vec<File>) {
     let result = format!(r#"{{"message":{{"parts":[{part}]}}}}"#);
-    match read(&result, wire).unwrap().outcome {
+    match read(&result, encoding).unwrap().outcome {
         Outcome::Final(Answer::Result { text, files }) => (text, files),
         other => panic!("{other:?}"),
     }
@@ -120,27 +120,30 @@ fn files_of_every_wire_are_passed_on() {
             r#"{{"kind":"file","file":{{"{key}":"{data}","name":"report.pdf","mimeType":"application/pdf"}}}}"#
         )
     };
-    for (wire, part) in [
-        (Wire::Plain, v10(&content)),
-        (Wire::Plain, v03("bytes", &content)),
-        (Wire::Plain, v03("fileWithBytes", &content)),
-        (Wire::Nested, v03("bytes", &content)),
-        (Wire::Nested, v03("fileWithBytes", &twice)),
+    for (encoding, part) in [
+        (PartEncoding::Plain, v10(&content)),
+        (PartEncoding::Plain, v03("bytes", &content)),
+        (PartEncoding::Plain, v03("fileWithBytes", &content)),
+        (PartEncoding::Nested, v03("bytes", &content)),
+        (PartEncoding::Nested, v03("fileWithBytes", &twice)),
     ] {
-        let (text, files) = part_of(wire, &part);
-        assert_eq!(text, "[file report.pdf application/pdf, 12,345 bytes: attached]", "{wire:?}");
+        let (text, files) = part_of(encoding, &part);
+        assert_eq!(
+            text, "[file report.pdf application/pdf, 12,345 bytes: attached]",
+            "{encoding:?}"
+        );
         assert_eq!(files.len(), 1);
-        assert_eq!(files[0].data(), content, "{wire:?}");
+        assert_eq!(files[0].data(), content, "{encoding:?}");
     }
     // Bytes that are written once, as the protocol has it.
-    let (text, files) = part_of(Wire::Nested, &v03("fileWithBytes", "JVBERi0="));
+    let (text, files) = part_of(PartEncoding::Nested, &v03("fileWithBytes", "JVBERi0="));
     assert_eq!(text, "[file report.pdf application/pdf, 5 bytes: attached]");
     assert_eq!(files[0].data(), "JVBERi0=");
 }
 
 #[test]
 fn files_without_bytes_are_named() {
-    let line = |part: &str| part_of(Wire::Plain, part).0;
+    let line = |part: &str| part_of(PartEncoding::Plain, part).0;
     assert_eq!(
         line(r#"{"url":"https://x/r.pdf","filename":"r.pdf","mediaType":"application/pdf"}"#),
         "[file r.pdf application/pdf: https://x/r.pdf]"
@@ -183,13 +186,13 @@ fn only_the_files_of_the_answer_are_passed_on() {
 
 #[test]
 fn what_is_no_reply() {
-    assert!(matches!(read("[]", Wire::Plain), Err(Unreadable::NotAnObject(_))));
-    assert_eq!(read("{}", Wire::Plain), Err(Unreadable::NeitherMessageNorTask));
+    assert!(matches!(read("[]", PartEncoding::Plain), Err(Unreadable::NotAnObject(_))));
+    assert_eq!(read("{}", PartEncoding::Plain), Err(Unreadable::NeitherMessageNorTask));
     for result in [r#"{"id":"t","status":{}}"#, r#"{"task":{"id":"t"}}"#] {
-        assert_eq!(read(result, Wire::Plain), Err(Unreadable::UnknownState));
+        assert_eq!(read(result, PartEncoding::Plain), Err(Unreadable::UnknownState));
     }
     assert_eq!(
-        read(r#"{"id":"t","status":{"state":"TASK_STATE_UNSPECIFIED"}}"#, Wire::Plain),
+        read(r#"{"id":"t","status":{"state":"TASK_STATE_UNSPECIFIED"}}"#, PartEncoding::Plain),
         Err(Unreadable::UnknownState)
     );
 }

@@ -128,7 +128,7 @@ fn a_result_is_kept_as_it_came() {
 fn refusal(binding: A2aBinding, status: u16, body: &str) -> (Option<i64>, String) {
     let status = StatusCode::from_u16(status).unwrap();
     match decode(binding, status, body.as_bytes()) {
-        Err(Failure::Refused { code, text, .. }) => (code, text),
+        Err(A2aFailure::Refused { code, text, .. }) => (code, text),
         other => panic!("{other:?}"),
     }
 }
@@ -162,10 +162,10 @@ fn refusals() {
 fn what_is_no_reply() {
     for body in ["", "[]", "<html>", r#"{"jsonrpc":"2.0","id":1}"#] {
         let reply = decode(A2aBinding::JsonRpc, StatusCode::OK, body.as_bytes());
-        assert!(matches!(reply, Err(Failure::Unreadable(_))), "{body}");
+        assert!(matches!(reply, Err(A2aFailure::Unreadable(_))), "{body}");
     }
     let reply = decode(A2aBinding::HttpJson, StatusCode::OK, b"\xff");
-    assert!(matches!(reply, Err(Failure::Unreadable(_))));
+    assert!(matches!(reply, Err(A2aFailure::Unreadable(_))));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn refusals_in_a_stream() {
     assert_eq!(event.get(), r#"{"task":{"error":1e400}}"#);
     let event = decode_event(A2aBinding::JsonRpc, r#"{"result":{"kind":"task"}}"#).unwrap();
     assert_eq!(event.get(), r#"{"kind":"task"}"#);
-    assert!(matches!(failure(A2aBinding::JsonRpc, "{"), Failure::Unreadable(_)));
+    assert!(matches!(failure(A2aBinding::JsonRpc, "{"), A2aFailure::Unreadable(_)));
 }
 
 #[test]

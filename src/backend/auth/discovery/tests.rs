@@ -18,7 +18,7 @@ async fn server(documents: &[(&'static str, Value)]) -> Agent {
     .await
 }
 
-async fn found(agent: &Agent, metadata: Option<&str>) -> Result<Found, IssueError> {
+async fn found(agent: &Agent, metadata: Option<&str>) -> Result<Discovered, IssueError> {
     let url = agent.url.join("mcp").unwrap();
     let challenge = Challenge { url, metadata: metadata.map(str::to_owned), scope: None };
     find(&Clients::of(None, None, http_client::new()), &challenge).await
@@ -72,14 +72,14 @@ async fn metadata_that_cannot_be_used_says_why() {
         (
             with(resource(), "authorization_servers", json!(["http://idp.test"])),
             issuer(),
-            "it names http://idp.test/, which is not https",
+            "http://idp.test/",
         ),
         (resource(), with(issuer(), "issuer", json!("https://evil")), "another issuer"),
         (resource(), with(issuer(), "token_endpoint", json!(7)), "no token endpoint"),
         (
             resource(),
             with(issuer(), "token_endpoint", json!("http://169.254.169.254/token")),
-            "it names http://169.254.169.254/token",
+            "http://169.254.169.254/token",
         ),
         (json!([]), issuer(), "no JSON object"),
     ] {
@@ -91,9 +91,9 @@ async fn metadata_that_cannot_be_used_says_why() {
     }
     let agent = server(&[]).await;
     let error = found(&agent, None).await.unwrap_err();
-    assert!(error.text.contains("does not say where its tokens are issued"), "{}", error.text);
+    assert!(error.text.contains("set `auth.oauth.token_url`"), "{}", error.text);
     let error = found(&agent, Some("http://idp.test/meta")).await.unwrap_err();
-    assert!(error.text.contains("`resource_metadata` cannot be used"), "{}", error.text);
+    assert!(error.text.contains("`resource_metadata`"), "{}", error.text);
     agent.stop().await;
     let gone =
         Challenge { url: Url::parse("http://127.0.0.1:1/").unwrap(), metadata: None, scope: None };

@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use super::*;
 use crate::{
     backend::peer::{NotRecorded, Recorder},
-    model::rights::{Permission, Refusal},
+    model::rights::{CallRefusal, Permission},
 };
 
 /// A call with a permission that the test can take away.
@@ -17,11 +17,11 @@ fn context_under(permission_check: &Arc<Permitted>, route: &Route) -> CallContex
 
 #[tokio::test(start_paused = true)]
 async fn what_is_taken_away_while_a_call_waits_is_not_made() {
-    for (permission, ending, told) in [
-        (Permission::Refused(Refusal::App), Ending::Denied, "removed the app"),
-        (Permission::Refused(Refusal::Backend), Ending::Denied, "withdrawn `fs` from this app"),
-        (Permission::Refused(Refusal::Tool), Ending::Denied, "withdrawn this tool of `fs`"),
-        (Permission::Ask, Ending::NotApproved, "has to approve"),
+    for (permission, ending) in [
+        (Permission::Refused(CallRefusal::App), Ending::Denied),
+        (Permission::Refused(CallRefusal::Backend), Ending::Denied),
+        (Permission::Refused(CallRefusal::Tool), Ending::Denied),
+        (Permission::Ask, Ending::NotApproved),
     ] {
         let world = World::new();
         let harness = start(&[("fs", &world)], 4);
@@ -35,8 +35,11 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
             permission_check.0.send_replace(permission);
             world.dialling.send_replace(Mood::Well);
         });
-        assert_eq!(made.ending, ending, "{permission:?}");
-        check_error(made.answer, told);
+        let told = match permission {
+            Permission::Refused(refusal) => refusal.for_model(&route.backend),
+            _ => CallFailure::NotApproved.for_model(&route.backend),
+        };
+        assert_eq!(made, Made::failed(ending, told), "{permission:?}");
         assert_eq!(World::count(&world.calls), 0, "{permission:?}");
     }
 }
@@ -50,7 +53,7 @@ impl PermissionCheck for Times {
         let fewer = |left: usize| left.checked_sub(1);
         match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer) {
             Ok(_) => Permission::Given,
-            Err(_) => Permission::Refused(Refusal::Backend),
+            Err(_) => Permission::Refused(CallRefusal::Backend),
         }
     }
 }
@@ -64,7 +67,7 @@ async fn a_repeat_is_a_dispatch_and_its_refusal_says_nothing_of_the_first() {
         ..context(&route, "{}")
     };
     let made = harness.backends.call(&wants).await;
-    check_error(made.answer, "may or may not have taken effect");
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     assert_eq!(World::count(&world.calls), 1, "it is not repeated");
 }
 
@@ -113,7 +116,7 @@ async fn work_that_was_begun_is_asked_for_without_a_permission() {
     harness.backends.registry.settled().await;
     let route = harness.backends.registry.offer().route("fs_ls").unwrap().clone();
     let permission_check = Permitted::new();
-    permission_check.0.send_replace(Permission::Refused(Refusal::App));
+    permission_check.0.send_replace(Permission::Refused(CallRefusal::App));
     let handle = Some(Handle("work".to_owned()));
     let wants = CallContext { handle, ..context_under(&permission_check, &route) };
     let made = harness.backends.call(&wants).await;

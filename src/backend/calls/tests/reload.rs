@@ -7,16 +7,17 @@ use super::*;
 use crate::{
     backend::{
         fake::entry,
-        registry::{Entry, Lease},
+        registry::{Lease, RegistryEntry},
     },
     model::{
         catalog::Identity,
         naming::{Naming, ToolFilter},
+        rights::CallRefusal,
     },
 };
 
 /// Backends whose supervisors a test starts as a reload does.
-struct Fleet {
+struct FakeManager {
     backends: Arc<Backends>,
     tasks: tokio::task::JoinSet<()>,
     timing: watch::Sender<Timing>,
@@ -24,17 +25,18 @@ struct Fleet {
     lease: Option<Lease>,
 }
 
-impl Fleet {
+impl FakeManager {
     /// One backend, `fs`, that is connected to `world`.
     async fn start(world: &Arc<World>) -> Self {
         let second = Duration::from_secs(1);
         let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
         let backends = Arc::new(Backends::new(Arc::default()));
         let timing = watch::Sender::new(timing);
-        let mut fleet = Self { backends, tasks: tokio::task::JoinSet::new(), timing, lease: None };
-        fleet.change(world, None);
-        fleet.backends.registry.settled().await;
-        fleet
+        let mut manager =
+            Self { backends, tasks: tokio::task::JoinSet::new(), timing, lease: None };
+        manager.change(world, None);
+        manager.backends.registry.settled().await;
+        manager
     }
 
     /// Has `fs` reached at `world`. With an `identity`, it is another peer than before.
@@ -56,7 +58,10 @@ impl Fleet {
         self.backends.set(BackendHandles::from([(lease.name().clone(), Arc::new(backend))]), 256);
         let identity = identity.map(Identity::of);
         let like_before = entry(&lease);
-        registry.set(vec![Entry { identity: identity.or(like_before.identity), ..like_before }]);
+        registry.set(vec![RegistryEntry {
+            identity: identity.or(like_before.identity),
+            ..like_before
+        }]);
         let supervisor = Supervisor {
             lease: lease.clone(),
             dial,
@@ -79,17 +84,17 @@ impl Fleet {
     }
 
     /// Begins a call, which has reached `world` when this returns.
-    async fn begin(&self, world: &World) -> tokio::task::JoinSet<Answer> {
+    async fn begin(&self, world: &World) -> tokio::task::JoinSet<Made> {
         let before = World::count(&world.calls);
         let mut call = tokio::task::JoinSet::new();
         let (backends, route) = (Arc::clone(&self.backends), self.route());
-        call.spawn(async move { backends.call(&context(&route, "{}")).await.answer });
+        call.spawn(async move { backends.call(&context(&route, "{}")).await });
         until(|| World::count(&world.calls) > before).await;
         call
     }
 
-    async fn call(&self) -> Answer {
-        self.backends.call(&context(&self.route(), "{}")).await.answer
+    async fn call(&self) -> Made {
+        self.backends.call(&context(&self.route(), "{}")).await
     }
 }
 
@@ -105,38 +110,38 @@ async fn until(condition: impl Fn() -> bool) {
 #[tokio::test(start_paused = true)]
 async fn the_old_connection_serves_until_the_new_one_does_and_finishes_its_calls() {
     let (old, new) = (World::new(), World::new());
-    let mut fleet = Fleet::start(&old).await;
+    let mut manager = FakeManager::start(&old).await;
     old.calling.send_replace(Mood::Hanging);
     new.dialling.send_replace(Mood::Hanging);
-    let mut first = fleet.begin(&old).await;
-    let lease = fleet.lease.clone().unwrap();
-    fleet.change(&new, None);
-    let mut second = fleet.begin(&old).await;
+    let mut first = manager.begin(&old).await;
+    let lease = manager.lease.clone().unwrap();
+    manager.change(&new, None);
+    let mut second = manager.begin(&old).await;
     new.dialling.send_replace(Mood::Well);
     lease.lost().await;
-    assert_eq!(fleet.call().await, Answer::text("ls {}"));
+    assert_eq!(manager.call().await.answer, Answer::text("ls {}"));
     assert_eq!(World::count(&new.calls), 1, "new calls go to the new one");
     assert_eq!(World::count(&old.closes), 0, "the old one is not closed under its calls");
     old.calling.send_replace(Mood::Well);
     for call in [&mut first, &mut second] {
-        assert_eq!(call.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
+        assert_eq!(call.join_next().await.unwrap().unwrap().answer, Answer::text("ls {}"));
     }
     until(|| World::count(&old.closes) == 1).await;
-    fleet.tasks.join_next().await.unwrap().unwrap();
+    manager.tasks.join_next().await.unwrap().unwrap();
     assert_eq!(World::count(&old.dials), 1, "its supervisor has ended, and does not dial again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_may_be_used_holds_at_once() {
     let (old, new) = (World::new(), World::new());
-    let mut fleet = Fleet::start(&old).await;
+    let mut manager = FakeManager::start(&old).await;
     new.dialling.send_replace(Mood::Hanging);
-    fleet.change(&new, None);
-    let mut as_configured = entry(fleet.lease.as_ref().unwrap());
+    manager.change(&new, None);
+    let mut as_configured = entry(manager.lease.as_ref().unwrap());
     let tools = ToolFilter { allow: Some(GlobSet::empty()), ..ToolFilter::default() };
     let nothing = Naming { tools, ..Naming::default() };
     as_configured.source.naming = Arc::new(nothing);
-    let registry = Arc::clone(&fleet.backends.registry);
+    let registry = Arc::clone(&manager.backends.registry);
     registry.set(vec![as_configured]);
     assert!(
         registry.offer().route("fs_ls").is_none(),
@@ -150,32 +155,32 @@ async fn what_may_be_used_holds_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_call_that_does_not_end_holds_the_old_connection_to_its_own_deadline() {
     let (old, new) = (World::new(), World::new());
-    let mut fleet = Fleet::start(&old).await;
+    let mut manager = FakeManager::start(&old).await;
     old.calling.send_replace(Mood::Hanging);
-    let mut call = fleet.begin(&old).await;
+    let mut call = manager.begin(&old).await;
     let begin = Instant::now();
-    fleet.change(&new, None);
+    manager.change(&new, None);
     until(|| World::count(&old.closes) == 1).await;
     assert_eq!(begin.elapsed().as_secs(), 285);
-    check_error(call.join_next().await.unwrap().unwrap(), "no answer within 285 s");
+    check_failed(&call.join_next().await.unwrap().unwrap(), Ending::TimedOut, &["285 s"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_reached_takes_the_place_as_well() {
     let (old, new) = (World::new(), World::new());
-    let mut fleet = Fleet::start(&old).await;
+    let mut manager = FakeManager::start(&old).await;
     new.dialling.send_replace(Mood::Failing);
-    fleet.change(&new, None);
-    let registry = Arc::clone(&fleet.backends.registry);
+    manager.change(&new, None);
+    let registry = Arc::clone(&manager.backends.registry);
     let down =
         |registry: &Registry| registry.snapshot("fs").filter(|known| known.phase == Phase::Down);
     registry.wait_for(down).await;
     assert!(registry.offer().route("fs_ls").is_some(), "it is the same peer: its tools are known");
-    check_error(fleet.call().await, "cannot be reached");
+    assert_eq!(manager.call().await.ending, Ending::Unavailable);
     until(|| World::count(&old.closes) == 1).await;
 
     // Another peer of that name does not inherit them.
-    fleet.change(&new, Some("another"));
+    manager.change(&new, Some("another"));
     registry.wait_for(down).await;
     assert!(registry.offer().route("fs_ls").is_none());
 }
@@ -183,52 +188,50 @@ async fn what_cannot_be_reached_takes_the_place_as_well() {
 #[tokio::test(start_paused = true)]
 async fn of_two_changes_the_later_one_counts() {
     let [old, skipped, new] = [World::new(), World::new(), World::new()];
-    let mut fleet = Fleet::start(&old).await;
+    let mut manager = FakeManager::start(&old).await;
     skipped.dialling.send_replace(Mood::Hanging);
     new.dialling.send_replace(Mood::Hanging);
-    fleet.change(&skipped, None);
-    let lease = fleet.lease.clone().unwrap();
-    fleet.change(&new, None);
+    manager.change(&skipped, None);
+    let lease = manager.lease.clone().unwrap();
+    manager.change(&new, None);
     lease.lost().await;
     skipped.dialling.send_replace(Mood::Well);
     new.dialling.send_replace(Mood::Well);
     until(|| World::count(&old.closes) == 1).await;
-    assert_eq!(fleet.call().await, Answer::text("ls {}"));
+    assert_eq!(manager.call().await.answer, Answer::text("ls {}"));
     assert_eq!([&skipped, &new].map(|world| World::count(&world.calls)), [0, 1]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn of_a_removed_backend_what_runs_finishes_and_what_waits_is_told() {
     let world = World::new();
-    let mut fleet = Fleet::start(&world).await;
+    let mut manager = FakeManager::start(&world).await;
     world.calling.send_replace(Mood::Hanging);
-    let mut running = [fleet.begin(&world).await, fleet.begin(&world).await];
-    let route = fleet.route();
+    let mut running = [manager.begin(&world).await, manager.begin(&world).await];
+    let route = manager.route();
     // Only two at a time: this one waits for its turn.
     let wants = context(&route, "{}");
-    let mut waiting = Box::pin(fleet.backends.call(&wants));
+    let mut waiting = Box::pin(manager.backends.call(&wants));
     assert!(timeout(Duration::from_secs(1), &mut waiting).await.is_err());
-    fleet.remove();
-    assert!(fleet.backends.registry.offer().route("fs_ls").is_none());
-    check_error(
-        fleet.backends.call(&context(&route, "{}")).await.answer,
-        "not configured any more",
-    );
+    manager.remove();
+    assert!(manager.backends.registry.offer().route("fs_ls").is_none());
+    let removed = Made::failed(Ending::Unavailable, CallRefusal::Removed.for_model(&route.backend));
+    assert_eq!(manager.backends.call(&context(&route, "{}")).await, removed);
     world.calling.send_replace(Mood::Well);
     for call in &mut running {
-        assert_eq!(call.join_next().await.unwrap().unwrap(), Answer::text("ls {}"));
+        assert_eq!(call.join_next().await.unwrap().unwrap().answer, Answer::text("ls {}"));
     }
-    check_error(waiting.await.answer, "not configured any more");
+    assert_eq!(waiting.await, removed);
     assert_eq!(World::count(&world.calls), 2);
-    fleet.tasks.join_next().await.unwrap().unwrap();
+    manager.tasks.join_next().await.unwrap().unwrap();
     assert_eq!(World::count(&world.closes), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn another_interval_holds_at_once_and_costs_no_connection() {
     let world = World::new();
-    let fleet = Fleet::start(&world).await;
-    fleet.timing.send_modify(|timing| timing.interval = Duration::from_secs(10));
+    let manager = FakeManager::start(&world).await;
+    manager.timing.send_modify(|timing| timing.interval = Duration::from_secs(10));
     let begin = Instant::now();
     until(|| World::count(&world.resolves) == 4).await;
     assert!(begin.elapsed() <= Duration::from_secs(21), "{:?}", begin.elapsed());
@@ -243,37 +246,39 @@ async fn what_was_sent_to_one_server_is_not_looked_for_at_another() {
     for world in [&old, &new] {
         *world.tools.lock().unwrap() = vec!["ls", "reads"];
     }
-    let mut fleet = Fleet::start(&old).await;
-    let route = fleet.backends.registry.offer().route("fs_reads").unwrap().clone();
+    let mut manager = FakeManager::start(&old).await;
+    let route = manager.backends.registry.offer().route("fs_reads").unwrap().clone();
     let sent = |to: &str, handle: Option<&str>| CallContext {
         peer: Some(Identity::of(to)),
         handle: handle.map(|handle| Handle(handle.to_owned())),
         ..context(&route, "{}")
     };
-    let again = fleet.backends.call(&sent("fs", None)).await.answer;
+    let again = manager.backends.call(&sent("fs", None)).await.answer;
     assert_eq!(again, Answer::text("reads {}"), "it is the same server");
     // While the call runs, the connection to the old server breaks, and a new one has the name.
     old.calling.send_replace(Mood::Hanging);
     let mut call = tokio::task::JoinSet::new();
-    let (backends, to) = (Arc::clone(&fleet.backends), route.clone());
-    call.spawn(async move { backends.call(&context(&to, "{}")).await.answer });
+    let (backends, to) = (Arc::clone(&manager.backends), route.clone());
+    call.spawn(async move { backends.call(&context(&to, "{}")).await });
     until(|| World::count(&old.calls) == 2).await;
-    let lease = fleet.lease.clone().unwrap();
-    fleet.change(&new, Some("another"));
+    let lease = manager.lease.clone().unwrap();
+    manager.change(&new, Some("another"));
     lease.lost().await;
     old.calling.send_replace(Mood::Failing);
-    check_error(call.join_next().await.unwrap().unwrap(), "OUTCOME_UNKNOWN");
+    let made = call.join_next().await.unwrap().unwrap();
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     for handle in [None, Some("work")] {
-        let answer = fleet.backends.call(&sent("fs", handle)).await.answer;
-        check_error(answer, "OUTCOME_UNKNOWN");
+        let made = manager.backends.call(&sent("fs", handle)).await;
+        check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     }
     assert_eq!(World::count(&new.calls), 0);
     // Nor does it wait for a permit of the new one, which has as many calls as it may.
     new.calling.send_replace(Mood::Hanging);
-    let _running = [fleet.begin(&new).await, fleet.begin(&new).await];
+    let _running = [manager.begin(&new).await, manager.begin(&new).await];
     for handle in [None, Some("work")] {
         let sent = sent("fs", handle);
-        let made = timeout(Duration::from_secs(1), fleet.backends.call(&sent)).await;
-        check_error(made.expect("an answer at once").answer, "OUTCOME_UNKNOWN");
+        let made = timeout(Duration::from_secs(1), manager.backends.call(&sent)).await;
+        let made = made.expect("an answer at once");
+        check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
     }
 }

@@ -45,8 +45,7 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
     let waiting = harness.backends.call(&call);
     let connecting = async { world.dialling.send_replace(Mood::Well) };
     let (made, _) = tokio::join!(waiting, connecting);
-    assert_eq!(made.ending, Ending::Withdrawn);
-    check_error(made.answer, "what the operator of the bridge has accepted");
+    check_failed(&made, Ending::Withdrawn, &["`fs`"]);
     assert_eq!(World::count(&world.calls), 1, "it was not called");
     assert!(registry.offer().route("fs_reads").is_none(), "nor offered");
     assert_eq!(harness.call("fs_ls").await, Answer::text(r#"ls {"a":1e400}"#));
@@ -54,7 +53,7 @@ async fn what_comes_with_the_connection_is_looked_at_before_the_call() {
 
 /// A disk so slow that the tools are looked at anew while it writes.
 #[derive(Debug)]
-struct Slow(Arc<Registry>, Mutex<Vec<crate::backend::registry::Entry>>);
+struct Slow(Arc<Registry>, Mutex<Vec<crate::backend::registry::RegistryEntry>>);
 
 impl Recorder for Slow {
     fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {

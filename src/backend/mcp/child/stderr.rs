@@ -23,9 +23,9 @@ pub(super) async fn drain(
     last_lines: &Mutex<LastLines>,
 ) {
     let mut budget = Budget::new(Instant::now());
-    let mut line = Line::default();
+    let mut line = PartialLine::default();
     let mut chunk = vec![0; 4096];
-    let write = |line: &mut Line, budget: &mut Budget| {
+    let write = |line: &mut PartialLine, budget: &mut Budget| {
         let text = secrets.hide(line.take());
         last_lines.lock().push(&text);
         if !text.is_empty() && budget.admit(text.len(), Instant::now()) {
@@ -68,12 +68,12 @@ fn tell(backend: &BackendName, budget: &mut Budget, now: Instant) {
 
 /// The line that is being read.
 #[derive(Default)]
-struct Line {
+struct PartialLine {
     kept: Vec<u8>,
     more: usize,
 }
 
-impl Line {
+impl PartialLine {
     fn push(&mut self, bytes: &[u8]) {
         let fits = bytes.len().min(LINE_LIMIT - self.kept.len());
         self.kept.extend_from_slice(bytes.get(..fits).unwrap_or_default());

@@ -27,7 +27,7 @@ use crate::{
         mcp::{
             LIMIT,
             lines::IdFinder,
-            raw::{Incoming, Wire},
+            verbatim::{ConnectionState, Incoming},
         },
         peer::NotRead,
     },
@@ -114,18 +114,18 @@ impl Opened {
 
 /// The events that answer the request `id`.
 pub(super) fn of_request(
-    wire: Arc<Wire>,
+    state: Arc<ConnectionState>,
     id: RequestId,
     response: reqwest::Response,
 ) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
     let source = Source::new(response);
-    stream::unfold(Some((source, wire, id)), async |state| {
-        let (mut source, wire, id) = state?;
+    stream::unfold(Some((source, state, id)), async |state| {
+        let (mut source, state, id) = state?;
         match source.next().await {
-            Next::Frame(frame) => Some((Ok(event(&frame, &wire)), Some((source, wire, id)))),
+            Next::Frame(frame) => Some((Ok(event(&frame, &state)), Some((source, state, id)))),
             Next::Broken(error) => Some((Err(error), None)),
             Next::NotRead(why, _) => {
-                let end = wire.not_read(&id, why)?;
+                let end = state.not_read(&id, why)?;
                 Some((Ok(message_event(&end)), None))
             }
             Next::End => None,
@@ -142,14 +142,14 @@ pub(super) fn standing(
     stream::unfold(Some((source, shared)), async |state| {
         let (mut source, shared) = state?;
         match source.next().await {
-            Next::Frame(frame) => Some((Ok(event(&frame, &shared.wire)), Some((source, shared)))),
+            Next::Frame(frame) => Some((Ok(event(&frame, &shared.state)), Some((source, shared)))),
             Next::Broken(error) => {
                 shared.standing.broke();
                 Some((Err(error), None))
             }
             Next::NotRead(why, _) => {
                 // A resumed stream would bring the same oversized event again.
-                lose_oversized(&shared.backend, &shared.wire, why);
+                lose_oversized(&shared.backend, &shared.state, why);
                 std::future::pending().await
             }
             Next::End => None,
@@ -157,9 +157,9 @@ pub(super) fn standing(
     })
 }
 
-fn lose_oversized(backend: &BackendName, wire: &Wire, why: NotRead) {
+fn lose_oversized(backend: &BackendName, state: &ConnectionState, why: NotRead) {
     tracing::warn!(%backend, "an event cannot be read: {why}; reconnecting");
-    wire.lose(format!("the server sent an event that is not read: {why}"));
+    state.lose(format!("the server sent an event that is not read: {why}"));
 }
 
 /// A response body, cut into frames.
@@ -258,21 +258,21 @@ impl Source {
 }
 
 /// A frame in rmcp's form: only messages that rmcp can read, ids and the wait before reconnecting.
-fn event(frame: &Frame, wire: &Wire) -> Sse {
+fn event(frame: &Frame, state: &ConnectionState) -> Sse {
     let fields = frame.fields();
     let id = fields.id.clone();
-    let data = message(fields, wire).and_then(|message| serde_json::to_string(&message).ok());
+    let data = message(fields, state).and_then(|message| serde_json::to_string(&message).ok());
     Sse { event: None, data, id, retry: retry(frame) }
 }
 
 /// The message in an event, if rmcp has to see it.
 pub(in crate::backend::mcp) fn message(
     fields: Fields,
-    wire: &Wire,
+    state: &ConnectionState,
 ) -> Option<ServerJsonRpcMessage> {
     let is_message = matches!(fields.event.as_deref(), None | Some("" | "message"));
     let data = fields.data.filter(|data| is_message && !data.trim().is_empty())?;
-    match wire.incoming(&data) {
+    match state.incoming(&data) {
         Incoming::Message(message) => Some(*message),
         Incoming::Ignored(why) => {
             tracing::debug!("ignored a message: {why}");

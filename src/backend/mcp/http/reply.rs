@@ -6,7 +6,7 @@ use http::{StatusCode, header::CONTENT_TYPE};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::Value;
 
-use super::Failure;
+use super::HttpFailure;
 use crate::{
     backend::peer::NotRead, error_chain::error_chain, http_client::BodyError, model::json::Members,
 };
@@ -79,12 +79,12 @@ pub(super) fn error_data(body: &str) -> Option<Value> {
 
 /// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
 /// the headers that they refuse, and those are secrets.
-pub(super) fn status_failed(status: StatusCode) -> StreamableHttpError<Failure> {
+pub(super) fn status_failed(status: StatusCode) -> StreamableHttpError<HttpFailure> {
     StreamableHttpError::Client(failed(status))
 }
 
 /// See [`status_failed`].
-pub(in crate::backend::mcp) fn failed(status: StatusCode) -> Failure {
+pub(in crate::backend::mcp) fn failed(status: StatusCode) -> HttpFailure {
     let cure = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             ": the server wants another authorization; set `auth` or `headers` in the configuration"
@@ -97,14 +97,14 @@ pub(in crate::backend::mcp) fn failed(status: StatusCode) -> Failure {
         }
         _ => "",
     };
-    Failure::Status { status, text: format!("HTTP {status}{cure}") }
+    HttpFailure::Status { status, text: format!("HTTP {status}{cure}") }
 }
 
-pub(super) fn body_failed(error: &BodyError) -> StreamableHttpError<Failure> {
-    let broken = || Failure::Lost(error_chain(error));
-    StreamableHttpError::Client(NotRead::of(error).map_or_else(broken, Failure::NotRead))
+pub(super) fn body_failed(error: &BodyError) -> StreamableHttpError<HttpFailure> {
+    let broken = || HttpFailure::Lost(error_chain(error));
+    StreamableHttpError::Client(NotRead::of(error).map_or_else(broken, HttpFailure::NotRead))
 }
 
-pub(super) fn invalid(why: &str) -> StreamableHttpError<Failure> {
-    StreamableHttpError::Client(Failure::Unreadable(why.to_owned()))
+pub(super) fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
+    StreamableHttpError::Client(HttpFailure::Unreadable(why.to_owned()))
 }

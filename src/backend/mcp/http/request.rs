@@ -15,7 +15,7 @@ use http::{
 };
 use url::Url;
 
-use super::Failure;
+use super::HttpFailure;
 use crate::{
     backend::{
         address,
@@ -54,7 +54,7 @@ pub(in crate::backend::mcp) struct Body {
 
 /// Why a request got no response.
 pub(in crate::backend::mcp) struct SendError {
-    pub(in crate::backend::mcp) failure: Failure,
+    pub(in crate::backend::mcp) failure: HttpFailure,
     /// Whether it is certain that no server saw the request.
     pub(in crate::backend::mcp) nothing_sent: bool,
 }
@@ -110,7 +110,7 @@ impl Endpoint {
                 let nothing_sent = error.is_connect() || error.is_builder();
                 let error = error_chain(&error.without_url());
                 SendError {
-                    failure: Failure::Lost(format!("{}: {error}", self.place())),
+                    failure: HttpFailure::Lost(format!("{}: {error}", self.place())),
                     nothing_sent,
                 }
             })?;
@@ -163,7 +163,7 @@ impl From<TokenError> for SendError {
 
 /// The server answered with a redirect, so the request has not run.
 fn refuse(why: String) -> SendError {
-    SendError { failure: Failure::Lost(why), nothing_sent: true }
+    SendError { failure: HttpFailure::Lost(why), nothing_sent: true }
 }
 
 fn target(url: &Url, response: &reqwest::Response) -> Option<Url> {

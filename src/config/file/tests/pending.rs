@@ -99,7 +99,9 @@ calls: {timeout: 100s, pending_timeout: 99s}",
   = write at least 100s, which calls.timeout is",
     );
     let day = "upstream: {sandbox: true}\ncalls: {pending_timeout: 25h}\n";
-    assert!(parse(day).unwrap_err().to_string().contains("write at most 24h"));
+    let errors = parse(day).unwrap_err();
+    assert_eq!(errors.problems[0].path, "calls.pending_timeout", "{errors}");
+    assert!(errors.to_string().contains("24h"), "{errors}");
 }
 
 #[test]
@@ -109,7 +111,7 @@ fn the_tools_name_is_taken() {
         let yaml = format!(
             "upstream: {{sandbox: true}}\n{section}: {{bridge_call_result: {{{entry}}}}}\n"
         );
-        let errors = parse(&yaml).unwrap_err().to_string();
-        assert!(errors.contains("`bridge_call_result` is the name of a tool"), "{errors}");
+        let errors = parse(&yaml).unwrap_err();
+        assert_eq!(errors.problems[0].path, format!("{section}.bridge_call_result"), "{errors}");
     }
 }

@@ -53,10 +53,11 @@ fn what_works_and_should_be_changed() {
     let yaml = "listen: {tcp: '0.0.0.0:7717', tls: {cert: cert, key: key, client_ca: ca}}";
     let warnings = parse(yaml, &pair(&[], 3), 0o644).unwrap().warnings.join("\n");
     for part in [
-        "listen.tls.key: every user can read /srv/key; run chmod o-rwx on it",
-        "listen.tls.cert: the certificate ends on ",
-        "listen.tls.cert: the certificate has no DNS name and no address",
-        "listen.tls.client_ca: without a unix socket",
+        "listen.tls.key: ",
+        "chmod o-rwx",
+        "listen.tls.cert: the certificate ends",
+        "listen.tls.cert: the certificate has no DNS name",
+        "listen.tls.client_ca: ",
     ] {
         assert!(warnings.contains(part), "`{part}` should be in\n{warnings}");
     }
@@ -66,13 +67,16 @@ fn what_works_and_should_be_changed() {
 fn files_that_are_of_no_use() {
     let tls = |text: &str| format!("listen: {{tcp: '0.0.0.0:7717', tls: {{{text}}}}}");
     refused(&tls("cert: cert"), &["(listen.tls)", "`key` is missing"]);
-    refused(&tls("cert: gone, key: key"), &["(listen.tls.cert)", "/srv/gone cannot be read"]);
+    refused(&tls("cert: gone, key: key"), &["(listen.tls.cert)", "/srv/gone"]);
     refused(&tls("cert: cert, key: cert"), &["(listen.tls.key)", "there is no private key"]);
     refused(&tls("cert: cert, key: key, client_ca: key"), &["(listen.tls.client_ca)"]);
-    refused("listen: {unix: b.sock, tls: {cert: cert, key: key}}", &["a unix socket has no TLS"]);
+    refused(
+        "listen: {unix: b.sock, tls: {cert: cert, key: key}}",
+        &["(listen.tls)", "unix socket"],
+    );
     refused("listen: {tcp: '0.0.0.0:7717'}", &["needs TLS", "write `tls: {cert: bridge.pem"]);
     let open = format!("{}\nauth: off", tls("cert: cert, key: key"));
-    refused(&open, &["whoever reaches 0.0.0.0:7717 could use the bridge"]);
+    refused(&open, &["(auth)", "0.0.0.0:7717"]);
 }
 
 #[test]
@@ -80,7 +84,7 @@ fn names_that_are_none() {
     for host in ["https://b.acme", "b.acme/x", "'*.acme'", "b acme", "u@b.acme", "''"] {
         refused(
             &format!("listen: {{tcp: '127.0.0.1:1', hosts: [{host}]}}"),
-            &["no name of a host"],
+            &["(listen.hosts[0])"],
         );
     }
 }
@@ -88,11 +92,11 @@ fn names_that_are_none() {
 #[test]
 fn certificates_of_apps() {
     let asked = "listen: {tcp: '127.0.0.1:1', tls: {cert: cert, key: key, client_ca: ca}}";
+    refused("apps: {a: {cert: [a.acme]}}", &["(apps.a.cert)", "client_ca"]);
     refused(
-        "apps: {a: {cert: [a.acme]}}",
-        &["(apps.a.cert)", "no client certificate is asked for"],
+        &format!("{asked}\napps: {{a: {{cert: ['*.acme']}}}}"),
+        &["(apps.a.cert[0])", "pattern"],
     );
-    refused(&format!("{asked}\napps: {{a: {{cert: ['*.acme']}}}}"), &["a pattern matches nothing"]);
     let twice = format!("{asked}\napps: {{a: {{cert: [x]}}, b: {{cert: [x]}}}}");
-    refused(&twice, &["(apps.b.cert[0])", "the app `a` has the same name"]);
+    refused(&twice, &["(apps.b.cert[0])", "`a`"]);
 }

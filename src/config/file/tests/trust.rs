@@ -18,7 +18,6 @@ fn a_file_that_everybody_may_change_is_refused() {
     for mode in [0o666, 0o602, 0o777] {
         let env = environment().with_file(PATH, GOOD, mode);
         let error = load(&env).unwrap_err();
-        assert!(error.contains("every user can change this file"), "{error}");
         assert!(error.contains(&format!("chmod o-w {PATH}")), "{error}");
         Contact::load(Path::new(PATH), &env).unwrap_err();
     }
@@ -31,7 +30,7 @@ fn others_who_may_change_it_are_told_of() {
     }
     let warnings = load(&environment().with_foreign_file(PATH, GOOD, 0o664)).unwrap();
     let [owner, group] = &warnings[..] else { panic!("{warnings:?}") };
-    assert!(owner.contains("neither root nor the bridge's"), "{owner}");
+    assert!(owner.contains(PATH) && !owner.contains("chmod"), "{owner}");
     assert!(group.contains("chmod g-w"), "{group}");
 }
 
@@ -58,9 +57,9 @@ fn link_local_addresses_are_refused_where_they_stand() {
         let errors = parse(&format!("upstream: {{sandbox: true}}\n{entry}\n")).unwrap_err();
         let [problem] = &errors.problems[..] else { panic!("{entry}: {errors}") };
         assert_eq!(problem.path, place, "{errors}");
-        assert!(problem.message.contains("is a link-local address"), "{errors}");
+        assert!(problem.message.contains("link-local"), "{errors}");
     }
     let errors =
         parse("upstream: {base_url: 'https://169.254.169.254', credential: '${env:TOKEN}'}");
-    assert!(errors.unwrap_err().to_string().contains("is a link-local address"));
+    assert!(errors.unwrap_err().to_string().contains("link-local"));
 }

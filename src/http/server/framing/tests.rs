@@ -30,7 +30,7 @@ fn plain() -> Vec<String> {
 }
 
 /// Heads that do not pass.
-fn odd() -> Vec<(String, Refusal)> {
+fn odd() -> Vec<(String, FramingRefusal)> {
     let ambiguous = [
         request("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
         request("transfer-encoding: chunked\r\nCONTENT-LENGTH: 5\r\n", "0\r\n\r\n"),
@@ -54,9 +54,9 @@ fn odd() -> Vec<(String, Refusal)> {
     ];
     let targets = [("/api/x?q=\"a\"", true), ("/x?<>", false), ("", false), ("/api/<", true)];
     let targets = targets.map(|(target, proxied)| {
-        (format!("GET {target} HTTP/1.1\r\n{HEAD}\r\n"), Refusal::Target { proxied })
+        (format!("GET {target} HTTP/1.1\r\n{HEAD}\r\n"), FramingRefusal::Target { proxied })
     });
-    ambiguous.into_iter().map(|head| (head, Refusal::Ambiguous)).chain(targets).collect()
+    ambiguous.into_iter().map(|head| (head, FramingRefusal::Ambiguous)).chain(targets).collect()
 }
 
 /// All that passes of `bytes`, pushed in pieces that end at `cuts`.
@@ -78,7 +78,7 @@ fn push(gate: &mut Gate, bytes: &[u8], cuts: &[usize]) -> Vec<u8> {
 
 /// Every request of `good`, and then `bad`: the first pass as they came, and `bad` is refused.
 #[track_caller]
-fn check(good: &[String], bad: Option<&(String, Refusal)>, cuts: &[usize]) {
+fn check(good: &[String], bad: Option<&(String, FramingRefusal)>, cuts: &[usize]) {
     let mut gate = Gate::default();
     let before = good.concat();
     let bytes = format!("{before}{}", bad.map_or("", |(bad, _)| bad));
@@ -152,7 +152,7 @@ fn behind_a_body_that_cannot_be_followed_all_are_refused() {
         let mut gate = Gate::default();
         let passed = push(&mut gate, bytes.as_bytes(), &[]);
         assert_eq!(passed, bytes.as_bytes(), "hyper sees what is wrong: {body:?}");
-        assert_eq!((gate.next(), gate.next()), (None, Some(Refusal::Ambiguous)), "{body:?}");
+        assert_eq!((gate.next(), gate.next()), (None, Some(FramingRefusal::Ambiguous)), "{body:?}");
     }
 }
 
@@ -161,10 +161,10 @@ fn a_head_that_is_too_long_is_hypers_to_refuse() {
     let mut gate = Gate::default();
     let long = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(MOST));
     assert_eq!(push(&mut gate, long.as_bytes(), &[100]), long.as_bytes());
-    assert_eq!(gate.next(), Some(Refusal::Ambiguous));
+    assert_eq!(gate.next(), Some(FramingRefusal::Ambiguous));
 }
 
 #[test]
 fn a_request_that_only_hyper_has_seen_is_refused() {
-    assert_eq!(Gate::default().next(), Some(Refusal::Ambiguous));
+    assert_eq!(Gate::default().next(), Some(FramingRefusal::Ambiguous));
 }

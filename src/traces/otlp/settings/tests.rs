@@ -2,28 +2,29 @@
 
 use super::*;
 
-fn read(vars: &[(&str, &str)]) -> (Option<Settings>, Vec<String>) {
+fn read(vars: &[(&str, &str)]) -> (Option<ExportSettings>, Vec<String>) {
     let look = |name: &str| {
         let found = vars.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| (*value).to_owned())
     };
-    Settings::read(&look)
+    ExportSettings::read(&look)
 }
 
 const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://otel:4318");
 
 /// What is read beside an endpoint, without a flaw.
 #[track_caller]
-fn good(vars: &[(&str, &str)]) -> Settings {
+fn good(vars: &[(&str, &str)]) -> ExportSettings {
     let (settings, flaws) = read(&[&[ENDPOINT], vars].concat());
     assert_eq!(flaws, [""; 0], "{vars:?}");
     settings.unwrap()
 }
 
 #[track_caller]
-fn flawed(vars: &[(&str, &str)], expected: &str) -> Option<Settings> {
+fn flawed(vars: &[(&str, &str)], variable: &str) -> Option<ExportSettings> {
     let (settings, flaws) = read(&[&[ENDPOINT], vars].concat());
-    assert_eq!(flaws, [expected], "{vars:?}");
+    let [flaw] = &flaws[..] else { panic!("{vars:?}: {flaws:?}") };
+    assert!(flaw.starts_with(&format!("{variable} ")) && !flaw.contains("canary"), "{flaw}");
     settings
 }
 
@@ -61,8 +62,7 @@ fn where_the_collector_is() {
     for (name, wrong) in [(all, "otel:4317"), (all, "x"), (traces, "grpc://x"), (traces, "//x")] {
         let (settings, flaws) = read(&[(name, wrong)]);
         assert!(settings.is_none(), "{wrong}");
-        let flaw = format!("{name} is no http or https address; no spans are exported");
-        assert_eq!(flaws, [flaw], "{wrong}");
+        assert!(flaws.len() == 1 && flaws[0].starts_with(&format!("{name} ")), "{flaws:?}");
     }
 }
 
@@ -72,10 +72,8 @@ fn what_is_secret_is_not_shown() {
     let settings = good(&[endpoint, ("OTEL_EXPORTER_OTLP_HEADERS", "key=canary3")]);
     assert_eq!(settings.shown(), "https://otel/x");
     assert!(!format!("{settings:?} {:?}", settings.headers).contains("canary"));
-    flawed(
-        &[("OTEL_EXPORTER_OTLP_HEADERS", "canary")],
-        "OTEL_EXPORTER_OTLP_HEADERS is no list of `name=value`; no headers are sent",
-    );
+    let headers = "OTEL_EXPORTER_OTLP_HEADERS";
+    flawed(&[(headers, "canary")], headers);
 }
 
 #[test]
@@ -89,8 +87,8 @@ fn headers() {
     let traces = good(&[all, ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "x-c=1")]).headers;
     assert_eq!(traces.keys().collect::<Vec<_>>(), ["x-c"], "instead of the others");
     for wrong in ["a b=c", "=c", "a=%0a", "a=%ff"] {
-        let said = "OTEL_EXPORTER_OTLP_HEADERS is no list of `name=value`; no headers are sent";
-        let settings = flawed(&[("OTEL_EXPORTER_OTLP_HEADERS", wrong)], said);
+        let name = "OTEL_EXPORTER_OTLP_HEADERS";
+        let settings = flawed(&[(name, wrong)], name);
         assert!(settings.unwrap().headers.is_empty(), "{wrong}");
     }
 }
@@ -111,8 +109,8 @@ fn the_resource() {
     assert_eq!(has(&own, "deployment.environment"), "prod");
     let named = resource(&[attributes, ("OTEL_SERVICE_NAME", "n")]);
     assert_eq!(has(&named, "service.name"), "n", "it comes first");
-    let said = "OTEL_RESOURCE_ATTRIBUTES is no list of `key=value`; it is passed over";
-    assert_eq!(flawed(&[("OTEL_RESOURCE_ATTRIBUTES", "x")], said).unwrap().resource.len(), 2);
+    let name = "OTEL_RESOURCE_ATTRIBUTES";
+    assert_eq!(flawed(&[(name, "x")], name).unwrap().resource.len(), 2);
 }
 
 #[test]
@@ -127,13 +125,13 @@ fn samplers() {
     );
     let alone = good(&[("OTEL_TRACES_SAMPLER", "traceidratio")]).sampler;
     assert_eq!(alone, Sampler::of("traceidratio", 1.0).unwrap());
-    let said = "OTEL_TRACES_SAMPLER is no sampler of this version; it is parentbased_always_on";
-    let unknown = flawed(&[("OTEL_TRACES_SAMPLER", "xray")], said).unwrap().sampler;
+    let name = "OTEL_TRACES_SAMPLER";
+    let unknown = flawed(&[(name, "xray")], name).unwrap().sampler;
     assert_eq!(unknown, Sampler::default());
     for wrong in ["-0.1", "1.1", "NaN", "half"] {
         let vars = [("OTEL_TRACES_SAMPLER", "traceidratio"), ("OTEL_TRACES_SAMPLER_ARG", wrong)];
-        let said = "OTEL_TRACES_SAMPLER_ARG is not a number of 0 to 1; it is 1";
-        assert_eq!(flawed(&vars, said).unwrap().sampler, alone, "{wrong}");
+        let sampler = flawed(&vars, "OTEL_TRACES_SAMPLER_ARG").unwrap().sampler;
+        assert_eq!(sampler, alone, "{wrong}");
     }
 }
 
@@ -149,8 +147,8 @@ fn numbers() {
     assert_eq!((settings.queue, settings.batch), (7, 3));
     assert_eq!((settings.delay.as_millis(), settings.timeout.as_millis()), (20, 2000));
     for wrong in ["0", "65537", "-1", "many"] {
-        let said = "OTEL_BSP_MAX_QUEUE_SIZE is not a number of 1 to 65536; it is 2048";
-        assert_eq!(flawed(&[("OTEL_BSP_MAX_QUEUE_SIZE", wrong)], said).unwrap().queue, 2048);
+        let name = "OTEL_BSP_MAX_QUEUE_SIZE";
+        assert_eq!(flawed(&[(name, wrong)], name).unwrap().queue, 2048);
     }
 }
 
@@ -158,18 +156,9 @@ fn numbers() {
 fn what_is_not_here_is_told() {
     let protocol = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL";
     good(&[(protocol, "http/protobuf"), ("OTEL_EXPORTER_OTLP_COMPRESSION", "none")]);
-    let none = flawed(
-        &[(protocol, "grpc")],
-        "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL is not `http/protobuf`, the only one here; no spans \
-         are exported",
-    );
-    assert!(none.is_none());
-    let other = "OTEL_TRACES_EXPORTER is not `otlp`, the only one here; no spans are exported";
-    assert!(flawed(&[("OTEL_TRACES_EXPORTER", "zipkin")], other).is_none());
-    let gzip = flawed(
-        &[("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip")],
-        "OTEL_EXPORTER_OTLP_COMPRESSION is set, which this version cannot do: spans are sent \
-         uncompressed",
-    );
-    assert!(gzip.is_some());
+    assert!(flawed(&[(protocol, "grpc")], protocol).is_none());
+    let exporter = "OTEL_TRACES_EXPORTER";
+    assert!(flawed(&[(exporter, "zipkin")], exporter).is_none());
+    let compression = "OTEL_EXPORTER_OTLP_COMPRESSION";
+    assert!(flawed(&[(compression, "gzip")], compression).is_some());
 }

@@ -129,7 +129,7 @@ fn what_cannot_be_read_is_said() {
         let failure = decode_event(Bytes::from_static(broken)).unwrap_err();
         let said = "a message is no protobuf of A2A 1.0 (";
         assert!(
-            matches!(&failure, Failure::Unreadable(why) if why.starts_with(said)),
+            matches!(&failure, A2aFailure::Unreadable(why) if why.starts_with(said)),
             "{failure:?}"
         );
     }
@@ -139,7 +139,8 @@ fn what_cannot_be_read_is_said() {
     let message = Message { parts: vec![part], ..Message::default() };
     let response = Response { payload: Some(Payload::Message(message)) };
     let failure = decode_event(response.encode_to_vec().into()).unwrap_err();
-    let Failure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size: Some(size) }) = failure else {
+    let A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size: Some(size) }) = failure
+    else {
         panic!("{failure:?}")
     };
     assert!(size > MAX_REPLY as u64, "{size}");

@@ -14,13 +14,13 @@ fn trailers(fields: &[(&'static str, &str)]) -> HeaderMap {
     fields.iter().map(|(name, text)| (name.parse().unwrap(), value(text))).collect()
 }
 
-fn failure(fields: &[(&'static str, &str)]) -> Failure {
+fn failure(fields: &[(&'static str, &str)]) -> A2aFailure {
     read(&trailers(fields)).unwrap().unwrap_err()
 }
 
-fn refused(code: Option<i32>, status: u16, text: &str) -> Failure {
+fn refused(code: Option<i32>, status: u16, text: &str) -> A2aFailure {
     let status = StatusCode::from_u16(status).unwrap();
-    Failure::Refused { code: code.map(i64::from), status, text: text.to_owned() }
+    A2aFailure::Refused { code: code.map(i64::from), status, text: text.to_owned() }
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn refusals_are_those_of_the_other_bindings() {
         ("-1", None, 500),
         ("0x0", None, 500),
     ] {
-        let Failure::Refused { code: found, status: like, .. } = failure(&[(STATUS, status)])
+        let A2aFailure::Refused { code: found, status: like, .. } = failure(&[(STATUS, status)])
         else {
             panic!("{status}");
         };
@@ -58,7 +58,7 @@ fn refusals_are_those_of_the_other_bindings() {
 fn a_proxys_word_leaves_open_what_the_agent_did() {
     for (status, name) in [("1", "CANCELLED"), ("4", "DEADLINE_EXCEEDED"), ("14", "UNAVAILABLE")] {
         let found = failure(&[(STATUS, status), (MESSAGE, "upstream reset")]);
-        assert_eq!(found, Failure::Lost(format!("gRPC status {name}: upstream reset")));
+        assert_eq!(found, A2aFailure::Lost(format!("gRPC status {name}: upstream reset")));
     }
 }
 
@@ -83,7 +83,7 @@ fn the_reason_says_more_than_the_status() {
 fn a_message_is_one_line_and_not_long() {
     assert_eq!(failure(&[(STATUS, "13")]), refused(None, 500, "gRPC status INTERNAL"));
     let long = "é".repeat(5_000);
-    let Failure::Refused { text, .. } = failure(&[(STATUS, "13"), (MESSAGE, &long)]) else {
+    let A2aFailure::Refused { text, .. } = failure(&[(STATUS, "13"), (MESSAGE, &long)]) else {
         panic!("it is a refusal");
     };
     assert!(text.len() < 1_100 && text.ends_with('…'), "{text}");

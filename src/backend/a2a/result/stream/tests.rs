@@ -6,7 +6,7 @@ use crate::model::answer::Answer;
 const LIMIT: usize = 10_000;
 
 fn fresh() -> Gathering {
-    Gathering::new(Wire::Plain, LIMIT, None, None)
+    Gathering::new(PartEncoding::Plain, LIMIT, None, None)
 }
 
 /// The reply that `events` lead to with the last of them, and not before.
@@ -55,7 +55,7 @@ fn a_task_of_every_wire() {
         assert_eq!(reply.task_id.as_deref(), Some("t"));
         assert_eq!(reply.context_id.as_deref(), Some("c"));
     }
-    let nested = Gathering::new(Wire::Nested, LIMIT, None, None);
+    let nested = Gathering::new(PartEncoding::Nested, LIMIT, None, None);
     let data = r#"{"artifactUpdate":{"taskId":"t","artifact":{"artifactId":"a","parts":[{"data":{"data":{"n":1}}}]}}}"#;
     assert_eq!(gathered(nested, &[TASK, data, COMPLETED]).outcome, done(r#"{"n":1}"#));
 }
@@ -138,7 +138,7 @@ fn what_waits_or_fails_ends_the_reply() {
 fn a_task_that_waited_is_not_taken_for_one_that_waits_again() {
     let waits =
         r#"{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}"#;
-    let continued = || Gathering::new(Wire::Plain, LIMIT, Some("t"), Some("c"));
+    let continued = || Gathering::new(PartEncoding::Plain, LIMIT, Some("t"), Some("c"));
     assert_eq!(gathered(continued(), &[waits, COMPLETED]).outcome, done(""));
     let again = r#"{"statusUpdate":{"taskId":"t","status":{"state":"TASK_STATE_INPUT_REQUIRED"}}}"#;
     assert!(matches!(gathered(continued(), &[waits, again]).outcome, Outcome::Waiting(_)));
@@ -168,10 +168,10 @@ fn events_of_other_tasks_are_left_out() {
 #[test]
 fn a_message_may_be_answered_with_another_task_of_the_conversation() {
     let next = r#"{"task":{"id":"t2","contextId":"c","status":{"state":"TASK_STATE_WORKING"}}}"#;
-    let mut gathering = Gathering::new(Wire::Plain, LIMIT, Some("t"), Some("c"));
+    let mut gathering = Gathering::new(PartEncoding::Plain, LIMIT, Some("t"), Some("c"));
     assert_eq!(gathering.push(next), Ok(Step::More));
     assert_eq!(gathering.task(), Some("t2"));
-    let mut gathering = Gathering::new(Wire::Plain, LIMIT, Some("t"), Some("d"));
+    let mut gathering = Gathering::new(PartEncoding::Plain, LIMIT, Some("t"), Some("d"));
     assert_eq!(gathering.push(next), Ok(Step::LeftOut(FOREIGN)));
     assert_eq!(gathering.task(), Some("t"));
 }

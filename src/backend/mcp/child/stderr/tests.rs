@@ -4,7 +4,7 @@ use parking_lot::Mutex;
 
 use tokio::io::AsyncWriteExt as _;
 
-use super::{LINE_LIMIT, Line, drain};
+use super::{LINE_LIMIT, PartialLine, drain};
 use crate::{backend::log::LastLines, config::Secrets, model::ids::BackendName};
 
 #[tokio::test]
@@ -26,7 +26,7 @@ async fn the_last_lines_are_kept_to_the_very_end() {
 
 #[test]
 fn a_line_without_end_takes_no_more_memory_than_a_long_one() {
-    let mut line = Line::default();
+    let mut line = PartialLine::default();
     for _ in 0..1000 {
         line.push(&[b'x'; 1000]);
     }

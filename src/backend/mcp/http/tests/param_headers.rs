@@ -158,7 +158,7 @@ async fn a_server_that_misses_a_header_is_asked_for_its_tools_again() {
     peer.resolve().await.unwrap();
     let refused = call_with(&peer, r#"{"a":"x"}"#).await.unwrap_err();
     assert!(
-        matches!(&refused, CallError::Refused(why) if why.contains("call it again")),
+        matches!(&refused, CallError::Refused(why) if why.contains("Mcp-Param-B")),
         "{refused}"
     );
     timeout(PATIENCE, peer.changed()).await.expect("its tools are to be listed again");

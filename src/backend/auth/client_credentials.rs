@@ -11,7 +11,7 @@ use url::Url;
 
 use super::{
     Challenge,
-    discovery::{self, Found},
+    discovery::{self, Discovered},
 };
 use crate::{
     backend::address::{is_own, shown},
@@ -92,7 +92,7 @@ impl Issuer {
             let text = "it is not known where tokens are issued; set `auth.oauth.token_url`";
             IssueError::passing(text.to_owned())
         })?;
-        let Found { token_endpoint, is_own, resource, shows } =
+        let Discovered { token_endpoint, is_own, resource, shows } =
             discovery::find(&self.clients, challenge).await?;
         tracing::info!(
             backend = %self.backend,
@@ -157,8 +157,8 @@ impl Issuer {
                 tracing::info!(%backend, token_url, "the card says where its tokens are issued");
                 // A card in a file is the operator's own word.
                 let is_own = base.is_none_or(|base| is_own(base, &url));
-                let (resource, scope, told) = (None, None, Told::Card);
-                known.endpoint = Some(Endpoint { url, resource, scope, told, is_own });
+                let told = Told::Card;
+                known.endpoint = Some(Endpoint { url, resource: None, scope: None, told, is_own });
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),
         }

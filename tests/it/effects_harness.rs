@@ -3,13 +3,13 @@
 
 use crate::{bridge::Bridge, effects::Effects, mantyx::Mantyx, peers};
 
-pub(crate) struct Scene {
+pub(crate) struct EffectsHarness {
     pub(crate) bridge: Bridge,
     pub(crate) mantyx: Mantyx,
     pub(crate) plain: Effects,
 }
 
-impl Scene {
+impl EffectsHarness {
     /// `keys` stand in the server's entry.
     pub(crate) async fn start(keys: Option<&str>) -> Self {
         let (mantyx, plain) = (Mantyx::start().await, Effects::new());

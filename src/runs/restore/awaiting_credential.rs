@@ -1,7 +1,7 @@
 //! Runs of an earlier process that wait for their app's credential: for how long, how many, and how
 //! much of the journal their calls take. The limits are needed as their app may never come back.
 //!
-//! Must not: wake a run, or write to the journal.
+//! Must not: resume a run, or write to the journal.
 
 use std::time::Duration;
 
@@ -21,13 +21,13 @@ use crate::{
 };
 
 /// The most bytes of arguments and answers that their calls have in the journal, of all apps together.
-pub(in crate::runs) const KEEP_ASLEEP: usize = journal::MAX_SIZE / 8;
+pub(in crate::runs) const KEEP_AWAITING: usize = journal::MAX_SIZE / 8;
 
 impl Runs {
     /// How many runs of `app`, or of all apps, wait for their app's credential.
-    pub fn asleep(&self, app: Option<&AppName>) -> usize {
+    pub fn awaiting_credential(&self, app: Option<&AppName>) -> usize {
         let is_seen = |run: &&KeptRun| app.is_none_or(|app| run.record.app == app.as_str());
-        self.inner.lock().asleep.values().filter(is_seen).count()
+        self.inner.lock().awaiting_credential.values().filter(is_seen).count()
     }
 }
 
@@ -35,13 +35,16 @@ impl Inner {
     /// Forgets the runs whose last start, end or call is over a day ago, and those beyond the limit
     /// of an app; of the others, the arguments and answers that their calls no longer need. `since`
     /// tells how long ago a moment was.
-    pub(in crate::runs) fn sweep_asleep(
+    pub(in crate::runs) fn sweep_awaiting(
         &mut self,
         since: impl Fn(Moment) -> Option<Duration>,
     ) -> Vec<Change> {
-        let (mut changes, now) = (Vec::new(), u128::from(journal::now()));
-        let idle =
-            self.asleep.iter().filter(|(key, run)| !self.may_come_back(key, run.record.given_up));
+        let mut changes = Vec::new();
+        let now = u128::from(journal::now());
+        let idle = self
+            .awaiting_credential
+            .iter()
+            .filter(|(key, run)| !self.may_come_back(key, run.record.given_up));
         let idle: Vec<_> = idle.map(|(key, run)| (run, (last_sign(run), key.clone()))).collect();
         let is_old = |at: u64| now.saturating_sub(u128::from(at)) > KEEP_ENDED.as_millis();
         let mut forget: Vec<_> = idle
@@ -53,7 +56,7 @@ impl Inner {
         let beyond = beyond(KEEP_COUNT, others.map(|(run, it)| (run.record.app.as_str(), it)));
         forget.extend(beyond.into_iter().map(|key| (key, "its app has too many such runs")));
         for (key, why) in forget {
-            let Some(run) = self.asleep.remove(&key) else { continue };
+            let Some(run) = self.awaiting_credential.remove(&key) else { continue };
             info!(
                 run = run.record.run,
                 app = run.record.app,
@@ -63,7 +66,7 @@ impl Inner {
             self.claims.forget(run.slot);
             changes.push(Change::ForgetRun(run.slot));
         }
-        for call in self.asleep.values_mut().flat_map(|run| &mut run.calls) {
+        for call in self.awaiting_credential.values_mut().flat_map(|run| &mut run.calls) {
             let received = Moment { wall: call.record.received_at, up: call.record.received_up };
             let is_over = since(received).is_none_or(|ago| ago >= POST_WITHIN);
             // Work that its peer has named is asked for, however late it is.
@@ -71,14 +74,14 @@ impl Inner {
                 changes.push(Change::Call(call.key.clone(), call.record.clone()));
             }
         }
-        changes.extend(self.make_room_for_asleep());
+        changes.extend(self.make_room_for_awaiting());
         changes
     }
 
     /// Drops arguments and answers until the rest fits: the oldest of the app that has most. A call
     /// without its arguments is not made; if it may have been made, its outcome is unknown.
-    fn make_room_for_asleep(&mut self) -> Vec<Change> {
-        let calls = self.asleep.iter().flat_map(|(key, run)| {
+    fn make_room_for_awaiting(&mut self) -> Vec<Change> {
+        let calls = self.awaiting_credential.iter().flat_map(|(key, run)| {
             let sized = run.calls.iter().enumerate().map(|(at, call)| (at, call, size(call)));
             let large = sized.filter(|(_, _, size)| *size > 0);
             large.map(move |(at, call, size)| {
@@ -86,8 +89,8 @@ impl Inner {
             })
         });
         let mut changes = Vec::new();
-        for (key, at) in beyond_bytes(KEEP_ASLEEP, calls) {
-            let run = self.asleep.get_mut(&key);
+        for (key, at) in beyond_bytes(KEEP_AWAITING, calls) {
+            let run = self.awaiting_credential.get_mut(&key);
             let Some(call) = run.and_then(|run| run.calls.get_mut(at)) else { continue };
             (call.record.args, call.record.handle, call.answer) = (None, None, None);
             changes.push(Change::Call(call.key.clone(), call.record.clone()));
@@ -130,7 +133,7 @@ mod tests {
         (kept.record.started_at, kept.calls[0].record.received_at) = (at, at);
         let args = RawValue::from_string("{\"n\":1}".to_owned()).unwrap();
         kept.calls[0].record.args = Some(args);
-        inner.asleep.insert(key(&kept).unwrap(), kept);
+        inner.awaiting_credential.insert(key(&kept).unwrap(), kept);
     }
 
     fn since(moment: Moment) -> Option<Duration> {
@@ -143,13 +146,13 @@ mod tests {
         lay(&mut inner, 1, Stage::Dispatched, 25 * HOUR);
         lay(&mut inner, 2, Stage::Dispatched, 23 * HOUR);
         lay(&mut inner, 3, Stage::Dispatched, 0);
-        let changes = inner.sweep_asleep(since);
+        let changes = inner.sweep_awaiting(since);
         let [Change::ForgetRun(Slot(1)), Change::Call(key, record)] = &changes[..] else {
             panic!("{changes:?}")
         };
         assert_eq!((key.slot, record.args.is_none()), (Slot(2), true), "its time is over");
-        assert_eq!(inner.asleep.len(), 2);
-        assert!(inner.sweep_asleep(since).is_empty(), "once");
+        assert_eq!(inner.awaiting_credential.len(), 2);
+        assert!(inner.sweep_awaiting(since).is_empty(), "once");
     }
 
     #[test]
@@ -158,16 +161,16 @@ mod tests {
         for slot in 1..=3 {
             lay(&mut inner, slot, Stage::Answered, HOUR * (4 - slot));
         }
-        for run in inner.asleep.values_mut() {
-            run.calls[0].answer = Some(Bytes::from(vec![b'x'; KEEP_ASLEEP / 2]));
+        for run in inner.awaiting_credential.values_mut() {
+            run.calls[0].answer = Some(Bytes::from(vec![b'x'; KEEP_AWAITING / 2]));
         }
-        let changes = inner.sweep_asleep(since);
+        let changes = inner.sweep_awaiting(since);
         let forgotten = changes.iter().filter_map(|change| match change {
             Change::ForgetAnswer(key) => Some(key.slot),
             _ => None,
         });
         assert_eq!(forgotten.collect::<Vec<_>>(), [Slot(1)], "the oldest");
-        let kept = inner.asleep.values().filter(|run| run.calls[0].answer.is_some());
+        let kept = inner.awaiting_credential.values().filter(|run| run.calls[0].answer.is_some());
         assert_eq!(kept.count(), 2);
     }
 }

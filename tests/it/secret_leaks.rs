@@ -465,7 +465,7 @@ async fn no_key_of_the_listeners_is_shown() {
     bridge.process().signal(Signal::HUP);
     let flaw = wait::soon("the other key should be refused", async || {
         let log = bridge.log();
-        log.lines().find(|line| line.contains("is not that of the certificate")).map(str::to_owned)
+        log.lines().find(|line| line.contains("listen.tls.key")).map(str::to_owned)
     });
     found.add("the flaw", flaw.await);
     for args in [&["check"][..], &["check", "--json"], &["doctor"], &["doctor", "--json"]] {

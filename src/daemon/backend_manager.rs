@@ -22,7 +22,7 @@ use crate::{
         mcp,
         peer::Dial,
         program::hiding,
-        registry::{Entry, Lease, Registry},
+        registry::{Lease, Registry, RegistryEntry},
         supervisor::{Supervisor, Timing},
     },
     catalogs,
@@ -44,11 +44,11 @@ const ASKS: usize = 16;
 
 /// All backends.
 #[derive(Debug)]
-pub(super) struct Fleet {
+pub(super) struct BackendManager {
     shared: Shared,
     client: http_client::Client,
     backends: Arc<Backends>,
-    members: BTreeMap<BackendName, Member>,
+    managed: BTreeMap<BackendName, ManagedBackend>,
     /// Supervisors, and bundled agents.
     tasks: JoinSet<()>,
 }
@@ -63,7 +63,7 @@ pub(super) struct Shared {
 
 /// One backend with a supervisor.
 #[derive(Debug, Clone)]
-struct Member {
+struct ManagedBackend {
     target: Arc<Target>,
     lease: Lease,
     handle: Arc<BackendHandle>,
@@ -74,13 +74,13 @@ struct Member {
 
 /// The backends of the next configuration. All steps that can fail are done.
 #[derive(Debug)]
-pub(super) struct Prepared(Vec<(Backend, Reached)>);
+pub(super) struct Prepared(Vec<(Backend, Connector)>);
 
 /// How a backend is reached.
 #[derive(Debug)]
-enum Reached {
-    AsBefore(Member),
-    Anew {
+enum Connector {
+    Unchanged(ManagedBackend),
+    New {
         dial: Arc<dyn Dial>,
         conversations: Conversations,
         /// For a bundled agent, which ends with its supervisor.
@@ -97,18 +97,18 @@ pub(super) struct Changes {
     pub removed: Vec<String>,
 }
 
-impl Fleet {
-    /// A fleet without backends, and the registry in which calls look them up.
+impl BackendManager {
+    /// A manager without backends, and the registry in which calls look them up.
     pub(super) fn new(shared: Shared) -> (Self, Arc<Backends>) {
         let backends = Arc::new(Backends::new(Arc::default()));
-        let fleet = Self {
+        let manager = Self {
             shared,
             client: http_client::new(),
             backends: Arc::clone(&backends),
-            members: BTreeMap::new(),
+            managed: BTreeMap::new(),
             tasks: JoinSet::new(),
         };
-        (fleet, backends)
+        (manager, backends)
     }
 
     /// Does all steps that can fail, so that [`Self::take`] cannot: a reload takes effect whole or
@@ -130,12 +130,12 @@ impl Fleet {
                 // The directory in use: a changed `state_dir` takes effect only after a restart.
                 program.hide(self.shared.state.path().to_owned());
             }
-            let now = self.members.get(&name).filter(|now| *now.target == backend.target);
-            let reached = match now {
-                Some(member) => Reached::AsBefore(member.clone()),
-                None => self.reach(&name, &backend.target).await?,
+            let now = self.managed.get(&name).filter(|now| *now.target == backend.target);
+            let connector = match now {
+                Some(managed) => Connector::Unchanged(managed.clone()),
+                None => self.connector(&name, &backend.target).await?,
             };
-            prepared.push((backend, reached));
+            prepared.push((backend, connector));
         }
         Ok(Prepared(prepared))
     }
@@ -149,25 +149,27 @@ impl Fleet {
         max_concurrent: usize,
     ) -> Changes {
         let mut changes = Changes::default();
-        let mut before = std::mem::take(&mut self.members);
-        let (mut entries, mut supervisors) = (Vec::new(), Vec::new());
-        for (backend, reached) in prepared {
+        let mut before = std::mem::take(&mut self.managed);
+        let mut entries = Vec::new();
+        let mut supervisors = Vec::new();
+        for (backend, connector) in prepared {
             let name = backend.name.clone();
-            let (rules, timing) = (rules(&backend), timing(&backend, refresh));
+            let rules = rules(&backend);
+            let timing = timing(&backend, refresh);
             let identity = identity(&backend.target);
             let mut source = source(&backend);
             let mut accepted = Accepted::Nothing;
             let earlier = before.remove(&name);
-            let member = match reached {
-                Reached::AsBefore(now) => {
+            let managed = match connector {
+                Connector::Unchanged(now) => {
                     now.timing.send_if_modified(|old| {
                         let news = *old != timing;
                         *old = timing;
                         news
                     });
-                    Member { handle: Arc::new(now.handle.under(rules)), ..now }
+                    ManagedBackend { handle: Arc::new(now.handle.under(rules)), ..now }
                 }
-                Reached::Anew { dial, conversations, agent } => {
+                Connector::New { dial, conversations, agent } => {
                     accepted = tool_pins::load(&self.shared.state, &name);
                     source.catalog = catalogs::load(&self.shared.state, &name, &identity);
                     let (asks, asked) = mpsc::channel(ASKS);
@@ -196,24 +198,26 @@ impl Fleet {
                         asks: asked,
                     };
                     supervisors.push((supervisor, agent));
-                    let (target, handle) = (Arc::new(backend.target), Arc::new(handle));
-                    Member { target, lease, handle, timing, conversations }
+                    let target = Arc::new(backend.target);
+                    let handle = Arc::new(handle);
+                    ManagedBackend { target, lease, handle, timing, conversations }
                 }
             };
-            entries.push(Entry {
-                lease: member.lease.clone(),
+            entries.push(RegistryEntry {
+                lease: managed.lease.clone(),
                 source,
                 identity: Some(identity),
                 accepted,
             });
-            self.members.insert(name, member);
+            self.managed.insert(name, managed);
         }
         changes.removed = before.keys().map(ToString::to_string).collect();
-        let handle =
-            |(name, member): (&BackendName, &Member)| (name.clone(), Arc::clone(&member.handle));
+        let handle = |(name, managed): (&BackendName, &ManagedBackend)| {
+            (name.clone(), Arc::clone(&managed.handle))
+        };
         // In this order, so that every tool on offer can be called.
         self.backends
-            .set(self.members.iter().map(handle).collect::<BackendHandles>(), max_concurrent);
+            .set(self.managed.iter().map(handle).collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
         for (supervisor, agent) in supervisors {
             let stop = self.shared.stop.clone();
@@ -225,12 +229,13 @@ impl Fleet {
         changes
     }
 
-    async fn reach(&mut self, name: &BackendName, target: &Target) -> io::Result<Reached> {
-        let (name, client) = (name.clone(), self.client.clone());
+    async fn connector(&mut self, name: &BackendName, target: &Target) -> io::Result<Connector> {
+        let name = name.clone();
+        let client = self.client.clone();
         let launcher = self.shared.launcher.clone();
         // Conversations continue if the agent is the same one.
-        let earlier = self.members.get(&name);
-        let same = earlier.filter(|earlier| reached(&earlier.target) == reached(target));
+        let earlier = self.managed.get(&name);
+        let same = earlier.filter(|earlier| endpoint(&earlier.target) == endpoint(target));
         let conversations = same.map(|same| same.conversations.clone()).unwrap_or_default();
         let mut bundled = None;
         let dial: Arc<dyn Dial> = match target {
@@ -253,7 +258,7 @@ impl Fleet {
             }
             Target::Local(tool) => Arc::new(LocalDialer::new(name, tool, launcher, client)),
         };
-        Ok(Reached::Anew { dial, conversations, agent: bundled })
+        Ok(Connector::New { dial, conversations, agent: bundled })
     }
 
     /// Waits for a task to end, as those of removed backends do. A panic in one is propagated.
@@ -299,7 +304,7 @@ fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
 /// Identifies the peer behind a backend: its stored catalog is only used, and a call is only
 /// repeated, at the same peer.
 fn identity(target: &Target) -> Identity {
-    let mut whose = reached(target);
+    let mut whose = endpoint(target);
     if let Target::A2a(A2a { signers: Some(Signers { keys, required: true }), .. }) = target {
         // A stored card is as trustworthy as the keys that verified it, so other keys make it
         // another peer.
@@ -310,7 +315,7 @@ fn identity(target: &Target) -> Identity {
 }
 
 /// How the bridge reaches a backend, without secrets.
-fn reached(target: &Target) -> String {
+fn endpoint(target: &Target) -> String {
     match target {
         Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => format!("{command} {args:?}"),
         Target::Mcp(Mcp::Http { url, .. }) => url.to_string(),

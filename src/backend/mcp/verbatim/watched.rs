@@ -4,9 +4,10 @@
 
 use std::sync::Arc;
 
+use serde_json::value::RawValue;
 use tokio::sync::Notify;
 
-use super::{Exchange, Wire, lock};
+use super::{ConnectionState, RawRequest, lock};
 use crate::model::json::{Members, string_member};
 
 /// Reports a task to which the client has subscribed (2026-07-28).
@@ -19,32 +20,32 @@ pub(super) const STATUS_2025: &str = "notifications/tasks/status";
 pub(in crate::backend::mcp) struct Watched {
     task: String,
     /// The call that started it, whose progress continues.
-    exchange: Arc<Exchange>,
+    raw_request: Arc<RawRequest>,
     changed: Notify,
 }
 
 /// Follows a task until it is dropped.
 #[derive(Debug)]
 pub(in crate::backend::mcp) struct Watch<'a> {
-    wire: &'a Wire,
+    state: &'a ConnectionState,
     watched: Arc<Watched>,
 }
 
-impl Wire {
-    /// Listens to the server's notifications about `task`, which the call of `exchange` started.
+impl ConnectionState {
+    /// Listens to the server's notifications about `task`, which the call of `raw_request` started.
     pub(in crate::backend::mcp) fn watch(
         &self,
         task: String,
-        exchange: Arc<Exchange>,
+        raw_request: Arc<RawRequest>,
     ) -> Watch<'_> {
-        let watched = Arc::new(Watched { task, exchange, changed: Notify::new() });
+        let watched = Arc::new(Watched { task, raw_request, changed: Notify::new() });
         lock(&self.watched).push(Arc::clone(&watched));
-        Watch { wire: self, watched }
+        Watch { state: self, watched }
     }
 
-    pub(super) fn task_progressed(&self, token: i64) {
-        for watched in lock(&self.watched).iter().filter(|one| one.exchange.is_called(token)) {
-            watched.exchange.progress.touch();
+    pub(super) fn task_progressed(&self, token: i64, params: &RawValue) {
+        for watched in lock(&self.watched).iter().filter(|one| one.raw_request.is_called(token)) {
+            watched.raw_request.progress.report(params);
         }
     }
 
@@ -55,7 +56,7 @@ impl Wire {
         let Some(task) = member("taskId") else { return };
         let works = member("status").is_some_and(|status| status == "working");
         for watched in lock(&self.watched).iter().filter(|one| one.task == task) {
-            watched.exchange.progress.touch();
+            watched.raw_request.progress.touch();
             if !works {
                 watched.changed.notify_one();
             }
@@ -71,12 +72,12 @@ impl Watch<'_> {
 
     /// Notes that the task works.
     pub(in crate::backend::mcp) fn touch(&self) {
-        self.watched.exchange.progress.touch();
+        self.watched.raw_request.progress.touch();
     }
 }
 
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
-        lock(&self.wire.watched).retain(|one| !Arc::ptr_eq(one, &self.watched));
+        lock(&self.state.watched).retain(|one| !Arc::ptr_eq(one, &self.watched));
     }
 }

@@ -41,7 +41,7 @@ const TOKEN: &str = "progressToken";
 
 /// One request whose result is kept as text.
 #[derive(Debug, Default)]
-pub(super) struct Exchange {
+pub(super) struct RawRequest {
     /// The call whose arguments replace those of rmcp's request.
     call: Option<Arc<CallRequest>>,
     /// The arguments that go along as HTTP headers: names and values.
@@ -62,13 +62,13 @@ pub(super) struct Exchange {
     outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
 }
 
-/// Ties an [`Exchange`] to a request, in its extensions.
+/// Ties an [`RawRequest`] to a request, in its extensions.
 #[derive(Debug, Clone)]
-pub(super) struct Marker(pub(super) Arc<Exchange>);
+pub(super) struct Marker(pub(super) Arc<RawRequest>);
 
 /// The state of one connection, shared by its transport and the code that makes its calls.
 #[derive(Debug, Default)]
-pub(super) struct Wire {
+pub(super) struct ConnectionState {
     /// The expected responses, by the id of the request. rmcp numbers its requests.
     waiting: Mutex<HashMap<i64, Waiting>>,
     /// The tasks that are followed.
@@ -82,7 +82,7 @@ pub(super) struct Wire {
 
 #[derive(Debug)]
 enum Waiting {
-    Exchange(Arc<Exchange>),
+    Raw(Arc<RawRequest>),
     Handshake(handshake::Kind),
     /// rmcp sent the request by itself and reads the response with its own types.
     Typed,
@@ -99,7 +99,7 @@ pub(super) enum Incoming {
     Garbage,
 }
 
-impl Exchange {
+impl RawRequest {
     /// A request without arguments.
     pub(super) fn new() -> Arc<Self> {
         Arc::default()
@@ -134,12 +134,12 @@ impl Exchange {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Ends the exchange; only the first end counts.
+    /// Ends the request; only the first end counts.
     pub(super) fn settle(&self, outcome: Result<Box<RawValue>, CallError>) {
         lock(&self.outcome).get_or_insert(outcome);
     }
 
-    /// Ends the exchange with a JSON-RPC error of the server.
+    /// Ends the request with a JSON-RPC error of the server.
     pub(super) fn refuse(&self, code: i32, message: &str) {
         // Only the first end counts, here too.
         self.code.get_or_init(|| code);
@@ -170,13 +170,13 @@ impl Exchange {
         self.token.get() == Some(&token)
     }
 
-    /// Takes the outcome of the exchange; `None` if there is none yet, or if it was taken before.
+    /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
     pub(super) fn take_outcome(&self) -> Option<Result<Box<RawValue>, CallError>> {
         lock(&self.outcome).take()
     }
 }
 
-impl Wire {
+impl ConnectionState {
     /// The text of a message for the server, on one line. If it is a request, notes that its
     /// response is expected.
     pub(super) fn outgoing(
@@ -188,12 +188,12 @@ impl Wire {
                 if let Some(id) = number(&request.id) {
                     self.expect(id, &request.request);
                 }
-                match (&request.request, exchange_of(message)) {
-                    (ClientRequest::CallToolRequest(call), Some(exchange)) => encode_call(
+                match (&request.request, raw_request_of(message)) {
+                    (ClientRequest::CallToolRequest(call), Some(raw_request)) => encode_call(
                         &request.id,
                         request.request.get_meta(),
                         &call.params.name,
-                        &exchange,
+                        &raw_request,
                     ),
                     _ => serde_json::to_vec(message),
                 }
@@ -235,7 +235,7 @@ impl Wire {
             return Incoming::Ignored("it answers no request that is waited for");
         };
         let message = match waiting {
-            Waiting::Exchange(exchange) => envelope.settle(id, &exchange),
+            Waiting::Raw(raw_request) => envelope.settle(id, &raw_request),
             Waiting::Handshake(kind) => {
                 let mut handshake = lock(&self.handshake);
                 let message = handshake.take(kind, text, id, envelope.result);
@@ -255,8 +255,8 @@ impl Wire {
     /// Ends the request `id`, whose response was not read for the reason `why`.
     pub(super) fn not_read(&self, id: &RequestId, why: NotRead) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
-        if let Waiting::Exchange(exchange) = lock(&self.waiting).remove(&id)? {
-            exchange.settle(Err(CallError::NotRead(why)));
+        if let Waiting::Raw(raw_request) = lock(&self.waiting).remove(&id)? {
+            raw_request.settle(Err(CallError::NotRead(why)));
         }
         Some(unreadable(id, &why.to_string()))
     }
@@ -296,20 +296,21 @@ impl Wire {
     }
 
     /// Touches the call that a notification of progress is about. The rest of the notification is
-    /// not read: neither rmcp nor MANTYX needs it, and its content may be malformed.
+    /// not read: it is only passed on, and its content may be malformed.
     fn progressed(&self, text: &str) {
         let params = Members::read(text).ok().and_then(|message| message.get("params"));
-        let token = params.and_then(|params| Members::read(params.get()).ok()?.get(TOKEN));
+        let Some(params) = params else { return };
+        let token = Members::read(params.get()).ok().and_then(|params| params.get(TOKEN));
         let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
         let Some(about) = token.and_then(|token| number(&token.0)) else { return };
         for waiting in lock(&self.waiting).values() {
-            if let Waiting::Exchange(exchange) = waiting
-                && exchange.is_called(about)
+            if let Waiting::Raw(raw_request) = waiting
+                && raw_request.is_called(about)
             {
-                exchange.progress.touch();
+                raw_request.progress.report(params);
             }
         }
-        self.task_progressed(about);
+        self.task_progressed(about, params);
     }
 
     fn expect(&self, id: i64, request: &ClientRequest) {
@@ -318,12 +319,12 @@ impl Wire {
             ClientRequest::InitializeRequest(_) => Waiting::Handshake(handshake::Kind::Initialize),
             ClientRequest::DiscoverRequest(_) => Waiting::Handshake(handshake::Kind::Discover),
             _ => match request.extensions().get::<Marker>() {
-                Some(Marker(exchange)) => {
+                Some(Marker(raw_request)) => {
                     let token = request.get_meta().get_progress_token();
                     if let Some(token) = token.as_ref().and_then(|token| number(&token.0)) {
-                        exchange.token.get_or_init(|| token);
+                        raw_request.token.get_or_init(|| token);
                     }
-                    Waiting::Exchange(Arc::clone(exchange))
+                    Waiting::Raw(Arc::clone(raw_request))
                 }
                 None => Waiting::Typed,
             },
@@ -342,9 +343,9 @@ impl Wire {
         let mut waiting = lock(&self.waiting);
         if waiting.len() == 1
             && envelope.error.is_some()
-            && let Some((id, Waiting::Exchange(exchange))) = waiting.drain().next()
+            && let Some((id, Waiting::Raw(raw_request))) = waiting.drain().next()
         {
-            return Incoming::Message(Box::new(envelope.settle(id, &exchange)));
+            return Incoming::Message(Box::new(envelope.settle(id, &raw_request)));
         }
         match envelope.error {
             Some(error) if waiting.values().any(|one| matches!(one, Waiting::Handshake(_))) => {
@@ -371,7 +372,8 @@ impl<'a> Envelope<'a> {
         let id = members.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
         let method =
             members.get("method").and_then(|method| serde_json::from_str(method.get()).ok());
-        let (result, error) = (members.get("result"), members.get("error"));
+        let result = members.get("result");
+        let error = members.get("error");
         let says_something = method.is_some() || result.is_some() || error.is_some();
         says_something.then_some(Self { id, method, result, error })
     }
@@ -393,13 +395,13 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// Puts the outcome into `exchange`; returns a message that tells rmcp that the request ended.
-    fn settle(&self, id: i64, exchange: &Exchange) -> ServerJsonRpcMessage {
+    /// Puts the outcome into `raw_request`; returns a message that tells rmcp that the request ended.
+    fn settle(&self, id: i64, raw_request: &RawRequest) -> ServerJsonRpcMessage {
         if let Some(error) = self.error {
             let (code, message) = error_of(error);
-            exchange.refuse(code, &message);
+            raw_request.refuse(code, &message);
         } else if let Some(result) = self.result {
-            exchange.settle(Ok(result.to_owned()));
+            raw_request.settle(Ok(result.to_owned()));
         }
         JsonRpcMessage::response(ServerResult::empty(()), RequestId::Number(id))
     }
@@ -417,12 +419,12 @@ pub(super) fn error_of(error: &RawValue) -> (i32, String) {
     )
 }
 
-/// A `tools/call` with the exchange's arguments, byte for byte.
+/// A `tools/call` with the arguments of `raw_request`, byte for byte.
 fn encode_call(
     id: &RequestId,
     meta: &RequestMetaObject,
     name: &str,
-    exchange: &Exchange,
+    raw_request: &RawRequest,
 ) -> Result<Vec<u8>, serde_json::Error> {
     #[derive(Serialize)]
     struct Call<'a> {
@@ -445,8 +447,8 @@ fn encode_call(
     struct Task {
         ttl: u64,
     }
-    let arguments = exchange.call.as_ref().map(|call| &*call.arguments);
-    let task = exchange.task_ttl.map(|ttl| Task { ttl });
+    let arguments = raw_request.call.as_ref().map(|call| &*call.arguments);
+    let task = raw_request.task_ttl.map(|ttl| Task { ttl });
     let params = Params { meta, name, arguments, task };
     let mut text = serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })?;
     // Valid JSON has raw line ends between tokens only, so a space in their place changes no value.
@@ -456,8 +458,8 @@ fn encode_call(
     Ok(text)
 }
 
-/// The exchange that a message belongs to.
-pub(super) fn exchange_of(message: &ClientJsonRpcMessage) -> Option<Arc<Exchange>> {
+/// The request that a message carries.
+pub(super) fn raw_request_of(message: &ClientJsonRpcMessage) -> Option<Arc<RawRequest>> {
     let JsonRpcMessage::Request(request) = message else { return None };
     request.request.extensions().get::<Marker>().map(|marker| Arc::clone(&marker.0))
 }

@@ -23,20 +23,22 @@ use crate::{
 };
 
 /// Gets tokens for the application that the bridge is registered as.
-pub(super) struct Grant {
+pub(super) struct RefreshTokenGrant {
     config: Arc<RefreshGrant>,
     http: Client,
     kept: KeptToken,
     shows: Mutex<Shows>,
 }
 
-impl fmt::Debug for Grant {
+impl fmt::Debug for RefreshTokenGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant").field("token_url", &self.config.token_url).finish_non_exhaustive()
+        f.debug_struct("RefreshTokenGrant")
+            .field("token_url", &self.config.token_url)
+            .finish_non_exhaustive()
     }
 }
 
-impl Grant {
+impl RefreshTokenGrant {
     pub(super) fn new(config: Arc<RefreshGrant>, http: Client, kept: KeptToken) -> Self {
         // MANTYX's own clients begin this way.
         let shows = Mutex::new(Shows::InBody);
@@ -102,7 +104,7 @@ impl Grant {
     }
 }
 
-impl Issue for Grant {
+impl Issue for RefreshTokenGrant {
     type Hint = ();
 
     fn hint(_: &reqwest::Response) {}

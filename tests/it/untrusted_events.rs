@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 use crate::{
     bridge::API,
     frames::Script,
+    harness::{Harness, ledger_in},
     http::Request,
     mantyx::Mantyx,
-    peers,
-    rig::{Rig, ledger_in},
-    sse, wait,
+    peers, sse, wait,
 };
 
 const NOTE: &str = r#"{"text":"x"}"#;
@@ -26,7 +25,7 @@ struct Forged {
 /// other arguments.
 #[tokio::test]
 async fn a_forged_call_is_refused_once_and_never_made() {
-    let rig = Rig::with(
+    let rig = Harness::with(
         "",
         &[],
         "local:\n  own: {description: d, parameters: {type: object}, command: [cat]}\n",
@@ -98,7 +97,7 @@ async fn a_forged_call_is_refused_once_and_never_made() {
 /// A10: what a run was not given is not the bridge's in that run, nor is what comes after its end.
 #[tokio::test]
 async fn a_run_has_what_it_was_given_until_it_ends() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let script = || Script::new().mcp("tu_1", "plain", "plain_note", NOTE).done();
     rig.mantyx.script(script());
     let run = rig.bridge.post_run_with(r#"{"prompt":"x"}"#, &[("X-Bridge-Backends", "none")]).await;
@@ -128,7 +127,7 @@ async fn a_run_of_one_app_does_not_reach_the_backend_of_another() {
          apps:\n  one: {{token: {one}, backends: [plain]}}\n  two: {{token: {two}, backends: [mine]}}\n",
         peers::ledger(&ledger_in(&dir), &[])
     );
-    let rig = Rig::bare(&config).await;
+    let rig = Harness::bare(&config).await;
     let status = || Request::new("GET", "/v1/status").bearer(one).answer(rig.bridge.addr());
     wait::soon("the server should be ready", async || {
         (status().await.value()["backends"][0]["state"] == "ready").then_some(())
@@ -148,7 +147,7 @@ async fn a_run_of_one_app_does_not_reach_the_backend_of_another() {
 #[tokio::test]
 async fn the_card_in_an_event_leads_nowhere() {
     let (agent, trap) = (peers::a2a_v03().await, Mantyx::start().await);
-    let rig = Rig::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url())).await;
+    let rig = Harness::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url())).await;
     rig.bridge.wait_backend("hr", "ready").await;
     let data = json!({
         "toolUseId": "tu_1", "name": "hr", "args": {"message": "msg hello"}, "kind": "a2a_local",
@@ -163,7 +162,7 @@ async fn the_card_in_an_event_leads_nowhere() {
 /// The bridge cannot tell for which call such a result is, and MANTYX may be able to.
 #[tokio::test]
 async fn a_result_that_cannot_be_read_does_not_pass_for_another() {
-    let rig = Rig::start().await;
+    let rig = Harness::start().await;
     let run = rig.run(Script::new().mcp("tu_1", "plain", "plain_hang", "{}").until("end")).await;
     rig.wait_executions(1).await;
     let target = format!("{API}/agent-runs/{}/tool-results", run.run_id);

@@ -12,7 +12,7 @@ use crate::{
         circuit_breaker::CircuitBreaker,
         fake::{FakeDial, World, registry},
         peer::Dial,
-        registry::Entry as Leased,
+        registry::RegistryEntry,
         supervisor::{Supervisor, Timing},
     },
     config::{self, App, Credential},
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Runs with the backend `fs`, in front of a MANTYX whose every run wants `fs_ls` as `tu_1`.
-pub(super) struct Scene {
+pub(super) struct Harness {
     pub(super) runs: Arc<Runs>,
     pub(super) world: Arc<World>,
     pub(super) mantyx: Agent,
@@ -54,15 +54,15 @@ pub(super) fn call(tool_use: &str) -> Call {
 }
 
 /// A run of `app` that has no driver yet.
-pub(super) fn known_run(scene: &Scene, slot: u64, app: &str) -> Arc<DrivenRun> {
-    let new = NewRun { app: app.into(), ..scene.new_run(&format!("{RUN}{slot}")) };
-    let run = Arc::new(DrivenRun::new(Slot(slot), new, &scene.runs.room));
-    scene.runs.journal().write(run.changes());
-    scene.runs.inner.lock().runs.insert(run.key.clone(), Arc::clone(&run));
+pub(super) fn known_run(harness: &Harness, slot: u64, app: &str) -> Arc<DrivenRun> {
+    let new = NewRun { app: app.into(), ..harness.new_run(&format!("{RUN}{slot}")) };
+    let run = Arc::new(DrivenRun::new(Slot(slot), new, &harness.runs.room));
+    harness.runs.journal().write(run.changes());
+    harness.runs.inner.lock().runs.insert(run.key.clone(), Arc::clone(&run));
     run
 }
 
-impl Scene {
+impl Harness {
     pub(super) async fn start(pending_after: Option<Duration>) -> Self {
         let is_forgetful = Arc::new(AtomicBool::new(false));
         let forgets = Arc::clone(&is_forgetful);
@@ -79,7 +79,7 @@ impl Scene {
         .await;
         let dir = tempfile::tempdir().unwrap();
         let (world, (registry, leases)) = (World::new(), registry(["fs"]));
-        let mut entry: Leased = crate::backend::fake::entry(&leases[0]);
+        let mut entry: RegistryEntry = crate::backend::fake::entry(&leases[0]);
         entry.source.can_pend = pending_after.is_some();
         registry.set(vec![entry]);
         let (asks, asked) = mpsc::channel(8);
@@ -132,7 +132,7 @@ impl Scene {
             key: key(id),
             app: "a".into(),
             session: None,
-            authority: self.runs.upstream.own().unwrap(),
+            credential: self.runs.upstream.own().unwrap(),
             table: Arc::new(Table::assumed(&offer, names)),
             has_past: false,
             past_is_lost: false,

@@ -13,20 +13,20 @@ fn request(id: i64, request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
     JsonRpcMessage::request(request.into(), RequestId::Number(id))
 }
 
-fn call(arguments: &str) -> (CallToolRequest, Arc<Exchange>) {
+fn call(arguments: &str) -> (CallToolRequest, Arc<RawRequest>) {
     let asked = Arc::new(fake::request("t", arguments));
-    let exchange = Exchange::of_call(asked, Vec::new(), Progress::default(), None);
+    let raw_request = RawRequest::of_call(asked, Vec::new(), Progress::default(), None);
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
-    call.extensions.insert(Marker(Arc::clone(&exchange)));
-    (call, exchange)
+    call.extensions.insert(Marker(Arc::clone(&raw_request)));
+    (call, raw_request)
 }
 
-/// A wire on which call number 5 is waited for.
-fn waiting() -> (Wire, Arc<Exchange>) {
-    let wire = Wire::default();
-    let (call, exchange) = call("{}");
-    wire.outgoing(&request(5, call)).unwrap();
-    (wire, exchange)
+/// A connection on which call number 5 is waited for.
+fn waiting() -> (ConnectionState, Arc<RawRequest>) {
+    let state = ConnectionState::default();
+    let (call, raw_request) = call("{}");
+    state.outgoing(&request(5, call)).unwrap();
+    (state, raw_request)
 }
 
 #[track_caller]
@@ -39,8 +39,8 @@ fn message(incoming: Incoming) -> ServerJsonRpcMessage {
 
 #[test]
 fn arguments_are_sent_as_they_are_but_on_one_line() {
-    let (call, _exchange) = call("{\"b\": 1e400,\r\n\"a\":123456789012345678901234567890}");
-    let text = Wire::default().outgoing(&request(5, call)).unwrap();
+    let (call, _raw_request) = call("{\"b\": 1e400,\r\n\"a\":123456789012345678901234567890}");
+    let text = ConnectionState::default().outgoing(&request(5, call)).unwrap();
     assert_eq!(
         String::from_utf8(text).unwrap(),
         r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"_meta":{},"name":"t","arguments":{"b": 1e400,  "a":123456789012345678901234567890}}}"#
@@ -52,12 +52,12 @@ fn results_are_kept_whatever_stands_in_them() {
     let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
     for result in ["{\"x\":1e400, \"a\":1,\"a\":2}", "[]", "null", &deep] {
         for id in ["5", "\"5\""] {
-            let (wire, exchange) = waiting();
+            let (state, raw_request) = waiting();
             let text = format!(r#"{{"result":{result},"x":1e400,"id":{id}}}"#);
-            let message = message(wire.incoming(&text));
+            let message = message(state.incoming(&text));
             let JsonRpcMessage::Response(response) = message else { panic!("{message:?}") };
             assert_eq!(response.id, RequestId::Number(5));
-            assert_eq!(exchange.take_outcome().unwrap().unwrap().get(), result);
+            assert_eq!(raw_request.take_outcome().unwrap().unwrap().get(), result);
         }
     }
 }
@@ -69,59 +69,59 @@ fn errors_are_read_whatever_they_lack() {
         (r#"{"message":7}"#, "refused: an error without a message (JSON-RPC error -32603)"),
         ("\"no\"", "refused: an error without a message (JSON-RPC error -32603)"),
     ] {
-        let (wire, exchange) = waiting();
-        message(wire.incoming(&format!(r#"{{"id":5,"error":{error}}}"#)));
-        assert_eq!(exchange.take_outcome().unwrap().unwrap_err().to_string(), words);
+        let (state, raw_request) = waiting();
+        message(state.incoming(&format!(r#"{{"id":5,"error":{error}}}"#)));
+        assert_eq!(raw_request.take_outcome().unwrap().unwrap_err().to_string(), words);
     }
 }
 
 #[test]
 fn an_answer_counts_once_and_only_if_it_is_waited_for() {
-    let (wire, exchange) = waiting();
-    assert!(matches!(wire.incoming(r#"{"id":6,"result":1}"#), Incoming::Ignored(_)));
-    message(wire.incoming(r#"{"id":5,"result":1}"#));
-    assert!(matches!(wire.incoming(r#"{"id":5,"result":2}"#), Incoming::Ignored(_)));
-    assert_eq!(exchange.take_outcome().unwrap().unwrap().get(), "1");
+    let (state, raw_request) = waiting();
+    assert!(matches!(state.incoming(r#"{"id":6,"result":1}"#), Incoming::Ignored(_)));
+    message(state.incoming(r#"{"id":5,"result":1}"#));
+    assert!(matches!(state.incoming(r#"{"id":5,"result":2}"#), Incoming::Ignored(_)));
+    assert_eq!(raw_request.take_outcome().unwrap().unwrap().get(), "1");
 }
 
 #[test]
 fn a_cancelled_request_is_not_waited_for() {
-    let (wire, exchange) = waiting();
+    let (state, raw_request) = waiting();
     let params = CancelledNotificationParam::new(Some(RequestId::Number(5)), None);
     let cancelled = CancelledNotification::new(params);
     let cancelled = ClientNotification::CancelledNotification(cancelled);
-    wire.outgoing(&JsonRpcMessage::notification(cancelled)).unwrap();
-    assert!(matches!(wire.incoming(r#"{"id":5,"result":1}"#), Incoming::Ignored(_)));
-    assert!(exchange.take_outcome().is_none());
+    state.outgoing(&JsonRpcMessage::notification(cancelled)).unwrap();
+    assert!(matches!(state.incoming(r#"{"id":5,"result":1}"#), Incoming::Ignored(_)));
+    assert!(raw_request.take_outcome().is_none());
 }
 
 #[test]
 fn an_error_without_an_id_goes_to_the_only_request() {
     let error = r#"{"id":null,"error":{"code":1,"message":"what?"}}"#;
-    let (wire, exchange) = waiting();
-    message(wire.incoming(error));
-    assert!(exchange.take_outcome().unwrap().is_err());
+    let (state, raw_request) = waiting();
+    message(state.incoming(error));
+    assert!(raw_request.take_outcome().unwrap().is_err());
 
-    let (wire, exchange) = waiting();
-    wire.outgoing(&request(6, call("{}").0)).unwrap();
-    assert!(matches!(wire.incoming(error), Incoming::Ignored(_)));
-    assert!(exchange.take_outcome().is_none());
+    let (state, raw_request) = waiting();
+    state.outgoing(&request(6, call("{}").0)).unwrap();
+    assert!(matches!(state.incoming(error), Incoming::Ignored(_)));
+    assert!(raw_request.take_outcome().is_none());
 }
 
 #[test]
 fn what_is_no_message_is_garbage() {
-    let (wire, _exchange) = waiting();
+    let (state, _raw_request) = waiting();
     for text in ["", "hello", "[]", "{}", "{\"id\":5}", "7", "{\"id\":5,\"result\":}"] {
-        assert!(matches!(wire.incoming(text), Incoming::Garbage), "{text}");
+        assert!(matches!(state.incoming(text), Incoming::Garbage), "{text}");
     }
 }
 
 #[test]
 fn a_notification_with_strange_parameters_is_still_understood() {
-    let wire = Wire::default();
+    let state = ConnectionState::default();
     let text =
         r#"{"method":"notifications/tools/list_changed","jsonrpc":"2.0","params":{"x":1e400}}"#;
-    let JsonRpcMessage::Notification(notification) = message(wire.incoming(text)) else {
+    let JsonRpcMessage::Notification(notification) = message(state.incoming(text)) else {
         panic!("a notification")
     };
     let notification = notification.notification;
@@ -130,9 +130,9 @@ fn a_notification_with_strange_parameters_is_still_understood() {
 
 #[test]
 fn a_request_with_strange_parameters_can_be_refused() {
-    let wire = Wire::default();
+    let state = ConnectionState::default();
     let text = r#"{"jsonrpc":"2.0","id":"a","method":"elicitation/create","params":{"x":1e400}}"#;
-    let JsonRpcMessage::Request(request) = message(wire.incoming(text)) else {
+    let JsonRpcMessage::Request(request) = message(state.incoming(text)) else {
         panic!("a request")
     };
     assert_eq!(request.id, RequestId::String("a".into()));
@@ -144,21 +144,21 @@ fn progress_touches_the_call_that_it_is_about() {
     use futures_util::FutureExt as _;
     use rmcp::model::NumberOrString;
 
-    let wire = Wire::default();
+    let state = ConnectionState::default();
     let calls = [(1, 40), (2, 41)].map(|(id, token)| {
         let progress = Progress::default();
         let asked = Arc::new(fake::request("t", "{}"));
-        let exchange = Exchange::of_call(asked, Vec::new(), progress.clone(), None);
+        let raw_request = RawRequest::of_call(asked, Vec::new(), progress.clone(), None);
         let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
-        call.extensions.insert(Marker(exchange));
+        call.extensions.insert(Marker(raw_request));
         let mut call = ClientRequest::from(call);
         call.get_meta_mut().set_progress_token(ProgressToken(NumberOrString::Number(token)));
-        wire.outgoing(&request(id, call)).unwrap();
+        state.outgoing(&request(id, call)).unwrap();
         progress
     });
     let touched = |params: &str| {
         let text = format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress"{params}}}"#);
-        assert!(matches!(wire.incoming(&text), Incoming::Ignored(_)), "{text}");
+        assert!(matches!(state.incoming(&text), Incoming::Ignored(_)), "{text}");
         calls.each_ref().map(|progress| progress.touched().now_or_never().is_some())
     };
     assert_eq!(touched(r#","params":{"progressToken":40,"progress":1e400}"#), [true, false]);
@@ -166,56 +166,56 @@ fn progress_touches_the_call_that_it_is_about() {
     for nobody in ["", r#","params":[]"#, r#","params":{"progressToken":42}"#] {
         assert_eq!(touched(nobody), [false, false], "{nobody}");
     }
-    wire.forget(&RequestId::Number(1));
+    state.forget(&RequestId::Number(1));
     assert_eq!(touched(r#","params":{"progressToken":40}"#), [false, false]);
 }
 
 #[test]
 fn a_handshake_is_kept_verbatim_and_made_readable() {
-    let wire = Wire::default();
+    let state = ConnectionState::default();
     let hello = || request(1, InitializeRequest::new(ClientConfig::default()));
-    wire.outgoing(&hello()).unwrap();
+    state.outgoing(&hello()).unwrap();
     let info = r#"{"name":"n","x":1e400}"#;
     let text = format!(
         r#"{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":"2025-06-18","capabilities":{{"tools":{{"listChanged":true}},"x":1e400}},"serverInfo":{info}}}}}"#
     );
-    let JsonRpcMessage::Response(response) = message(wire.incoming(&text)) else {
+    let JsonRpcMessage::Response(response) = message(state.incoming(&text)) else {
         panic!("a response")
     };
     let ServerResult::InitializeResult(result) = response.result else { panic!("a handshake") };
     assert_eq!(result.protocol_version.as_str(), "2025-06-18");
     assert_eq!(result.capabilities.tools.unwrap().list_changed, Some(true));
-    assert_eq!(wire.handshake().server_info.as_ref().unwrap().get(), info);
+    assert_eq!(state.handshake().server_info.as_ref().unwrap().get(), info);
 
-    assert!(!has_permit(&wire), "the first handshake is no change");
-    wire.handshake().established = true;
-    wire.outgoing(&hello()).unwrap();
-    message(wire.incoming(&text));
-    assert!(has_permit(&wire), "a second one is");
+    assert!(!has_permit(&state), "the first handshake is no change");
+    state.handshake().established = true;
+    state.outgoing(&hello()).unwrap();
+    message(state.incoming(&text));
+    assert!(has_permit(&state), "a second one is");
 }
 
 #[test]
 fn an_answer_to_discover_that_is_none_is_an_error_for_rmcp() {
     for answer in [r#""result":{}"#, r#""result":{"content":[]}"#, r#""result":null"#] {
-        let wire = Wire::default();
+        let state = ConnectionState::default();
         let discover = rmcp::model::DiscoverRequest::new(rmcp::model::DiscoverRequestParams {});
-        wire.outgoing(&request(1, discover)).unwrap();
-        let message = message(wire.incoming(&format!(r#"{{"jsonrpc":"2.0","id":1,{answer}}}"#)));
+        state.outgoing(&request(1, discover)).unwrap();
+        let message = message(state.incoming(&format!(r#"{{"jsonrpc":"2.0","id":1,{answer}}}"#)));
         assert!(matches!(message, JsonRpcMessage::Error(_)), "{answer}: {message:?}");
     }
 }
 
 #[tokio::test]
 async fn the_first_loss_is_the_one_that_is_told() {
-    let wire = Wire::default();
-    assert_eq!(wire.why_lost(), None);
-    wire.lose("first");
-    wire.lose("second");
-    assert_eq!(wire.lost().await, "first");
+    let state = ConnectionState::default();
+    assert_eq!(state.why_lost(), None);
+    state.lose("first");
+    state.lose("second");
+    assert_eq!(state.lost().await, "first");
 }
 
 /// Whether `changed` would end at once.
-fn has_permit(wire: &Wire) -> bool {
+fn has_permit(state: &ConnectionState) -> bool {
     use futures_util::FutureExt as _;
-    wire.changed.notified().now_or_never().is_some()
+    state.changed.notified().now_or_never().is_some()
 }

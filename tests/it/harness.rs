@@ -29,13 +29,13 @@ pub(crate) const LEDGER_TOOLS: [&str; 8] = [
 
 /// Fields drop in their order: the bridge before what it talks to.
 #[derive(Debug)]
-pub(crate) struct Rig {
+pub(crate) struct Harness {
     pub(crate) bridge: Bridge,
     pub(crate) mantyx: Mantyx,
     dir: TempDir,
 }
 
-impl Rig {
+impl Harness {
     /// A bridge with the one backend `plain`.
     pub(crate) async fn start() -> Self {
         Self::with("", &[], "").await

@@ -8,7 +8,7 @@ use http::{HeaderMap, HeaderValue, header};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
-use super::{SendError, X_API_KEY, grant::Grant, kept_token::KeptToken};
+use super::{SendError, X_API_KEY, kept_token::KeptToken, refresh_token::RefreshTokenGrant};
 use crate::{config::Credential, http_client::Clients, oauth::Tokens};
 
 /// The bridge renews a token this long before it expires (agent-runs-protocol §2.2).
@@ -16,7 +16,7 @@ const MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// The credential that goes to MANTYX on behalf of one app. Never shown, not even in `Debug`.
 #[derive(Clone)]
-pub struct Authority {
+pub struct UpstreamCredential {
     shows: Shows,
     /// A hash of the credential. Requests with the same one count against the same rate limit.
     pub(super) id: [u8; 32],
@@ -28,16 +28,16 @@ enum Shows {
     /// A fixed credential.
     Headers(Arc<HeaderMap>),
     /// The current token of a grant.
-    Tokens(Arc<Tokens<Grant>>),
+    Tokens(Arc<Tokens<RefreshTokenGrant>>),
 }
 
-impl fmt::Debug for Authority {
+impl fmt::Debug for UpstreamCredential {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Authority(..)")
+        f.write_str("UpstreamCredential(..)")
     }
 }
 
-impl Authority {
+impl UpstreamCredential {
     /// The configured credential; `None` if the caller brings one. `clients` and `kept` are for
     /// tokens: `kept` holds the refresh token.
     pub(super) fn of(credential: &Credential, clients: &Clients, kept: &KeptToken) -> Option<Self> {
@@ -45,8 +45,9 @@ impl Authority {
             Credential::Own(secret) => Self::bearer(secret.expose_secret()),
             Credential::Oauth(config) => {
                 let http = clients.to(&config.token_url).clone();
-                let grant = Grant::new(Arc::clone(config), http, kept.clone());
-                let (id, tasks) = (grant.id(), kept.tasks().clone());
+                let grant = RefreshTokenGrant::new(Arc::clone(config), http, kept.clone());
+                let id = grant.id();
+                let tasks = kept.tasks().clone();
                 let shows = Shows::Tokens(Arc::new(Tokens::new(None, grant, MARGIN, tasks)));
                 Some(Self { shows, id, callers: false })
             }
@@ -100,7 +101,7 @@ impl Authority {
         }
     }
 
-    pub(super) fn tokens(&self) -> Option<&Arc<Tokens<Grant>>> {
+    pub(super) fn tokens(&self) -> Option<&Arc<Tokens<RefreshTokenGrant>>> {
         match &self.shows {
             Shows::Tokens(tokens) => Some(tokens),
             Shows::Headers(_) => None,

@@ -1,0 +1,280 @@
+//! `/mcp`: the bridge as one MCP server over Streamable HTTP, for every client on its network. A
+//! client sees the tools of all backends that its app may use, under the names that models are
+//! given, and its calls take the way of all others: rights, approvals, pins, breaker, audit.
+//!
+//! The transport is the bridge's own: rmcp's keeps a task and several channels for each session, and
+//! writes every result anew from its types, which drops and rewrites what a server sent.
+//!
+//! Must not: know how a call is made, or change what a server says of a tool.
+
+mod calls;
+mod changes;
+mod message;
+mod revision;
+mod sessions;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use serde_json::json;
+
+use self::{
+    message::{Message, Request, RpcError, codes},
+    sessions::Session,
+};
+pub use self::{revision::STDIO, sessions::McpSessions};
+use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
+use crate::{
+    http::{
+        auth::Caller,
+        response::{self, Body},
+    },
+    traces::Context,
+};
+
+/// The header that names a session.
+pub const SESSION: &str = "mcp-session-id";
+/// A comment in an event stream.
+const PING: &[u8] = b": ping\n\n";
+
+/// One client, for the time of one request.
+struct Client<'a> {
+    api: &'a Api,
+    caller: Caller,
+    headers: &'a HeaderMap,
+    trace: Context,
+    era: Era,
+}
+
+/// How the client keeps its state.
+#[derive(Debug, Clone)]
+enum Era {
+    /// 2026-07-28: each request says all.
+    Stateless,
+    /// The revisions before it.
+    Session(Arc<Session>),
+}
+
+impl Api {
+    /// Answers `/mcp` in all of its methods.
+    pub(super) async fn mcp(&self, asked: ApiRequest) -> Response<Body> {
+        let ApiRequest { mut caller, request, .. } = asked;
+        let method = request.method().clone();
+        if method != Method::POST {
+            return self.mcp_session(caller, &method, request.headers());
+        }
+        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let (headers, body) = match self.read_json(&mut caller, request, MAX_CALL).await {
+            Ok(read) => read,
+            Err(refused) => return refused,
+        };
+        let answered = match std::str::from_utf8(&body) {
+            Ok(text) => self.mcp_message(caller, &headers, trace, text).await,
+            Err(_) => {
+                let message = "the body is not UTF-8";
+                let error = RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, message);
+                Err(("null".to_owned(), error))
+            }
+        };
+        answered.unwrap_or_else(|(id, error)| response::json_text(error.status, error.text(&id)))
+    }
+
+    /// Answers a message. The error has the id of its request.
+    async fn mcp_message(
+        &self,
+        caller: Caller,
+        headers: &HeaderMap,
+        trace: Context,
+        text: &str,
+    ) -> Result<Response<Body>, (String, RpcError)> {
+        let message = Message::read(text).map_err(|error| ("null".to_owned(), error))?;
+        let (request, is_notification) = match message {
+            Message::Request(request) => (request, false),
+            Message::Notification(request) => (request, true),
+            Message::Response => return Ok(accepted()),
+        };
+        let for_request = |error| (request.id.to_owned(), error);
+        if request.method == "initialize" && !is_notification {
+            return Ok(self.initialize(&caller, &request));
+        }
+        let era = match revision::is_stateless(&request, headers).map_err(for_request)? {
+            true if is_notification => return Ok(accepted()),
+            true => {
+                revision::check(&request, headers).map_err(for_request)?;
+                Era::Stateless
+            }
+            false => Era::Session(self.session(&caller, headers).map_err(for_request)?),
+        };
+        let client = Client { api: self, caller, headers, trace, era };
+        match is_notification {
+            true => Ok(client.notified(&request)),
+            false => client.answer(&request).await.map_err(for_request),
+        }
+    }
+
+    /// The session that the headers name.
+    fn session(&self, caller: &Caller, headers: &HeaderMap) -> Result<Arc<Session>, RpcError> {
+        let Some(id) = headers.get(SESSION).and_then(|id| id.to_str().ok()) else {
+            return Err(RpcError::invalid_request(
+                "The header Mcp-Session-Id is missing: begin with `initialize`, or speak 2026-07-28.",
+            ));
+        };
+        self.mcp_sessions.get(id, &caller.app.name).ok_or_else(|| {
+            let message = "There is no such session; begin another with `initialize`.";
+            RpcError::new(StatusCode::NOT_FOUND, codes::INVALID_REQUEST, message)
+        })
+    }
+
+    fn initialize(&self, caller: &Caller, request: &Request<'_>) -> Response<Body> {
+        let revision = revision::negotiated(request.string("protocolVersion").as_deref());
+        let result = json!({
+            "protocolVersion": revision,
+            "capabilities": capabilities(),
+            "serverInfo": server_info(),
+        });
+        let text = message::response(request.id, &result.to_string());
+        let mut response = response::json_text(StatusCode::OK, text);
+        let id = self.mcp_sessions.begin(&caller.app.name);
+        let id = HeaderValue::try_from(id).expect("an id has hexadecimal digits only");
+        response.headers_mut().insert(SESSION, id);
+        response
+    }
+
+    /// Answers GET, which opens the stream of a session, and DELETE, which ends the session.
+    fn mcp_session(&self, caller: Caller, method: &Method, headers: &HeaderMap) -> Response<Body> {
+        let session = match self.session(&caller, headers) {
+            Ok(session) => session,
+            Err(error) => return response::json_text(error.status, error.text("null")),
+        };
+        if method == Method::DELETE {
+            let id = headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
+            self.mcp_sessions.end(id);
+            return response::json_text(StatusCode::OK, "");
+        }
+        let era = Era::Session(session);
+        let client = Client { api: self, caller, headers, trace: Context::default(), era };
+        if *method != Method::GET || !client.takes_events() {
+            let message = "GET /mcp is an event stream: accept text/event-stream.";
+            let error = RpcError::new(StatusCode::NOT_ACCEPTABLE, codes::INVALID_REQUEST, message);
+            return response::json_text(error.status, error.text("null"));
+        }
+        client.session_stream().unwrap_or_else(accepted)
+    }
+}
+
+impl Client<'_> {
+    async fn answer(&self, request: &Request<'_>) -> Result<Response<Body>, RpcError> {
+        let is_stateless = matches!(self.era, Era::Stateless);
+        let result = match &*request.method {
+            "tools/call" => return self.call_tool(request).await,
+            "tools/list" => self.tools(request)?,
+            "ping" if !is_stateless => "{}".to_owned(),
+            "server/discover" if is_stateless => self.discover(),
+            "subscriptions/listen" if is_stateless => return Ok(self.listen(request)),
+            method => {
+                let status = if is_stateless { StatusCode::NOT_FOUND } else { StatusCode::OK };
+                let message = format!("The bridge has no method `{method}`.");
+                return Err(RpcError::new(status, codes::METHOD_NOT_FOUND, message));
+            }
+        };
+        let text = message::response(request.id, &result);
+        Ok(response::json_text(StatusCode::OK, text))
+    }
+
+    fn notified(&self, notification: &Request<'_>) -> Response<Body> {
+        if let (Era::Session(session), "notifications/cancelled", Some(id)) =
+            (&self.era, &*notification.method, notification.get("requestId"))
+        {
+            session.cancel(id.get());
+        }
+        accepted()
+    }
+
+    fn discover(&self) -> String {
+        let mut supported = vec![revision::STATELESS];
+        supported.extend(revision::WITH_SESSIONS);
+        let result = json!({
+            "resultType": "complete",
+            "supportedVersions": supported,
+            "capabilities": capabilities(),
+            "ttlMs": 0,
+            "cacheScope": "private",
+            "_meta": { "io.modelcontextprotocol/serverInfo": server_info() },
+        });
+        result.to_string()
+    }
+
+    /// All tools on one page: some clients read only the first.
+    fn tools(&self, request: &Request<'_>) -> Result<String, RpcError> {
+        if request.get("cursor").is_some_and(|cursor| cursor.get() != "null") {
+            return Err(RpcError::invalid_params("There is no such page: the bridge has one."));
+        }
+        let offer = self.api.offer(&self.caller.app);
+        let tools: Vec<String> = offer.definitions().collect();
+        let tools = format!("{{\"tools\":[{}]}}", tools.join(","));
+        Ok(match self.era {
+            // Fresh for no time: a backend's catalog may change at any moment. What an app sees is
+            // for that app alone.
+            Era::Stateless => with(&complete(&tools), "\"ttlMs\":0,\"cacheScope\":\"private\""),
+            Era::Session(_) => tools,
+        })
+    }
+
+    /// Whether the client takes an event stream as an answer.
+    fn takes_events(&self) -> bool {
+        let accepts = self.headers.get_all(header::ACCEPT).iter();
+        let takes = |value: &HeaderValue| {
+            let value = value.to_str().unwrap_or_default().to_ascii_lowercase();
+            ["text/event-stream", "text/*", "*/*"].iter().any(|kind| value.contains(kind))
+        };
+        accepts.into_iter().any(takes)
+    }
+}
+
+fn capabilities() -> serde_json::Value {
+    json!({ "tools": { "listChanged": true } })
+}
+
+fn server_info() -> serde_json::Value {
+    let version = env!("CARGO_PKG_VERSION");
+    json!({ "name": "mantyx-bridge", "title": "MANTYX bridge", "version": version })
+}
+
+/// A result, marked as a whole one (2026-07-28, basic: ResultType).
+fn complete(result: &str) -> String {
+    with(result, "\"resultType\":\"complete\"")
+}
+
+/// The object `object` with further members before its own.
+fn with(object: &str, members: &str) -> String {
+    let rest = object.trim_start().strip_prefix('{').unwrap_or_default();
+    let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
+    format!("{{{members}{comma}{rest}")
+}
+
+fn notification(method: &str, params: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"method\":\"{method}\",\"params\":{params}}}")
+}
+
+/// One event of a stream. Line ends in JSON stand between its tokens only, where a space says the
+/// same.
+fn event(text: &str) -> Bytes {
+    let text = text.replace(['\r', '\n'], " ");
+    Bytes::from(format!("event: message\ndata: {text}\n\n"))
+}
+
+/// An event stream that no proxy on its way holds back.
+fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+    let mut response = response::events(pieces);
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+/// 202 without a body: a notification, or a request that was cancelled, has no other answer.
+fn accepted() -> Response<Body> {
+    let mut response = Response::new(response::full(Bytes::new()));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
+}

@@ -1,0 +1,204 @@
+//! JSON-RPC messages of MCP's clients, and the answers to them. Pure.
+//!
+//! Must not: know a method, or change a byte of a result.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use serde_json::{Value, value::RawValue};
+
+use crate::model::json::Members;
+
+/// The most members of a message, of its parameters and of `_meta`.
+const MAX_MEMBERS: usize = 256;
+/// The longest id and the longest progress token, in bytes: the bridge repeats them.
+const MAX_ID: usize = 1024;
+
+/// JSON-RPC's own error codes, and those of MCP (2026-07-28, basic: Error Codes).
+pub(super) mod codes {
+    pub(in super::super) const PARSE_ERROR: i32 = -32700;
+    pub(in super::super) const INVALID_REQUEST: i32 = -32600;
+    pub(in super::super) const METHOD_NOT_FOUND: i32 = -32601;
+    pub(in super::super) const INVALID_PARAMS: i32 = -32602;
+    /// The headers of a request do not repeat its body (2026-07-28).
+    pub(in super::super) const HEADER_MISMATCH: i32 = -32020;
+    pub(in super::super) const UNSUPPORTED_VERSION: i32 = -32022;
+}
+
+/// One message of a client.
+#[derive(Debug)]
+pub(super) enum Message<'a> {
+    Request(Request<'a>),
+    Notification(Request<'a>),
+    /// The answer to a request of the server. The bridge sends none.
+    Response,
+}
+
+/// A request or a notification.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    /// A number or a string, as the client wrote it; `null` for a notification.
+    pub id: &'a str,
+    pub method: Cow<'a, str>,
+    params: Members<'a>,
+}
+
+/// A request that is answered with an error.
+#[derive(Debug, PartialEq)]
+pub(super) struct RpcError {
+    /// The HTTP status beside it. A client of 2026-07-28 reads it; earlier revisions answer 200 to
+    /// every request that could be read.
+    pub status: StatusCode,
+    pub code: i32,
+    pub message: String,
+    pub data: Option<Value>,
+}
+
+impl RpcError {
+    pub(super) fn new(status: StatusCode, code: i32, message: impl Into<String>) -> Self {
+        Self { status, code, message: message.into(), data: None }
+    }
+
+    /// The message is not one that MCP knows.
+    pub(super) fn invalid_request(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, codes::INVALID_REQUEST, why)
+    }
+
+    /// The parameters of a known method do not fit.
+    pub(super) fn invalid_params(why: impl Into<String>) -> Self {
+        Self::new(StatusCode::OK, codes::INVALID_PARAMS, why)
+    }
+
+    /// The text of the response to the request `id`.
+    pub(super) fn text(&self, id: &str) -> String {
+        let mut error = serde_json::json!({ "code": self.code, "message": self.message });
+        if let (Value::Object(members), Some(data)) = (&mut error, &self.data) {
+            members.insert("data".to_owned(), data.clone());
+        }
+        format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}")
+    }
+}
+
+/// The text of the response to the request `id`.
+pub(super) fn response(id: &str, result: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}")
+}
+
+impl<'a> Message<'a> {
+    pub(super) fn read(text: &'a str) -> Result<Self, RpcError> {
+        let parse_error =
+            |error| RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, format!("{error}"));
+        let whole: &RawValue = serde_json::from_str(text).map_err(parse_error)?;
+        if whole.get().starts_with('[') {
+            return Err(RpcError::invalid_request(
+                "Send one message at a time; MCP has no batches.",
+            ));
+        }
+        let Some(members) = object(whole) else {
+            return Err(RpcError::invalid_request("A message is a JSON object of few members."));
+        };
+        if members.get("jsonrpc").is_none_or(|version| version.get() != "\"2.0\"") {
+            return Err(RpcError::invalid_request("`jsonrpc` must be \"2.0\"."));
+        }
+        if let Some(twice) = members.duplicate() {
+            return Err(RpcError::invalid_request(format!("The member `{twice}` is there twice.")));
+        }
+        let Some(method) = members.get("method") else {
+            let is_response = members.get("result").or(members.get("error")).is_some();
+            let why = "A message has a `method`, a `result` or an `error`.";
+            return is_response.then_some(Self::Response).ok_or(RpcError::invalid_request(why));
+        };
+        let Ok(Text(method)) = serde_json::from_str(method.get()) else {
+            return Err(RpcError::invalid_request("`method` must be a string."));
+        };
+        let params = match members.get("params") {
+            None => Members(Vec::new()),
+            Some(params) => object(params)
+                .ok_or_else(|| RpcError::invalid_request("`params` must be an object."))?,
+        };
+        match members.get("id").map(RawValue::get) {
+            None => Ok(Self::Notification(Request { id: "null", method, params })),
+            Some(id) if is_id(id) => Ok(Self::Request(Request { id, method, params })),
+            Some(_) => Err(RpcError::invalid_request("`id` must be an integer or a short string.")),
+        }
+    }
+}
+
+/// Whether `json` is an id: a string or an integer (2026-07-28, basic: Requests).
+fn is_id(json: &str) -> bool {
+    let digits = json.strip_prefix('-').unwrap_or(json);
+    let is_integer = !digits.is_empty() && digits.bytes().all(|it| it.is_ascii_digit());
+    json.len() <= MAX_ID && (json.starts_with('"') || is_integer)
+}
+
+fn object(json: &RawValue) -> Option<Members<'_>> {
+    Members::read_at_most(json.get(), MAX_MEMBERS).ok()
+}
+
+/// A string that is borrowed where JSON has it without escapes.
+#[derive(serde::Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'a> Request<'a> {
+    pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
+        self.params.get(key)
+    }
+
+    /// The string under `key`; `None` if it is missing or no string.
+    pub(super) fn string(&self, key: &str) -> Option<String> {
+        serde_json::from_str(self.get(key)?.get()).ok()
+    }
+
+    /// The member `key` of `_meta`.
+    pub(super) fn meta(&self, key: &str) -> Option<&'a RawValue> {
+        object(self.get("_meta")?)?.get(key)
+    }
+
+    /// The token under which the client wants progress told; `None` if it wants none.
+    pub(super) fn progress_token(&self) -> Option<String> {
+        let token = self.meta("progressToken")?.get();
+        is_id(token).then(|| token.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is a message, and what is refused as none.
+
+    use super::*;
+
+    #[test]
+    fn messages_are_told_apart() {
+        let read = |text| match Message::read(text) {
+            Ok(Message::Request(request)) => format!("{} {}", request.method, request.id),
+            Ok(Message::Notification(notification)) => notification.method.to_string(),
+            Ok(Message::Response) => "response".to_owned(),
+            Err(error) => error.code.to_string(),
+        };
+        for (text, is) in [
+            (r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#, "ping 7"),
+            (
+                r#"{"jsonrpc":"2.0","id":"a\"","method":"tools\/list","params":{}}"#,
+                r#"tools/list "a\"""#,
+            ),
+            (r#"{"jsonrpc":"2.0","id":-7,"method":"ping"}"#, "ping -7"),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+                "notifications/initialized",
+            ),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response"),
+            ("{", "-32700"),
+            ("[]", "-32600"),
+            ("7", "-32600"),
+            (r#"{"id":1,"method":"ping"}"#, "-32600"),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "-32600"),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, "-32600"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, "-32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}"#, "-32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":7}"#, "-32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}"#, "-32600"),
+        ] {
+            assert_eq!(read(text), is, "{text}");
+        }
+    }
+}

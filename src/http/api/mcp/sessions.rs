@@ -1,0 +1,180 @@
+//! The sessions of MCP clients that speak a revision before 2026-07-28.
+//!
+//! A session is small: it has an id, and the calls that it waits for. It ends when the client says
+//! so, when it was not used for a day, or when its app has too many newer ones. The client then gets
+//! 404, and begins another.
+//!
+//! Must not: know a method or a call's content.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::model::ids::AppName;
+
+/// How long a session lives that nothing uses.
+const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The most sessions of an app. Beyond that, the one that was unused for longest ends.
+const MOST: usize = 4096;
+
+/// All sessions, by id.
+#[derive(Debug, Default)]
+pub struct McpSessions(Mutex<HashMap<String, Arc<Session>>>);
+
+/// One session.
+#[derive(Debug)]
+pub(super) struct Session {
+    app: AppName,
+    state: Mutex<State>,
+    over: CancellationToken,
+}
+
+#[derive(Debug)]
+struct State {
+    used: Instant,
+    /// The calls that are waited for, by the id of their request.
+    calls: HashMap<Box<str>, CancellationToken>,
+    /// The stream of notifications; a newer one ends it.
+    stream: Option<CancellationToken>,
+}
+
+impl McpSessions {
+    /// Begins a session of `app`; returns its id.
+    pub(super) fn begin(&self, app: &AppName) -> String {
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        let state = State { used: Instant::now(), calls: HashMap::new(), stream: None };
+        let over = CancellationToken::new();
+        let session = Session { app: app.clone(), state: Mutex::new(state), over };
+        let mut sessions = self.0.lock();
+        sessions.retain(|_, session| !session.is_old());
+        let of_app = || sessions.iter().filter(|(_, session)| session.app == *app);
+        if of_app().count() >= MOST
+            && let Some((oldest, _)) = of_app().min_by_key(|(_, session)| session.state.lock().used)
+        {
+            let oldest = oldest.clone();
+            end(sessions.remove(&oldest));
+        }
+        sessions.insert(id.clone(), Arc::new(session));
+        id
+    }
+
+    /// The session `id`, if it is one of `app`.
+    pub(super) fn get(&self, id: &str, app: &AppName) -> Option<Arc<Session>> {
+        let session = Arc::clone(self.0.lock().get(id).filter(|session| session.app == *app)?);
+        session.state.lock().used = Instant::now();
+        Some(session)
+    }
+
+    /// Ends a session, and its calls with it: their answers can reach no client any more.
+    pub(super) fn end(&self, id: &str) {
+        end(self.0.lock().remove(id));
+    }
+}
+
+fn end(session: Option<Arc<Session>>) {
+    if let Some(session) = session {
+        session.over.cancel();
+    }
+}
+
+impl Session {
+    /// Notes a call whose request is `id`. `None` if the session waits for another with that id.
+    pub(super) fn begin_call(&self, id: &str) -> Option<CancellationToken> {
+        let stop = self.over.child_token();
+        let mut state = self.state.lock();
+        if state.calls.contains_key(id) {
+            return None;
+        }
+        state.calls.insert(id.into(), stop.clone());
+        Some(stop)
+    }
+
+    /// The call of the request `id` has ended.
+    pub(super) fn end_call(&self, id: &str) {
+        let mut state = self.state.lock();
+        state.calls.remove(id);
+        state.used = Instant::now();
+    }
+
+    /// Cancels the call of the request `id`; one that has ended is no more.
+    pub(super) fn cancel(&self, id: &str) {
+        if let Some(stop) = self.state.lock().calls.get(id) {
+            stop.cancel();
+        }
+    }
+
+    /// Begins the stream of notifications, and ends the one before: a notification goes to one
+    /// stream of a session (2025-11-25, Transports: Multiple Connections). The caller cancels the
+    /// token when the stream has ended otherwise.
+    pub(super) fn begin_stream(&self) -> CancellationToken {
+        let stream = self.over.child_token();
+        if let Some(before) = self.state.lock().stream.replace(stream.clone()) {
+            before.cancel();
+        }
+        stream
+    }
+
+    fn is_old(&self) -> bool {
+        let state = self.state.lock();
+        let is_used = !state.calls.is_empty()
+            || state.stream.as_ref().is_some_and(|stream| !stream.is_cancelled());
+        !is_used && state.used.elapsed() >= IDLE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! When a session ends, in paused time.
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_ends_when_it_was_not_used_for_a_day() {
+        let sessions = McpSessions::default();
+        let app = AppName::from("a");
+        let (idle, used) = (sessions.begin(&app), sessions.begin(&app));
+        let call = sessions.get(&used, &app).unwrap().begin_call("1").unwrap();
+        tokio::time::advance(IDLE).await;
+        sessions.begin(&app);
+        assert!(sessions.get(&idle, &app).is_none());
+        assert!(sessions.get(&used, &app).is_some(), "it waits for a call");
+        assert!(!call.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_of_too_many_ends_and_its_calls_with_it() {
+        let sessions = McpSessions::default();
+        let (app, other) = (AppName::from("a"), AppName::from("b"));
+        let of_other = sessions.begin(&other);
+        let first = sessions.begin(&app);
+        let call = sessions.get(&first, &app).unwrap().begin_call("1").unwrap();
+        for _ in 0..MOST {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            sessions.begin(&app);
+        }
+        assert!(sessions.get(&first, &app).is_none() && call.is_cancelled());
+        assert!(sessions.get(&of_other, &other).is_some());
+    }
+
+    #[test]
+    fn a_session_belongs_to_its_app_and_an_id_to_one_call() {
+        let sessions = McpSessions::default();
+        let app = AppName::from("a");
+        let id = sessions.begin(&app);
+        assert!(sessions.get(&id, &AppName::from("b")).is_none());
+        let session = sessions.get(&id, &app).unwrap();
+        let call = session.begin_call("1").unwrap();
+        assert!(session.begin_call("1").is_none());
+        assert!(session.begin_call("\"1\"").is_some(), "a string is another id");
+        session.cancel("1");
+        assert!(call.is_cancelled());
+        session.end_call("1");
+        assert!(session.begin_call("1").is_some());
+        let (one, two) = (session.begin_stream(), session.begin_stream());
+        assert!(one.is_cancelled() && !two.is_cancelled());
+        sessions.end(&id);
+        assert!(two.is_cancelled());
+    }
+}
