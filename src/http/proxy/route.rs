@@ -10,10 +10,8 @@
 use http::Method;
 
 use super::path::NormalizedPath;
-use crate::{
-    model::ids::{RunId, RunKind, SessionId, Workspace, is_segment},
-    runs::RunKey,
-};
+use crate::model::ids::{RunId, RunKind, SessionId, Workspace, is_segment};
+pub use crate::runs::RunKey;
 
 /// The collection of sessions in MANTYX's API.
 const SESSIONS: &str = "agent-sessions";

@@ -1,7 +1,10 @@
 //! Every route by its method and path.
 
 use super::*;
-use crate::{http::proxy::route::Opened, model::ids::Workspace, runs::RunKey};
+use crate::{
+    http::proxy::route::{Opened, RunKey},
+    model::ids::Workspace,
+};
 
 #[track_caller]
 fn check_own(method: &str, path: &str, pattern: &str, segment: &str) {
