@@ -15,13 +15,13 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
-        mpsc::{self, TrySendError},
+        mpsc,
     },
     thread::{self, JoinHandle},
     time::{Duration, SystemTime},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
@@ -182,17 +182,15 @@ impl Audit {
             return;
         }
         let bytes = text.len();
-        match self.lines.try_send(Job::Line(text)) {
-            Ok(()) => (),
-            Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
-                self.shared.free(bytes);
-                self.shared.lost(1);
-            }
+        // The channel is full, or the thread has ended.
+        if self.lines.try_send(Job::Line(text)).is_err() {
+            self.shared.free(bytes);
+            self.shared.lost(1);
         }
     }
 
     pub fn health(&self) -> Health {
-        self.shared.health().clone()
+        self.shared.health.lock().clone()
     }
 
     /// Writes all queued lines, and ends the thread. Blocks.
@@ -216,10 +214,6 @@ impl AuditLine<'_> {
 }
 
 impl Shared {
-    fn health(&self) -> MutexGuard<'_, Health> {
-        self.health.lock()
-    }
-
     /// Reserves room for `bytes` that wait; false if there is none.
     fn reserve(&self, bytes: usize) -> bool {
         let has_room = self.waiting.fetch_add(bytes, Ordering::Relaxed) + bytes <= WAITING_BYTES;
@@ -236,7 +230,7 @@ impl Shared {
 
     /// Counts lines that are lost.
     fn lost(&self, lines: u64) {
-        let mut health = self.health();
+        let mut health = self.health.lock();
         let before = health.lost;
         health.lost += lines;
         // Logs the first lost line, and then each time that the number has doubled.

@@ -30,7 +30,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{oneshot, watch},
     time::Instant,
@@ -202,7 +202,7 @@ impl Journal {
     /// Notes a loss that is not damage to the file. `what` describes it for people.
     pub fn note_loss(&self, what: String) {
         let loss = LossRecord::now(what);
-        lock(&self.health).lost = Some(loss.clone());
+        self.health.lock().lost = Some(loss.clone());
         self.write(vec![Change::Lost(loss)]);
     }
 
@@ -271,18 +271,18 @@ impl Journal {
     }
 
     pub fn health(&self) -> Health {
-        lock(&self.health).clone()
+        self.health.lock().clone()
     }
 
     /// Whether the disk works and the file has room, so that something new may begin.
     pub fn is_open(&self) -> bool {
-        lock(&self.health).error.is_none()
+        self.health.lock().error.is_none()
     }
 
     /// Writes all changes that were given, and ends the thread. Blocks the caller.
     pub fn close(&self) {
         drop(self.jobs.send(Job::Stop));
-        if let Some(writer) = lock(&self.writer).take()
+        if let Some(writer) = self.writer.lock().take()
             && writer.join().is_err()
         {
             error!("the journal's thread panicked");
@@ -311,9 +311,8 @@ struct Writer {
 impl Writer {
     fn run(mut self, given: &mpsc::Receiver<Job>) {
         loop {
-            let Batch { changes, waiting, weight, stop } = match gather(given) {
-                Ok(batch) => batch,
-                Err(Disconnected) => return self.close(),
+            let Some(Batch { changes, waiting, weight, stop }) = gather(given) else {
+                return self.close();
             };
             let groups = waiting.iter().map(|(range, _)| changes.get(range.clone()));
             let written = self.write(groups.map(Option::unwrap_or_default));
@@ -403,7 +402,7 @@ impl Writer {
             );
             error!("{what}");
             let loss = LossRecord::now(what);
-            lock(&self.health).lost = Some(loss.clone());
+            self.health.lock().lost = Some(loss.clone());
             // The loss goes to disk before any change that followed a lost one.
             self.backlog.insert(0, Change::Lost(loss));
         }
@@ -417,7 +416,7 @@ impl Writer {
     }
 
     fn fails(&self, why: String) {
-        let mut health = lock(&self.health);
+        let mut health = self.health.lock();
         (health.error, health.is_full) = (Some(why), false);
         self.metrics.errors.inc();
     }
@@ -426,14 +425,8 @@ impl Writer {
         match Store::renew(&self.path, &mut self.lock) {
             Ok(store) => {
                 info!("the journal can be written again");
-                let bytes = store.size();
-                let lost = store.lost.clone();
-                let mut health = lock(&self.health);
-                // A loss that was noted meanwhile is still to be written.
-                let lost = later(lost, health.lost.take());
-                *health = Health { bytes, lost, ..Health::default() };
-                drop(health);
                 self.store = Some(store);
+                self.note_health();
                 true
             }
             Err(error) => {
@@ -452,11 +445,15 @@ impl Writer {
                 return self.fail(&error);
             }
         }
+        self.note_health();
+    }
+
+    fn note_health(&self) {
         let Some(store) = &self.store else { return };
         let bytes = store.size();
         let lost = store.lost.clone();
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
-        let mut health = lock(&self.health);
+        let mut health = self.health.lock();
         // A loss that was noted since is still to be written.
         let lost = later(lost, health.lost.take());
         *health = Health { is_full: full.is_some(), error: full, bytes, lost };
@@ -531,13 +528,14 @@ impl Batch {
 }
 
 /// Waits for changes, and takes all that there are; an empty batch after [`RETRY`]. Changes that no
-/// caller waits for are held back for [`SOON`], so that they can share the sync of a commit.
-fn gather(given: &mpsc::Receiver<Job>) -> Result<Batch, Disconnected> {
+/// caller waits for are held back for [`SOON`], so that they can share the sync of a commit. `None`:
+/// all senders are gone.
+fn gather(given: &mpsc::Receiver<Job>) -> Option<Batch> {
     let mut batch = Batch::default();
     let mut next = match given.recv_timeout(RETRY) {
         Ok(job) => Some(job),
         Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => return Err(Disconnected),
+        Err(RecvTimeoutError::Disconnected) => return None,
     };
     let until = Instant::now() + SOON;
     while let Some(job) = next {
@@ -551,19 +549,12 @@ fn gather(given: &mpsc::Receiver<Job>) -> Result<Batch, Disconnected> {
             given.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
         };
     }
-    Ok(batch)
+    Some(batch)
 }
-
-/// All senders are gone.
-struct Disconnected;
 
 /// The range of changes that were given together, and the channel of the caller that waits for
 /// them.
 type Waiting = (std::ops::Range<usize>, Option<oneshot::Sender<Result<(), NotWritten>>>);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
-}
 
 #[cfg(test)]
 mod tests;

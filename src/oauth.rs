@@ -14,7 +14,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until},
@@ -167,7 +167,7 @@ impl<I: Issue> Tokens<I> {
 
     /// The last failure to get a token, if no later attempt has succeeded.
     pub fn failure(&self) -> Option<IssueError> {
-        self.0.state().failure.as_ref().map(|(failure, _)| failure.clone())
+        self.0.state.lock().failure.as_ref().map(|(failure, _)| failure.clone())
     }
 
     /// Keeps a fresh token ready, so that requests need not wait for one. Never ends.
@@ -175,7 +175,7 @@ impl<I: Issue> Tokens<I> {
         loop {
             // The exchange itself has logged a failure.
             drop(self.0.token().await);
-            let next = self.0.state().next();
+            let next = self.0.state.lock().next();
             match next {
                 Some(next) => sleep_until(next).await,
                 None => return std::future::pending().await,
@@ -219,7 +219,7 @@ impl<I: Issue> Inner<I> {
     async fn token(self: &Arc<Self>) -> Result<Option<Arc<Token>>, TokenError> {
         let exchange = {
             let now = Instant::now();
-            let mut state = self.state();
+            let mut state = self.state.lock();
             if let Some(token) = state.usable(now) {
                 return Ok(Some(token));
             }
@@ -264,7 +264,7 @@ impl<I: Issue> Inner<I> {
         let now = Instant::now();
         let since = |at: Instant| now.saturating_duration_since(at);
         let same = |token: &Arc<Token>| refused.is_some_and(|old| Arc::ptr_eq(old, token));
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if let Some(exchange) = state.under_way() {
             return Ok(Next::Wait(exchange));
         }
@@ -315,7 +315,7 @@ impl<I: Issue> Inner<I> {
     /// Records the outcome of an exchange.
     fn take(&self, outcome: Result<Issued, IssueError>) -> Outcome {
         let now = Instant::now();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.exchange = None;
         match outcome {
             Ok(issued) => {
@@ -343,10 +343,6 @@ impl<I: Issue> Inner<I> {
 
     fn named(&self) -> Option<tracing::field::DisplayValue<&BackendName>> {
         self.backend.as_ref().map(tracing::field::display)
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

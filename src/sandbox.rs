@@ -15,7 +15,6 @@
 //! Must not: make a connection of its own, or keep anything on disk.
 
 mod budget;
-mod clock;
 mod events;
 mod files;
 mod ids;
@@ -37,7 +36,7 @@ mod terminal;
 use std::{sync::Arc, time::Duration};
 
 use http::StatusCode;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -181,18 +180,10 @@ impl Drop for Sandbox {
 }
 
 impl Shared {
-    fn runs(&self) -> MutexGuard<'_, Runs> {
-        lock(&self.runs)
-    }
-
-    fn sessions(&self) -> MutexGuard<'_, Sessions> {
-        lock(&self.sessions)
-    }
-
     /// Forgets finished runs until `bytes` more fit, if they can be made to.
     fn make_room(&self, bytes: usize) {
         if !self.budget.has(bytes) {
-            self.runs().forget_finished(|| self.budget.has(bytes));
+            self.runs.lock().forget_finished(|| self.budget.has(bytes));
         }
     }
 
@@ -213,8 +204,9 @@ impl Shared {
             && !own.contains(&model.as_str())
         {
             let message = format!("modelId: there is no model {model:?}; see GET models");
-            return Err(Refusal::new(StatusCode::BAD_REQUEST, "invalid_model", message)
-                .with_candidates(vec![terminal::MODEL_ID.to_owned()]));
+            let mut refusal = Refusal::new(StatusCode::BAD_REQUEST, "invalid_model", message);
+            refusal.body.candidates = vec![terminal::MODEL_ID.to_owned()];
+            return Err(refusal);
         }
         Ok(())
     }
@@ -225,23 +217,15 @@ impl Shared {
             run.finish(end, Some(report));
             return;
         };
-        let reply = match &end {
-            // A plan is not the answer (agent-runs-protocol §4.9).
-            RunEnd::Success { text, plan: None } => Some(text.clone()),
-            _ => None,
-        };
-        let mut sessions = self.sessions();
+        // A plan is not the answer (agent-runs-protocol §4.9).
+        let reply = end.text.clone().filter(|_| end.plan.is_none());
+        let mut sessions = self.sessions.lock();
         if run.finish(end, Some(report))
             && let Some(reply) = reply
         {
             sessions.append(session, &run.turn, reply);
         }
     }
-}
-
-/// No code panics while it holds one of our locks; if it did, what it guards would still be whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 #[cfg(test)]

@@ -87,17 +87,13 @@ impl StateDir {
         getrandom::fill(&mut random)
             .map_err(|error| self.failed("draw random bytes for", file, io::Error::other(error)))?;
         let secret = SecretString::from(format!("{prefix}{}", hex(&random)));
-        self.write(file, secret.expose_secret())?;
+        self.write_kept(Path::new(file), secret.expose_secret())?;
         Ok(secret)
     }
 
     fn existing(&self, file: &str) -> Result<Option<SecretString>, StateError> {
-        match fs::read_to_string(self.path.join(file)) {
-            Ok(text) if text.trim().is_empty() => Ok(None),
-            Ok(text) => Ok(Some(text.trim().to_owned().into())),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.failed("read", file, error)),
-        }
+        let text = self.read_kept(Path::new(file))?.unwrap_or_default();
+        Ok(Some(text.trim()).filter(|text| !text.is_empty()).map(|text| text.to_owned().into()))
     }
 
     /// Whether a daemon has run here before: files exist that no other command writes.
@@ -113,7 +109,7 @@ impl StateDir {
     /// Writes `text` to `path` below the directory, for a file that the daemon can do without.
     /// [`Self::unwritten`] shows a failure until a later write succeeds.
     pub fn write_noted(&self, path: &Path, text: &str) -> Result<(), StateError> {
-        let written = self.write(path, text);
+        let written = self.write_kept(path, text);
         let mut unwritten = self.unwritten.lock();
         match &written {
             Ok(()) => drop(unwritten.remove(path)),
@@ -172,11 +168,7 @@ impl StateDir {
 
     /// The replacement of the refresh token whose hash is `of`, if there is one.
     pub fn refresh_token(&self, of: &str) -> Result<Option<SecretString>, StateError> {
-        let text = match fs::read_to_string(self.path.join(REFRESH_TOKEN)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.failed("read", REFRESH_TOKEN, error)),
-        };
+        let Some(text) = self.read_kept(Path::new(REFRESH_TOKEN))? else { return Ok(None) };
         let kept = serde_json::from_str::<RefreshToken<'_>>(&text)
             .map_err(|error| self.failed("read", REFRESH_TOKEN, error.into()))?;
         Ok((kept.of == of).then(|| SecretString::from(kept.refresh_token.into_owned())))
@@ -186,7 +178,7 @@ impl StateDir {
     pub fn write_refresh_token(&self, of: &str, next: &SecretString) -> Result<(), StateError> {
         let kept = RefreshToken { of: of.into(), refresh_token: next.expose_secret().into() };
         let text = serde_json::to_string(&kept).expect("two texts can be written");
-        self.write(REFRESH_TOKEN, &text)
+        self.write_kept(Path::new(REFRESH_TOKEN), &text)
     }
 
     /// Reads the file at `path` below the directory; `None` if it does not exist.
@@ -198,16 +190,11 @@ impl StateDir {
         }
     }
 
-    /// Writes `text` to `path` below the directory, for its owner alone.
-    pub fn write_kept(&self, path: &Path, text: &str) -> Result<(), StateError> {
-        self.write(path, text)
-    }
-
     /// Runs `work` on a thread that may wait for the disk. The error is a sentence for people.
-    pub async fn in_background(
+    pub async fn in_background<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Self) -> Result<(), StateError> + Send + 'static,
-    ) -> Result<(), String> {
+        work: impl FnOnce(&Self) -> Result<T, StateError> + Send + 'static,
+    ) -> Result<T, String> {
         let state = self.clone();
         match tokio::task::spawn_blocking(move || work(&state)).await {
             Ok(done) => done.map_err(|error| error_chain(&error)),
@@ -237,9 +224,9 @@ impl StateDir {
         }
     }
 
-    /// Writes the whole file or nothing.
-    fn write(&self, name: impl AsRef<Path>, text: &str) -> Result<(), StateError> {
-        let name = name.as_ref();
+    /// Writes `text` to the file `name` below the directory, for its owner alone: the whole file or
+    /// nothing.
+    pub fn write_kept(&self, name: &Path, text: &str) -> Result<(), StateError> {
         let path = self.path.join(name);
         let draft = path.with_extension(format!("new{}", std::process::id()));
         let write = || {

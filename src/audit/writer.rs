@@ -46,7 +46,7 @@ impl Writer {
             // The lines wait, as they do when the disk fills up later.
             Err(full) if matches!(full.kind(), StorageFull | QuotaExceeded) => {
                 error!(path = %writer.path.display(), error = %full, "the audit log cannot be created");
-                writer.shared.health().error = Some(full.to_string());
+                writer.shared.health.lock().error = Some(full.to_string());
             }
             opened => opened?,
         }
@@ -88,7 +88,7 @@ impl Writer {
     /// Writes as much as the disk accepts, and reports the outcome.
     fn write(&mut self) {
         let outcome = self.try_write();
-        let mut health = self.shared.health();
+        let mut health = self.shared.health.lock();
         let before = health.error.take();
         match (&outcome, before) {
             (Ok(()), None) => (),
@@ -133,7 +133,7 @@ impl Writer {
         let lines = count_lines(self.lines.get(..whole).unwrap_or_default());
         self.lines.drain(..whole);
         self.begun -= whole;
-        self.shared.health().written += lines;
+        self.shared.health.lock().written += lines;
     }
 
     /// Whether the path names another file now: the open one was renamed or removed.

@@ -40,9 +40,6 @@ enum Key<'a> {
 
 type Text<'a> = Cow<'a, str>;
 
-/// A key as it stands in the file, and its value.
-type Pair<'a, 'b> = (&'a [u8], &'b [u8]);
-
 /// What the keys of a call and of an answer begin with.
 const CALL: &[u8] = b"{\"call\":";
 const ANSWER: &[u8] = b"{\"answer\":";
@@ -148,16 +145,17 @@ impl<'a> Live<'a> {
         }
     }
 
-    fn beginning_with(&self, prefix: &[u8]) -> impl Iterator<Item = Pair<'_, '_>> {
+    /// The records whose keys begin with `prefix`.
+    fn beginning_with(
+        &self,
+        prefix: &[u8],
+    ) -> impl Iterator<Item = (&Cow<'a, [u8]>, &Cow<'a, [u8]>)> {
         let from = self.0.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
-        let all = from.map(|(key, value)| (key.as_ref(), value.as_ref()));
-        all.take_while(move |(key, _)| key.starts_with(prefix))
+        from.take_while(move |(key, _)| key.starts_with(prefix))
     }
 
     fn keys_beginning_with(&self, prefix: &[u8]) -> Vec<Cow<'a, [u8]>> {
-        let from = self.0.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
-        let all = from.map(|(key, _)| key).take_while(|key| key.starts_with(prefix));
-        all.cloned().collect()
+        self.beginning_with(prefix).map(|(key, _)| key.clone()).collect()
     }
 
     /// Applies `change` to each record whose key begins with `prefix`.
@@ -218,9 +216,8 @@ impl<'a> Live<'a> {
 
     /// The numbers of runs in the keys that begin with `prefix`.
     fn slots_of(&self, prefix: &'static [u8]) -> impl Iterator<Item = (u64, &Cow<'a, [u8]>)> {
-        let from = self.0.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded));
-        let all = from.map(|(key, _)| key).take_while(move |key| key.starts_with(prefix));
-        all.filter_map(|key| Some((record::<Key<'_>>("key", key)?.slot()?, key)))
+        let keys = self.beginning_with(prefix).map(|(key, _)| key);
+        keys.filter_map(|key| Some((record::<Key<'_>>("key", key)?.slot()?, key)))
     }
 
     /// The answer to a call.
@@ -262,12 +259,11 @@ impl<'a> Live<'a> {
         struct Table {
             routes: Box<str>,
         }
-        let routes = |(_, value): Pair<'_, '_>| {
-            Some(serde_json::from_slice::<Refers>(value).ok()?.table.routes)
-        };
+        let routes =
+            |value: &[u8]| Some(serde_json::from_slice::<Refers>(value).ok()?.table.routes);
         let sessions = self.beginning_with(b"{\"session\":");
         let referring = self.beginning_with(b"{\"run\":").chain(sessions);
-        let used: HashSet<Box<str>> = referring.filter_map(routes).collect();
+        let used: HashSet<Box<str>> = referring.filter_map(|(_, value)| routes(value)).collect();
         for key in self.keys_beginning_with(b"{\"routes\":") {
             let is_unused = match record("key", &key) {
                 Some(Key::Routes(digest)) => !used.contains(&*digest),

@@ -19,11 +19,10 @@ use tracing::{error, warn};
 
 use super::{
     clock,
-    frames::{self, Contents, Flaw, Frame},
+    frames::{self, Flaw, Frame},
     live::{self, Live, Salvaged},
     record::{CallKey, Change, Kept, LossRecord, Millis},
 };
-use crate::model::moment::Moment;
 
 /// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;
@@ -164,7 +163,9 @@ fn with_live<T>(
         lose(&mut live, damaged(flaw, salvaged, &to));
         aside = Some(to);
     }
-    Ok(then(FileContents::new(live, &contents, bytes.len(), (now, aside))))
+    let unfinished = bytes.len() - contents.end;
+    let first = contents.next_first().max(now.wall);
+    Ok(then(FileContents { live, unfinished, first, noted: contents.noted, aside }))
 }
 
 /// The notice to people if the journal is missing.
@@ -198,19 +199,6 @@ fn damaged(flaw: Flaw, salvaged: Salvaged, aside: &Path) -> String {
          their beginning; {calls} calls, and others without an answer, may have been made, and are \
          answered with OUTCOME_UNKNOWN.{orphans}{routeless}"
     )
-}
-
-impl<'a> FileContents<'a> {
-    fn new(
-        live: Live<'a>,
-        contents: &Contents<'_>,
-        length: usize,
-        (now, aside): (Moment, Option<PathBuf>),
-    ) -> Self {
-        let unfinished = length - contents.end;
-        let first = contents.next_first().max(now.wall);
-        Self { live, unfinished, first, noted: contents.noted, aside }
-    }
 }
 
 impl Store {

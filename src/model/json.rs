@@ -21,7 +21,12 @@ pub struct Elements<'a>(pub Vec<&'a RawValue>);
 impl<'a> Members<'a> {
     /// Reads `text`, which must be one JSON object.
     pub fn read(text: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+        let mut members = Vec::new();
+        each_member(text, |key, value| {
+            members.push((key, value));
+            true
+        })?;
+        Ok(Self(members))
     }
 
     /// Like [`Self::read`], but reads at most `most` members, for texts of unknown origin.
@@ -55,8 +60,8 @@ impl<'a> Members<'a> {
 
 impl<'a> Elements<'a> {
     /// Reads `text`, which must be one JSON array.
-    pub fn read(text: &'a str) -> Result<Self, serde_json::Error> {
-        serde_json::from_str(text)
+    pub fn read(text: &'a str) -> Result<Self, Unread> {
+        Self::read_at_most(text, usize::MAX)
     }
 
     /// Like [`Self::read`], but reads at most `most` elements, for texts of unknown origin.
@@ -133,38 +138,9 @@ pub fn span(whole: &str, part: &RawValue) -> Range<usize> {
     start..start + part.get().len()
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Collect;
-        impl<'de> Visitor<'de> for Collect {
-            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a JSON object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some((Key(key), value)) = map.next_entry()? {
-                    members.push((key, value));
-                }
-                Ok(members)
-            }
-        }
-        deserializer.deserialize_map(Collect).map(Members)
-    }
-}
-
 /// An object key, borrowed where it has no escapes.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Elements<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let collect = CollectElements { most: usize::MAX, is_over: &mut false };
-        deserializer.deserialize_seq(collect).map(Elements)
-    }
-}
 
 /// Collects the elements of an array, and stops beyond `most`.
 struct CollectElements<'m> {

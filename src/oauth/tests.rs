@@ -134,7 +134,8 @@ async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
     assert_eq!(used(&tokens).await, "Bearer t1");
     advance(secs(940)).await;
     let mut requests = 0;
-    while tokens.0.state().token.as_ref().unwrap().expires.unwrap() > Instant::now() + secs(2) {
+    while tokens.0.state.lock().token.as_ref().unwrap().expires.unwrap() > Instant::now() + secs(2)
+    {
         assert_eq!(used(&tokens).await, "Bearer t1");
         advance(Duration::from_millis(100)).await;
         requests += 1;
@@ -236,7 +237,7 @@ async fn a_request_that_is_dropped_loses_no_token() {
     assert!(dropped.is_err());
     tokens.0.exchanges.close();
     tokens.0.exchanges.wait().await;
-    assert_eq!(tokens.0.state().token.as_ref().unwrap().value, "Bearer t3");
+    assert_eq!(tokens.0.state.lock().token.as_ref().unwrap().value, "Bearer t3");
 }
 
 #[tokio::test(start_paused = true)]

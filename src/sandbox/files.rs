@@ -6,12 +6,7 @@
 use serde::Serialize;
 
 use super::read::{Invalid, Object, Value};
-
-/// The most files of one message or one tool result.
-pub(super) const MAX_FILES: usize = 20;
-/// The most decoded bytes of all files together. Of the two readings of "5 MB" this is the smaller
-/// one, so that files which pass here pass under either.
-pub(super) const MAX_BYTES: usize = 5_000_000;
+use crate::model::answer::files::{MAX_BYTES, MAX_FILES, is_allowed};
 
 /// The description of a file that is kept and shown; never its bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,9 +20,7 @@ pub(super) struct FileNote {
 /// Reads `files` of a tool result.
 pub(super) fn read_files(value: &Value<'_>) -> Result<Vec<FileNote>, Invalid> {
     let entries = value.array()?;
-    if entries.len() > MAX_FILES {
-        return Err(value.invalid(format_args!("has {} files, {MAX_FILES} fit", entries.len())));
-    }
+    value.fits(entries.len(), MAX_FILES, "files")?;
     let mut notes = Vec::with_capacity(entries.len());
     let mut total = 0;
     for entry in &entries {
@@ -35,7 +28,7 @@ pub(super) fn read_files(value: &Value<'_>) -> Result<Vec<FileNote>, Invalid> {
         total += note.size_bytes;
         notes.push(note);
     }
-    check_total(value, total)?;
+    value.fits(total, MAX_BYTES, "bytes decoded")?;
     Ok(notes)
 }
 
@@ -57,40 +50,12 @@ pub(super) fn read_inline(file: &Object<'_>) -> Result<FileNote, Invalid> {
     Ok(note)
 }
 
-/// Refuses more inline bytes than one run or result may have.
-pub(super) fn check_total(value: &Value<'_>, bytes: usize) -> Result<(), Invalid> {
-    if bytes <= MAX_BYTES {
-        return Ok(());
-    }
-    Err(value.invalid(format_args!("has {bytes} bytes decoded, {MAX_BYTES} fit")))
-}
-
 pub(super) fn read_mime_type(value: &Value<'_>) -> Result<String, Invalid> {
     let mime_type = value.string()?;
     if is_allowed(&mime_type) {
         return Ok(mime_type);
     }
     Err(value.invalid(format_args!("{mime_type:?} is not an allowed attachment type")))
-}
-
-fn is_allowed(mime_type: &str) -> bool {
-    const ALLOWED: [&str; 13] = [
-        "audio/mp4",
-        "audio/mpeg",
-        "audio/wav",
-        "audio/webm",
-        "image/jpeg",
-        "image/png",
-        "image/webp",
-        "image/gif",
-        "application/pdf",
-        "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
-        "application/csv",
-        "application/json",
-        "application/xml",
-    ];
-    ALLOWED.contains(&mime_type)
-        || mime_type.strip_prefix("text/").is_some_and(|subtype| !subtype.is_empty())
 }
 
 /// The decoded length of the base64 text `data`; `None` if it is not base64.
@@ -117,11 +82,5 @@ mod tests {
         assert_eq!(decoded_len("a==="), None);
         assert_eq!(decoded_len("aGk"), None);
         assert_eq!(decoded_len("data:text/plain;base64,aGk="), None);
-    }
-
-    #[test]
-    fn types() {
-        assert!(is_allowed("text/x-python") && is_allowed("image/png") && is_allowed("audio/mp4"));
-        assert!(!is_allowed("application/zip") && !is_allowed("text/") && !is_allowed("video/mp4"));
     }
 }

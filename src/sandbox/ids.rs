@@ -6,8 +6,6 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use crate::model::ids::{RunId, SessionId, ToolUseId};
-
 #[derive(Debug)]
 pub(super) struct Ids {
     /// The last number of each prefix, if ids are counted.
@@ -19,23 +17,8 @@ impl Ids {
         Self { counted: counted.then(Mutex::default) }
     }
 
-    pub(super) fn run(&self) -> RunId {
-        self.next("run").into()
-    }
-
-    pub(super) fn session(&self) -> SessionId {
-        self.next("ses").into()
-    }
-
-    pub(super) fn tool_use(&self) -> ToolUseId {
-        self.next("tu").into()
-    }
-
-    pub(super) fn feedback(&self) -> String {
-        self.next("fb")
-    }
-
-    fn next(&self, prefix: &'static str) -> String {
+    /// A new id that begins with `prefix`.
+    pub(super) fn next(&self, prefix: &'static str) -> String {
         let Some(counted) = &self.counted else {
             return format!("{prefix}_{}", uuid::Uuid::new_v4().simple());
         };

@@ -73,11 +73,21 @@ impl Page {
     pub(super) fn matches(&self, metadata: &Metadata) -> bool {
         self.metadata.iter().all(|(key, value)| metadata.get(key) == Some(value))
     }
-}
 
-/// The cursor of a page whose last entry has this number.
-pub(super) fn cursor(number: u64) -> String {
-    format!("c{number:016x}")
+    /// The entries of the page out of `rest`, and the cursor of the next one. `number` is that of an
+    /// entry.
+    pub(super) fn cut<T>(
+        &self,
+        rest: impl Iterator<Item = T>,
+        number: impl Fn(&T) -> u64,
+    ) -> (Vec<T>, Option<String>) {
+        let mut found: Vec<T> = rest.skip(self.offset).take(self.limit + 1).collect();
+        let has_more = found.len() > self.limit;
+        found.truncate(self.limit);
+        let last = found.last().filter(|_| has_more);
+        let next = last.map(|last| format!("c{:016x}", number(last)));
+        (found, next)
+    }
 }
 
 fn read_cursor(text: &str) -> Option<u64> {

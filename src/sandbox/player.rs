@@ -38,11 +38,7 @@ pub(super) async fn play(shared: &Shared, run: &Run) {
         () = run.over.cancelled() => return,
         end = player.play() => end,
     };
-    let end = match end {
-        Ok(end) => end,
-        Err(Halt::Over) => return,
-        Err(Halt::Ended(end)) => end,
-    };
+    let end = end.unwrap_or_else(|end| *end);
     let report = Report::new(&run.spec, player.tokens, player.turns);
     shared.finish(run, end, report);
 }
@@ -65,12 +61,8 @@ struct Player<'a> {
     counts: HashMap<String, u64>,
 }
 
-/// Why playing stopped before the end of the script.
-enum Halt {
-    /// Another request has ended the run.
-    Over,
-    Ended(RunEnd),
-}
+/// The end of a run whose playing stopped before the end of the script.
+type Halt = Box<RunEnd>;
 
 /// A call that the client has seen.
 struct Published {
@@ -107,13 +99,13 @@ impl Player<'_> {
                 Step::Fail(error) => {
                     let partial_text = self.said.clone();
                     self.end_turn(None, &[])?;
-                    return Ok(RunEnd::Failed { error, class: "unknown", partial_text });
+                    return Ok(RunEnd::failed("unknown", error, partial_text));
                 }
             }
         }
         self.call_tools().await?;
         self.end_turn(Some("end_turn"), &[])?;
-        Ok(RunEnd::Success { text: self.reply.take().unwrap_or_default(), plan: None })
+        Ok(RunEnd::success(self.reply.take().unwrap_or_default(), None))
     }
 
     /// A plan-only run (agent-runs-protocol §4.9): returns the checklist as it was given.
@@ -131,7 +123,7 @@ impl Player<'_> {
             Some(brief) => format!("{brief}\n\n{list}"),
             None => list,
         };
-        Ok(RunEnd::Success { text, plan: Some(plan) })
+        Ok(RunEnd::success(text, Some(plan)))
     }
 
     fn begin_turn(&mut self) {
@@ -195,7 +187,7 @@ impl Player<'_> {
         }
         let calls: Vec<(ToolUseId, Call)> = std::mem::take(&mut self.calls)
             .into_iter()
-            .map(|call| (self.shared.ids.tool_use(), call))
+            .map(|call| (self.shared.ids.next("tu").into(), call))
             .collect();
         for (_, call) in &calls {
             let words = 1 + words(call.args.get());
@@ -262,7 +254,7 @@ impl Player<'_> {
         }
         let text = serde_json::value::to_raw_value(&event).expect("made of JSON");
         self.shared.make_room(text.get().len());
-        let answered = self.run.publish(id.clone(), &text).map_err(Halt::from)?;
+        let answered = self.run.publish(id.clone(), &text).map_err(halt)?;
         let deadline = Instant::now() + self.shared.config.local_tool_timeout;
         Ok(Ok(Published { name: call.name.clone(), id: id.clone(), answered, deadline }))
     }
@@ -302,17 +294,13 @@ impl Player<'_> {
     fn emit(&self, kind: &str, data: &impl Serialize) -> Result<(), Halt> {
         let data = serde_json::value::to_raw_value(data).expect("our own types have string keys");
         self.shared.make_room(data.get().len());
-        self.run.append(kind, &data).map_err(Halt::from)
+        self.run.append(kind, &data).map_err(halt)
     }
 }
 
-impl From<Stop> for Halt {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Over => Self::Over,
-            Stop::Full => Self::Ended(RunEnd::log_full()),
-        }
-    }
+/// The log has no room, or another request has ended the run; ending it a second time does nothing.
+fn halt(_: Stop) -> Halt {
+    Box::new(RunEnd::log_full())
 }
 
 /// Waits for the client's answer, until the deadline of the call.
@@ -321,22 +309,20 @@ async fn answer_of(call: Published, timeout: Duration) -> Result<Answer, Halt> {
         Ok(Ok(answer)) => Ok(answer),
         // The sender was dropped without an answer. Either the log had no room for the answer, or
         // the run has ended; ending it a second time does nothing.
-        Ok(Err(_)) => Err(Halt::Ended(RunEnd::log_full())),
-        Err(_elapsed) => Err(Halt::Ended(RunEnd::TimedOut {
-            error: format!(
-                "Timed out waiting for local tool result of {} ({}) after {} ms",
-                call.name,
-                call.id,
-                timeout.as_millis()
-            ),
-        })),
+        Ok(Err(_)) => Err(Box::new(RunEnd::log_full())),
+        Err(_elapsed) => Err(Box::new(RunEnd::timed_out(format!(
+            "Timed out waiting for local tool result of {} ({}) after {} ms",
+            call.name,
+            call.id,
+            timeout.as_millis()
+        )))),
     }
 }
 
 /// The scripted model has no way to enforce a schema (agent-runs-protocol §4.5).
 fn strict() -> RunEnd {
     let error = "the sandbox's model cannot enforce an outputSchema".to_owned();
-    RunEnd::Failed { error, class: "structured_output_not_supported", partial_text: None }
+    RunEnd::failed("structured_output_not_supported", error, None)
 }
 
 /// Counts tokens; a token is a word between white space.

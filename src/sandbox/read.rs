@@ -65,6 +65,10 @@ impl<'a> Object<'a> {
         self.get(key).map(|value| value.string()).transpose()
     }
 
+    pub(super) fn non_empty(&self, key: &str) -> Result<Option<String>, Invalid> {
+        self.get(key).map(|value| value.non_empty()).transpose()
+    }
+
     pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, Invalid> {
         self.get(key).map(|value| value.boolean()).transpose()
     }
@@ -122,6 +126,28 @@ impl<'a> Value<'a> {
                 excerpt(self.raw.get())
             ))),
         }
+    }
+
+    /// A text that is not empty.
+    pub(super) fn non_empty(&self) -> Result<String, Invalid> {
+        let text = self.string()?;
+        if text.is_empty() { Err(self.invalid("must not be empty")) } else { Ok(text) }
+    }
+
+    /// Refuses more of `what` than fit.
+    pub(super) fn fits(&self, count: usize, max: usize, what: &str) -> Result<(), Invalid> {
+        if count <= max {
+            return Ok(());
+        }
+        Err(self.invalid(format_args!("has {count} {what}, {max} fit")))
+    }
+
+    /// Refuses a value whose text is longer than `max` bytes.
+    pub(super) fn is_short(&self, max: usize) -> Result<(), Invalid> {
+        if self.raw.get().len() <= max {
+            return Ok(());
+        }
+        Err(self.invalid(format_args!("is longer than {max} bytes of JSON")))
     }
 
     pub(super) fn is_object(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Must not: know a route.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, time::SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -21,21 +21,21 @@ pub(super) type Reply = Result<Response<Body>, Refusal>;
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    body: Box<ErrorBody>,
-    header: Option<(header::HeaderName, &'static str)>,
+    pub(super) body: Box<ErrorBody>,
+    pub(super) header: Option<(header::HeaderName, &'static str)>,
 }
 
-#[derive(Debug, Serialize)]
-struct ErrorBody {
+#[derive(Debug, Default, Serialize)]
+pub(super) struct ErrorBody {
     error: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'static str>,
+    pub(super) code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    hint: Option<String>,
+    pub(super) hint: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    candidates: Vec<String>,
+    pub(super) candidates: Vec<String>,
 }
 
 impl Refusal {
@@ -55,8 +55,7 @@ impl Refusal {
 
     /// A body with `error` alone, for the few errors that the protocol's document shows so.
     pub(super) fn only(status: StatusCode, error: &'static str) -> Self {
-        let body =
-            ErrorBody { error, message: None, code: None, hint: None, candidates: Vec::new() };
+        let body = ErrorBody { error, ..ErrorBody::default() };
         Self { status, body: Box::new(body), header: None }
     }
 
@@ -66,26 +65,6 @@ impl Refusal {
         refusal.body.code = Some("rate_limit_exceeded");
         refusal.header = Some((header::RETRY_AFTER, "1"));
         refusal
-    }
-
-    pub(super) fn with_code(mut self, code: &'static str) -> Self {
-        self.body.code = Some(code);
-        self
-    }
-
-    pub(super) fn with_hint(mut self, hint: String) -> Self {
-        self.body.hint = Some(hint);
-        self
-    }
-
-    pub(super) fn with_candidates(mut self, candidates: Vec<String>) -> Self {
-        self.body.candidates = candidates;
-        self
-    }
-
-    pub(super) fn with_header(mut self, name: header::HeaderName, value: &'static str) -> Self {
-        self.header = Some((name, value));
-        self
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
@@ -118,4 +97,9 @@ pub(super) fn no_content() -> Response<Body> {
     let mut response = Response::new(Full::default().boxed_unsync());
     *response.status_mut() = StatusCode::NO_CONTENT;
     response
+}
+
+/// `2026-06-08T17:00:00.000Z` (agent-runs-protocol §6.1).
+pub(super) fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_millis(time).to_string()
 }

@@ -26,11 +26,7 @@ pub(super) struct ToolResult {
 /// Reads a tool result: exactly one of `result` and `error`, each within its limit.
 pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
     let body = read::body(body)?;
-    let value = body.need("toolUseId")?;
-    let id = value.string()?;
-    if id.is_empty() {
-        return Err(value.invalid("must not be empty"));
-    }
+    let id = body.need("toolUseId")?.non_empty()?;
     let result = body.get("result");
     let error = body.get("error");
     let (answer, value, max) = match (&result, &error) {
@@ -42,9 +38,7 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
     let length = match &answer {
         Answer::Result { text, .. } | Answer::Error(text) => text.len(),
     };
-    if length > max {
-        return Err(value.invalid(format_args!("has {length} bytes, {max} fit")));
-    }
+    value.fits(length, max, "bytes")?;
     // Files beside an error are ignored (§8).
     let files = match (&answer, body.get("files")) {
         (Answer::Result { .. }, Some(files)) => files::read_files(&files)?,

@@ -10,7 +10,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use secrecy::ExposeSecret as _;
-use serde::Serialize;
+use serde_json::value::RawValue;
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Shared,
     reply::{Body, Refusal, Reply, json},
-    results, runs, sessions, stream, terminal,
+    results, runs, sessions, stream,
 };
 
 /// How long a client may take to send a body.
@@ -27,22 +27,6 @@ const BODY_TIMEOUT: Duration = Duration::from_mins(2);
 /// the refusal. If the connection closed while it writes, it would see a broken connection.
 const DRAIN_BYTES: usize = 128 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// The target of a path, below the workspace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Route<'a> {
-    Models,
-    Runs,
-    Run(&'a str),
-    Stream(&'a str),
-    ToolResults(&'a str),
-    Cancel(&'a str),
-    Feedback(&'a str),
-    Sessions,
-    Session(&'a str),
-    Messages(&'a str),
-    SessionEvents(&'a str),
-}
 
 /// Answers one request.
 pub(super) async fn answer(
@@ -75,86 +59,60 @@ async fn dispatch(
     if decode(workspace).as_deref() != Some(shared.config.workspace.as_str()) {
         let workspace = &shared.config.workspace;
         // §2 calls this error `not_found`; §2.3 shows this text as `error`.
-        return Err(Refusal::only(
-            StatusCode::NOT_FOUND,
-            "Workspace path does not match this credential",
-        )
-        .with_code("not_found")
-        .with_hint(format!("Use /api/v1/workspaces/{workspace}/")));
+        let text = "Workspace path does not match this credential";
+        let mut refusal = Refusal::only(StatusCode::NOT_FOUND, text);
+        refusal.body.code = Some("not_found");
+        refusal.body.hint = Some(format!("Use /api/v1/workspaces/{workspace}/"));
+        return Err(refusal);
     }
-    let route = find(below).ok_or_else(|| unknown(path))?;
+    let segments: Vec<&str> = below.split('/').collect();
+    let allowed = allowed(&segments).ok_or_else(|| unknown(path))?;
     let query = parts.uri.query().unwrap_or_default();
-    match (&parts.method, route) {
-        (&Method::GET, Route::Stream(id)) => {
+    let body = match parts.method {
+        Method::POST => read_body(body, shared.config.limits.body_bytes).await?,
+        _ => Bytes::new(),
+    };
+    match (parts.method.as_str(), segments.as_slice()) {
+        ("GET", ["models"]) => Ok(json(StatusCode::OK, &models())),
+        ("GET", ["agent-runs"]) => runs::list(shared, query),
+        ("POST", ["agent-runs"]) => runs::create(shared, &body),
+        ("GET", ["agent-runs", id]) => runs::snapshot(shared, id),
+        ("GET", ["agent-runs", id, "stream"]) => {
             let run = runs::find(shared, id)?;
             let seq = stream::place(query, &parts.headers)?;
             Ok(stream::respond(run, seq, shared.config.heartbeat, stop.clone()))
         }
-        (&Method::GET, route) => get(shared, route, query),
-        (&Method::DELETE, Route::Session(id)) => sessions::end(shared, id),
-        (&Method::POST, route) => {
-            let body = read_body(body, shared.config.limits.body_bytes).await?;
-            post(shared, route, &body)
+        ("POST", ["agent-runs", id, "tool-results"]) => results::post(shared, id, &body),
+        ("POST", ["agent-runs", id, "cancel"]) => runs::cancel(shared, id),
+        ("POST", ["agent-runs", id, "feedback"]) => runs::feedback(shared, id, &body),
+        ("GET", ["agent-sessions"]) => sessions::list(shared, query),
+        ("POST", ["agent-sessions"]) => sessions::create(shared, &body),
+        ("GET", ["agent-sessions", id]) => sessions::snapshot(shared, id),
+        ("DELETE", ["agent-sessions", id]) => sessions::end(shared, id),
+        ("POST", ["agent-sessions", id, "messages"]) => sessions::message(shared, id, &body),
+        ("GET", ["agent-sessions", id, "events"]) => sessions::events(shared, id, query),
+        _ => {
+            let message = format!("this route takes {allowed}");
+            let status = StatusCode::METHOD_NOT_ALLOWED;
+            let mut refusal = Refusal::new(status, "method_not_allowed", message);
+            refusal.header = Some((header::ALLOW, allowed));
+            Err(refusal)
         }
-        _ => Err(wrong_method(route)),
     }
 }
 
-fn get(shared: &Shared, route: Route<'_>, query: &str) -> Reply {
-    match route {
-        Route::Models => Ok(json(StatusCode::OK, &Models::new())),
-        Route::Runs => runs::list(shared, query),
-        Route::Run(id) => runs::snapshot(shared, id),
-        Route::Sessions => sessions::list(shared, query),
-        Route::Session(id) => sessions::snapshot(shared, id),
-        Route::SessionEvents(id) => sessions::events(shared, id, query),
-        _ => Err(wrong_method(route)),
-    }
-}
-
-fn post(shared: &Arc<Shared>, route: Route<'_>, body: &Bytes) -> Reply {
-    match route {
-        Route::Runs => runs::create(shared, body),
-        Route::ToolResults(id) => results::post(shared, id, body),
-        Route::Cancel(id) => runs::cancel(shared, id),
-        Route::Feedback(id) => runs::feedback(shared, id, body),
-        Route::Sessions => sessions::create(shared, body),
-        Route::Messages(id) => sessions::message(shared, id, body),
-        _ => Err(wrong_method(route)),
-    }
-}
-
-/// Reads the path below the workspace. The sandbox's own ids contain no encoded characters.
-fn find(below: &str) -> Option<Route<'_>> {
-    let segments: Vec<&str> = below.split('/').collect();
-    match *segments.as_slice() {
-        ["models"] => Some(Route::Models),
-        ["agent-runs"] => Some(Route::Runs),
-        ["agent-runs", id] => Some(Route::Run(id)),
-        ["agent-runs", id, "stream"] => Some(Route::Stream(id)),
-        ["agent-runs", id, "tool-results"] => Some(Route::ToolResults(id)),
-        ["agent-runs", id, "cancel"] => Some(Route::Cancel(id)),
-        ["agent-runs", id, "feedback"] => Some(Route::Feedback(id)),
-        ["agent-sessions"] => Some(Route::Sessions),
-        ["agent-sessions", id] => Some(Route::Session(id)),
-        ["agent-sessions", id, "messages"] => Some(Route::Messages(id)),
-        ["agent-sessions", id, "events"] => Some(Route::SessionEvents(id)),
+/// The methods of the route with this path below the workspace; `None` if there is no such route.
+/// The sandbox's own ids contain no encoded characters.
+fn allowed(segments: &[&str]) -> Option<&'static str> {
+    match segments {
+        ["models"] | ["agent-runs", _] | ["agent-runs", _, "stream"] => Some("GET"),
+        ["agent-sessions", _, "events"] => Some("GET"),
+        ["agent-runs" | "agent-sessions"] => Some("GET, POST"),
+        ["agent-sessions", _] => Some("GET, DELETE"),
+        ["agent-runs", _, "tool-results" | "cancel" | "feedback"] => Some("POST"),
+        ["agent-sessions", _, "messages"] => Some("POST"),
         _ => None,
     }
-}
-
-fn wrong_method(route: Route<'_>) -> Refusal {
-    let allowed = match route {
-        Route::Models | Route::Run(_) | Route::Stream(_) | Route::SessionEvents(_) => "GET",
-        Route::Runs | Route::Sessions => "GET, POST",
-        Route::Session(_) => "GET, DELETE",
-        Route::ToolResults(_) | Route::Cancel(_) | Route::Feedback(_) | Route::Messages(_) => {
-            "POST"
-        }
-    };
-    let message = format!("this route takes {allowed}");
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
-        .with_header(header::ALLOW, allowed)
 }
 
 fn unknown(path: &str) -> Refusal {
@@ -226,6 +184,10 @@ async fn drain(body: &mut Incoming) {
     drop(timeout(DRAIN_TIMEOUT, read).await);
 }
 
+fn models() -> &'static RawValue {
+    serde_json::from_str(MODELS).expect("the text is JSON")
+}
+
 /// Decodes percent-encoding; `None` if it is malformed.
 fn decode(segment: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(segment.len());
@@ -243,39 +205,11 @@ fn decode(segment: &str) -> Option<String> {
 }
 
 /// The catalog of models (agent-runs-protocol §3).
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Models {
-    models: [Model; 1],
-    default_model_id: &'static str,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Model {
-    id: &'static str,
-    label: &'static str,
-    provider: &'static str,
-    vendor_model_id: &'static str,
-    source: &'static str,
-    context_window_tokens: u32,
-    pricing: Option<()>,
-}
-
-impl Models {
-    fn new() -> Self {
-        let echo = Model {
-            id: terminal::MODEL_ID,
-            label: "sandbox · echo",
-            provider: "sandbox",
-            vendor_model_id: "echo",
-            source: "platform_offering",
-            context_window_tokens: 200_000,
-            pricing: None,
-        };
-        Self { models: [echo], default_model_id: terminal::MODEL_ID }
-    }
-}
+const MODELS: &str = concat!(
+    r#"{"models":[{"id":"sandbox/echo","label":"sandbox · echo","provider":"sandbox","#,
+    r#""vendorModelId":"echo","source":"platform_offering","contextWindowTokens":200000,"#,
+    r#""pricing":null}],"defaultModelId":"sandbox/echo"}"#,
+);
 
 #[cfg(test)]
 mod tests {
@@ -292,10 +226,11 @@ mod tests {
 
     #[test]
     fn routes() {
-        assert_eq!(find("agent-runs/r/stream"), Some(Route::Stream("r")));
-        assert_eq!(find("agent-sessions/s"), Some(Route::Session("s")));
-        assert_eq!(find("agent-runs/"), Some(Route::Run("")));
-        assert_eq!(find("eval-runs"), None);
-        assert_eq!(find(""), None);
+        let allowed = |path: &str| allowed(&path.split('/').collect::<Vec<_>>());
+        assert_eq!(allowed("agent-runs/r/stream"), Some("GET"));
+        assert_eq!(allowed("agent-sessions/s"), Some("GET, DELETE"));
+        assert_eq!(allowed("agent-runs/"), Some("GET"));
+        assert_eq!(allowed("eval-runs"), None);
+        assert_eq!(allowed(""), None);
     }
 }

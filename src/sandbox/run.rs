@@ -7,11 +7,12 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::{
     sync::{oneshot, watch},
@@ -63,31 +64,35 @@ struct State {
     /// The calls that waited when the run was cancelled.
     abandoned: HashSet<ToolUseId>,
     calls: u64,
-    ended: Option<Ended>,
+    ended: Option<Arc<Ended>>,
     feedback: Option<String>,
 }
 
 /// How and when a run ended.
 #[derive(Debug)]
-struct Ended {
-    end: RunEnd,
-    report: Option<Report>,
-    at: SystemTime,
+pub(super) struct Ended {
+    pub(super) end: RunEnd,
+    pub(super) report: Option<Report>,
+    pub(super) at: SystemTime,
     after: Duration,
 }
 
 /// The part of the state that a snapshot shows (agent-runs-protocol §5).
-#[derive(Debug, Clone, Default)]
+#[derive(Debug)]
 pub(super) struct View {
-    pub(super) status: &'static str,
-    pub(super) text: Option<String>,
-    pub(super) error: Option<String>,
-    pub(super) class: Option<&'static str>,
-    pub(super) report: Option<Report>,
-    pub(super) completed: Option<SystemTime>,
-    pub(super) duration: Option<Duration>,
+    pub(super) ended: Option<Arc<Ended>>,
     pub(super) calls: u64,
     pub(super) last_seq: u64,
+}
+
+/// The order for a new run.
+pub(super) struct Order {
+    pub(super) spec: Spec,
+    pub(super) turn: Turn,
+    pub(super) session: Option<SessionId>,
+    pub(super) history_words: u64,
+    /// The length of the request in bytes.
+    pub(super) size: usize,
 }
 
 /// Why no more events can be appended.
@@ -120,35 +125,45 @@ pub(super) struct Batch {
     pub(super) is_end: bool,
 }
 
-/// The contents of a new run.
-#[derive(Debug)]
-pub(super) struct NewRun {
-    pub(super) id: RunId,
-    pub(super) number: u64,
-    pub(super) session: Option<SessionId>,
-    pub(super) spec: Spec,
-    pub(super) turn: Turn,
-    pub(super) history_words: u64,
-    pub(super) max_log_bytes: usize,
-    pub(super) charge: Charge,
+impl Ended {
+    pub(super) fn duration_ms(&self) -> u64 {
+        u64::try_from(self.after.as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+impl View {
+    pub(super) fn status(&self) -> &'static str {
+        self.ended.as_ref().map_or("running", |ended| ended.end.status)
+    }
+
+    pub(super) fn report(&self) -> Option<&Report> {
+        self.ended.as_ref()?.report.as_ref()
+    }
 }
 
 impl Run {
-    pub(super) fn new(new: NewRun) -> Self {
+    pub(super) fn new(
+        id: RunId,
+        number: u64,
+        order: Order,
+        max_log_bytes: usize,
+        charge: Charge,
+    ) -> Self {
+        let Order { spec, turn, session, history_words, size: _ } = order;
         Self {
-            id: new.id,
-            number: new.number,
-            session: new.session,
-            spec: new.spec,
-            turn: new.turn,
-            history_words: new.history_words,
+            id,
+            number,
+            session,
+            spec,
+            turn,
+            history_words,
             created: SystemTime::now(),
             started: Instant::now(),
-            max_log_bytes: new.max_log_bytes,
+            max_log_bytes,
             state: Mutex::new(State {
                 frames: Vec::new(),
                 log_bytes: 0,
-                charge: new.charge,
+                charge,
                 waiting: HashMap::new(),
                 abandoned: HashSet::new(),
                 calls: 0,
@@ -163,7 +178,7 @@ impl Run {
     /// Appends one event.
     pub(super) fn append(&self, kind: &str, data: &impl Serialize) -> Result<(), Stop> {
         let data = to_json(data);
-        self.push(&mut self.state(), kind, &data)
+        self.push(&mut self.state.lock(), kind, &data)
     }
 
     /// Appends the event of a call that a client has to answer; returns the receiver of the answer.
@@ -174,7 +189,7 @@ impl Run {
     ) -> Result<oneshot::Receiver<Answer>, Stop> {
         let data = to_json(data);
         let (answer, answered) = oneshot::channel();
-        let mut state = self.state();
+        let mut state = self.state.lock();
         self.push(&mut state, "local_tool_call", &data)?;
         state.waiting.insert(call, answer);
         Ok(answered)
@@ -182,7 +197,7 @@ impl Run {
 
     /// Counts a call of any tool.
     pub(super) fn count_call(&self) {
-        self.state().calls += 1;
+        self.state.lock().calls += 1;
     }
 
     /// Accepts a posted tool result. Its event is in the log before this returns.
@@ -192,7 +207,7 @@ impl Run {
         answer: Answer,
         files: &[FileNote],
     ) -> Result<Accepted, Stop> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.ended.is_some() {
             // Late results of a cancelled run are accepted and ignored (agent-runs-protocol §9).
             let abandoned = state.abandoned.remove(call);
@@ -216,19 +231,19 @@ impl Run {
     /// Ends the run; false if it has already ended.
     pub(super) fn finish(&self, end: RunEnd, report: Option<Report>) -> bool {
         let data = end.data(report.as_ref());
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.ended.is_some() {
             return false;
         }
-        let frame = self.frame(&state, end.kind(), &data);
+        let frame = self.frame(&state, end.kind, &data);
         state.charge.force(frame.len());
         state.frames.push(frame);
         let waiting = std::mem::take(&mut state.waiting);
-        if matches!(end, RunEnd::Cancelled { .. }) {
+        if end.kind == "cancelled" {
             state.abandoned = waiting.into_keys().collect();
         }
         let after = self.started.elapsed();
-        state.ended = Some(Ended { end, report, at: SystemTime::now(), after });
+        state.ended = Some(Arc::new(Ended { end, report, at: SystemTime::now(), after }));
         self.last.send_replace(state.frames.len() as u64);
         self.over.cancel();
         true
@@ -236,7 +251,7 @@ impl Run {
 
     /// Cancels the run for `reason`; does nothing to a run that has ended.
     pub(super) fn cancel(&self, reason: &'static str) {
-        self.finish(RunEnd::Cancelled { reason }, None);
+        self.finish(RunEnd::cancelled(reason), None);
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -250,7 +265,7 @@ impl Run {
 
     /// The events after `seq`, about `max` bytes of them, and at least one if there is one.
     pub(super) fn after(&self, seq: u64, max: usize) -> Batch {
-        let state = self.state();
+        let state = self.state.lock();
         let first = usize::try_from(seq).unwrap_or(usize::MAX);
         let rest = state.frames.get(first..).unwrap_or_default();
         let mut size = 0;
@@ -274,32 +289,15 @@ impl Run {
         Batch { bytes, last: seq + count as u64, is_end }
     }
 
-    pub(super) fn status(&self) -> &'static str {
-        self.state().ended.as_ref().map_or("running", |ended| ended.end.status())
-    }
-
     pub(super) fn view(&self) -> View {
-        let state = self.state();
+        let state = self.state.lock();
         let last_seq = state.frames.len() as u64;
-        let Some(ended) = &state.ended else {
-            return View { status: "running", calls: state.calls, last_seq, ..View::default() };
-        };
-        View {
-            status: ended.end.status(),
-            text: ended.end.text().map(str::to_owned),
-            error: ended.end.error().map(str::to_owned),
-            class: ended.end.class(),
-            report: ended.report.clone(),
-            completed: Some(ended.at),
-            duration: Some(ended.after),
-            calls: state.calls,
-            last_seq,
-        }
+        View { ended: state.ended.clone(), calls: state.calls, last_seq }
     }
 
     /// The id of the run's feedback, and whether it is the first.
     pub(super) fn feedback(&self, new_id: String) -> (String, bool) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         let is_first = state.feedback.is_none();
         (state.feedback.get_or_insert(new_id).clone(), is_first)
     }
@@ -328,10 +326,6 @@ impl Run {
             event = event.replace(['\r', '\n'], " ");
         }
         Frame::write(Some(&seq.to_string()), Some(kind), &event).raw
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
     }
 }
 

@@ -10,13 +10,12 @@ use serde_json::value::RawValue;
 
 use super::{
     Shared,
-    clock::rfc3339,
-    page::{self, Page},
+    page::Page,
     player, read,
-    reply::{Refusal, Reply, json},
-    run::{NewRun, Run, View},
-    spec::{self, Metadata, Spec, Turn},
-    terminal::{Report, StructuredOutput},
+    reply::{Refusal, Reply, json, rfc3339},
+    run::{Order, Run},
+    spec::{self, Metadata},
+    terminal::{ModelInfo, StructuredOutput, Tokens},
 };
 use crate::model::ids::{RunId, SessionId};
 
@@ -68,16 +67,6 @@ impl Runs {
     }
 }
 
-/// The order for a new run.
-pub(super) struct Order {
-    pub(super) spec: Spec,
-    pub(super) turn: Turn,
-    pub(super) session: Option<SessionId>,
-    pub(super) history_words: u64,
-    /// The length of the request in bytes.
-    pub(super) size: usize,
-}
-
 /// `POST agent-runs`.
 pub(super) fn create(shared: &Arc<Shared>, body: &[u8]) -> Reply {
     let (spec, turn) = spec::read_run(body)?;
@@ -97,22 +86,14 @@ pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refu
     if !charge.grow(size) {
         return Err(Refusal::full("the sandbox is full of unfinished runs"));
     }
-    let mut runs = shared.runs();
+    let mut runs = shared.runs.lock();
     if runs.by_number.len() >= limits.runs && !runs.forget_oldest_finished() {
         let count = limits.runs;
         return Err(Refusal::full(format!("{count} runs are unfinished, more are not kept")));
     }
     runs.created += 1;
-    let run = Arc::new(Run::new(NewRun {
-        id: shared.ids.run(),
-        number: runs.created,
-        session: order.session,
-        spec: order.spec,
-        turn: order.turn,
-        history_words: order.history_words,
-        max_log_bytes: limits.log_bytes_per_run,
-        charge,
-    }));
+    let (id, max_log_bytes) = (shared.ids.next("run").into(), limits.log_bytes_per_run);
+    let run = Arc::new(Run::new(id, runs.created, order, max_log_bytes, charge));
     runs.by_id.insert(run.id.clone(), Arc::clone(&run));
     runs.by_number.insert(run.number, Arc::clone(&run));
     drop(runs);
@@ -143,7 +124,7 @@ pub(super) fn accepted(shared: &Shared, run: &Run) -> Reply {
 
 /// The run with the id `id`.
 pub(super) fn find(shared: &Shared, id: &str) -> Result<Arc<Run>, Refusal> {
-    let run = shared.runs().by_id.get(&RunId::from(id)).cloned();
+    let run = shared.runs.lock().by_id.get(&RunId::from(id)).cloned();
     run.ok_or_else(|| {
         Refusal::not_found(format!("there is no run {id:?}, or it was forgotten since it finished"))
     })
@@ -162,23 +143,18 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
     let page = Page::read(query)?;
     let wanted = |run: &&Arc<Run>| {
         page.matches(&run.spec.metadata)
-            && page.status.as_ref().is_none_or(|status| run.status() == status)
+            && page.status.as_ref().is_none_or(|status| run.view().status() == status)
             && page.model_id.as_ref().is_none_or(|id| run.spec.model_id.as_ref() == Some(id))
             && page.agent_id.as_ref().is_none_or(|id| run.spec.agent_id.as_ref() == Some(id))
     };
     let runs: Vec<Arc<Run>> = {
-        let runs = shared.runs();
+        let runs = shared.runs.lock();
         runs.by_number.values().rev().cloned().collect()
     };
     let total = page.include_total == Some(true);
     let total = total.then(|| runs.iter().filter(wanted).count());
     let rest = runs.iter().filter(|run| page.cursor.is_none_or(|cursor| run.number < cursor));
-    let mut found: Vec<&Arc<Run>> =
-        rest.filter(wanted).skip(page.offset).take(page.limit + 1).collect();
-    let has_more = found.len() > page.limit;
-    found.truncate(page.limit);
-    let last = found.last().filter(|_| has_more);
-    let next_cursor = last.map(|run| page::cursor(run.number));
+    let (found, next_cursor) = page.cut(rest.filter(wanted), |run| run.number);
     let runs = found.iter().map(|run| Entry::new(run)).collect();
     Ok(json(StatusCode::OK, &List { total, limit: page.limit, next_cursor, runs }))
 }
@@ -196,7 +172,7 @@ struct Entry<'a> {
     input_preview: String,
     output_preview: Option<String>,
     error: Option<String>,
-    tokens: Option<super::terminal::Tokens>,
+    tokens: Option<Tokens>,
     turns: Option<u64>,
     duration_ms: Option<u64>,
     tool_call_count: Option<u64>,
@@ -208,24 +184,25 @@ struct Entry<'a> {
 impl<'a> Entry<'a> {
     fn new(run: &'a Run) -> Self {
         let view = run.view();
-        let preview = |text: &String| text.chars().take(PREVIEW).collect::<String>();
+        let (ended, report) = (view.ended.as_ref(), view.report());
+        let preview = |text: &str| text.chars().take(PREVIEW).collect::<String>();
         Self {
             id: run.id.as_str(),
             session_id: run.session.as_ref().map(SessionId::as_str),
-            status: view.status,
+            status: view.status(),
             spec_name: run.spec.name.as_deref(),
             agent_id: run.spec.agent_id.as_deref(),
             model_id: run.spec.model_id.as_deref(),
-            input_preview: run.turn.script().chars().take(PREVIEW).collect(),
-            output_preview: view.text.as_ref().map(preview),
-            error: view.error.as_ref().map(preview),
-            tokens: view.report.as_ref().map(|report| report.tokens),
-            turns: view.report.as_ref().map(|report| report.turns),
-            duration_ms: duration_ms(&view),
-            tool_call_count: view.completed.map(|_| view.calls),
+            input_preview: preview(run.turn.script()),
+            output_preview: ended.and_then(|ended| ended.end.reply()).map(preview),
+            error: ended.and_then(|ended| ended.end.error.as_deref()).map(preview),
+            tokens: report.map(|report| report.tokens),
+            turns: report.map(|report| report.turns),
+            duration_ms: ended.map(|ended| ended.duration_ms()),
+            tool_call_count: ended.map(|_| view.calls),
             metadata: &run.spec.metadata,
             created_at: rfc3339(run.created),
-            completed_at: view.completed.map(rfc3339),
+            completed_at: ended.map(|ended| rfc3339(ended.at)),
         }
     }
 }
@@ -239,13 +216,13 @@ pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
         session_id: Option<&'a str>,
         status: &'static str,
         agent_spec: &'a RawValue,
-        final_text: Option<String>,
-        error: Option<String>,
+        final_text: Option<&'a str>,
+        error: Option<&'a str>,
         failure_reason: Option<FailureReason>,
         // Null until the run has ended (agent-runs-protocol §7.1).
-        tokens: Option<super::terminal::Tokens>,
+        tokens: Option<Tokens>,
         turns: Option<u64>,
-        model: Option<super::terminal::ModelInfo>,
+        model: Option<&'a ModelInfo>,
         structured_output: Option<StructuredOutput>,
         metadata: &'a Metadata,
         last_seq: u64,
@@ -260,32 +237,27 @@ pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
     }
     let run = find(shared, id)?;
     let view = run.view();
-    let duration_ms = duration_ms(&view);
-    let report = view.report;
-    let of_report = |report: &Report| (report.tokens, report.turns, report.structured_output);
-    let (tokens, turns, structured_output) =
-        report.as_ref().map(of_report).map_or((None, None, None), |(tokens, turns, output)| {
-            (Some(tokens), Some(turns), Some(output))
-        });
+    let (ended, report) = (view.ended.as_ref(), view.report());
+    let class = ended.and_then(|ended| ended.end.class);
     Ok(json(
         StatusCode::OK,
         &Snapshot {
             id: run.id.as_str(),
             session_id: run.session.as_ref().map(SessionId::as_str),
-            status: view.status,
+            status: view.status(),
             agent_spec: &run.spec.raw,
-            final_text: view.text,
-            error: view.error,
-            failure_reason: view.class.map(|error_class| FailureReason { error_class }),
-            tokens,
-            turns,
-            model: report.map(|report| report.model),
-            structured_output,
+            final_text: ended.and_then(|ended| ended.end.reply()),
+            error: ended.and_then(|ended| ended.end.error.as_deref()),
+            failure_reason: class.map(|error_class| FailureReason { error_class }),
+            tokens: report.map(|report| report.tokens),
+            turns: report.map(|report| report.turns),
+            model: report.map(|report| &report.model),
+            structured_output: report.map(|report| report.structured_output),
             metadata: &run.spec.metadata,
             last_seq: view.last_seq,
-            duration_ms,
+            duration_ms: ended.map(|ended| ended.duration_ms()),
             created_at: rfc3339(run.created),
-            completed_at: view.completed.map(rfc3339),
+            completed_at: ended.map(|ended| rfc3339(ended.at)),
         },
     ))
 }
@@ -326,12 +298,8 @@ pub(super) fn feedback(shared: &Shared, id: &str, body: &[u8]) -> Reply {
         return Err(Refusal::invalid(message));
     }
     body.string("contentSnapshot")?;
-    let (id, is_first) = run.feedback(shared.ids.feedback());
+    let (id, is_first) = run.feedback(shared.ids.next("fb"));
     let status = if is_first { StatusCode::CREATED } else { StatusCode::OK };
     let agent_run_id = run.id.as_str();
     Ok(json(status, &Feedback { id, verdict, target_kind: "agent_run", agent_run_id }))
-}
-
-fn duration_ms(view: &View) -> Option<u64> {
-    view.duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

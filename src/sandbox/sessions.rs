@@ -15,11 +15,11 @@ use serde_json::value::RawValue;
 use super::{
     Shared,
     budget::Charge,
-    clock::rfc3339,
-    page::{self, Page},
+    page::Page,
     player::words,
-    reply::{Refusal, Reply, json},
-    runs::{self, Order},
+    reply::{Refusal, Reply, json, rfc3339},
+    run::Order,
+    runs,
     spec::{self, Message, Metadata, Role, Spec, Turn},
 };
 use crate::model::ids::SessionId;
@@ -147,8 +147,8 @@ pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
     let spec = spec::read_session(body)?;
     shared.check_names(&spec)?;
     let charge = charge(shared, 2 * body.len())?;
-    let id = shared.ids.session();
-    let mut sessions = shared.sessions();
+    let id = SessionId::from(shared.ids.next("ses"));
+    let mut sessions = shared.sessions.lock();
     if sessions.by_id.len() >= shared.config.limits.sessions {
         sessions.forget_one();
     }
@@ -169,7 +169,7 @@ fn charge(shared: &Shared, bytes: usize) -> Result<Charge, Refusal> {
 pub(super) fn message(shared: &Arc<Shared>, id: &str, body: &[u8]) -> Reply {
     let message = spec::read_message(body)?;
     let order = {
-        let mut sessions = shared.sessions();
+        let mut sessions = shared.sessions.lock();
         sessions.uses += 1;
         let use_number = sessions.uses;
         let session_id = SessionId::from(id);
@@ -199,11 +199,11 @@ pub(super) fn end(shared: &Shared, id: &str) -> Reply {
     }
     let session_id = SessionId::from(id);
     {
-        let mut sessions = shared.sessions();
+        let mut sessions = shared.sessions.lock();
         let session = sessions.by_id.get_mut(&session_id).ok_or_else(|| unknown(id))?;
         session.ended.get_or_insert_with(SystemTime::now);
     }
-    let running = shared.runs().of_session(&session_id);
+    let running = shared.runs.lock().of_session(&session_id);
     running.iter().for_each(|run| run.cancel("session_ended"));
     Ok(json(StatusCode::OK, &Ended { session_id: id, status: "ended" }))
 }
@@ -223,7 +223,7 @@ pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
         messages: &'a VecDeque<Message>,
         metadata: &'a Metadata,
     }
-    let sessions = shared.sessions();
+    let sessions = shared.sessions.lock();
     let session = sessions.get(id)?;
     Ok(json(
         StatusCode::OK,
@@ -263,7 +263,7 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
         status: &'static str,
     }
     let page = Page::read(query)?;
-    let sessions = shared.sessions();
+    let sessions = shared.sessions.lock();
     let wanted = |(_, session): &(&SessionId, &Session)| {
         page.matches(&session.spec.metadata)
             && page.status.as_ref().is_none_or(|status| session.status() == status)
@@ -274,12 +274,8 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
     let before = |(_, session): &(&SessionId, &Session)| {
         page.cursor.is_none_or(|cursor| session.use_number < cursor)
     };
-    let rest = all.into_iter().filter(before).skip(page.offset);
-    let mut found: Vec<(&SessionId, &Session)> = rest.take(page.limit + 1).collect();
-    let has_more = found.len() > page.limit;
-    found.truncate(page.limit);
-    let last = found.last().filter(|_| has_more);
-    let next_cursor = last.map(|(_, session)| page::cursor(session.use_number));
+    let rest = all.into_iter().filter(before);
+    let (found, next_cursor) = page.cut(rest, |(_, session)| session.use_number);
     let entries = found
         .iter()
         .map(|(id, session)| Entry {
@@ -358,7 +354,7 @@ pub(super) fn events(shared: &Shared, id: &str, query: &str) -> Reply {
         attachments: &'a [spec::Attachment],
     }
     let window = Window::read(query)?;
-    let sessions = shared.sessions();
+    let sessions = shared.sessions.lock();
     let session = sessions.get(id)?;
     let total = session.forgotten + session.history.len() as u64;
     let (start, end) = window.bounds(session.forgotten, total);

@@ -19,7 +19,7 @@ use std::{
 use serde_json::value::RawValue;
 
 pub(super) use self::{
-    guards::{Effort, Plan, Schema},
+    guards::{Plan, Schema},
     tools::{Kind, Tool, Tools},
     turn::{Attachment, Message, Role, Turn},
 };
@@ -44,7 +44,7 @@ pub(super) struct Spec {
 /// The options that a session sets for all its runs, and that a message may set for its own run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Options {
-    pub(super) effort: Option<Effort>,
+    pub(super) effort: Option<&'static str>,
     pub(super) schema: Option<Schema>,
     pub(super) plan: Option<Plan>,
     /// How often each tool may be called.
@@ -133,15 +133,15 @@ impl Spec {
 }
 
 fn read_spec(body: &Object<'_>) -> Result<Spec, Invalid> {
-    let model_id = non_empty(body, "modelId")?;
-    let fallback = non_empty(body, "fallbackModelId")?;
+    let model_id = body.non_empty("modelId")?;
+    let fallback = body.non_empty("fallbackModelId")?;
     if fallback.is_some() && fallback == model_id {
         return Err(body.invalid("fallbackModelId: must be another model than modelId"));
     }
     guards::check(body)?;
     Ok(Spec {
         name: body.string("name")?,
-        agent_id: non_empty(body, "agentId")?,
+        agent_id: body.non_empty("agentId")?,
         model_id,
         system_prompt: body.string("systemPrompt")?.filter(|prompt| !prompt.is_empty()),
         tools: Arc::new(match body.get("tools") {
@@ -163,14 +163,6 @@ fn read_options(body: &Object<'_>) -> Result<Options, Invalid> {
     })
 }
 
-fn non_empty(body: &Object<'_>, key: &str) -> Result<Option<String>, Invalid> {
-    let Some(value) = body.get(key) else {
-        return Ok(None);
-    };
-    let text = value.string()?;
-    if text.is_empty() { Err(value.invalid("must not be empty")) } else { Ok(Some(text)) }
-}
-
 /// Reads `metadata` (agent-runs-protocol §4.10).
 fn read_metadata(body: &Object<'_>) -> Result<Metadata, Invalid> {
     const MAX_ENTRIES: usize = 16;
@@ -181,13 +173,8 @@ fn read_metadata(body: &Object<'_>) -> Result<Metadata, Invalid> {
         return Ok(Metadata::new());
     };
     let object = value.object()?;
-    if object.len() > MAX_ENTRIES {
-        let count = object.len();
-        return Err(value.invalid(format_args!("has {count} entries, {MAX_ENTRIES} fit")));
-    }
-    if value.raw.get().len() > MAX_SIZE {
-        return Err(value.invalid(format_args!("is longer than {MAX_SIZE} bytes of JSON")));
-    }
+    value.fits(object.len(), MAX_ENTRIES, "entries")?;
+    value.is_short(MAX_SIZE)?;
     let mut metadata = Metadata::new();
     for (key, value) in object.members() {
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');

@@ -5,30 +5,45 @@
 
 use serde::Serialize;
 
-use super::spec::{Effort, Schema, Spec};
+use super::spec::{Schema, Spec};
 
 /// The name of the only model, in the catalog's form.
 pub(super) const MODEL_ID: &str = "sandbox/echo";
 
-/// How a run ended.
-#[derive(Debug)]
-pub(super) enum RunEnd {
-    Success {
-        text: String,
-        plan: Option<PlanView>,
-    },
-    /// A local tool was not answered in time.
-    TimedOut {
-        error: String,
-    },
-    Failed {
-        error: String,
-        class: &'static str,
-        partial_text: Option<String>,
-    },
-    Cancelled {
-        reason: &'static str,
-    },
+/// How a run ended: the data of its terminal event without the report, and what a snapshot shows.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct RunEnd {
+    /// The type of the terminal event.
+    #[serde(skip)]
+    pub(super) kind: &'static str,
+    /// The final status of the run.
+    #[serde(skip)]
+    pub(super) status: &'static str,
+    /// The category of a failure.
+    #[serde(skip)]
+    pub(super) class: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subtype: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) plan: Option<PlanView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+    #[serde(flatten)]
+    failure: Option<Failure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Failure {
+    code: &'static str,
+    error_class: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partial_text: Option<String>,
+    retryable: bool,
 }
 
 /// The token counts of the run. Tokens are words.
@@ -102,124 +117,58 @@ impl Report {
                 id: spec.model_id.clone().unwrap_or_else(|| MODEL_ID.to_owned()),
                 provider: "sandbox",
                 vendor_model_id: "echo",
-                reasoning_effort: spec.options.effort.map(|effort| match effort {
-                    Effort::Off => "off",
-                    Effort::Low => "low",
-                    Effort::Medium => "medium",
-                    Effort::High => "high",
-                }),
+                reasoning_effort: spec.options.effort,
             },
         }
     }
 }
 
 impl RunEnd {
+    pub(super) fn success(text: String, plan: Option<PlanView>) -> Self {
+        let (kind, status, subtype) = ("result", "succeeded", Some("success"));
+        Self { kind, status, subtype, text: Some(text), plan, ..Self::default() }
+    }
+
+    /// A local tool was not answered in time.
+    pub(super) fn timed_out(error: String) -> Self {
+        let (kind, status, subtype) = ("result", "failed", Some("error_local_tool_timeout"));
+        let class = Some("local_timeout");
+        Self { kind, status, class, subtype, error: Some(error), ..Self::default() }
+    }
+
+    pub(super) fn failed(class: &'static str, error: String, partial_text: Option<String>) -> Self {
+        let (code, error_class) = (class, class);
+        let failure = Some(Failure { code, error_class, partial_text, retryable: false });
+        let (kind, status, class) = ("error", "failed", Some(class));
+        Self { kind, status, class, error: Some(error), failure, ..Self::default() }
+    }
+
     /// The run's log has reached the limit of the sandbox.
     pub(super) fn log_full() -> Self {
-        let error = "the run has more events than the sandbox keeps".to_owned();
-        Self::Failed { error, class: "server", partial_text: None }
+        Self::failed("server", "the run has more events than the sandbox keeps".to_owned(), None)
     }
 
-    /// The type of the terminal event.
-    pub(super) fn kind(&self) -> &'static str {
-        match self {
-            Self::Success { .. } | Self::TimedOut { .. } => "result",
-            Self::Failed { .. } => "error",
-            Self::Cancelled { .. } => "cancelled",
-        }
-    }
-
-    /// The final status of the run.
-    pub(super) fn status(&self) -> &'static str {
-        match self {
-            Self::Success { .. } => "succeeded",
-            Self::TimedOut { .. } | Self::Failed { .. } => "failed",
-            Self::Cancelled { .. } => "cancelled",
-        }
+    pub(super) fn cancelled(reason: &'static str) -> Self {
+        let (kind, status) = ("cancelled", "cancelled");
+        Self { kind, status, reason: Some(reason), ..Self::default() }
     }
 
     /// The reply, or its part so far.
-    pub(super) fn text(&self) -> Option<&str> {
-        match self {
-            Self::Success { text, .. } => Some(text),
-            Self::Failed { partial_text, .. } => partial_text.as_deref(),
-            Self::TimedOut { .. } | Self::Cancelled { .. } => None,
-        }
-    }
-
-    pub(super) fn error(&self) -> Option<&str> {
-        match self {
-            Self::TimedOut { error } | Self::Failed { error, .. } => Some(error),
-            Self::Success { .. } | Self::Cancelled { .. } => None,
-        }
-    }
-
-    /// The category of a failure.
-    pub(super) fn class(&self) -> Option<&'static str> {
-        match self {
-            Self::TimedOut { .. } => Some("local_timeout"),
-            Self::Failed { class, .. } => Some(class),
-            Self::Success { .. } | Self::Cancelled { .. } => None,
-        }
+    pub(super) fn reply(&self) -> Option<&str> {
+        let partial = || self.failure.as_ref()?.partial_text.as_deref();
+        self.text.as_deref().or_else(partial)
     }
 
     /// The data of the terminal event.
     pub(super) fn data(&self, report: Option<&Report>) -> String {
-        let data = Data {
-            subtype: match self {
-                Self::Success { .. } => Some("success"),
-                Self::TimedOut { .. } => Some("error_local_tool_timeout"),
-                Self::Failed { .. } | Self::Cancelled { .. } => None,
-            },
-            text: matches!(self, Self::Success { .. }).then(|| self.text().unwrap_or_default()),
-            plan: match self {
-                Self::Success { plan, .. } => plan.as_ref(),
-                _ => None,
-            },
-            error: self.error(),
-            failure: match self {
-                Self::Failed { class, partial_text, .. } => Some(FailureView {
-                    code: class,
-                    error_class: class,
-                    partial_text: partial_text.as_deref(),
-                    retryable: false,
-                }),
-                _ => None,
-            },
-            reason: match self {
-                Self::Cancelled { reason } => Some(reason),
-                _ => None,
-            },
-            report,
-        };
+        #[derive(Serialize)]
+        struct Data<'a> {
+            #[serde(flatten)]
+            end: &'a RunEnd,
+            #[serde(flatten)]
+            report: Option<&'a Report>,
+        }
+        let data = Data { end: self, report };
         serde_json::to_string(&data).expect("our own types have string keys")
     }
-}
-
-#[derive(Serialize)]
-struct Data<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    subtype: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    plan: Option<&'a PlanView>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    #[serde(flatten)]
-    failure: Option<FailureView<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(flatten)]
-    report: Option<&'a Report>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct FailureView<'a> {
-    code: &'static str,
-    error_class: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    partial_text: Option<&'a str>,
-    retryable: bool,
 }

@@ -30,12 +30,15 @@ pub enum Kind {
     Client,
 }
 
-/// The value of an attribute.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The value of an attribute, in the form of OTLP's `AnyValue`.
+#[derive(Clone, PartialEq, Eq, prost::Oneof)]
 pub enum Value {
+    #[prost(string, tag = "1")]
     Text(String),
-    Number(i64),
+    #[prost(bool, tag = "2")]
     Flag(bool),
+    #[prost(int64, tag = "3")]
+    Number(i64),
 }
 
 /// A span that has ended.

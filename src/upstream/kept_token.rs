@@ -8,17 +8,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
-    task::spawn_blocking,
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info};
 
-use crate::{backoff::Backoff, error_chain::error_chain, model::catalog::hex, state_dir::StateDir};
+use crate::{backoff::Backoff, model::catalog::hex, state_dir::StateDir};
 
 /// The waits between attempts to write a token.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -75,34 +74,27 @@ impl KeptToken {
 
     /// The replacement of this grant's refresh token, if there is one.
     pub(super) async fn get(&self, of: &GrantId) -> Option<SecretString> {
-        if let Some((grant, token)) = &self.0.unsaved().token
+        if let Some((grant, token)) = &self.0.unsaved.lock().token
             && grant == of
         {
             return Some(token.clone());
         }
-        let this = Arc::clone(&self.0);
         let of = hex(of);
-        match spawn_blocking(move || this.state.refresh_token(&of)).await {
-            Ok(Ok(kept)) => kept,
-            Ok(Err(why)) => {
-                error!(error = error_chain(&why), "the kept refresh token cannot be read");
-                None
-            }
-            Err(why) => {
-                error!(%why, "the kept refresh token cannot be read");
-                None
-            }
-        }
+        let kept = self.0.state.in_background(move |state| state.refresh_token(&of)).await;
+        kept.unwrap_or_else(|error| {
+            error!(error, "the kept refresh token cannot be read");
+            None
+        })
     }
 
     /// Stores the new refresh token. When this returns, it is on disk, or a task keeps trying: the
     /// previous token may be invalid by now.
     pub(super) async fn put(&self, of: GrantId, next: SecretString) {
-        self.0.unsaved().token = Some((of, next));
+        self.0.unsaved.lock().token = Some((of, next));
         if self.0.write().await {
             return;
         }
-        if std::mem::replace(&mut self.0.unsaved().is_tried, true) {
+        if std::mem::replace(&mut self.0.unsaved.lock().is_tried, true) {
             return;
         }
         let this = Arc::clone(&self.0);
@@ -122,26 +114,21 @@ impl KeptToken {
 
 impl Inner {
     /// Writes the newest token; true if no token is left to write.
-    async fn write(self: &Arc<Self>) -> bool {
+    async fn write(&self) -> bool {
         let _writing = self.writing.acquire().await;
-        let Some((of, token)) = self.unsaved().token.clone() else { return true };
-        let this = Arc::clone(self);
+        let Some((of, token)) = self.unsaved.lock().token.clone() else { return true };
         let written = token.clone();
-        let done = spawn_blocking(move || this.state.write_refresh_token(&hex(&of), &written));
-        let why = match done.await {
-            Ok(Ok(())) => {
-                info!("the issuer has replaced the refresh token; the new one is kept");
-                let mut unsaved = self.unsaved();
-                let newest = unsaved.token.take_if(|(grant, newest)| {
-                    *grant == of && newest.expose_secret() == token.expose_secret()
-                });
-                return newest.is_some();
-            }
-            Ok(Err(why)) => error_chain(&why),
-            Err(why) => why.to_string(),
+        let write = move |state: &StateDir| state.write_refresh_token(&hex(&of), &written);
+        let Err(error) = self.state.in_background(write).await else {
+            info!("the issuer has replaced the refresh token; the new one is kept");
+            let mut unsaved = self.unsaved.lock();
+            let newest = unsaved.token.take_if(|(grant, newest)| {
+                *grant == of && newest.expose_secret() == token.expose_secret()
+            });
+            return newest.is_some();
         };
         let cure = "it is tried again; if it cannot be written before a restart, log in again";
-        error!(error = why, cure, "the new refresh token cannot be kept");
+        error!(error, cure, "the new refresh token cannot be kept");
         false
     }
 
@@ -154,15 +141,11 @@ impl Inner {
             }
             let is_last = self.stop.is_cancelled();
             let is_written = self.write().await;
-            let mut unsaved = self.unsaved();
+            let mut unsaved = self.unsaved.lock();
             if is_last || is_written && unsaved.token.is_none() {
                 unsaved.is_tried = false;
                 return;
             }
         }
-    }
-
-    fn unsaved(&self) -> MutexGuard<'_, Unsaved> {
-        self.unsaved.lock()
     }
 }

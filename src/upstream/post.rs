@@ -246,21 +246,6 @@ fn tell(path: &str, status: StatusCode, verdict: Verdict) {
     }
 }
 
-/// A credential that does not change.
-impl PostCredential for UpstreamCredential {
-    fn now(&self) -> UpstreamCredential {
-        self.clone()
-    }
-
-    fn refused(&self, _: &UpstreamCredential) {}
-
-    fn taken(&self, _: &UpstreamCredential) {}
-
-    async fn other_than(&self, _: &UpstreamCredential) {
-        std::future::pending::<()>().await;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     //! What each status means, and which credential an attempt carries, against a server that

@@ -10,7 +10,7 @@ mod window;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Notify, Semaphore},
     time::{Instant, sleep_until, timeout_at},
@@ -77,7 +77,7 @@ impl RateLimiter {
         let begun = Instant::now();
         let latest = deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline);
         let post = timeout_at(latest, self.next_in_window()).await;
-        let post = post.unwrap_or_else(|_elapsed| self.state().window.take(Instant::now()));
+        let post = post.unwrap_or_else(|_elapsed| self.state.lock().window.take(Instant::now()));
         let permit = PostPermit { limiter: self, post };
         while let Some(until) = self.pause() {
             if until >= deadline {
@@ -96,9 +96,9 @@ impl RateLimiter {
         let _next = self.next.acquire().await;
         loop {
             let now = Instant::now();
-            let next = self.state().window.next(now);
+            let next = self.state.lock().window.next(now);
             if next <= now {
-                return self.state().window.take(now);
+                return self.state.lock().window.take(now);
             }
             tokio::select! {
                 () = sleep_until(next) => (),
@@ -109,7 +109,7 @@ impl RateLimiter {
 
     /// The end of the pause, if there is one.
     fn pause(&self) -> Option<Instant> {
-        self.state().paused_until.filter(|until| *until > Instant::now())
+        self.state.lock().paused_until.filter(|until| *until > Instant::now())
     }
 
     /// Records a budget that MANTYX has shown to an app with this credential.
@@ -118,7 +118,7 @@ impl RateLimiter {
     }
 
     fn hear(&self, told: Option<Told>, post: Option<Post>) {
-        self.state().window.heard(told, post, Instant::now());
+        self.state.lock().window.heard(told, post, Instant::now());
         self.news.notify_one();
     }
 
@@ -130,7 +130,7 @@ impl RateLimiter {
         }
         let now = Instant::now();
         {
-            let mut state = self.state();
+            let mut state = self.state.lock();
             state.window.refused(time, now);
             state.paused_until = state.paused_until.max(Some(now + time));
         }
@@ -139,12 +139,7 @@ impl RateLimiter {
 
     /// Whether a new limiter would behave the same.
     fn is_forgotten(&self) -> bool {
-        self.pause().is_none() && self.state().window.is_forgotten(Instant::now())
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        // A panic poisons no lock here: no method of a window panics half-way.
-        self.state.lock()
+        self.pause().is_none() && self.state.lock().window.is_forgotten(Instant::now())
     }
 }
 
@@ -160,6 +155,6 @@ impl PostPermit<'_> {
 
 impl Drop for PostPermit<'_> {
     fn drop(&mut self) {
-        self.limiter.state().window.ended();
+        self.limiter.state.lock().window.ended();
     }
 }

@@ -235,7 +235,8 @@ fn essence(mime_type: &str) -> String {
     essence.chars().filter(legal).take(MAX_NAME).collect::<String>().to_ascii_lowercase()
 }
 
-fn is_allowed(mime_type: &str) -> bool {
+/// Whether MANTYX takes files of this type.
+pub(crate) fn is_allowed(mime_type: &str) -> bool {
     TYPES.iter().any(|(known, _)| *known == mime_type)
         || mime_type.strip_prefix("text/").is_some_and(|subtype| !subtype.is_empty())
 }

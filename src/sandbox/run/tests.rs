@@ -9,16 +9,8 @@ use crate::sandbox::{budget::Budget, spec};
 
 fn run(max_log_bytes: usize, budget: &Arc<Budget>) -> Run {
     let (spec, turn) = spec::read_run(br#"{"systemPrompt":"s","prompt":"p"}"#).unwrap();
-    Run::new(NewRun {
-        id: "run_1".into(),
-        number: 1,
-        session: None,
-        spec,
-        turn,
-        history_words: 0,
-        max_log_bytes,
-        charge: budget.open(),
-    })
+    let order = Order { spec, turn, session: None, history_words: 0, size: 0 };
+    Run::new("run_1".into(), 1, order, max_log_bytes, budget.open())
 }
 
 fn plain() -> Run {
@@ -26,7 +18,7 @@ fn plain() -> Run {
 }
 
 fn success() -> RunEnd {
-    RunEnd::Success { text: "done".to_owned(), plan: None }
+    RunEnd::success("done".to_owned(), None)
 }
 
 fn text(batch: &Batch) -> &str {
@@ -97,7 +89,7 @@ fn a_run_ends_once_and_nothing_follows() {
     assert!(run.finish(success(), None));
     run.cancel("user");
     assert_eq!(run.append("x", &json!({})), Err(Stop::Over));
-    assert_eq!((run.view().status, run.view().last_seq), ("succeeded", 1));
+    assert_eq!((run.view().status(), run.view().last_seq), ("succeeded", 1));
 }
 
 #[test]
@@ -107,7 +99,7 @@ fn the_log_is_bounded_and_the_end_still_fits() {
         let full = (0..10).find_map(|_| run.append("x", &json!("y".repeat(20))).err());
         assert_eq!(full, Some(Stop::Full));
         assert!(run.finish(RunEnd::log_full(), None));
-        assert_eq!(run.view().status, "failed");
+        assert_eq!(run.view().status(), "failed");
     }
     assert!(budget.has(200), "a dropped run gives back what it took");
 }

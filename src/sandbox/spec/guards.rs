@@ -7,15 +7,6 @@ use std::collections::HashMap;
 
 use crate::sandbox::read::{Invalid, Object, Value};
 
-/// `reasoningLevel`, as `model.reasoningEffort` reports it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effort {
-    Off,
-    Low,
-    Medium,
-    High,
-}
-
 /// The enforcement of `outputSchema`; the scripted model ignores the schema itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Schema {
@@ -45,25 +36,23 @@ pub(super) fn check(body: &Object<'_>) -> Result<(), Invalid> {
     Ok(())
 }
 
-pub(super) fn read_effort(body: &Object<'_>) -> Result<Option<Effort>, Invalid> {
+/// Reads `reasoningLevel`, as `model.reasoningEffort` reports it.
+pub(super) fn read_effort(body: &Object<'_>) -> Result<Option<&'static str>, Invalid> {
     let Some(value) = body.get("reasoningLevel") else {
         return Ok(None);
     };
     if value.raw.get().starts_with('"') {
-        return match value.string()?.as_str() {
-            "off" => Ok(Some(Effort::Off)),
-            "low" => Ok(Some(Effort::Low)),
-            "medium" => Ok(Some(Effort::Medium)),
-            "high" => Ok(Some(Effort::High)),
-            _ => Err(value.wrong_type("off, low, medium, high or an integer from 0 to 100")),
-        };
+        let text = value.string()?;
+        let known = ["off", "low", "medium", "high"].into_iter().find(|level| *level == text);
+        let wanted = "off, low, medium, high or an integer from 0 to 100";
+        return known.map(Some).ok_or_else(|| value.wrong_type(wanted));
     }
     // The steps of wire-protocol §4.8.1.
     Ok(Some(match value.integer(0..=100)? {
-        0 => Effort::Off,
-        1..=35 => Effort::Low,
-        36..=65 => Effort::Medium,
-        _ => Effort::High,
+        0 => "off",
+        1..=35 => "low",
+        36..=65 => "medium",
+        _ => "high",
     }))
 }
 
@@ -73,9 +62,7 @@ pub(super) fn read_schema(body: &Object<'_>) -> Result<Option<Schema>, Invalid> 
         return Ok(None);
     };
     let object = value.object()?;
-    if value.raw.get().len() > MAX_SIZE {
-        return Err(value.invalid(format_args!("is longer than {MAX_SIZE} bytes of JSON")));
-    }
+    value.is_short(MAX_SIZE)?;
     if let Some(name) = object.get("name") {
         let text = name.string()?;
         let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
@@ -99,10 +86,7 @@ pub(super) fn read_budgets(body: &Object<'_>) -> Result<Option<HashMap<String, u
         return Ok(None);
     };
     let object = value.object()?;
-    if object.len() > MAX_ENTRIES {
-        let count = object.len();
-        return Err(value.invalid(format_args!("has {count} entries, {MAX_ENTRIES} fit")));
-    }
+    value.fits(object.len(), MAX_ENTRIES, "entries")?;
     let mut budgets = HashMap::new();
     for (tool, budget) in object.members() {
         if tool.is_empty() || tool.chars().count() > 120 {

@@ -88,16 +88,12 @@ impl Tools {
             "mcp_local" => self.add_mcp_local(tool),
             "mantyx" => {
                 let id = tool.need("id")?;
-                if id.string()?.is_empty() {
-                    return Err(id.invalid("must not be empty"));
-                }
+                id.non_empty()?;
                 self.insert_unchecked(&id, Kind::Server("mantyx"), false)
             }
             "mantyx_plugin" => {
                 let name = tool.need("name")?;
-                if name.string()?.is_empty() {
-                    return Err(name.invalid("must not be empty"));
-                }
+                name.non_empty()?;
                 self.insert_unchecked(&name, Kind::Server("mantyx_plugin"), false)
             }
             "a2a" => {

@@ -4,9 +4,12 @@
 
 use serde::Serialize;
 
-use crate::sandbox::{
-    files,
-    read::{Invalid, Object, Value},
+use crate::{
+    model::answer::files::{MAX_BYTES, MAX_FILES},
+    sandbox::{
+        files,
+        read::{Invalid, Object, Value},
+    },
 };
 
 const MAX_MESSAGES: usize = 200;
@@ -87,10 +90,7 @@ impl Message {
 
 fn read_messages(value: &Value<'_>) -> Result<Turn, Invalid> {
     let entries = value.array()?;
-    if entries.len() > MAX_MESSAGES {
-        let count = entries.len();
-        return Err(value.invalid(format_args!("has {count} messages, {MAX_MESSAGES} fit")));
-    }
+    value.fits(entries.len(), MAX_MESSAGES, "messages")?;
     let mut messages = Vec::with_capacity(entries.len());
     for entry in &entries {
         let entry = entry.object()?;
@@ -121,20 +121,13 @@ fn read_role(value: &Value<'_>) -> Result<Role, Invalid> {
 
 fn read_content(value: &Value<'_>) -> Result<String, Invalid> {
     let content = value.string()?;
-    let count = content.chars().count();
-    if count > MAX_CHARACTERS {
-        return Err(value.invalid(format_args!("has {count} characters, {MAX_CHARACTERS} fit")));
-    }
+    value.fits(content.chars().count(), MAX_CHARACTERS, "characters")?;
     Ok(content)
 }
 
 fn read_attachments(value: &Value<'_>) -> Result<Vec<Attachment>, Invalid> {
     let entries = value.array()?;
-    if entries.len() > files::MAX_FILES {
-        let count = entries.len();
-        let max = files::MAX_FILES;
-        return Err(value.invalid(format_args!("has {count} files, {max} fit")));
-    }
+    value.fits(entries.len(), MAX_FILES, "files")?;
     let mut total = 0;
     let mut attachments = Vec::with_capacity(entries.len());
     for entry in &entries {
@@ -154,7 +147,7 @@ fn read_attachments(value: &Value<'_>) -> Result<Vec<Attachment>, Invalid> {
             _ => return Err(kind.wrong_type("input_file or input_file_url")),
         });
     }
-    files::check_total(value, total)?;
+    value.fits(total, MAX_BYTES, "bytes decoded")?;
     Ok(attachments)
 }
 

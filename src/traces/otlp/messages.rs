@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use prost::Message as _;
 
-use crate::traces::{Finished, Kind, Value as Given};
+use crate::traces::{Finished, Kind, Value};
 
 /// The instrumentation scope: the program that records the spans.
 const SCOPE: &str = env!("CARGO_PKG_NAME");
@@ -104,16 +104,6 @@ struct AnyValue {
     value: Option<Value>,
 }
 
-#[derive(Clone, PartialEq, prost::Oneof)]
-enum Value {
-    #[prost(string, tag = "1")]
-    Text(String),
-    #[prost(bool, tag = "2")]
-    Flag(bool),
-    #[prost(int64, tag = "3")]
-    Number(i64),
-}
-
 #[derive(Clone, PartialEq, prost::Message)]
 struct ExportTraceServiceResponse {
     #[prost(message, optional, tag = "1")]
@@ -144,8 +134,7 @@ pub(super) fn rejected(reply: &[u8]) -> u64 {
 
 impl Resource {
     pub(super) fn of(attributes: &[(String, String)]) -> Self {
-        let pair =
-            |(key, text): &(String, String)| KeyValue::new(key.clone(), Value::Text(text.clone()));
+        let pair = |(key, text): &(String, String)| KeyValue::new(key, Value::Text(text.clone()));
         Self { attributes: attributes.iter().map(pair).collect() }
     }
 }
@@ -154,6 +143,8 @@ impl From<&Finished> for Span {
     fn from(span: &Finished) -> Self {
         let ids = span.trace.ids();
         let parent = span.parent.map(|parent| parent.get().to_be_bytes().to_vec());
+        let attributes = span.attributes.iter();
+        let attributes = attributes.map(|(key, value)| KeyValue::new(key, value.clone()));
         let remote = if span.remote_parent { IS_REMOTE } else { 0 };
         Self {
             trace_id: ids.trace.get().to_be_bytes().to_vec(),
@@ -168,7 +159,7 @@ impl From<&Finished> for Span {
             },
             start_time_unix_nano: nanos(span.begun_at),
             end_time_unix_nano: nanos(span.begun_at + span.took),
-            attributes: span.attributes.iter().map(KeyValue::from).collect(),
+            attributes: attributes.collect(),
             status: span.failed.then_some(Status { code: ERROR }),
             flags: u32::from(ids.flags) | KNOWS_REMOTE | remote,
         }
@@ -176,19 +167,9 @@ impl From<&Finished> for Span {
 }
 
 impl KeyValue {
-    fn new(key: String, value: Value) -> Self {
+    fn new(key: &str, value: Value) -> Self {
+        let key = key.to_owned();
         Self { key, value: Some(AnyValue { value: Some(value) }) }
-    }
-}
-
-impl From<&(&'static str, Given)> for KeyValue {
-    fn from((key, value): &(&'static str, Given)) -> Self {
-        let value = match value {
-            Given::Text(text) => Value::Text(text.clone()),
-            Given::Number(number) => Value::Number(*number),
-            Given::Flag(flag) => Value::Flag(*flag),
-        };
-        Self::new((*key).to_owned(), value)
     }
 }
 

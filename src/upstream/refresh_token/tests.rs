@@ -14,8 +14,23 @@ use crate::{
     model::catalog::hex,
     oauth::TokenError,
     state_dir::StateDir,
-    upstream::{ResultPost, SendError, Upstream},
+    upstream::{PostCredential, ResultPost, SendError, Upstream, UpstreamCredential},
 };
+
+/// A credential that does not change.
+impl PostCredential for UpstreamCredential {
+    fn now(&self) -> UpstreamCredential {
+        self.clone()
+    }
+
+    fn refused(&self, _: &UpstreamCredential) {}
+
+    fn taken(&self, _: &UpstreamCredential) {}
+
+    async fn other_than(&self, _: &UpstreamCredential) {
+        std::future::pending::<()>().await;
+    }
+}
 
 const SECRET: &str = "s3cret-canary";
 

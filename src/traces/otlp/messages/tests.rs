@@ -40,7 +40,7 @@ fn a_request_is_that_of_the_official_library() {
         attributes: vec![
             ("text", "x".into()),
             ("none", "".into()),
-            ("number", Given::Number(-5)),
+            ("number", Value::Number(-5)),
             ("zero", 0_u16.into()),
             ("flag", true.into()),
             ("off", false.into()),
