@@ -38,7 +38,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -199,7 +199,7 @@ impl Runs {
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
         let new = self.for_its_creator(new);
         let (run, owner) = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             self.sweep(&mut inner);
             // Check and insert under one lock: if two requests attach the same run at once, only
             // one of them starts a driver.
@@ -227,16 +227,12 @@ impl Runs {
         self.journal().write(owner);
         self.journal().write(run.changes());
         info!(run = %run.key.run, app = %run.app, "run driver started");
-        self.drive(&run, Vec::new());
+        self.drive(&run, Vec::new(), false);
         self.settled().await;
         Ok(run)
     }
 
-    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: Vec<(Arc<CallRecorder>, Task)>) {
-        self.spawn_driver(run, left, false);
-    }
-
-    fn spawn_driver(
+    fn drive(
         self: &Arc<Self>,
         run: &Arc<DrivenRun>,
         left: Vec<(Arc<CallRecorder>, Task)>,
@@ -256,13 +252,13 @@ impl Runs {
     }
 
     pub fn get(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
-        self.lock().runs.get(key).cloned()
+        self.inner.lock().runs.get(key).cloned()
     }
 
     /// The runs of `app`, or of all apps, in no order.
     pub fn of_app(&self, app: Option<&AppName>) -> Vec<Arc<DrivenRun>> {
         let is_seen = |run: &&Arc<DrivenRun>| app.is_none_or(|app| run.app == *app);
-        self.lock().runs.values().filter(is_seen).cloned().collect()
+        self.inner.lock().runs.values().filter(is_seen).cloned().collect()
     }
 
     /// Starts a new driver for `run` if its last one gave up. The run's state is kept, so that no
@@ -275,7 +271,7 @@ impl Runs {
         {
             // `give_up` and `forget` hold the same lock, so that the last record in the journal is
             // the last decision.
-            let inner = self.lock();
+            let inner = self.inner.lock();
             if !inner.runs.get(&run.key).is_some_and(|known| Arc::ptr_eq(known, run)) {
                 return false;
             }
@@ -285,13 +281,13 @@ impl Runs {
             self.journal().write(run.changes());
         }
         info!(run = %run.key.run, app = %run.app, "run driver started again after it gave up");
-        self.spawn_driver(run, Vec::new(), true);
+        self.drive(run, Vec::new(), true);
         true
     }
 
     /// Gives `run` up, as its stream cannot be read. From here on, another driver may take it up.
     fn give_up(&self, run: &DrivenRun) {
-        let _decides = self.lock();
+        let _decides = self.inner.lock();
         run.log.end();
         run.give_up();
         self.journal().write(run.changes());
@@ -327,7 +323,7 @@ impl Runs {
 
     /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
     pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<StreamFailure>)> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let driven = inner
             .runs
             .values()
@@ -341,7 +337,7 @@ impl Runs {
 
     /// How many runs are being driven now.
     pub fn driven(&self) -> usize {
-        self.lock().runs.values().filter(|run| !run.has_ended()).count()
+        self.inner.lock().runs.values().filter(|run| !run.has_ended()).count()
     }
 
     /// The runs of `session`, also those that have ended: one of their calls may still run.
@@ -349,7 +345,7 @@ impl Runs {
         let wanted = |run: &&Arc<DrivenRun>| {
             run.key.workspace == *workspace && run.session.as_ref() == Some(session)
         };
-        self.lock().runs.values().filter(wanted).cloned().collect()
+        self.inner.lock().runs.values().filter(wanted).cloned().collect()
     }
 
     /// Remembers a session. When this returns, the journal has it on disk, or keeps it to write it
@@ -372,7 +368,7 @@ impl Runs {
         };
         let mut changes = session.changes(&workspace, &id);
         {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             self.sweep(&mut inner);
             let owned = Owned::Session(workspace.clone(), id.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
@@ -385,12 +381,12 @@ impl Runs {
     }
 
     pub fn session(&self, workspace: &Workspace, id: &SessionId) -> Option<Arc<Session>> {
-        self.lock().sessions.get(&(workspace.clone(), id.clone())).cloned()
+        self.inner.lock().sessions.get(&(workspace.clone(), id.clone())).cloned()
     }
 
     pub fn forget_session(&self, workspace: &Workspace, id: &SessionId) {
         self.calls.forget_session(workspace, id);
-        let known = self.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
+        let known = self.inner.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
         // The journal's key has the spelling of the first request.
         if let Some(((workspace, id), _)) = known {
             let key = (workspace.to_string(), id.to_string());
@@ -444,10 +440,6 @@ impl Runs {
         self.calls.leave.cancel();
         self.calls.tracker.close();
         timeout(within, self.calls.tracker.wait()).await.ok();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
     }
 }
 

@@ -20,7 +20,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, pending};
+use futures_util::future::BoxFuture;
 use http::HeaderMap;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -289,14 +289,6 @@ impl Peer for A2aPeer {
             *self.current.lock() = resolved;
             Ok(catalog)
         })
-    }
-
-    fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(pending())
-    }
-
-    fn closed(&self) -> BoxFuture<'_, PeerError> {
-        Box::pin(pending())
     }
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {

@@ -5,7 +5,7 @@
 
 mod state;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -17,6 +17,7 @@ use crate::model::ids::BackendName;
 #[derive(Debug)]
 pub struct CircuitBreaker {
     name: BackendName,
+    /// No method of `Breaker` panics half-way, so its state is valid whatever happens.
     breaker: Mutex<Breaker>,
 }
 
@@ -36,23 +37,23 @@ impl CircuitBreaker {
 
     /// Admits a call, or says why not. End the pass with [`Pass::end`].
     pub fn admit(&self) -> Result<Pass<'_>, Shut> {
-        let ticket = self.breaker().admit(Instant::now())?;
+        let ticket = self.breaker.lock().admit(Instant::now())?;
         Ok(Pass { breaker: self, ticket: Some(ticket) })
     }
 
     /// Closes the breaker: there is a new connection to the backend, and it works.
     pub fn reconnected(&self) {
-        let change = self.breaker().reconnected();
+        let change = self.breaker.lock().reconnected();
         self.tell(change);
     }
 
     /// The present state.
     pub fn look(&self) -> Look {
-        self.breaker().look(Instant::now())
+        self.breaker.lock().look(Instant::now())
     }
 
     fn ended(&self, ticket: Ticket, sign: Sign) {
-        let change = self.breaker().ended(ticket, sign, Instant::now());
+        let change = self.breaker.lock().ended(ticket, sign, Instant::now());
         self.tell(change);
     }
 
@@ -69,18 +70,13 @@ impl CircuitBreaker {
             Some(Change::Closed) => info!(%backend, "circuit breaker closed"),
         }
     }
-
-    fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        // No method of `Breaker` panics half-way, so its state is valid whatever happens.
-        self.breaker.lock()
-    }
 }
 
 impl<'a> Pass<'a> {
     /// Checks the pass again after a wait, such as for a permit. If the breaker has changed its
     /// state since, the call has to be admitted again.
     pub fn renew(self) -> Result<Self, Shut> {
-        let stands = self.ticket.is_some_and(|ticket| self.breaker.breaker().admits(ticket));
+        let stands = self.ticket.is_some_and(|ticket| self.breaker.breaker.lock().admits(ticket));
         if stands { Ok(self) } else { self.breaker.admit() }
     }
 

@@ -6,7 +6,7 @@
 mod command;
 mod http;
 
-use std::{future::pending, path::PathBuf, sync::Arc};
+use std::{path::PathBuf, sync::Arc};
 
 use futures_util::future::{BoxFuture, ready};
 
@@ -97,14 +97,6 @@ impl Peer for LocalTool {
 
     fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
         Box::pin(ready(Ok(Arc::clone(&self.catalog))))
-    }
-
-    fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(pending())
-    }
-
-    fn closed(&self) -> BoxFuture<'_, PeerError> {
-        Box::pin(pending())
     }
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {

@@ -6,7 +6,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::{
     RoleClient,
     model::ProtocolVersion,
@@ -176,7 +176,7 @@ impl McpDialer {
         }
         let connection = outcome.map_err(|failed| failed.error)?;
         let modern = !connection.revision().has_initialize();
-        *self.last() = Some(match attempt {
+        *self.last.lock() = Some(match attempt {
             Attempt::Only(Era::Oldest) => Era::Oldest,
             _ if modern => Era::Modern,
             _ => Era::Legacy,
@@ -196,7 +196,7 @@ impl McpDialer {
 
     /// The attempt to make first, and the one after it.
     fn plan(&self) -> [Attempt; 2] {
-        plan(if self.is_pinned_to_sse() { Some(Era::Oldest) } else { *self.last() })
+        plan(if self.is_pinned_to_sse() { Some(Era::Oldest) } else { *self.last.lock() })
     }
 
     /// The attempt to make after `first` has failed: `second` or another one; `None` if none may
@@ -253,7 +253,7 @@ impl McpDialer {
     ) -> Result<Connection, Failed> {
         let started = Child::start(&self.backend, program, launcher).await;
         let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
-        *self.coverage() = coverage;
+        *self.coverage.lock() = coverage;
         let state = Arc::<ConnectionState>::default();
         let (transport, rest) =
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
@@ -319,14 +319,6 @@ impl McpDialer {
         running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
         Ok((running, stop))
     }
-
-    fn coverage(&self) -> MutexGuard<'_, Coverage> {
-        self.coverage.lock()
-    }
-
-    fn last(&self) -> MutexGuard<'_, Option<Era>> {
-        self.last.lock()
-    }
 }
 
 impl Dial for McpDialer {
@@ -338,13 +330,13 @@ impl Dial for McpDialer {
         match self.target {
             Target::Stdio { .. } => "stdio",
             Target::Http { transport: HttpTransport::Sse, .. } => "sse",
-            Target::Http { .. } if *self.last() == Some(Era::Oldest) => "sse",
+            Target::Http { .. } if *self.last.lock() == Some(Era::Oldest) => "sse",
             Target::Http { .. } => "streamable-http",
         }
     }
 
     fn exposure(&self) -> Option<Exposure> {
-        self.coverage().exposure()
+        self.coverage.lock().exposure()
     }
 }
 

@@ -54,11 +54,15 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
 
     /// Ends when the peer has said that its catalog changed since the last time this ended. Stays
     /// pending if the peer cannot say so.
-    fn changed(&self) -> BoxFuture<'_, ()>;
+    fn changed(&self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::pending())
+    }
 
     /// Ends when the connection is lost for good, with one sentence on why. The supervisor then
     /// dials again. Stays pending for a peer without a connection.
-    fn closed(&self) -> BoxFuture<'_, PeerError>;
+    fn closed(&self) -> BoxFuture<'_, PeerError> {
+        Box::pin(std::future::pending())
+    }
 
     /// Makes one call. Dropping the future cancels the call at the peer, if the protocol can.
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>>;

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::{Instant, sleep_until},
@@ -63,7 +63,7 @@ impl AdmissionQueue {
         if let Ok(permit) = self.permits.try_acquire() {
             return Ok(permit);
         }
-        let ahead = self.lock().count;
+        let ahead = self.waiting.lock().count;
         if ahead >= MAX_WAITING || (ahead >= ALWAYS_WAIT && self.stands_still()) {
             return Err(Rejected::QueueFull);
         }
@@ -96,7 +96,7 @@ impl AdmissionQueue {
     async fn next(&self, waiter: Waiter<'_>) -> Result<Permit<'_>, Rejected> {
         // The semaphore is never closed.
         let permit = self.permits.acquire().await.map_err(|_closed| Rejected::Late)?;
-        self.lock().moved = Instant::now();
+        self.waiting.lock().moved = Instant::now();
         drop(waiter);
         Ok(permit)
     }
@@ -104,26 +104,22 @@ impl AdmissionQueue {
     /// Returns once the queue stands still and more than [`ALWAYS_WAIT`] calls wait.
     async fn too_long(&self) {
         loop {
-            let still = self.lock().moved + STANDSTILL;
+            let still = self.waiting.lock().moved + STANDSTILL;
             sleep_until(still.max(Instant::now() + STANDSTILL / 16)).await;
-            if self.stands_still() && self.lock().count > ALWAYS_WAIT {
+            if self.stands_still() && self.waiting.lock().count > ALWAYS_WAIT {
                 return;
             }
         }
     }
 
     fn stands_still(&self) -> bool {
-        self.lock().moved.elapsed() >= STANDSTILL
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock()
+        self.waiting.lock().moved.elapsed() >= STANDSTILL
     }
 }
 
 impl<'a> Waiter<'a> {
     fn enter(queue: &'a AdmissionQueue) -> Self {
-        let mut waiting = queue.lock();
+        let mut waiting = queue.waiting.lock();
         if waiting.count == 0 {
             waiting.moved = Instant::now();
         }
@@ -134,7 +130,7 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.0.lock().count -= 1;
+        self.0.waiting.lock().count -= 1;
     }
 }
 

@@ -17,7 +17,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{
     sync::CancellationToken,
@@ -194,6 +194,8 @@ pub struct RegistryEntry {
 /// The state of all backends.
 #[derive(Debug)]
 pub struct Registry {
+    /// A panic in the `change` of [`Self::write`] or in `Offer::build` leaves the snapshots
+    /// complete, so the state stays usable.
     inner: Mutex<Inner>,
     offer: watch::Sender<Arc<Offer>>,
     /// Incremented by every write.
@@ -320,7 +322,7 @@ impl Default for Registry {
 impl Registry {
     /// A new lease. [`Self::set`] puts it into its slot.
     pub fn lease(&self, name: BackendName) -> Lease {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.last_lease += 1;
         Lease { name, token: CancellationToken::new(), id: inner.last_lease }
     }
@@ -328,7 +330,7 @@ impl Registry {
     /// Replaces the backends by `entries`. A backend without an entry is removed. A backend with a
     /// new lease starts over, and its earlier lease serves until the new one has a result.
     pub fn set(&self, entries: Vec<RegistryEntry>) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let mut before = mem::take(&mut inner.slots);
         for entry in entries {
             let name = entry.lease.name.clone();
@@ -354,7 +356,7 @@ impl Registry {
     /// Changes the known state of a backend, and rebuilds the offer if the change affects it. A
     /// write with a lost lease has no effect.
     pub fn write(&self, lease: &Lease, change: impl FnOnce(&mut Snapshot)) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Some(slot) = inner.slots.get_mut(&lease.name) else { return };
         let takes_over = slot.next.as_ref().is_some_and(|next| next.lease.id == lease.id);
         if takes_over {
@@ -394,7 +396,7 @@ impl Registry {
         digest: &str,
         take: Take<'_>,
     ) -> Option<Result<(), NotTaken>> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let slot = inner.slots.get_mut(name)?;
         let review = Arc::clone(&slot.holder.source.review);
         if let Err(error) = slot.accepted.accept(&review, digest, take) {
@@ -412,7 +414,7 @@ impl Registry {
 
     /// The accepted pins that are not on disk; `None` if all of them are.
     pub fn unkept(&self) -> Option<Vec<(BackendName, Arc<Pins>)>> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let unkept = |(name, slot): (&BackendName, &Slot)| {
             let pins = slot.accepted.pins().filter(|pins| slot.kept.as_ref() != Some(*pins))?;
             Some((name.clone(), Arc::clone(pins)))
@@ -423,7 +425,7 @@ impl Registry {
 
     /// Notes that the `pins` of `name` are on disk or, with an `error`, why they are not.
     pub fn kept(&self, name: &BackendName, pins: Arc<Pins>, error: Option<String>) {
-        if let Some(slot) = self.lock().slots.get_mut(name) {
+        if let Some(slot) = self.inner.lock().slots.get_mut(name) {
             if error.is_none() {
                 slot.kept = Some(pins);
             }
@@ -434,7 +436,7 @@ impl Registry {
 
     /// Whether the accepted pins of `name` are on disk, or writing them has failed.
     pub fn is_kept(&self, name: &BackendName) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.slots.get(name).is_none_or(|slot| {
             slot.holder.known.unkept.is_some() || slot.accepted.pins() == slot.kept.as_ref()
         })
@@ -442,7 +444,7 @@ impl Registry {
 
     /// Whether `tool` of `name` is withdrawn: the bridge neither offers nor calls it.
     pub fn withdraws(&self, name: &BackendName, tool: &str) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.slots.get(name).is_some_and(|slot| slot.holder.source.review.withdraws(tool))
     }
 
@@ -454,7 +456,7 @@ impl Registry {
 
     /// Whether `lease` has a catalog, be it one that was kept on disk.
     pub fn has_catalog(&self, lease: &Lease) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let Some(slot) = inner.slots.get(&lease.name) else { return false };
         let mut both = [Some(&slot.holder), slot.next.as_ref()].into_iter().flatten();
         both.any(|holder| holder.lease.id == lease.id && holder.known.catalog.is_some())
@@ -462,7 +464,7 @@ impl Registry {
 
     /// The live connection to `name`, counted as in use.
     pub fn connection(&self, name: &BackendName) -> Option<InUse> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let known = &inner.slots.get(name)?.holder.known;
         let Connection { peer, users } = known.connection.as_ref()?;
         let identity = known.identity.clone();
@@ -470,7 +472,7 @@ impl Registry {
     }
 
     pub fn has(&self, name: &BackendName) -> bool {
-        self.lock().slots.contains_key(name)
+        self.inner.lock().slots.contains_key(name)
     }
 
     /// The tools that a new run can get now.
@@ -481,7 +483,7 @@ impl Registry {
     /// The tools that a run could get if all backends with a known catalog were connected. A
     /// backend that is offered as a stub now may be connected when its tools are called.
     pub fn offer_of_known(&self) -> Offer {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let sources = inner.slots.values().map(|slot| {
             let source = slot.holder.source.clone();
             Source { available: source.available || source.catalog.is_some(), ..source }
@@ -493,17 +495,17 @@ impl Registry {
     /// began, and still is.
     pub fn is_repeatable(&self, route: &Route) -> bool {
         let Target::Tool { name, .. } = &route.target else { return false };
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let slot = inner.slots.get(&route.backend);
         route.repeatable && slot.is_some_and(|slot| slot.holder.source.is_repeatable(name))
     }
 
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {
-        self.lock().slots.get(name).map(|slot| slot.holder.known.clone())
+        self.inner.lock().slots.get(name).map(|slot| slot.holder.known.clone())
     }
 
     pub fn snapshots(&self) -> BTreeMap<BackendName, Snapshot> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let known = |(name, slot): (&BackendName, &Slot)| (name.clone(), slot.holder.known.clone());
         inner.slots.iter().map(known).collect()
     }
@@ -550,18 +552,12 @@ impl Registry {
     /// failed.
     pub async fn settled(&self) {
         let settled = |registry: &Self| {
-            let inner = registry.lock();
+            let inner = registry.inner.lock();
             let connecting = |Slot { holder: Holder { known, .. }, .. }: &Slot| {
                 known.phase == Phase::Connecting && known.catalog.is_none()
             };
             (!inner.slots.values().any(connecting)).then_some(())
         };
         self.wait_for(settled).await;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic in `change` or in `Offer::build` leaves the snapshots complete, so the state stays
-        // usable.
-        self.inner.lock()
     }
 }

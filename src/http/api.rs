@@ -35,7 +35,7 @@ use crate::{
         auth::{Authenticator, Caller, rate_limit, sessions::Sessions},
         error_code::Code,
         proxy::{self, MAX_SPEC},
-        response::{self, Body},
+        response::{self, Answered, Body},
     },
     metrics::Requests,
     model::{
@@ -173,23 +173,20 @@ impl Api {
         self.backends().registry.offer().seen_by(&app.rights)
     }
 
-    fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Response<Body> {
+    fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Answered {
         let query = request.uri().query().unwrap_or_default();
         let asked = url::form_urlencoded::parse(query.as_bytes())
             .find(|(key, _)| key == "backends")
-            .map(|(_, names)| names.into_owned());
+            .map(|(_, names)| proxy::names(&names));
         let offer = self.offer(app);
-        let chosen = match choose(&offer, asked.as_deref()) {
-            Ok(chosen) => chosen,
-            Err(response) => return response,
-        };
+        let chosen = choose(&offer, asked)?;
         let digest = offer.digest(&chosen);
         let etag = format!("\"{digest}\"");
         if matches_etag(request.headers(), &etag) {
             let mut response = Response::new(response::full(Bytes::new()));
             *response.status_mut() = StatusCode::NOT_MODIFIED;
             set_etag(&mut response, &etag);
-            return response;
+            return Ok(response);
         }
         let refs = offer.refs(&chosen).map(|one| one.json.as_ref());
         let mut text = b"{\"tools\":[".to_vec();
@@ -197,30 +194,24 @@ impl Api {
         text.extend_from_slice(format!("],\"digest\":\"{digest}\"}}").as_bytes());
         let mut response = response::json_text(StatusCode::OK, text);
         set_etag(&mut response, &etag);
-        response
+        Ok(response)
     }
 
-    async fn inject(&self, mut caller: Caller, request: Request<Incoming>) -> Response<Body> {
-        let (headers, body) = match self.read_json(&mut caller, request, MAX_SPEC).await {
-            Ok(read) => read,
-            Err(response) => return response,
-        };
-        let spec = match proxy::read_spec(RunKind::Agent, body).await {
-            Ok(spec) => spec,
-            Err(error) => return bad_request(&format!("The spec cannot be read: {error}.")),
-        };
-        match spec.inject(&self.offer(&caller.app), &proxy::selection(&headers)) {
-            Ok(injected) => {
-                let counts = proxy::injected_header(&injected);
-                let mut response = response::json_text(StatusCode::OK, injected.body.concat());
-                response.headers_mut().insert("x-bridge-injected", counts);
-                response
-            }
-            Err(error) => proxy::inject_error(&error),
-        }
+    async fn inject(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
+        let (headers, body) = self.read_json(&mut caller, request, MAX_SPEC).await?;
+        let spec = proxy::read_spec(RunKind::Agent, body)
+            .await
+            .map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
+        let injected = spec
+            .inject(&self.offer(&caller.app), &proxy::selection(&headers))
+            .map_err(|error| proxy::inject_error(&error))?;
+        let counts = proxy::injected_header(&injected);
+        let mut response = response::json_text(StatusCode::OK, injected.body.concat());
+        response.headers_mut().insert("x-bridge-injected", counts);
+        Ok(response)
     }
 
-    async fn tool_call(&self, mut caller: Caller, request: Request<Incoming>) -> Response<Body> {
+    async fn tool_call(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
         #[derive(Serialize)]
         #[serde(rename_all = "camelCase")]
         struct ToolResult<'a> {
@@ -229,24 +220,17 @@ impl Api {
             answer: Answer,
         }
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
-        let (_, body) = match self.read_json(&mut caller, request, MAX_CALL).await {
-            Ok(read) => read,
-            Err(response) => return response,
-        };
-        let Ok(text) = std::str::from_utf8(&body) else {
-            return bad_request("The body is not UTF-8.");
-        };
+        let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+        let text = std::str::from_utf8(&body);
+        let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
         // The client may send the whole event, or its `data` alone.
         let data = json::Members::read(text).ok().and_then(|event| event.get("data"));
         let data = data.map_or(text, |data| data.get());
-        let call = match Call::read(data) {
-            Ok(call) => call,
-            Err(error) => {
-                return bad_request(&format!(
-                    "The body is no local_tool_call event, nor the data of one: {error}."
-                ));
-            }
-        };
+        let call = Call::read(data).map_err(|error| {
+            bad_request(&format!(
+                "The body is no local_tool_call event, nor the data of one: {error}."
+            ))
+        })?;
         let tool_use = call.tool_use.clone();
         let offer = self.offer(&caller.app);
         let route = offer.route(&call.name);
@@ -264,21 +248,22 @@ impl Api {
             Some(route) => {
                 let calls = &self.runs.calls;
                 match calls.call_by_hand(&caller.app.name, route, call, &trace, None).await {
-                    Made { answer: Answer::Error(why), ending: Ending::Busy } => return busy(&why),
+                    Made { answer: Answer::Error(why), ending: Ending::Busy } => {
+                        return Err(busy(&why));
+                    }
                     made => made.answer,
                 }
             }
         };
         let tool_use_id = tool_use.as_str();
-        response::json(StatusCode::OK, &ToolResult { tool_use_id, answer })
+        Ok(response::json(StatusCode::OK, &ToolResult { tool_use_id, answer }))
     }
 
     async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
         let mine = names(&self.offer(app));
         let Some(name) = mine.get(name) else {
-            let mut response = unknown_backend(name.to_owned(), &mine);
-            *response.status_mut() = StatusCode::NOT_FOUND;
-            return response;
+            let unknown = unknown_backend(name.to_owned(), &mine);
+            return response::with_status(unknown, StatusCode::NOT_FOUND);
         };
         self.backends().refresh(name.as_str()).await;
         response::json(StatusCode::OK, &status::backend(self, name))
@@ -294,20 +279,18 @@ fn names(offer: &Offer) -> BTreeSet<BackendName> {
     offer.backends().map(|(name, _)| name.clone()).collect()
 }
 
-/// The backends in a comma-separated list; without a list, all in `offer`.
-fn choose(offer: &Offer, asked: Option<&str>) -> Result<BTreeSet<BackendName>, Response<Body>> {
+/// The backends that are `asked` for by name; all in `offer` if it is `None`.
+fn choose(
+    offer: &Offer,
+    asked: Option<Vec<String>>,
+) -> Result<BTreeSet<BackendName>, Response<Body>> {
     let all = names(offer);
     let Some(asked) = asked else { return Ok(all) };
-    let mut chosen = BTreeSet::new();
-    for name in proxy::names(asked) {
-        match all.get(name.as_str()) {
-            Some(name) => {
-                chosen.insert(name.clone());
-            }
-            None => return Err(unknown_backend(name, &all)),
-        }
-    }
-    Ok(chosen)
+    let known = |name: String| {
+        let known = all.get(name.as_str()).cloned();
+        known.ok_or_else(|| unknown_backend(name, &all))
+    };
+    asked.into_iter().map(known).collect()
 }
 
 fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body> {
@@ -319,7 +302,7 @@ async fn json_body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Re
     if !is_json(request.headers()) {
         return Err(not_json());
     }
-    response::read(request.into_body(), limit).await.map_err(|error| error.response())
+    Ok(response::read(request.into_body(), limit).await?)
 }
 
 /// Whether the headers declare a JSON body. A page of another origin cannot send this header unless
@@ -332,23 +315,16 @@ fn is_json(headers: &HeaderMap) -> bool {
 }
 
 fn not_json() -> Response<Body> {
-    response::error(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-        Code::UnsupportedMediaType,
-        "Send JSON with `Content-Type: application/json`.",
-    )
+    response::error(Code::UnsupportedMediaType, "Send JSON with `Content-Type: application/json`.")
 }
 
 fn bad_request(message: &str) -> Response<Body> {
-    response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message)
+    response::error(Code::InvalidRequest, message)
 }
 
 /// The answer to a call that was rejected for lack of a permit; the client may soon try again.
 fn busy(why: &str) -> Response<Body> {
-    let mut response = response::error(StatusCode::SERVICE_UNAVAILABLE, Code::Busy, why);
-    let soon = HeaderValue::from(rate_limit::seconds(STANDSTILL));
-    response.headers_mut().insert(header::RETRY_AFTER, soon);
-    response
+    response::retry_after(response::error(Code::Busy, why), rate_limit::seconds(STANDSTILL))
 }
 
 /// A time as all answers write it.

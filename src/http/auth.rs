@@ -15,7 +15,7 @@ pub mod sessions;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use http::{HeaderMap, HeaderName, Method, Request, StatusCode, Uri, header};
+use http::{HeaderMap, HeaderName, Method, Request, Uri, header};
 use parking_lot::Mutex;
 use tokio::{sync::watch, time::Instant};
 
@@ -152,18 +152,6 @@ pub enum AuthRefusal {
 }
 
 impl AuthRefusal {
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::NoHost => StatusCode::BAD_REQUEST,
-            Self::ForeignHost | Self::CrossOrigin => StatusCode::FORBIDDEN,
-            Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
-                StatusCode::UNAUTHORIZED
-            }
-            Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
-            Self::TooManyFailures(_) | Self::TooManyRequests(_) => StatusCode::TOO_MANY_REQUESTS,
-        }
-    }
-
     /// The label for the metrics.
     pub fn kind(&self) -> Refused {
         match self {
@@ -364,7 +352,7 @@ impl Authenticator {
 
     /// Records that a caller was refused; returns the refusal to send.
     fn turned_away(&self, refusal: AuthRefusal, client: &ClientInfo) -> AuthRefusal {
-        if refusal.status() != StatusCode::UNAUTHORIZED {
+        if refusal.code() != Code::Unauthorized {
             return refusal;
         }
         let wait = self.lockout.note(ClientKey::of(client), Instant::now());

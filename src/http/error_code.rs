@@ -5,8 +5,10 @@
 
 use std::fmt;
 
+use http::StatusCode;
+
 macro_rules! codes {
-    ($($name:ident = $code:literal,)*) => {
+    ($($name:ident = $code:literal, $status:ident;)*) => {
         /// The kind of an error.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Code {
@@ -21,6 +23,13 @@ macro_rules! codes {
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$name => $code,)*
+                }
+            }
+
+            /// The status that an answer with this code mostly has.
+            pub fn status(self) -> StatusCode {
+                match self {
+                    $(Self::$name => StatusCode::$status,)*
                 }
             }
         }
@@ -77,35 +86,35 @@ impl Code {
 }
 
 codes! {
-    AlreadyDecided = "already_decided",
-    BackendUnavailable = "backend_unavailable",
-    BodyTooLarge = "body_too_large",
-    BodyTooSlow = "body_too_slow",
-    Busy = "busy",
-    CatalogChanged = "catalog_changed",
-    DrivenAlready = "driven_already",
-    HostRefused = "host_refused",
-    Internal = "internal",
-    InvalidRequest = "invalid_request",
-    MethodNotAllowed = "method_not_allowed",
-    NoWorkspace = "no_workspace",
-    NotFound = "not_found",
-    NotReady = "not_ready",
-    OperatorOnly = "operator_only",
-    OriginRefused = "origin_refused",
-    StreamRefused = "stream_refused",
-    TooManyConnections = "too_many_connections",
-    TooManyFailures = "too_many_failures",
-    TooManyRequests = "too_many_requests",
-    Unauthorized = "unauthorized",
-    UnknownBackend = "unknown_backend",
-    UnknownToolUse = "unknown_tool_use",
-    UnsupportedEncoding = "unsupported_encoding",
-    UnsupportedMediaType = "unsupported_media_type",
-    UpstreamBroken = "upstream_broken",
-    UpstreamRefused = "upstream_refused",
-    UpstreamUnauthorized = "upstream_unauthorized",
-    UpstreamUnreachable = "upstream_unreachable",
+    AlreadyDecided = "already_decided", CONFLICT;
+    BackendUnavailable = "backend_unavailable", SERVICE_UNAVAILABLE;
+    BodyTooLarge = "body_too_large", PAYLOAD_TOO_LARGE;
+    BodyTooSlow = "body_too_slow", REQUEST_TIMEOUT;
+    Busy = "busy", SERVICE_UNAVAILABLE;
+    CatalogChanged = "catalog_changed", CONFLICT;
+    DrivenAlready = "driven_already", CONFLICT;
+    HostRefused = "host_refused", FORBIDDEN;
+    Internal = "internal", INTERNAL_SERVER_ERROR;
+    InvalidRequest = "invalid_request", BAD_REQUEST;
+    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED;
+    NoWorkspace = "no_workspace", CONFLICT;
+    NotFound = "not_found", NOT_FOUND;
+    NotReady = "not_ready", SERVICE_UNAVAILABLE;
+    OperatorOnly = "operator_only", FORBIDDEN;
+    OriginRefused = "origin_refused", FORBIDDEN;
+    StreamRefused = "stream_refused", BAD_GATEWAY;
+    TooManyConnections = "too_many_connections", SERVICE_UNAVAILABLE;
+    TooManyFailures = "too_many_failures", TOO_MANY_REQUESTS;
+    TooManyRequests = "too_many_requests", TOO_MANY_REQUESTS;
+    Unauthorized = "unauthorized", UNAUTHORIZED;
+    UnknownBackend = "unknown_backend", BAD_REQUEST;
+    UnknownToolUse = "unknown_tool_use", NOT_FOUND;
+    UnsupportedEncoding = "unsupported_encoding", UNSUPPORTED_MEDIA_TYPE;
+    UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE;
+    UpstreamBroken = "upstream_broken", BAD_GATEWAY;
+    UpstreamRefused = "upstream_refused", BAD_GATEWAY;
+    UpstreamUnauthorized = "upstream_unauthorized", BAD_GATEWAY;
+    UpstreamUnreachable = "upstream_unreachable", BAD_GATEWAY;
 }
 
 impl fmt::Display for Code {

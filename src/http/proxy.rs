@@ -11,9 +11,8 @@ pub mod route;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
-use serde::Deserialize;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
@@ -25,7 +24,7 @@ use crate::{
     http::{
         auth::Caller,
         error_code::Code,
-        response::{self, Body},
+        response::{self, Answered, Body},
     },
     model::{
         ids::{RunId, RunKind, SessionId, ToolUseId, Workspace},
@@ -51,34 +50,27 @@ impl Proxy {
         (route, resource): (Proxied, Resource),
         caller: Caller,
         request: Request<Incoming>,
-    ) -> Response<Body> {
+    ) -> Answered {
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), resource);
         if let Some(thing) = from.others() {
-            return not_yours(thing);
+            return Err(not_yours(thing));
         }
-        match route {
+        Ok(match route {
             Proxied::CreateRun { workspace, kind } => {
-                from.create_run(workspace, kind, request).await
+                from.create_run(workspace, kind, request).await?
             }
-            Proxied::CreateSession { workspace } => from.create_session(workspace, request).await,
+            Proxied::CreateSession { workspace } => from.create_session(workspace, request).await?,
             Proxied::Message { workspace, session } => {
-                from.message(workspace, session, request).await
+                from.message(workspace, session, request).await?
             }
             Proxied::EndSession { workspace, session } => {
                 self.end_session(&from, workspace, session, request).await
             }
-            Proxied::Stream { workspace, kind, run } => {
-                self.stream(&from, RunKey { workspace, kind, run }, request).await
-            }
-            Proxied::ToolResult { workspace, run } => {
-                let kind = RunKind::Agent;
-                self.tool_result(&mut from, RunKey { workspace, kind, run }, request).await
-            }
-            Proxied::Cancel { workspace, kind, run } => {
-                self.cancel(&from, RunKey { workspace, kind, run }, request).await
-            }
+            Proxied::Stream(key) => self.stream(&from, key, request).await?,
+            Proxied::ToolResult(key) => self.tool_result(&mut from, key, request).await?,
+            Proxied::Cancel(key) => self.cancel(&from, key, request).await,
             Proxied::Other => from.forward(request).await,
-        }
+        })
     }
 
     async fn stream(
@@ -86,12 +78,10 @@ impl Proxy {
         from: &Outgoing<'_>,
         key: RunKey,
         request: Request<Incoming>,
-    ) -> Response<Body> {
+    ) -> Answered {
         // An eval's agent run has a stream of its own, which the bridge does not read.
-        let run = match from.own_run(&key).await {
-            Ok(Some(run)) => run,
-            Ok(None) => return from.forward(request).await,
-            Err(refusal) => return refusal,
+        let Some(run) = from.own_run(&key).await? else {
+            return Ok(from.forward(request).await);
         };
         let last_seq = resume_point(request.uri().query(), request.headers());
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
@@ -102,8 +92,8 @@ impl Proxy {
         let shown = from.credential.clone();
         let refused = async move { reader.refuses(&shown).await };
         match app_stream::open(&self.runs, run, last_seq).await {
-            Ok(events) => response::events(events).map(|body| response::until(body, refused)),
-            Err(failure) => from.refused(&failure.error),
+            Ok(events) => Ok(response::events(events).map(|body| response::until(body, refused))),
+            Err(failure) => Err(from.refused(&failure.error)),
         }
     }
 
@@ -112,49 +102,39 @@ impl Proxy {
         from: &mut Outgoing<'_>,
         key: RunKey,
         request: Request<Incoming>,
-    ) -> Response<Body> {
+    ) -> Answered {
         let (parts, body) = request.into_parts();
-        let body = match response::read(body, MAX_RESULT_BODY).await {
-            Ok(body) => body,
-            Err(error) => return error.response(),
-        };
-        if let Err(refusal) = from.renew(&parts) {
-            return refusal;
-        }
+        let body = response::read(body, MAX_RESULT_BODY).await?;
+        from.renew(&parts)?;
         // Looked up after the body has arrived, as the run may have been handed over meanwhile.
-        let run = match from.own_run_or_eval(&key).await {
-            Ok(Some(run)) => run,
-            Ok(None) => return from.forward_bytes(&parts, vec![body]).await,
-            Err(refusal) => return refusal,
+        let Some(run) = from.own_run_or_eval(&key).await? else {
+            return Ok(from.forward_bytes(&parts, vec![body]).await);
         };
         // An encoded result hides its `toolUseId`: it might be for a call that the bridge answers
         // itself.
         if inject::is_encoded(&parts.headers) {
-            return response::error(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            return Err(response::error(
                 Code::UnsupportedEncoding,
                 "The bridge has to read for which call of its run a result is; send it without \
                  Content-Encoding.",
-            );
+            ));
         }
         let text = std::str::from_utf8(&body).ok();
         let Some(tool_use) = text.and_then(|text| string_member(text, "toolUseId")) else {
-            return response::error(
-                StatusCode::BAD_REQUEST,
+            return Err(response::error(
                 Code::InvalidRequest,
                 "The body is not one JSON object with a text as `toolUseId`, once.",
-            );
+            ));
         };
         let tool_use = ToolUseId::from(tool_use);
         if run.owns(&key.run, &tool_use) {
             warn!(run = %key.run, toolUseId = %tool_use, app = %run.app, "an app answered a call of ours");
-            return response::error(
-                StatusCode::NOT_FOUND,
+            return Err(response::error(
                 Code::UnknownToolUse,
                 "The bridge answers this call itself.",
-            );
+            ));
         }
-        from.forward_bytes(&parts, vec![body]).await
+        Ok(from.forward_bytes(&parts, vec![body]).await)
     }
 
     async fn cancel(
@@ -200,7 +180,7 @@ fn not_yours(thing: Thing) -> Response<Body> {
         Thing::Run => "There is no such run.",
         Thing::Session => "There is no such session.",
     };
-    response::error(StatusCode::NOT_FOUND, Code::NotFound, message)
+    response::error(Code::NotFound, message)
 }
 
 /// Where an app wants to resume: `?lastSeq=`, else `Last-Event-ID`, else the start
@@ -215,22 +195,12 @@ fn resume_point(query: Option<&str>, headers: &HeaderMap) -> u64 {
 
 /// The run id in MANTYX's answer to a submission.
 pub fn run_id(body: &Bytes) -> Option<RunId> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Created {
-        run_id: String,
-    }
-    serde_json::from_slice::<Created>(body).ok().map(|created| created.run_id.into())
+    Some(string_member(std::str::from_utf8(body).ok()?, "runId")?.into())
 }
 
 /// The session id in MANTYX's answer to a creation.
 fn session_id(body: &Bytes) -> Option<SessionId> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Created {
-        session_id: String,
-    }
-    serde_json::from_slice::<Created>(body).ok().map(|created| created.session_id.into())
+    Some(string_member(std::str::from_utf8(body).ok()?, "sessionId")?.into())
 }
 
 #[cfg(test)]

@@ -29,6 +29,9 @@ use crate::budget::{self, Buffer, NoRoom};
 
 /// The body of every answer.
 pub type Body = UnsyncBoxBody<Bytes, BoxError>;
+/// A handler's answer. `Err` is a refusal, or another answer that comes early; callers get both
+/// alike.
+pub type Answered = Result<Response<Body>, Response<Body>>;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// How long a sender may pause in the middle of a body.
@@ -63,24 +66,25 @@ pub enum ReadError {
     TooManyForms,
 }
 
+impl From<ReadError> for Response<Body> {
+    fn from(error: ReadError) -> Self {
+        error.response()
+    }
+}
+
 impl ReadError {
     pub fn response(&self) -> Response<Body> {
-        let (status, code) = match self {
-            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, Code::BodyTooLarge),
-            Self::TooSlow | Self::FormTooSlow(_) => {
-                (StatusCode::REQUEST_TIMEOUT, Code::BodyTooSlow)
-            }
-            Self::Broken(_) => (StatusCode::BAD_REQUEST, Code::InvalidRequest),
+        let code = match self {
+            Self::TooLarge { .. } => Code::BodyTooLarge,
+            Self::TooSlow | Self::FormTooSlow(_) => Code::BodyTooSlow,
+            Self::Broken(_) => Code::InvalidRequest,
             Self::NotLetIn => return not_let_in(),
-            Self::NotFound => (StatusCode::NOT_FOUND, Code::NotFound),
-            Self::NoRoom | Self::TooManyForms => (StatusCode::SERVICE_UNAVAILABLE, Code::Busy),
+            Self::NotFound => Code::NotFound,
+            Self::NoRoom | Self::TooManyForms => {
+                return retry_after(error(Code::Busy, &self.to_string()), budget::RETRY_AFTER);
+            }
         };
-        let mut response = error(status, code, &self.to_string());
-        if matches!(self, Self::NoRoom | Self::TooManyForms) {
-            let seconds = HeaderValue::from(budget::RETRY_AFTER);
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
-        }
-        response
+        error(code, &self.to_string())
     }
 }
 
@@ -270,6 +274,11 @@ impl http_body::Body for Pieces {
     }
 }
 
+/// The answer, be it a refusal or not.
+pub async fn either(answered: impl Future<Output = Answered>) -> Response<Body> {
+    answered.await.unwrap_or_else(|refusal| refusal)
+}
+
 /// An answer in JSON text.
 pub fn json_text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(full(text));
@@ -295,24 +304,19 @@ struct Told {
 }
 
 /// An error: a code for programs and a sentence for people.
-pub fn error(status: StatusCode, code: Code, message: &str) -> Response<Body> {
-    tell(status, Told { code, message: message.to_owned(), more: None })
+pub fn error(code: Code, message: &str) -> Response<Body> {
+    tell(Told { code, message: message.to_owned(), more: None })
 }
 
 /// An error with further members, such as `candidates`.
-pub fn error_with(
-    status: StatusCode,
-    code: Code,
-    message: &str,
-    (key, value): (&str, Value),
-) -> Response<Body> {
-    tell(status, Told { code, message: message.to_owned(), more: Some((key.to_owned(), value)) })
+pub fn error_with(code: Code, message: &str, (key, value): (&str, Value)) -> Response<Body> {
+    tell(Told { code, message: message.to_owned(), more: Some((key.to_owned(), value)) })
 }
 
-fn tell(status: StatusCode, told: Told) -> Response<Body> {
+fn tell(told: Told) -> Response<Body> {
     let mut body = serde_json::json!({ "error": told.code.as_str(), "message": told.message });
     add(&mut body, told.more.clone());
-    let mut response = json(status, &body);
+    let mut response = json(told.code.status(), &body);
     response.extensions_mut().insert(told);
     response
 }
@@ -341,7 +345,7 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
 /// 401 for an app that has lost its access meanwhile: the same answer as to a wrong token.
 pub fn not_let_in() -> Response<Body> {
     let refusal = AuthRefusal::WrongToken;
-    challenged(error(refusal.status(), refusal.code(), &refusal.to_string()))
+    challenged(error(refusal.code(), &refusal.to_string()))
 }
 
 /// Adds the header that says how to authenticate.
@@ -351,10 +355,22 @@ pub fn challenged(mut response: Response<Body>) -> Response<Body> {
     response
 }
 
+/// Adds the header that says in how many seconds the request may be sent again.
+pub fn retry_after(mut response: Response<Body>, seconds: u64) -> Response<Body> {
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    response
+}
+
+/// The same answer with another status than its error's usual one.
+pub fn with_status(mut response: Response<Body>, status: StatusCode) -> Response<Body> {
+    *response.status_mut() = status;
+    response
+}
+
 /// 405, with the methods that the route allows.
 pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let message = format!("This route takes {allow} only.");
-    let mut response = error(StatusCode::METHOD_NOT_ALLOWED, Code::MethodNotAllowed, &message);
+    let mut response = error(Code::MethodNotAllowed, &message);
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
     response
 }
@@ -369,7 +385,7 @@ mod tests {
     use super::*;
 
     async fn check(code: Code, own: Value, proxied: Value) {
-        let error = || error_with(StatusCode::BAD_REQUEST, code, "It is so.", ("x", 1.into()));
+        let error = || error_with(code, "It is so.", ("x", 1.into()));
         let value = async |response: Response<Body>| {
             let text = read(response.into_body(), 1 << 10).await.unwrap();
             serde_json::from_slice::<Value>(&text).unwrap()

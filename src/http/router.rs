@@ -95,9 +95,9 @@ impl Route {
                 Proxied::CreateSession { .. } => RouteKind::CreateSession,
                 Proxied::Message { .. } => RouteKind::Message,
                 Proxied::EndSession { .. } => RouteKind::EndSession,
-                Proxied::Stream { .. } => RouteKind::Stream,
-                Proxied::ToolResult { .. } => RouteKind::ToolResult,
-                Proxied::Cancel { .. } => RouteKind::Cancel,
+                Proxied::Stream(_) => RouteKind::Stream,
+                Proxied::ToolResult(_) => RouteKind::ToolResult,
+                Proxied::Cancel(_) => RouteKind::Cancel,
                 Proxied::Other => RouteKind::Forwarded,
             },
         }
@@ -130,10 +130,10 @@ impl Route {
                 | Proxied::CreateSession { .. }
                 | Proxied::Message { .. }
                 | Proxied::EndSession { .. }
-                | Proxied::Cancel { .. } => AfterHangUp::ToItsEnd,
-                Proxied::ToolResult { .. } => AfterHangUp::ForAWhile,
+                | Proxied::Cancel(_) => AfterHangUp::ToItsEnd,
+                Proxied::ToolResult(_) => AfterHangUp::ForAWhile,
                 Proxied::Other if !method.is_safe() => AfterHangUp::ForAWhile,
-                Proxied::Stream { .. } | Proxied::Other => AfterHangUp::Dropped,
+                Proxied::Stream(_) | Proxied::Other => AfterHangUp::Dropped,
             },
             Self::WrongMethod(_) | Self::Ambiguous | Self::Unknown => AfterHangUp::Dropped,
         }

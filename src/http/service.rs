@@ -10,7 +10,7 @@ mod detached;
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderValue, Request, Response, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
@@ -238,18 +238,18 @@ impl Service {
                 self.answer(own, segment, caller, request, client).await
             }
             (Route::Proxied(proxied, resource), Some(caller)) => {
-                self.proxy.handle((proxied, resource), caller, request).await
+                // Boxed, since the future is large.
+                let handled = Box::pin(self.proxy.handle((proxied, resource), caller, request));
+                response::either(handled).await
             }
             (Route::WrongMethod(allow), _) => response::wrong_method(allow),
             (Route::Ambiguous, _) => response::error(
-                StatusCode::BAD_REQUEST,
                 Code::InvalidRequest,
                 "The path could be read as two: it has `.` or `..`, or names a workspace, a run or a \
                  session with other characters than A-Z a-z 0-9 - _ . ~ and the colon. Send it in \
                  its normal form.",
             ),
             (Route::Unknown | Route::Proxied(..), _) => response::error(
-                StatusCode::NOT_FOUND,
                 Code::NotFound,
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
                  /v1/; the README lists them.",
@@ -287,7 +287,7 @@ impl Service {
     /// Answers a refused request.
     fn refuse(&self, path: &str, client: &ClientInfo, refusal: &AuthRefusal) -> Response<Body> {
         self.requests.refused.of(refusal.kind()).inc();
-        let mut response = response::error(refusal.status(), refusal.code(), &refusal.to_string());
+        let mut response = response::error(refusal.code(), &refusal.to_string());
         match refusal {
             // Floods no log: beyond a few failures, the refusal is `TooManyFailures`.
             AuthRefusal::NoToken
@@ -299,12 +299,11 @@ impl Service {
             }
             AuthRefusal::TooManyFailures(wait) | AuthRefusal::TooManyRequests(wait) => {
                 debug!(peer = %client, path, %refusal, "refused");
-                let seconds = HeaderValue::from(rate_limit::seconds(*wait));
-                response.headers_mut().insert(header::RETRY_AFTER, seconds);
+                response = response::retry_after(response, rate_limit::seconds(*wait));
             }
             AuthRefusal::TooManyConnections => {
                 debug!(peer = %client, path, %refusal, "refused");
-                response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+                response = response::retry_after(response, 1);
             }
             AuthRefusal::NoHost | AuthRefusal::ForeignHost | AuthRefusal::CrossOrigin => {
                 debug!(peer = %client, path, %refusal, "refused");

@@ -11,7 +11,7 @@ use std::{
     time::SystemTime,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio::{sync::oneshot, time::Instant};
@@ -137,7 +137,7 @@ impl Approvals {
     /// Asks about a call. Without a decision before `until`, the call counts as denied.
     pub(super) fn ask(&self, call: &CallRequest, until: Instant) -> Result<Question<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let own = inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
         let (count, bytes) = own.fold((0, 0), |(count, bytes), waiting| {
             let arguments = waiting.approval.arguments.as_ref();
@@ -196,7 +196,7 @@ impl Approvals {
         decision: Decision,
     ) -> Result<Approval, Undecidable> {
         let number = {
-            let inner = self.lock();
+            let inner = self.inner.lock();
             let mut waiting = inner.waiting.iter();
             waiting.find(|(_, it)| it.approval.is(app, id)).map(|(number, _)| *number)
         };
@@ -212,7 +212,7 @@ impl Approvals {
 
     /// The question of this id, if it is remembered and `app`'s; `None` stands for any app.
     pub fn get(&self, app: Option<&AppName>, id: &str) -> Option<Approval> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let mut waiting = inner.waiting.values().map(|waiting| &waiting.approval);
         let mut ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
         let found = waiting.find(|approval| approval.is(app, id));
@@ -222,7 +222,7 @@ impl Approvals {
     /// The questions of `app`, or of all apps: those that wait in their order, then the others, the
     /// latest first.
     pub fn of(&self, app: Option<&AppName>) -> Vec<Approval> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let waiting = inner.waiting.values().map(|waiting| &waiting.approval);
         let ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
         let is_seen = |approval: &&Approval| app.is_none_or(|app| approval.app == *app);
@@ -233,14 +233,14 @@ impl Approvals {
 
     /// How many calls wait: those of `app`, or of all.
     pub fn waiting(&self, app: Option<&AppName>) -> usize {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let of = |waiting: &&Waiting| app.is_none_or(|app| waiting.approval.app == *app);
         inner.waiting.values().filter(of).count()
     }
 
     /// Ends the question, if it still waits. Returns its final state.
     fn end(&self, number: u64, outcome: Outcome, decision: Option<Decision>) -> Option<Approval> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Waiting { mut approval, tell } = inner.waiting.remove(&number)?;
         // If the receiver is gone, the call is being dropped, just before its question is: the
         // decision has no effect.
@@ -265,10 +265,6 @@ impl Approvals {
         self.ended.of(outcome).inc();
         self.changes.tell(|| Change::Approval(of, approval.id.clone()));
         told.then_some(approval)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
     }
 }
 

@@ -4,7 +4,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -168,20 +168,20 @@ impl CallObserver {
         self.running.pending();
         self.note("bridge.pending");
         if let Some((audit, call)) = &self.audit {
-            let asking = self.asking();
+            let asking = self.asking.lock();
             audit.tell(call, PENDING, self.took(&asking), asking.told());
         }
     }
 
     /// A person is asked about the call.
     pub(super) fn waits(&self) {
-        *self.asking() = Asking::Since(Instant::now());
+        *self.asking.lock() = Asking::Since(Instant::now());
         self.running.waits(true);
     }
 
     /// Whether a person is being asked.
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(*self.asking(), Asking::Since(_))
+        matches!(*self.asking.lock(), Asking::Since(_))
     }
 
     /// Notes the decision; `None` if the question expired.
@@ -191,12 +191,8 @@ impl CallObserver {
             Some(_) => Approval::Denied,
             None => Approval::Expired,
         };
-        self.asking().end(outcome, decision.map(|decision| (&self.app, decision)));
+        self.asking.lock().end(outcome, decision.map(|decision| (&self.app, decision)));
         self.running.waits(false);
-    }
-
-    fn asking(&self) -> MutexGuard<'_, Asking> {
-        self.asking.lock()
     }
 
     /// How long the call took, without the time that a person took.
@@ -234,7 +230,7 @@ impl CallObserver {
         };
         end(span, ending);
         self.running.end(Outcome::of(ending));
-        let mut asking = self.asking();
+        let mut asking = self.asking.lock();
         asking.end(Approval::Withdrawn, None);
         let took = self.took(&asking);
         if let Some((audit, call)) = &self.audit {

@@ -10,7 +10,7 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -104,7 +104,7 @@ impl CallRecorder {
     pub(super) fn long(keeping: Keeping, work: &Work, before: Duration) -> Self {
         let recorder = Self { before, ..Self::by_hand(keeping, &work.request) };
         {
-            let mut record = recorder.record();
+            let mut record = recorder.record.lock();
             record.handle = work.handle.as_ref().map(|handle| handle.0.clone());
             record.peer.clone_from(&work.peer);
         }
@@ -143,12 +143,12 @@ impl CallRecorder {
 
     /// The change that writes the record as it is now.
     pub(super) fn change(&self) -> Change {
-        Change::Call(self.key.clone(), self.record().clone())
+        Change::Call(self.key.clone(), self.record.lock().clone())
     }
 
     /// Counts the call as dispatched, as the record of its dispatch may be lost.
     pub(super) fn doubt(&self) {
-        let mut record = self.record();
+        let mut record = self.record.lock();
         if record.stage == Stage::Received {
             record.stage = Stage::Dispatched;
             record.attempts = record.attempts.max(1);
@@ -178,17 +178,17 @@ impl CallRecorder {
 
     /// The peer's name for the work that the call has started.
     pub(super) fn handle(&self) -> Option<Handle> {
-        self.record().handle.clone().map(Handle)
+        self.record.lock().handle.clone().map(Handle)
     }
 
     /// The peer that the call was dispatched to.
     pub(super) fn peer(&self) -> Option<Identity> {
-        self.record().peer.clone()
+        self.record.lock().peer.clone()
     }
 
     /// What `model::recovery` decides by; MANTYX waits for `whole`.
     pub(super) fn known(&self, repeatable: bool, whole: Duration) -> Known {
-        let record = self.record();
+        let record = self.record.lock();
         // A call without its arguments cannot be made.
         let budget = record.args.as_ref().map_or(Duration::ZERO, |_| self.left_of(whole));
         let stage = record.stage;
@@ -198,7 +198,7 @@ impl CallRecorder {
 
     /// The call as it was read; with `null` for arguments that are not kept any more.
     pub(super) fn call(&self) -> Call {
-        let record = self.record();
+        let record = self.record.lock();
         let agent_run = Some(self.key.agent_run.as_str()).filter(|run| !run.is_empty());
         let nothing = || serde_json::value::to_raw_value(&()).expect("null is JSON");
         Call {
@@ -214,7 +214,7 @@ impl CallRecorder {
     /// Whether the app's share has room for all of its open calls, with the arguments of this one.
     /// If not, the arguments are dropped, and the call must not be made.
     pub(super) fn has_room(&self) -> bool {
-        let mut record = self.record();
+        let mut record = self.record.lock();
         // A call that may have reached its tool is checked again before its next dispatch.
         let has_room = self.keeping.share.fits() || record.stage != Stage::Received;
         if !has_room {
@@ -232,7 +232,7 @@ impl CallRecorder {
     /// the outcome is unknown, and MANTYX, which has the answer, would ignore that.
     pub(super) async fn answered(&self, body: Bytes) {
         {
-            let mut record = self.record();
+            let mut record = self.record.lock();
             (record.stage, record.args) = (Stage::Answered, None);
         }
         let mut changes = vec![self.change()];
@@ -240,7 +240,7 @@ impl CallRecorder {
             changes.push(Change::Answer(self.key.clone(), body));
         } else {
             warn!(
-                tool = self.record().name,
+                tool = self.record.lock().name,
                 toolUseId = self.key.tool_use,
                 "the app has no room in the journal for the answer; it is posted, and a crash would \
                  lose it"
@@ -259,7 +259,7 @@ impl CallRecorder {
     /// The changes that close the call.
     pub(super) fn closed(&self) -> Vec<Change> {
         {
-            let mut record = self.record();
+            let mut record = self.record.lock();
             (record.stage, record.args, record.handle) = (Stage::Closed, None, None);
         }
         self.keeping.share.hold(0);
@@ -269,7 +269,7 @@ impl CallRecorder {
     /// The changes that leave the call to another driver for good. They must be durable: the other
     /// driver may have ended, and be forgotten, before this one reads the call again.
     pub(super) fn left_to_others(&self) -> Vec<Change> {
-        self.record().is_others = true;
+        self.record.lock().is_others = true;
         self.closed()
     }
 
@@ -296,7 +296,7 @@ impl CallRecorder {
 
     /// Whether the call has neither reached its tool nor been answered.
     pub(super) fn is_received(&self) -> bool {
-        self.record().stage == Stage::Received
+        self.record.lock().stage == Stage::Received
     }
 
     /// Whether the tool may have been reached.
@@ -308,11 +308,7 @@ impl CallRecorder {
     }
 
     fn is_answered(&self) -> bool {
-        matches!(self.record().stage, Stage::Answered | Stage::Closed)
-    }
-
-    fn record(&self) -> MutexGuard<'_, CallRecord> {
-        self.record.lock()
+        matches!(self.record.lock().stage, Stage::Answered | Stage::Closed)
     }
 }
 
@@ -343,7 +339,7 @@ impl Recorder for CallRecorder {
             let journal = &self.keeping.journal;
             let long = self.long.get();
             if !self.is_kept() {
-                self.record().dispatch(peer);
+                self.record.lock().dispatch(peer);
                 return Ok(());
             }
             if !journal.is_open() {
@@ -357,7 +353,7 @@ impl Recorder for CallRecorder {
                 // result.
                 Some((calls, id)) => {
                     calls.reaches(id, peer.as_ref(), |long| {
-                        let mut record = self.record();
+                        let mut record = self.record.lock();
                         if record.stage == Stage::Received {
                             record.dispatch(peer.clone());
                         }
@@ -366,7 +362,7 @@ impl Recorder for CallRecorder {
                     Vec::new()
                 }
                 None => {
-                    self.record().dispatch(peer);
+                    self.record.lock().dispatch(peer);
                     vec![self.change()]
                 }
             };
@@ -377,13 +373,13 @@ impl Recorder for CallRecorder {
     fn not_dispatched(&self) {
         if let Some((calls, id)) = self.long.get() {
             calls.not_reached(id, |long| {
-                let mut record = self.record();
+                let mut record = self.record.lock();
                 record.take_back_dispatch();
                 self.write_both(&record, long);
             });
             return;
         }
-        self.record().take_back_dispatch();
+        self.record.lock().take_back_dispatch();
         if self.is_kept() {
             self.keeping.journal.write(vec![self.change()]);
         }
@@ -394,7 +390,7 @@ impl Recorder for CallRecorder {
             calls.named(id, handle);
             return;
         }
-        self.record().handle = Some(handle.0.clone());
+        self.record.lock().handle = Some(handle.0.clone());
         if self.is_kept() {
             self.keeping.journal.write(vec![self.change()]);
         }

@@ -207,7 +207,7 @@ impl Runs {
         (app, id): (&AppName, &RunId),
         shown: &UpstreamCredential,
     ) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let is_of = |run: &&Arc<DrivenRun>| {
             let RunKey { workspace, kind, run: own } = &run.key;
             let of_eval = || {

@@ -273,7 +273,7 @@ impl DrivenRun {
     pub(super) fn recorder(&self, runs: &Runs, call: &Call) -> Arc<CallRecorder> {
         let agent_run = self.agent_run(call);
         let key = (agent_run.cloned(), call.tool_use.clone());
-        let left = self.left_entries().remove(&key);
+        let left = self.left.lock().remove(&key);
         left.unwrap_or_else(|| {
             let seq = self.last_seq();
             Arc::new(CallRecorder::new(
@@ -288,11 +288,7 @@ impl DrivenRun {
 
     /// Takes the recorders of an earlier process whose calls the stream has not brought since.
     pub(super) fn take_left(&self) -> Vec<Arc<CallRecorder>> {
-        self.left_entries().drain().map(|(_, recorder)| recorder).collect()
-    }
-
-    fn left_entries(&self) -> MutexGuard<'_, Entries> {
-        self.left.lock()
+        self.left.lock().drain().map(|(_, recorder)| recorder).collect()
     }
 
     /// In an eval, the agent run that `call` is of.

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::changes::{Change, Changes};
@@ -127,7 +127,7 @@ impl History {
 
     /// A call begins.
     pub fn begin(self: &Arc<Self>, call: &CallRequest) -> Running {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let id = inner.next;
         inner.next += 1;
         let entry = HistoryEntry {
@@ -151,7 +151,7 @@ impl History {
 
     /// The call of this number, if it is `app`'s and remembered.
     pub fn get(&self, app: &AppName, id: u64) -> Option<HistoryEntry> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if let Some(entry) = inner.running.get(&id) {
             return Some(entry.clone()).filter(|entry| entry.app == *app);
         }
@@ -161,7 +161,7 @@ impl History {
 
     /// The calls of `app`, or of all apps, the latest first: running calls, then ended ones.
     pub fn of(&self, app: Option<&AppName>) -> Vec<HistoryEntry> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let is_seen = |of: &AppName| app.is_none_or(|app| of == app);
         let running = inner.running.values().rev().filter(|entry| is_seen(&entry.app));
         let mut all: Vec<HistoryEntry> = running.cloned().collect();
@@ -177,11 +177,11 @@ impl History {
 
     /// How many calls continue after a first answer.
     pub fn pending(&self) -> usize {
-        self.lock().running.values().filter(|entry| entry.pending).count()
+        self.inner.lock().running.values().filter(|entry| entry.pending).count()
     }
 
     fn end(&self, id: u64, outcome: Outcome) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let Some(mut entry) = inner.running.remove(&id) else { return };
         entry.ended = Some((outcome, entry.begun.elapsed()));
         let answered = inner.answered.entry(entry.app.clone()).or_default();
@@ -192,10 +192,6 @@ impl History {
         answered.push_back(entry);
         drop(inner);
         self.changes.tell(|| Change::Call(of, id));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
     }
 }
 
@@ -211,7 +207,7 @@ impl Running {
     }
 
     fn change(&self, change: impl FnOnce(&mut HistoryEntry)) {
-        let mut inner = self.history.lock();
+        let mut inner = self.history.inner.lock();
         let Some(entry) = inner.running.get_mut(&self.id) else { return };
         change(entry);
         let of = entry.app.clone();

@@ -12,7 +12,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// The most bytes that are kept of one run: how far an app may lag behind before it must resume.
@@ -101,7 +101,7 @@ impl EventLog {
     /// The log of a run whose events up to `last_seq` an earlier process has read.
     pub fn behind(room: &Room, last_seq: u64) -> Self {
         let this = Self::new(room);
-        this.lock().dropped = last_seq;
+        this.inner.lock().dropped = last_seq;
         this
     }
 
@@ -109,7 +109,7 @@ impl EventLog {
     pub fn behind_unnumbered(room: &Room) -> Self {
         let this = Self::new(room);
         {
-            let mut inner = this.lock();
+            let mut inner = this.inner.lock();
             (inner.first, inner.dropped_unnumbered) = (1, 1);
         }
         this
@@ -118,7 +118,7 @@ impl EventLog {
     /// Adds a frame, and drops the oldest ones beyond the limit. A frame that is too large is
     /// dropped as well: readers get it from MANTYX.
     pub fn push(&self, seq: Option<u64>, bytes: Bytes) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let entry = LogEntry { seq, bytes };
         let is_kept = inner.keeps(&entry);
         inner.push(entry);
@@ -137,7 +137,7 @@ impl EventLog {
     /// Adds the frame of the run's last event. If it is too large, the frames before it stay.
     pub fn push_last(&self, seq: Option<u64>, bytes: Bytes) {
         let entry = LogEntry { seq, bytes };
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.keeps(&entry) {
             drop(inner);
             self.push(entry.seq, entry.bytes);
@@ -153,28 +153,28 @@ impl EventLog {
 
     /// Marks the log as complete.
     pub fn end(&self) {
-        self.lock().ended = true;
+        self.inner.lock().ended = true;
         self.flush();
     }
 
     /// The run's last event is too large to be kept: readers get it from MANTYX.
     pub fn leave_last(&self) {
-        self.lock().last_is_elsewhere = true;
+        self.inner.lock().last_is_elsewhere = true;
     }
 
     /// Whether readers get the last event from MANTYX.
     pub fn has_left_last(&self) -> bool {
-        self.lock().last_is_elsewhere
+        self.inner.lock().last_is_elsewhere
     }
 
     /// Takes back [`EventLog::end`], as a new driver reads the run.
     pub fn reopen(&self) {
-        self.lock().ended = false;
+        self.inner.lock().ended = false;
     }
 
     /// Drops all frames to free their memory; a later reader gets the events from MANTYX.
     pub fn forget(&self) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         while !inner.entries.is_empty() {
             inner.drop_first();
         }
@@ -183,7 +183,7 @@ impl EventLog {
 
     /// A cursor behind `seq`; `None` if the event after it has been dropped, or may have been.
     pub fn after(&self, seq: u64) -> Option<Cursor> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let whole = inner.dropped <= seq && inner.dropped_unnumbered == 0;
         whole.then_some(Cursor { position: inner.first, seq })
     }
@@ -200,7 +200,7 @@ impl EventLog {
 
     /// The frames behind `cursor`, which moves on.
     pub fn read(&self, cursor: &mut Cursor) -> Read {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if cursor.position < inner.first {
             if inner.dropped > cursor.seq || inner.dropped_unnumbered > cursor.position {
                 let is_there = inner.too_large > cursor.position
@@ -239,10 +239,6 @@ impl EventLog {
             }
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock()
-    }
 }
 
 impl LogEntry {
@@ -253,7 +249,7 @@ impl LogEntry {
 
 impl Drop for EventLog {
     fn drop(&mut self) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.room.0.fetch_sub(inner.bytes, Ordering::Relaxed);
     }
 }
@@ -337,7 +333,7 @@ mod tests {
     fn where_room_is_scarce_each_log_keeps_less() {
         let room = Room::default();
         let logs: Vec<EventLog> = (0..66).map(|_| EventLog::new(&room)).collect();
-        let kept = |log: &EventLog| log.lock().bytes;
+        let kept = |log: &EventLog| log.inner.lock().bytes;
         let used = || room.0.load(Ordering::Relaxed);
         for log in &logs {
             push(log, 1..=110, 10_000);
@@ -383,7 +379,7 @@ mod tests {
         }
         let used = room.0.load(Ordering::Relaxed);
         assert!(used <= ROOM + (7 << 20), "{used}");
-        let kept = logs.iter().filter(|log| log.lock().bytes > 0).count();
+        let kept = logs.iter().filter(|log| log.inner.lock().bytes > 0).count();
         assert_eq!(kept, 10, "those without a number, as long as there is room");
     }
 

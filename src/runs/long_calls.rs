@@ -16,7 +16,7 @@ use std::{
 };
 
 use futures_util::FutureExt as _;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout, timeout_at},
@@ -178,13 +178,13 @@ impl LongCalls {
     ) {
         let call = LongCall::new(scope, tool, work, None, stop);
         self.write(&id, &call);
-        self.lock().insert(id, call);
+        self.calls.lock().insert(id, call);
     }
 
     /// Keeps the answer of a call. Does nothing if the call was forgotten: then no scope could
     /// fetch it.
     fn finish(&self, id: &CallId, answer: Answer) {
-        let mut calls = self.lock();
+        let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id) else { return };
         call.finished = Some(Finished::new(journal::now(), answer));
         self.write(id, call);
@@ -196,7 +196,7 @@ impl LongCalls {
     }
 
     pub fn fetch(&self, id: &CallId, scope: &Scope) -> Fetched {
-        match self.lock().get(id).filter(|call| call.scope == *scope) {
+        match self.calls.lock().get(id).filter(|call| call.scope == *scope) {
             None => Fetched::Unknown,
             Some(call @ LongCall { finished: None, tool, .. }) => {
                 Fetched::Running { tool: tool.clone(), waits: call.waits() }
@@ -230,7 +230,7 @@ impl LongCalls {
 
     /// Cancels the calls that `run` began.
     pub(super) fn cancel_of(&self, run: &RunKey) {
-        for call in self.lock().values().filter(|call| call.is_of(run)) {
+        for call in self.calls.lock().values().filter(|call| call.is_of(run)) {
             call.stop.cancel();
         }
     }
@@ -239,7 +239,7 @@ impl LongCalls {
     /// Calls that still run are cancelled, as the model could not learn of their effects.
     fn forget(&self, is_over: impl Fn(&Of) -> bool) {
         let mut over = Vec::new();
-        self.lock().retain(|id, call| {
+        self.calls.lock().retain(|id, call| {
             let keep = !is_over(&call.scope.of);
             if !keep {
                 call.stop.cancel();
@@ -248,10 +248,6 @@ impl LongCalls {
             keep
         });
         self.erase(&over);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<CallId, LongCall>> {
-        self.calls.lock()
     }
 }
 

@@ -66,7 +66,7 @@ impl Runs {
         for session in sessions {
             self.restore_session(session);
         }
-        let forgotten = self.lock().make_room_for_sessions();
+        let forgotten = self.inner.lock().make_room_for_sessions();
         self.journal().write(forgotten);
         let (runs, inherited) = inherited::by_the_last(runs);
         self.journal().write(inherited);
@@ -79,9 +79,9 @@ impl Runs {
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
             let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
                 && !key(&run)
-                    .is_some_and(|key| self.lock().may_come_back(&key, run.record.given_up));
+                    .is_some_and(|key| self.inner.lock().may_come_back(&key, run.record.given_up));
             if outlived {
-                self.lock().claims.forget(run.slot);
+                self.inner.lock().claims.forget(run.slot);
                 self.journal().write(vec![Change::ForgetRun(run.slot)]);
                 continue;
             }
@@ -101,19 +101,23 @@ impl Runs {
                         "a run is not driven on: its app is not configured any more, and only the \
                          app had a credential for it"
                     );
-                    self.lock().claims.forget(run.slot);
+                    self.inner.lock().claims.forget(run.slot);
                     self.journal().write(vec![Change::ForgetRun(run.slot)]);
                 }
             }
         }
-        let forgotten = self.lock().sweep_awaiting(|moment| self.journal().since(moment));
+        let forgotten = self.inner.lock().sweep_awaiting(|moment| self.journal().since(moment));
         self.journal().write(forgotten);
         self.restore_long_calls(long);
     }
 
     /// Whether an earlier process has left this run of `app`, which waits for the app's credential.
     pub fn awaits_credential(&self, key: &RunKey, app: &AppName) -> bool {
-        self.lock().awaiting_credential.get(key).is_some_and(|run| run.record.app == app.as_str())
+        self.inner
+            .lock()
+            .awaiting_credential
+            .get(key)
+            .is_some_and(|run| run.record.app == app.as_str())
     }
 
     /// The run `key`, driven. If an earlier process left it to wait for the credential of `app`,
@@ -127,7 +131,7 @@ impl Runs {
     ) -> Option<Arc<DrivenRun>> {
         let resumed = {
             // Under one lock: a concurrent request finds the run either waiting or driven.
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             match inner.awaiting_credential.get(key) {
                 Some(run) if run.record.app == app.as_str() => {
                     let kept = inner.awaiting_credential.remove(key)?;
@@ -163,7 +167,7 @@ impl Runs {
     fn await_credential(&self, run: KeptRun) {
         let Some(key) = key(&run) else { return };
         info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
-        self.lock().awaiting_credential.insert(key, run);
+        self.inner.lock().awaiting_credential.insert(key, run);
     }
 
     fn restore_session(&self, session: KeptSession) {
@@ -177,7 +181,7 @@ impl Runs {
             created: Instant::now(),
         };
         let key = (workspace.into(), SessionId::from(id));
-        self.lock().sessions.insert(key, Arc::new(session));
+        self.inner.lock().sessions.insert(key, Arc::new(session));
     }
 
     /// The trace context of the calls of a run.
@@ -189,7 +193,7 @@ impl Runs {
     }
 
     fn resume(self: &Arc<Self>, kept: KeptRun, credential: UpstreamCredential) {
-        let resumed = self.take_up_run(&mut self.lock(), kept, credential);
+        let resumed = self.take_up_run(&mut self.inner.lock(), kept, credential);
         if let Some(resumed) = resumed {
             self.drive_on(resumed);
         }
@@ -200,7 +204,7 @@ impl Runs {
     /// bring the call, until its run has ended.
     fn reclaim(&self, run: &KeptRun) {
         let Some(key) = key(run) else { return };
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
             let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
             let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
@@ -306,7 +310,7 @@ impl Runs {
                 run = %run.key.run, app = %run.app, seq, unanswered,
                 "resuming a run of the earlier process"
             );
-            self.drive(&run, open);
+            self.drive(&run, open, false);
         } else if run.takes_answers() {
             self.answer_without_driver(&run, open);
         }

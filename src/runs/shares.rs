@@ -6,7 +6,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::{journal, model::ids::AppName, settings::Settings};
@@ -46,10 +46,6 @@ impl Shares {
     pub(super) fn of(&self, app: &AppName) -> Share {
         Share { all: self.clone(), app: app.clone(), bytes: Mutex::default() }
     }
-
-    fn lock(&self) -> MutexGuard<'_, Held> {
-        self.0.lock()
-    }
 }
 
 impl Held {
@@ -71,7 +67,7 @@ impl Share {
     /// Sets what the call holds to `bytes`. Returns whether there is room for it.
     pub(super) fn hold(&self, bytes: usize) -> bool {
         let mut own = self.bytes.lock();
-        let mut held = self.all.lock();
+        let mut held = self.all.0.lock();
         let before = std::mem::replace(&mut *own, bytes);
         let of_app = held.by_app.entry(self.app.clone()).or_default();
         *of_app = *of_app - before + bytes;
@@ -83,7 +79,7 @@ impl Share {
 
     /// Whether there is room for all that the call's app holds.
     pub(super) fn fits(&self) -> bool {
-        self.all.lock().fits(&self.app)
+        self.all.0.lock().fits(&self.app)
     }
 }
 
@@ -129,6 +125,6 @@ mod tests {
         reload.send_replace(settings(&["a"]));
         assert!(a.fits(), "what was within its share is");
         drop((a, b, more_of_b));
-        assert!(shares.lock().by_app.is_empty(), "all of it is given back");
+        assert!(shares.0.lock().by_app.is_empty(), "all of it is given back");
     }
 }

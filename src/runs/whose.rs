@@ -42,7 +42,7 @@ impl Runs {
     /// be.
     pub fn others(&self, workspace: &Workspace, id: &str, app: &AppName) -> Option<Thing> {
         let run = |kind| Owned::Run(RunKey { workspace: workspace.clone(), kind, run: id.into() });
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let is_others =
             |owned: &Owned| inner.owner_of(owned).is_some_and(|owner| owner != app.as_str());
         if [RunKind::Agent, RunKind::Eval].into_iter().map(run).any(|run| is_others(&run)) {
@@ -82,7 +82,7 @@ impl Runs {
 
     async fn own(self: &Arc<Self>, owned: Owned, app: &AppName, how: How) {
         let owner = owned.clone();
-        let changes = self.lock().own(owned, app, how);
+        let changes = self.inner.lock().own(owned, app, how);
         if let (Owned::Run(key), Ok(_)) = (owner, &changes) {
             self.hand_over(&key, app);
         }
@@ -103,7 +103,7 @@ impl Runs {
         }
         let owned = Owned::Run(new.key.clone());
         let is_driven = {
-            let mut inner = self.lock();
+            let mut inner = self.inner.lock();
             let changes = inner.own(owned, &new.app, How::Created);
             let is_anothers = inner.runs.get(&new.key).is_some_and(|run| run.app != new.app);
             changes.map(|changes| self.journal().write(changes)).is_ok() && is_anothers
@@ -118,7 +118,7 @@ impl Runs {
     /// for `app`. The answers of the calls that this driver has claimed are still posted; the new
     /// driver does not make those calls again.
     pub(super) fn hand_over(self: &Arc<Self>, key: &RunKey, app: &AppName) {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         if inner.runs.get(key).is_none_or(|run| run.app == *app) {
             return;
         }
@@ -154,26 +154,26 @@ impl Runs {
 
     /// The eval of the agent run `key`, if the bridge drives that eval or did.
     pub fn eval_of(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.runs.get(&inner.eval_key_of(key)?).cloned()
     }
 
     /// The eval whose driver answers the calls of the agent run `key`, if there is one.
     pub fn driven_by_eval(&self, key: &RunKey) -> Option<RunKey> {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         inner.eval_key_of(key).filter(|eval| inner.is_known(eval))
     }
 
     /// Whether the run `key` was once named by an eval, whose driver may have made its calls.
     pub fn is_of_an_eval(&self, key: &RunKey) -> bool {
-        self.lock().eval_key_of(key).is_some()
+        self.inner.lock().eval_key_of(key).is_some()
     }
 
     /// Makes the app of `eval` the owner of an agent run that the eval's stream has named.
     pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
         let workspace = eval.key.workspace.clone();
         let owned = Owned::Run(RunKey { workspace, kind: RunKind::Agent, run: agent_run.clone() });
-        let adopted = self.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
+        let adopted = self.inner.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
         match adopted {
             Ok(changes) if changes.is_empty() => {}
             Ok(changes) => self.journal().write(changes),
@@ -190,7 +190,7 @@ impl Runs {
         let workspace = run.key.workspace.clone();
         let agent_run = run.asked_by(call);
         let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let asked = (key.workspace.clone(), key.run.clone());
         if inner.claims.holds(&asked, &call.tool_use, run.slot) {
             // Mostly a claim of an earlier process. No other driver answers the call, whichever app
@@ -216,7 +216,7 @@ impl Runs {
     /// that was created for an app on its own is never an eval's. For all other runs, claims are
     /// kept as long as the run.
     pub(super) fn may_be_driven_by_others(&self, run: &DrivenRun) -> bool {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let owner = inner.owners.get(&Owned::Run(run.key.clone()));
         run.key.kind == RunKind::Eval || owner.is_none_or(|owner| owner.how != How::Created)
     }
@@ -237,7 +237,7 @@ impl Runs {
             self.calls.app(&record.app.as_str().into()).is_none()
                 && age > super::KEEP_ENDED.as_millis()
         };
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         let mut changes = Vec::new();
         for (key, record) in owners {
             let owned = Owned::restore((&key.0, &key.1, &key.2)).filter(|_| !is_outdated(&record));

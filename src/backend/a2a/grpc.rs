@@ -43,7 +43,7 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
     let mut url = endpoint.url.clone();
     {
         let mut segments = url.path_segments_mut().expect("an http URL has a path");
-        segments.pop_if_empty().extend([messages::SERVICE, messages::method(operation)]);
+        segments.pop_if_empty().extend([messages::SERVICE, operation.method()]);
     }
     Request { method: Method::POST, url, body: Some(body.freeze()) }
 }

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::model::{
@@ -69,7 +69,7 @@ impl Threads {
     /// Where the next message of `owner` goes. A waiting task is given to one message only: a
     /// second message at the same time goes to the same conversation, but not to that task.
     pub(super) fn enter(&self, owner: &Owner) -> Thread {
-        let mut threads = self.lock();
+        let mut threads = self.0.lock();
         let Some(kept) = threads.get_mut(owner) else { return Thread::default() };
         if kept.used.elapsed() >= KEEP {
             threads.remove(owner);
@@ -86,7 +86,7 @@ impl Threads {
         let context = thread.context.filter(short);
         let task = thread.task.filter(short);
         let now = Instant::now();
-        let mut threads = self.lock();
+        let mut threads = self.0.lock();
         let known = threads.remove(&owner);
         let task = task.or_else(|| known.and_then(|known| known.thread.task));
         if context.is_none() && task.is_none() {
@@ -96,10 +96,6 @@ impl Threads {
             make_room(&mut threads, now);
         }
         threads.insert(owner, Kept { thread: Thread { context, task }, used: now });
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Kept>> {
-        self.0.lock()
     }
 }
 

@@ -39,6 +39,17 @@ impl Operation<'_> {
     pub(super) fn only_reads(self) -> bool {
         matches!(self, Self::GetTask(_) | Self::Subscribe(_))
     }
+
+    /// The method of 1.0, in JSON-RPC and gRPC alike.
+    pub(super) fn method(self) -> &'static str {
+        match self {
+            Self::Send(_, Reply::Stream) => a2a::methods::SEND_STREAMING_MESSAGE,
+            Self::Send(_, Reply::WhenDone | Reply::AtOnce) => a2a::methods::SEND_MESSAGE,
+            Self::GetTask(_) => a2a::methods::GET_TASK,
+            Self::Subscribe(_) => a2a::methods::SUBSCRIBE_TO_TASK,
+            Self::CancelTask(_) => a2a::methods::CANCEL_TASK,
+        }
+    }
 }
 
 /// A message to the agent.
@@ -91,23 +102,19 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
     let tenant = endpoint.tenant.clone();
     let (method, params) = match (endpoint.generation, operation) {
         (Generation::V10, Operation::Send(message, reply)) => {
-            let method = match reply {
-                Reply::Stream => a2a::methods::SEND_STREAMING_MESSAGE,
-                Reply::WhenDone | Reply::AtOnce => a2a::methods::SEND_MESSAGE,
-            };
-            (method, text_of(&send_1_0(message, reply, tenant)))
+            (operation.method(), text_of(&send_1_0(message, reply, tenant)))
         }
         (Generation::V10, Operation::GetTask(id)) => {
             let request = a2a::GetTaskRequest { id: id.to_owned(), history_length: None, tenant };
-            (a2a::methods::GET_TASK, text_of(&request))
+            (operation.method(), text_of(&request))
         }
         (Generation::V10, Operation::CancelTask(id)) => {
             let request = a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant };
-            (a2a::methods::CANCEL_TASK, text_of(&request))
+            (operation.method(), text_of(&request))
         }
         (Generation::V10, Operation::Subscribe(id)) => {
             let request = a2a::SubscribeToTaskRequest { id: id.to_owned(), tenant };
-            (a2a::methods::SUBSCRIBE_TO_TASK, text_of(&request))
+            (operation.method(), text_of(&request))
         }
         (Generation::V03, Operation::Send(message, reply)) => {
             let method = match reply {

@@ -6,7 +6,7 @@
 use std::{fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use url::Url;
 
 use super::{
@@ -84,7 +84,7 @@ impl Issuer {
         &self,
         challenge: Option<&Challenge>,
     ) -> Result<(Endpoint, Shows), IssueError> {
-        let Known { endpoint, shows } = self.known().clone();
+        let Known { endpoint, shows } = self.known.lock().clone();
         if let Some(endpoint) = endpoint {
             return Ok((endpoint, shows));
         }
@@ -102,14 +102,14 @@ impl Issuer {
         let scope = challenge.scope.clone();
         let told = Told::Metadata;
         let endpoint = Endpoint { url: token_endpoint, resource, scope, told, is_own };
-        *self.known() = Known { endpoint: Some(endpoint.clone()), shows };
+        *self.known.lock() = Known { endpoint: Some(endpoint.clone()), shows };
         Ok((endpoint, shows))
     }
 
     async fn fetch(&self, challenge: Option<&Challenge>) -> Result<Issued, IssueError> {
         let (endpoint, mut shows) = self.endpoint(challenge).await?;
         let outcome = self.ask(&endpoint, &mut shows).await;
-        let mut known = self.known();
+        let mut known = self.known.lock();
         known.shows = shows;
         if outcome.is_err() && endpoint.told == Told::Metadata {
             known.endpoint = None;
@@ -146,7 +146,7 @@ impl Issuer {
     /// Notes the token endpoint that the backend at `base` has named. It is used only if the
     /// operator has configured none and the client's secret may go there.
     pub(in crate::backend) fn learn(&self, base: Option<&Url>, named: &str) {
-        let mut known = self.known();
+        let mut known = self.known.lock();
         let backend = &self.backend;
         if known.endpoint.as_ref().is_some_and(|endpoint| endpoint.told == Told::Operator) {
             return;
@@ -162,10 +162,6 @@ impl Issuer {
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),
         }
-    }
-
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
     }
 }
 
@@ -183,7 +179,7 @@ impl Issue for Issuer {
     }
 
     fn is_ready(&self) -> bool {
-        self.known().endpoint.is_some()
+        self.known.lock().endpoint.is_some()
     }
 
     fn issue<'a>(

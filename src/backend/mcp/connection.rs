@@ -5,7 +5,7 @@
 use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::{
     RoleClient,
     model::{
@@ -184,17 +184,17 @@ impl Connection {
         let catalog = catalog.without(&left_out, cut.as_deref());
         self.tell(left_out, cut);
         param_headers.retain(|_, found| !found.is_empty());
-        *lock(&self.param_headers) = param_headers;
+        *self.param_headers.lock() = param_headers;
         if let Content::Mcp { tools, .. } = catalog.content() {
             let as_task = |tool: &Tool| Some((tool.name.clone(), Support::of(&tool.raw)?));
-            *lock(&self.as_tasks) = tools.iter().filter_map(as_task).collect();
+            *self.as_tasks.lock() = tools.iter().filter_map(as_task).collect();
         }
         Ok(Arc::new(catalog))
     }
 
     /// Logs the tools that were left out, unless the list before left out the same.
     fn tell(&self, left_out: Vec<LeftOut>, cut: Option<String>) {
-        let mut told = lock(&self.left_out);
+        let mut told = self.left_out.lock();
         let news = (left_out, cut);
         if *told == news {
             return;
@@ -216,11 +216,11 @@ impl Connection {
     async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
         let tool = call.request.tool();
         let mut request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
-        let headers = match lock(&self.param_headers).get(tool) {
+        let headers = match self.param_headers.lock().get(tool) {
             Some(marked) => marked.headers(&call.request.arguments).map_err(CallError::Refused)?,
             None => Vec::new(),
         };
-        let support = lock(&self.as_tasks).get(tool).copied();
+        let support = self.as_tasks.lock().get(tool).copied();
         let takes_tasks = self.state.handshake().takes_tasks;
         // A task also where the tool merely may be one: after a crash of the bridge, a task can be
         // asked for, but a plain call is lost.
@@ -417,11 +417,6 @@ pub(super) fn complete(result: &RawValue, progress: &Progress) -> Result<Answer,
             Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
         }
     }
-}
-
-/// Ignores poison: a panic elsewhere cannot leave the guarded values half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 /// Waits for the end of rmcp's side and notes the reason.

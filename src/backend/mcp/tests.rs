@@ -340,7 +340,7 @@ async fn servers_that_know_no_discover_are_reached_and_remembered() {
         let dialer = hostile(options, &[]);
         let peer = dial(&dialer).await;
         assert_eq!(peer.about().protocol_version.as_deref(), Some("2025-11-25"));
-        assert_eq!(*dialer.last(), Some(Era::Legacy));
+        assert_eq!(*dialer.last.lock(), Some(Era::Legacy));
     }
 }
 
@@ -358,14 +358,14 @@ async fn a_server_that_ignores_discover_costs_the_wait_only_once() {
 #[tokio::test]
 async fn a_remembered_revision_that_is_gone_is_not_insisted_on() {
     let dialer = hostile(&[], &[]);
-    *dialer.last() = Some(Era::Modern);
+    *dialer.last.lock() = Some(Era::Modern);
     dial(&dialer).await;
-    assert_eq!(*dialer.last(), Some(Era::Legacy));
+    assert_eq!(*dialer.last.lock(), Some(Era::Legacy));
 
     let dialer = hostile(&["--modern"], &[]);
-    *dialer.last() = Some(Era::Legacy);
+    *dialer.last.lock() = Some(Era::Legacy);
     dial(&dialer).await;
-    assert_eq!(*dialer.last(), Some(Era::Modern));
+    assert_eq!(*dialer.last.lock(), Some(Era::Modern));
 }
 
 #[test]

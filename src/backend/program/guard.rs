@@ -17,7 +17,7 @@ use std::{
     process::{Child, Command, ExitCode, Stdio},
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tracing::warn;
 
@@ -27,7 +27,8 @@ pub const SUBCOMMAND: &str = "__guard";
 /// The number of a process group.
 type Id = NonZeroI32;
 
-/// The groups of this process. Not more than one guard: its end is the process's end.
+/// The groups of this process. Not more than one guard: its end is the process's end. Nothing panics
+/// between two steps that belong together.
 static GROUPS: Mutex<Groups> = Mutex::new(Groups { living: BTreeSet::new(), guard: None });
 
 /// The living groups, and the guard that knows them.
@@ -46,7 +47,7 @@ struct Guard {
 
 /// Makes the guard kill `group` when this process dies. `binary` is the daemon's own.
 pub(super) fn add(group: Id, binary: &Path) {
-    let mut groups = lock();
+    let mut groups = GROUPS.lock();
     groups.living.insert(group);
     match &groups.guard {
         Some(_) => groups.tell('+', group),
@@ -56,15 +57,10 @@ pub(super) fn add(group: Id, binary: &Path) {
 
 /// Undoes [`add`]: `group` is gone, and its number may soon belong to another group.
 pub(super) fn remove(group: Id) {
-    let mut groups = lock();
+    let mut groups = GROUPS.lock();
     if groups.living.remove(&group) {
         groups.tell('-', group);
     }
-}
-
-fn lock() -> MutexGuard<'static, Groups> {
-    // Nothing panics between two steps that belong together.
-    GROUPS.lock()
 }
 
 impl Groups {

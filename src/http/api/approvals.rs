@@ -18,7 +18,7 @@ use crate::{
     http::{
         auth::Caller,
         error_code::Code,
-        response::{self, Body},
+        response::{self, Answered, Body},
     },
     model::{
         approval::{MAX_REASON, Outcome},
@@ -136,28 +136,24 @@ impl Api {
         response::json(StatusCode::OK, &list)
     }
 
-    pub(super) async fn decide(&self, asked: ApiRequest) -> Response<Body> {
+    pub(super) async fn decide(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { mut caller, request, segment: id } = asked;
         if !caller.may_decide() {
-            return not_yours_to_decide();
+            return Err(not_yours_to_decide());
         }
-        let (headers, body) = match self.read_json(&mut caller, request, MAX_DECISION).await {
-            Ok(read) => read,
-            Err(response) => return response,
-        };
+        let (headers, body) = self.read_json(&mut caller, request, MAX_DECISION).await?;
         // A reload may have removed the right while the body arrived.
         if !caller.may_decide() {
-            return not_yours_to_decide();
+            return Err(not_yours_to_decide());
         }
-        let Decide { decision, reason } = match serde_json::from_slice(&body) {
-            Ok(decide) => decide,
-            Err(error) => {
-                let shape = r#"{"decision": "approve" or "deny", "reason": "…"}, reason optional"#;
-                return bad_request(&format!("The body is not {shape}: {error}."));
-            }
-        };
+        let Decide { decision, reason } = serde_json::from_slice(&body).map_err(|error| {
+            let shape = r#"{"decision": "approve" or "deny", "reason": "…"}, reason optional"#;
+            bad_request(&format!("The body is not {shape}: {error}."))
+        })?;
         if reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_REASON) {
-            return bad_request(&format!("The reason is longer than {MAX_REASON} characters."));
+            return Err(bad_request(&format!(
+                "The reason is longer than {MAX_REASON} characters."
+            )));
         }
         let approved = decision == Verdict::Approve;
         let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -171,12 +167,11 @@ impl Api {
             None => Err(Undecidable::Unknown),
         };
         match decided {
-            Ok(approval) => response::json(StatusCode::OK, &Shown::of(&approval)),
-            Err(Undecidable::Unknown) => response::error(
-                StatusCode::NOT_FOUND,
+            Ok(approval) => Ok(response::json(StatusCode::OK, &Shown::of(&approval))),
+            Err(Undecidable::Unknown) => Err(response::error(
                 Code::NotFound,
                 "There is no such question; GET /v1/approvals lists those that there are.",
-            ),
+            )),
             Err(Undecidable::Ended(approval)) => {
                 let outcome = approval.outcome().map_or("decided", Outcome::as_str);
                 let message = match approval.outcome() {
@@ -184,11 +179,10 @@ impl Api {
                     Some(Outcome::Withdrawn) => "Its caller or run has ended; it is not made.",
                     _ => "A decision was made before.",
                 };
-                response::error(
-                    StatusCode::CONFLICT,
+                Err(response::error(
                     Code::AlreadyDecided,
                     &format!("The call is {outcome} already. {message}"),
-                )
+                ))
             }
         }
     }
@@ -196,7 +190,6 @@ impl Api {
 
 fn not_yours_to_decide() -> Response<Body> {
     response::error(
-        StatusCode::FORBIDDEN,
         Code::OperatorOnly,
         "Whether a call is made is for the operator of the bridge to decide, who shows what stands \
          in the file `operator` of its state directory as X-Bridge-Operator, or signs in to the page \

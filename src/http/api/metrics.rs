@@ -8,7 +8,7 @@
 
 use std::{fmt, sync::Arc, time::SystemTime};
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, header};
 use tracing::error;
 
 use super::Api;
@@ -57,11 +57,7 @@ impl Api {
         let common: Part = Box::new(move |page| of_process(page, started));
         let Ok(text) = page::write(own, common) else {
             error!("the metrics cannot be written");
-            return response::error(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                Code::Internal,
-                "The metrics cannot be written.",
-            );
+            return response::error(Code::Internal, "The metrics cannot be written.");
         };
         let mut response = Response::new(response::full(text));
         let kind = HeaderValue::from_static(page::CONTENT_TYPE);

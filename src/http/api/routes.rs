@@ -20,7 +20,7 @@ use crate::{
     config::App,
     http::{
         auth::{Access, Caller},
-        response::Body,
+        response::{Body, either},
     },
     metrics::RouteKind,
 };
@@ -143,7 +143,7 @@ pub static ROUTES: &[OwnRoute] = &[
     })
     .gives(&[(200, "How they are.", Json(of::<status::Status<'_>>))]),
     get("/v1/tool-refs", "toolRefs", "The refs as they go into specs", |api, asked| {
-        Box::pin(async move { api.tool_refs(&asked.caller.app, &asked.request) })
+        Box::pin(either(async move { api.tool_refs(&asked.caller.app, &asked.request) }))
     })
     .parameters(&[
         ("backends", "query", "whose refs, with commas between them; without it all"),
@@ -155,14 +155,14 @@ pub static ROUTES: &[OwnRoute] = &[
         error(400, NO_BACKEND),
     ]),
     post("/v1/specs/inject", "inject", "The spec that the proxy would send out", |api, asked| {
-        Box::pin(api.inject(asked.caller, asked.request))
+        Box::pin(either(api.inject(asked.caller, asked.request)))
     })
     .access(Access::App)
     .parameters(&[BACKENDS_HEADER])
     .takes(of::<Spec>)
     .gives(&[(200, "The spec with refs.", Json(of::<Spec>)), BAD, TOO_LARGE, NOT_JSON]),
     post("/v1/tool-calls", "call", "Makes one call", |api, asked| {
-        Box::pin(api.tool_call(asked.caller, asked.request))
+        Box::pin(either(api.tool_call(asked.caller, asked.request)))
     })
     .access(Access::App)
     .traced("/v1/tool-calls")
@@ -195,7 +195,7 @@ pub static ROUTES: &[OwnRoute] = &[
         "/v1/trust/{name}",
         "accept",
         "Accepts what a backend shows; for the operator",
-        |api, asked| Box::pin(api.accept(asked)),
+        |api, asked| Box::pin(either(api.accept(asked))),
     )
     .access(Access::AppOrSessionWithKey)
     .goes_on()
@@ -210,7 +210,7 @@ pub static ROUTES: &[OwnRoute] = &[
         NOT_JSON,
     ]),
     post("/v1/runs", "submit", "Submits a run, and drives it", |api, asked| {
-        Box::pin(api.submit(asked.caller, asked.request))
+        Box::pin(either(api.submit(asked.caller, asked.request)))
     })
     .access(Access::App)
     .goes_on()
@@ -242,7 +242,9 @@ pub static ROUTES: &[OwnRoute] = &[
         "/v1/runs/{id}/attach",
         "attach",
         "Drives a run that the app submitted itself",
-        |api, asked| Box::pin(api.attach(asked.caller, asked.segment.into(), asked.request)),
+        |api, asked| {
+            Box::pin(either(api.attach(asked.caller, asked.segment.into(), asked.request)))
+        },
     )
     .access(Access::App)
     .goes_on()
@@ -280,7 +282,7 @@ pub static ROUTES: &[OwnRoute] = &[
     .access(Access::AppOrSessionWithKey)
     .gives(&[(200, "The questions.", Json(of::<approvals::ApprovalList<'_>>))]),
     post("/v1/approvals/{id}", "decide", "Approves or denies a call", |api, asked| {
-        Box::pin(api.decide(asked))
+        Box::pin(either(api.decide(asked)))
     })
     .access(Access::AppOrSessionWithKey)
     .goes_on()

@@ -4,7 +4,6 @@
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
 use std::{
-    collections::BTreeSet,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -16,14 +15,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::{Api, MAX_CALL, bad_request, json_body, names, sight::Sight, time, unknown_backend};
+use super::{Api, MAX_CALL, bad_request, choose, json_body, sight::Sight, time};
 use crate::{
     config::App,
     http::{
         auth::Caller,
         error_code::Code,
         proxy::{self, Outgoing, Resource},
-        response::{self, Body},
+        response::{self, Answered, Body},
     },
     model::{
         ids::{BackendName, RunId, RunKind, Workspace, is_segment},
@@ -139,46 +138,37 @@ impl<'a> ShownCall<'a> {
 
 impl Api {
     /// Submits a spec to MANTYX, and drives the run that MANTYX creates.
-    pub(super) async fn submit(
-        &self,
-        caller: Caller,
-        mut request: Request<Incoming>,
-    ) -> Response<Body> {
+    pub(super) async fn submit(&self, caller: Caller, mut request: Request<Incoming>) -> Answered {
         let loaded = self.loaded();
         let Some(workspace) = &loaded.workspace else {
-            return response::error(
-                StatusCode::CONFLICT,
+            return Err(response::error(
                 Code::NoWorkspace,
                 "The bridge's configuration has no `upstream.workspace` to submit runs to. Set \
                  it, or post the spec to /api/v1/workspaces/{workspace}/agent-runs.",
-            );
+            ));
         };
         if !super::is_json(request.headers()) {
-            return super::not_json();
+            return Err(super::not_json());
         }
         let workspace = Workspace::from(workspace.as_str());
         let kind = RunKind::Agent;
         let path = format!("/api/v1/workspaces/{workspace}/{}", kind.collection());
         let Ok(uri) = path.parse::<Uri>() else {
-            return bad_request("The workspace of the configuration cannot stand in a path.");
+            return Err(bad_request("The workspace of the configuration cannot stand in a path."));
         };
         *request.uri_mut() = uri;
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
-        let answer = from.create_run(workspace.clone(), kind, request).await;
+        let answer = from.create_run(workspace.clone(), kind, request).await?;
         if !answer.status().is_success() {
-            return answer;
+            return Ok(answer);
         }
         let (mut parts, body) = answer.into_parts();
-        let text = match response::read_anyway(body, MAX_ANSWER).await {
-            Ok(text) => text,
-            Err(error) => return error.response(),
-        };
+        let text = response::read_anyway(body, MAX_ANSWER).await?;
         let Some(run) = proxy::run_id(&text) else {
-            return response::error(
-                StatusCode::BAD_GATEWAY,
+            return Err(response::error(
                 Code::UpstreamBroken,
                 "MANTYX took the spec, and its answer names no run.",
-            );
+            ));
         };
         let key = RunKey { workspace, kind, run };
         let submitted = serde_json::json!({
@@ -186,7 +176,7 @@ impl Api {
             "streamUrl": key.stream_path(),
         });
         parts.headers.remove(header::CONTENT_LENGTH);
-        Response::from_parts(parts, response::full(submitted.to_string()))
+        Ok(Response::from_parts(parts, response::full(submitted.to_string())))
     }
 
     /// Drives a run that the app submitted itself.
@@ -195,36 +185,28 @@ impl Api {
         caller: Caller,
         run: RunId,
         request: Request<Incoming>,
-    ) -> Response<Body> {
+    ) -> Answered {
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
-        let asked = attach_body(request).await;
-        let asked = asked.and_then(|(parts, asked)| from.renew(&parts).map(|()| asked));
-        let Attach { workspace, backends } = match asked {
-            Ok(asked) => asked,
-            Err(response) => return response,
-        };
+        let (parts, Attach { workspace, backends }) = attach_body(request).await?;
+        from.renew(&parts)?;
         let app = Arc::clone(&from.caller.app);
         let Some(workspace) = &workspace.or(self.loaded().workspace) else {
-            return response::error(
-                StatusCode::CONFLICT,
+            return Err(response::error(
                 Code::NoWorkspace,
                 "The bridge's configuration has no `upstream.workspace`; name the run's own as \
                  `workspace` in the body.",
-            );
+            ));
         };
         if !is_segment(workspace) || !is_segment(run.as_str()) {
-            return bad_request("The workspace or the run's id cannot stand in a path.");
+            return Err(bad_request("The workspace or the run's id cannot stand in a path."));
         }
         let workspace = Workspace::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run };
         if self.runs.others(&key.workspace, key.run.as_str(), &app.name).is_some() {
-            return no_such_run();
+            return Err(no_such_run());
         }
-        let known = match from.own_run(&key).await {
-            Ok(known) => known,
-            Err(refusal) => return refusal,
-        };
+        let known = from.own_run(&key).await?;
         if let Some(known) = &known
             && !known.is_given_up()
         {
@@ -232,26 +214,20 @@ impl Api {
         }
         // A second driver beside the one of the eval would repeat its calls.
         if let Some(eval) = self.runs.driven_by_eval(&key) {
-            return driven_already(&eval);
+            return Err(driven_already(&eval));
         }
         let table = match &known {
             // The run keeps the tools that it had.
-            Some(known) => Ok(Table::clone(&known.table)),
-            None => self.table(&app, backends).await,
-        };
-        let table = match table {
-            Ok(table) => table,
-            Err(response) => return response,
+            Some(known) => Table::clone(&known.table),
+            None => self.table(&app, backends).await?,
         };
         // If the run does not exist, the app learns it now; otherwise a driver would start and give
         // up later, unseen by the app.
-        let past_is_lost = match self.snapshot(&key, &from.credential).await {
-            Ok(snapshot) => self.may_have_been_driven(snapshot).await,
-            Err(response) => return response,
-        };
+        let snapshot = self.snapshot(&key, &from.credential).await?;
+        let past_is_lost = self.may_have_been_driven(snapshot).await;
         if let Some(known) = known.as_ref().filter(|known| self.runs.revive(known)) {
             info!(run = %known.key.run, app = %known.app, "attached again");
-            return response::json(StatusCode::ACCEPTED, &Shown::of(known));
+            return Ok(response::json(StatusCode::ACCEPTED, &Shown::of(known)));
         }
         // The bridge may have forgotten the run while it asked MANTYX, or the run belonged to an
         // eval that the bridge has forgotten. In both cases the record of the run's calls is gone,
@@ -271,16 +247,16 @@ impl Api {
         match self.runs.start(new).await {
             Ok(run) => {
                 info!(run = %run.key.run, app = %run.app, "attached");
-                response::json(StatusCode::ACCEPTED, &Shown::of(&run))
+                Ok(response::json(StatusCode::ACCEPTED, &Shown::of(&run)))
             }
             Err(NotStarted::Driven(known)) => known_run(&known, &app),
             // Another request has claimed the run since the look-up above.
-            Err(NotStarted::Taken) => match self.runs.driven_by_eval(&handed_over) {
+            Err(NotStarted::Taken) => Err(match self.runs.driven_by_eval(&handed_over) {
                 Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {
                     driven_already(&eval)
                 }
                 _ => no_such_run(),
-            },
+            }),
         }
     }
 
@@ -296,7 +272,6 @@ impl Api {
             status if status.is_success() => Ok(answer),
             StatusCode::NOT_FOUND => Err(no_such_run()),
             status => Err(response::error(
-                StatusCode::BAD_GATEWAY,
                 Code::UpstreamRefused,
                 &format!("MANTYX does not show the run to the bridge ({status})."),
             )),
@@ -334,20 +309,7 @@ impl Api {
     ) -> Result<Table, Response<Body>> {
         self.backends().registry.settled().await;
         let offer = Arc::new(self.backends().registry.offer_of_known()).seen_by(&app.rights);
-        let all = names(&offer);
-        let chosen = match backends {
-            None => all,
-            Some(names) => {
-                let mut chosen = BTreeSet::new();
-                for name in names {
-                    match all.get(name.as_str()) {
-                        Some(known) => chosen.insert(known.clone()),
-                        None => return Err(unknown_backend(name, &all)),
-                    };
-                }
-                chosen
-            }
-        };
+        let chosen = choose(&offer, backends)?;
         if chosen.is_empty() {
             return Err(bad_request(
                 "There is no backend to answer the run's calls with; name at least one that the \
@@ -421,18 +383,17 @@ async fn attach_body(request: Request<Incoming>) -> Result<(Parts, Attach), Resp
     })
 }
 
-fn known_run(run: &DrivenRun, app: &App) -> Response<Body> {
+fn known_run(run: &DrivenRun, app: &App) -> Answered {
     if run.app == app.name {
-        response::json(StatusCode::OK, &Shown::of(run))
+        Ok(response::json(StatusCode::OK, &Shown::of(run)))
     } else {
-        no_such_run()
+        Err(no_such_run())
     }
 }
 
 /// The answer for an agent run whose calls the driver of its eval answers.
 fn driven_already(eval: &RunKey) -> Response<Body> {
     response::error(
-        StatusCode::CONFLICT,
         Code::DrivenAlready,
         &format!(
             "The run is an agent run of the eval {}, which the bridge drives: its calls are answered \
@@ -445,7 +406,6 @@ fn driven_already(eval: &RunKey) -> Response<Body> {
 
 fn no_such_run() -> Response<Body> {
     response::error(
-        StatusCode::NOT_FOUND,
         Code::NotFound,
         "There is no such run; GET /v1/runs lists those that the bridge drives for this app.",
     )

@@ -21,7 +21,7 @@ use crate::{
     http::{
         auth::Caller,
         error_code::Code,
-        response::{self, Body},
+        response::{self, Answered, Body},
     },
     model::{
         ids::BackendName,
@@ -151,25 +151,19 @@ impl Api {
     }
 
     /// Accepts a backend as the operator has looked at it.
-    pub(super) async fn accept(&self, asked: ApiRequest) -> Response<Body> {
+    pub(super) async fn accept(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { mut caller, request, segment: name } = asked;
         if !caller.is_operator {
-            return response::error(
-                StatusCode::FORBIDDEN,
+            return Err(response::error(
                 Code::OperatorOnly,
                 "Accepting is for the operator of the bridge, who shows what stands in the file \
                  `operator` of its state directory as X-Bridge-Operator, or signs in to the page \
                  with it; `mantyx-bridge trust accept` does so.",
-            );
+            ));
         }
-        let (_, body) = match self.read_json(&mut caller, request, MAX_ACCEPT).await {
-            Ok(read) => read,
-            Err(response) => return response,
-        };
-        let wanted: Acceptance = match serde_json::from_slice(&body) {
-            Ok(wanted) => wanted,
-            Err(error) => return bad_request(&format!("The body cannot be used: {error}.")),
-        };
+        let (_, body) = self.read_json(&mut caller, request, MAX_ACCEPT).await?;
+        let wanted: Acceptance = serde_json::from_slice(&body)
+            .map_err(|error| bad_request(&format!("The body cannot be used: {error}.")))?;
         let take = match &wanted.accept {
             Accept::Everything(Everything::All) => Take::All,
             Accept::Tools(tools) => Take::Tools(tools),
@@ -184,25 +178,23 @@ impl Api {
         let (name, outcome) = match accepted {
             Some((name, outcome)) if self.pinned(name, all_rights).is_some() => (name, outcome),
             _ => {
-                let mut response = unknown_backend(name, &all);
-                *response.status_mut() = StatusCode::NOT_FOUND;
-                return response;
+                let unknown = unknown_backend(name, &all);
+                return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
             }
         };
         match outcome {
             Ok(()) => {}
             Err(NotTaken::Moved) => {
-                return response::error(
-                    StatusCode::CONFLICT,
+                return Err(response::error(
                     Code::CatalogChanged,
                     "The digest is not that of what there is now, so nothing was accepted: it has \
                      changed since it was looked at. Look again.",
-                );
+                ));
             }
             Err(NotTaken::NoSuchTool(tool)) => {
-                return bad_request(&format!(
+                return Err(bad_request(&format!(
                     "There is nothing to accept of a tool {tool:?}, so nothing was accepted."
-                ));
+                )));
             }
         }
         info!(backend = %name, "the operator has accepted what the backend shows");
@@ -210,11 +202,11 @@ impl Api {
         let kept = registry.wait_for(|registry| registry.is_kept(name).then_some(()));
         let in_time = timeout(PATIENCE, kept).await.is_ok();
         let Some(mut pinned) = self.pinned(name, all_rights) else {
-            return unknown_backend(name.to_string(), &all);
+            return Err(unknown_backend(name.to_string(), &all));
         };
         if !in_time && pinned.unkept.is_none() {
             pinned.unkept = Some("it has not been written yet".to_owned());
         }
-        response::json(StatusCode::OK, &pinned)
+        Ok(response::json(StatusCode::OK, &pinned))
     }
 }

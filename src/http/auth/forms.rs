@@ -11,7 +11,7 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::http::{client_info::ClientKey, response::ReadError};
@@ -50,7 +50,7 @@ impl Forms {
     }
 
     fn enter(&self, peer: ClientKey) -> Option<Reading<'_>> {
-        let mut forms = self.lock();
+        let mut forms = self.0.lock();
         let all: usize = forms.values().sum();
         let of_peer = forms.get(&peer).copied().unwrap_or_default();
         if all >= MOST_FORMS || !peer.is_shared() && of_peer >= MOST_OF_PEER {
@@ -59,15 +59,11 @@ impl Forms {
         forms.insert(peer, of_peer + 1);
         Some(Reading { forms: self, peer })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, usize>> {
-        self.0.lock()
-    }
 }
 
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut of_peer) = self.forms.lock().entry(self.peer) {
+        if let Entry::Occupied(mut of_peer) = self.forms.0.lock().entry(self.peer) {
             *of_peer.get_mut() -= 1;
             if *of_peer.get() == 0 {
                 of_peer.remove();
@@ -148,6 +144,6 @@ mod tests {
         assert_eq!(another, b"token=x");
         let refused = |read: &&Result<_, _>| matches!(read, Err(ReadError::TooManyForms));
         assert_eq!(stuck.iter().filter(refused).count(), MOST_FORMS - MOST_OF_PEER);
-        assert!(forms.lock().is_empty());
+        assert!(forms.0.lock().is_empty());
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::rate_limit::Bucket;
@@ -28,12 +28,12 @@ impl Lockout {
         if peer.is_shared() {
             return None;
         }
-        self.lock().get_mut(&peer)?.wait(RATE, now)
+        self.peers.lock().get_mut(&peer)?.wait(RATE, now)
     }
 
     /// Records a failure. If the peer has failed too often, returns how long it has to wait.
     pub fn note(&self, peer: ClientKey, now: Instant) -> Option<Duration> {
-        let mut peers = self.lock();
+        let mut peers = self.peers.lock();
         if peers.len() >= MOST && !peers.contains_key(&peer) {
             peers.retain(|_, bucket| !bucket.is_full(RATE, now));
         }
@@ -46,10 +46,6 @@ impl Lockout {
         };
         let bucket = peers.entry(peer).or_insert_with(|| Bucket::full(RATE, now));
         bucket.take(RATE, now).err()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClientKey, Bucket>> {
-        self.peers.lock()
     }
 }
 
@@ -114,11 +110,11 @@ mod tests {
         for uid in 0..2 * u32::try_from(MOST).unwrap() {
             lockout.note(ClientKey::User(uid), now);
         }
-        assert!(lockout.lock().len() <= MOST + 1);
+        assert!(lockout.peers.lock().len() <= MOST + 1);
         assert!(lockout.brake(ClientKey::User(0), now).is_none());
         // Those that have behaved since are forgotten.
         let later = now + Duration::from_secs(2);
         lockout.note(ClientKey::User(u32::MAX), later);
-        assert!(lockout.lock().len() < 3);
+        assert!(lockout.peers.lock().len() < 3);
     }
 }

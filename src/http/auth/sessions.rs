@@ -12,7 +12,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, header};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::{
     sync::watch,
@@ -76,7 +76,7 @@ impl Sessions {
         let value = random()?;
         let key = random()?;
         let now = Instant::now();
-        let mut open = self.lock();
+        let mut open = self.open.lock();
         open.retain(|_, session| session.until > now);
         if open.len() >= MOST {
             let of = |token| open.values().filter(move |session| session.token == token);
@@ -97,7 +97,7 @@ impl Sessions {
     /// The token that the request's cookie stands for.
     pub fn token(&self, headers: &HeaderMap) -> Option<TokenHash> {
         let wanted = hash(value_of(headers)?);
-        let open = self.lock();
+        let open = self.open.lock();
         let session = open.get(&wanted)?;
         (session.until > Instant::now()).then_some(session.token)
     }
@@ -106,13 +106,13 @@ impl Sessions {
     pub fn has_key(&self, headers: &HeaderMap) -> bool {
         let shown = headers.get(KEY_HEADER).and_then(|key| key.to_str().ok());
         let (Some(value), Some(shown)) = (value_of(headers), shown) else { return false };
-        self.lock().get(&hash(value)).is_some_and(|session| session.key == hash(shown))
+        self.open.lock().get(&hash(value)).is_some_and(|session| session.key == hash(shown))
     }
 
     /// Ends the session of the request's cookie, and returns a value for `Set-Cookie`.
     pub fn end(&self, headers: &HeaderMap) -> HeaderValue {
         if let Some(value) = value_of(headers) {
-            self.lock().remove(&hash(value));
+            self.open.lock().remove(&hash(value));
             self.ended.send_replace(());
         }
         cookie(headers, "", Duration::ZERO, false)
@@ -124,16 +124,12 @@ impl Sessions {
         let this = Arc::clone(self);
         let wanted = hash(value_of(headers)?);
         let mut ended = self.ended.subscribe();
-        let until = self.lock().get(&wanted)?.until;
+        let until = self.open.lock().get(&wanted)?.until;
         Some(async move {
-            let gone = ended.wait_for(|()| !this.lock().contains_key(&wanted));
+            let gone = ended.wait_for(|()| !this.open.lock().contains_key(&wanted));
             // An error means that the daemon is shutting down.
             timeout_at(until, gone).await.ok();
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Session>> {
-        self.open.lock()
     }
 }
 
@@ -251,7 +247,7 @@ mod tests {
             tokio::time::advance(Duration::from_secs(1)).await;
             begin(&sessions, "one");
         }
-        assert_eq!(sessions.lock().len(), MOST);
+        assert_eq!(sessions.open.lock().len(), MOST);
         assert_eq!(sessions.token(&request(&[&first])), None, "the oldest has ended");
     }
 

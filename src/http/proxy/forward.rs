@@ -299,7 +299,7 @@ impl<'a> Outgoing<'a> {
                 headers.remove(header::CONTENT_TYPE);
                 headers.remove(header::CONTENT_ENCODING);
                 let message = "MANTYX does not give the run's events.";
-                response::error(refusal.status, Code::StreamRefused, message)
+                response::error(Code::StreamRefused, message)
             }
         };
         *response.status_mut() = refusal.status;
@@ -315,7 +315,6 @@ impl<'a> Outgoing<'a> {
         // Forwarded, this 401 would look to the app as if its own token for the bridge were wrong.
         error!("MANTYX refuses the bridge's credential (401); check upstream.credential");
         Some(response::error(
-            StatusCode::BAD_GATEWAY,
             Code::UpstreamUnauthorized,
             "MANTYX refuses the credential of the bridge (401). It is `upstream.credential` \
              in bridge.yaml that has to be mended; your token for the bridge is right.",
@@ -389,17 +388,14 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 /// The answer to a request that did not reach MANTYX, or that MANTYX did not take.
 fn unsent(error: &SendError) -> Response<Body> {
     match error {
-        SendError::OddPath(odd) => {
-            response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &odd.to_string())
-        }
+        SendError::OddPath(odd) => response::error(Code::InvalidRequest, &odd.to_string()),
         SendError::Token(why) => no_token(why),
         SendError::NotTwice => {
             let message = "MANTYX refused the bridge's token, which has been renewed since. \
                            Nothing was done: send the request again.";
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            let mut again = response::error(status, Code::UpstreamUnauthorized, message);
-            again.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("1"));
-            again
+            let again = response::error(Code::UpstreamUnauthorized, message);
+            let again = response::with_status(again, StatusCode::SERVICE_UNAVAILABLE);
+            response::retry_after(again, 1)
         }
         // If the app's body did not arrive, the app gets that error, as MANTYX is not the cause.
         SendError::Broken(error) => match body_error(error) {
@@ -413,7 +409,6 @@ fn unsent(error: &SendError) -> Response<Body> {
 fn no_token(why: &TokenError) -> Response<Body> {
     error!(error = %why, "MANTYX cannot be shown a token; check upstream.oauth");
     response::error(
-        StatusCode::BAD_GATEWAY,
         Code::UpstreamUnauthorized,
         "The bridge has no token that MANTYX takes. It is `upstream.oauth` in bridge.yaml \
          that has to be mended, or what it refers to; your token for the bridge is right.",
@@ -424,7 +419,6 @@ fn no_token(why: &TokenError) -> Response<Body> {
 pub fn unreachable(error: &str) -> Response<Body> {
     warn!(error, "MANTYX cannot be reached");
     response::error(
-        StatusCode::BAD_GATEWAY,
         Code::UpstreamUnreachable,
         "The bridge cannot reach MANTYX at the moment; its log says why.",
     )

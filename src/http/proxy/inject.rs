@@ -15,7 +15,7 @@ use super::{forward::Outgoing, run_id, session_id};
 use crate::{
     http::{
         error_code::Code,
-        response::{self, Body},
+        response::{self, Answered, Body},
     },
     model::{
         ids::{RunKind, SessionId, Workspace},
@@ -65,15 +65,9 @@ impl Outgoing<'_> {
         workspace: Workspace,
         kind: RunKind,
         request: Request<Incoming>,
-    ) -> Response<Body> {
-        let taken = match self.take(request).await {
-            Ok(taken) => taken,
-            Err(response) => return response,
-        };
-        let plan = match self.plan(kind, &taken).await {
-            Ok(plan) => plan,
-            Err(response) => return response,
-        };
+    ) -> Answered {
+        let taken = self.take(request).await?;
+        let plan = self.plan(kind, &taken).await?;
         self.submit(taken, plan, (workspace, kind), None).await
     }
 
@@ -81,23 +75,16 @@ impl Outgoing<'_> {
         &mut self,
         workspace: Workspace,
         request: Request<Incoming>,
-    ) -> Response<Body> {
-        let taken = match self.take(request).await {
-            Ok(taken) => taken,
-            Err(response) => return response,
-        };
-        let (injected, tools) = match self.plan(RunKind::Agent, &taken).await {
-            Ok(Plan::Injected { injected, tools }) => (injected, tools),
+    ) -> Answered {
+        let taken = self.take(request).await?;
+        let (injected, tools) = match self.plan(RunKind::Agent, &taken).await? {
+            Plan::Injected { injected, tools } => (injected, tools),
             // The bridge records the owner of a session without tools, too, so that other apps
             // cannot use it.
-            Ok(Plan::Untouched) => return self.create_bare_session(workspace, taken).await,
-            Err(response) => return response,
+            Plan::Untouched => return self.create_bare_session(workspace, taken).await,
         };
         let counts = injected_header(&injected);
-        let (mut response, body) = match self.exchange(&taken.parts, injected.body).await {
-            Ok(answer) => answer,
-            Err(response) => return response,
-        };
+        let (mut response, body) = self.exchange(&taken.parts, injected.body).await?;
         if response.status().is_success() {
             match session_id(&body) {
                 Some(id) => {
@@ -110,22 +97,18 @@ impl Outgoing<'_> {
             }
             response.headers_mut().insert(INJECTED, counts);
         }
-        response
+        Ok(response)
     }
 
     /// A session that gets no tools.
-    async fn create_bare_session(&self, workspace: Workspace, taken: Taken) -> Response<Body> {
-        let exchanged = self.exchange(&taken.parts, vec![taken.body]).await;
-        let (response, body) = match exchanged {
-            Ok(answer) => answer,
-            Err(response) => return response,
-        };
+    async fn create_bare_session(&self, workspace: Workspace, taken: Taken) -> Answered {
+        let (response, body) = self.exchange(&taken.parts, vec![taken.body]).await?;
         if response.status().is_success()
             && let Some(id) = session_id(&body)
         {
             self.runs.own_session(&workspace, &id, &self.caller.app.name).await;
         }
-        response
+        Ok(response)
     }
 
     pub(super) async fn message(
@@ -133,13 +116,10 @@ impl Outgoing<'_> {
         workspace: Workspace,
         id: SessionId,
         request: Request<Incoming>,
-    ) -> Response<Body> {
+    ) -> Answered {
         let has_ours = |known: Option<&Session>| known.is_some_and(|it| !it.table.is_empty());
         let known = self.runs.session(&workspace, &id);
-        let taken = match self.take_of(request, has_ours(known.as_deref())).await {
-            Ok(taken) => taken,
-            Err(response) => return response,
-        };
+        let taken = self.take_of(request, has_ours(known.as_deref())).await?;
         // Looked up after the body has arrived: the session may have been created or have ended
         // meanwhile.
         let known = self.runs.session(&workspace, &id);
@@ -167,10 +147,7 @@ impl Outgoing<'_> {
                 }
             },
         };
-        match plan {
-            Ok(plan) => self.submit(taken, plan, (workspace, RunKind::Agent), Some(id)).await,
-            Err(response) => response,
-        }
+        self.submit(taken, plan?, (workspace, RunKind::Agent), Some(id)).await
     }
 
     /// A message without tools, in a session that got tools of the bridge. It keeps those tools; if
@@ -224,7 +201,7 @@ impl Outgoing<'_> {
         if is_encoded && (has_ours || !self.gives_nothing(&selection)) {
             return Err(encoded());
         }
-        let body = response::read(body, MAX_SPEC).await.map_err(|error| error.response())?;
+        let body = response::read(body, MAX_SPEC).await?;
         // The bridge has to read MANTYX's answer, so it must not be compressed.
         parts.headers.remove(header::ACCEPT_ENCODING);
         // Waits until backends that are starting are known: a stub in place of their tools would
@@ -260,7 +237,7 @@ impl Outgoing<'_> {
         plan: Plan,
         (workspace, kind): (Workspace, RunKind),
         session: Option<SessionId>,
-    ) -> Response<Body> {
+    ) -> Answered {
         let (body, counts, table) = match plan {
             Plan::Injected { injected, .. } => {
                 let counts = injected_header(&injected);
@@ -268,19 +245,16 @@ impl Outgoing<'_> {
             }
             Plan::Untouched => (vec![taken.body], None, Table::empty()),
         };
-        let (mut response, body) = match self.exchange(&taken.parts, body).await {
-            Ok(answer) => answer,
-            Err(response) => return response,
-        };
+        let (mut response, body) = self.exchange(&taken.parts, body).await?;
         if !response.status().is_success() {
-            return response;
+            return Ok(response);
         }
         if let Some(counts) = counts {
             response.headers_mut().insert(INJECTED, counts);
         }
         let Some(run) = run_id(&body) else {
             warn!("MANTYX's answer names no runId; the calls of this run cannot be answered");
-            return response;
+            return Ok(response);
         };
         let app = &self.caller.app.name;
         if let Some(session) = &session {
@@ -288,7 +262,7 @@ impl Outgoing<'_> {
         }
         if table.is_empty() {
             self.runs.own_run(RunKey { workspace, kind, run }, app).await;
-            return response;
+            return Ok(response);
         }
         let new = NewRun {
             key: RunKey { workspace, kind, run },
@@ -309,7 +283,7 @@ impl Outgoing<'_> {
                 warn!("MANTYX gave out an id again; that run is another app's, and not driven");
             }
         }
-        response
+        Ok(response)
     }
 
     /// Forwards a request whose effect concerns the bridge, with a time limit for MANTYX's answer.
@@ -328,7 +302,6 @@ impl Outgoing<'_> {
         let text = response::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
             warn!(%error, "MANTYX's answer to a submission cannot be read");
             response::error(
-                StatusCode::BAD_GATEWAY,
                 Code::UpstreamBroken,
                 "MANTYX's answer broke off. The run may have been created; look before you send \
                  it again.",
@@ -346,12 +319,10 @@ async fn answered(
 ) -> Result<Response<Body>, Response<Body>> {
     timeout(ANSWER_WITHIN, sent).await.map_err(|_late| {
         warn!("MANTYX has not answered a request within {ANSWER_WITHIN:?}");
-        response::error(
-            StatusCode::GATEWAY_TIMEOUT,
-            Code::UpstreamBroken,
-            "MANTYX has not answered for too long. The request may have taken effect; look before \
-             you send it again.",
-        )
+        let message = "MANTYX has not answered for too long. The request may have taken effect; \
+                       look before you send it again.";
+        let late = response::error(Code::UpstreamBroken, message);
+        response::with_status(late, StatusCode::GATEWAY_TIMEOUT)
     })
 }
 
@@ -405,7 +376,6 @@ pub fn injected_header(injected: &Injected) -> HeaderValue {
 /// The answer to a spec that the bridge cannot parse because of its Content-Encoding.
 fn encoded() -> Response<Body> {
     response::error(
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
         Code::UnsupportedEncoding,
         "The bridge has to read a spec that it puts tools into; send it without Content-Encoding.",
     )
@@ -413,7 +383,7 @@ fn encoded() -> Response<Body> {
 
 fn spec_error(message: &str) -> Response<Body> {
     let message = format!("The spec cannot be given tools: {message}.");
-    response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, &message)
+    response::error(Code::InvalidRequest, &message)
 }
 
 /// The answer to a spec that asks for tools that the bridge cannot inject.
@@ -422,12 +392,9 @@ pub fn inject_error(error: &InjectError) -> Response<Body> {
     match error {
         InjectError::UnknownBackend { candidates, .. } => {
             let candidates = ("candidates", candidates.clone().into());
-            let status = StatusCode::BAD_REQUEST;
-            response::error_with(status, Code::UnknownBackend, &message, candidates)
+            response::error_with(Code::UnknownBackend, &message, candidates)
         }
-        InjectError::Refused(_) => {
-            response::error(StatusCode::SERVICE_UNAVAILABLE, Code::BackendUnavailable, &message)
-        }
+        InjectError::Refused(_) => response::error(Code::BackendUnavailable, &message),
     }
 }
 

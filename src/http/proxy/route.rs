@@ -11,6 +11,7 @@ use http::Method;
 
 use super::path::NormalizedPath;
 use crate::model::ids::{RunId, RunKind, SessionId, Workspace, is_segment};
+pub use crate::runs::RunKey;
 
 /// The collection of sessions in MANTYX's API.
 const SESSIONS: &str = "agent-sessions";
@@ -33,20 +34,9 @@ pub enum Proxied {
         workspace: Workspace,
         session: SessionId,
     },
-    Stream {
-        workspace: Workspace,
-        kind: RunKind,
-        run: RunId,
-    },
-    ToolResult {
-        workspace: Workspace,
-        run: RunId,
-    },
-    Cancel {
-        workspace: Workspace,
-        kind: RunKind,
-        run: RunId,
-    },
+    Stream(RunKey),
+    ToolResult(RunKey),
+    Cancel(RunKey),
     /// Any other route: forwarded without a look into it.
     Other,
 }
@@ -85,6 +75,7 @@ impl Proxied {
             return Self::Other;
         };
         let workspace = || Workspace::from(*workspace);
+        let key = |kind, id: &str| RunKey { workspace: workspace(), kind, run: id.into() };
         match (method.as_str(), rest) {
             ("POST", [SESSIONS]) => Self::CreateSession { workspace: workspace() },
             ("POST", [SESSIONS, id, "messages"]) => {
@@ -95,17 +86,13 @@ impl Proxied {
             }
             // Evals have no results of their own; their calls belong to their agent runs.
             ("POST", ["agent-runs", id, "tool-results"]) => {
-                Self::ToolResult { workspace: workspace(), run: (*id).into() }
+                Self::ToolResult(key(RunKind::Agent, id))
             }
             (method, [collection, rest @ ..]) => {
                 match (RunKind::of_collection(collection), method, rest) {
                     (Some(kind), "POST", []) => Self::CreateRun { workspace: workspace(), kind },
-                    (Some(kind), "GET", [id, "stream"]) => {
-                        Self::Stream { workspace: workspace(), kind, run: (*id).into() }
-                    }
-                    (Some(kind), "POST", [id, "cancel"]) => {
-                        Self::Cancel { workspace: workspace(), kind, run: (*id).into() }
-                    }
+                    (Some(kind), "GET", [id, "stream"]) => Self::Stream(key(kind, id)),
+                    (Some(kind), "POST", [id, "cancel"]) => Self::Cancel(key(kind, id)),
                     _ => Self::Other,
                 }
             }

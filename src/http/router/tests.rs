@@ -1,7 +1,10 @@
 //! Every route by its method and path.
 
 use super::*;
-use crate::{http::proxy::route::Opened, model::ids::Workspace};
+use crate::{
+    http::proxy::route::{Opened, RunKey},
+    model::ids::Workspace,
+};
 
 #[track_caller]
 fn check_own(method: &str, path: &str, pattern: &str, segment: &str) {
@@ -76,16 +79,16 @@ fn proxied_routes() {
     for (path, kind) in [("/agent-runs", RunKind::Agent), ("/eval-runs", RunKind::Eval)] {
         proxied("POST", path, Proxied::CreateRun { workspace: workspace(), kind });
         let run = || "run_1".into();
-        let stream = Proxied::Stream { workspace: workspace(), kind, run: run() };
+        let stream = Proxied::Stream(RunKey { workspace: workspace(), kind, run: run() });
         proxied("GET", &format!("{path}/run_1/stream"), stream);
-        let cancel = Proxied::Cancel { workspace: workspace(), kind, run: run() };
+        let cancel = Proxied::Cancel(RunKey { workspace: workspace(), kind, run: run() });
         proxied("POST", &format!("{path}/run_1/cancel"), cancel);
         proxied("GET", &format!("{path}/run_1"), Proxied::Other);
     }
     // However it is spelled, it is the run that it reaches.
     let stream = || {
         let run = "run_1".into();
-        Proxied::Stream { workspace: workspace(), kind: RunKind::Agent, run }
+        Proxied::Stream(RunKey { workspace: workspace(), kind: RunKind::Agent, run })
     };
     for path in [
         "/agent-runs/run%5F1/stream",
@@ -132,7 +135,7 @@ fn proxied_routes() {
     }
     // An id may be such a word.
     let run = "Stream".into();
-    let cancel = Proxied::Cancel { workspace: workspace(), kind: RunKind::Agent, run };
+    let cancel = Proxied::Cancel(RunKey { workspace: workspace(), kind: RunKind::Agent, run });
     proxied("POST", "/agent-runs/Stream/cancel", cancel);
     proxied("GET", "/Agent-Runs/run_1", Proxied::Other);
     // What is looked at by nobody but MANTYX may be written as it likes.

@@ -4,7 +4,7 @@
 
 use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
 
-use http::{HeaderValue, Request, Response, StatusCode, Version, header};
+use http::{HeaderValue, Request, Response, Version, header};
 use hyper::{
     body::Incoming,
     rt::Executor,
@@ -328,7 +328,7 @@ fn name_host(request: &mut Request<Incoming>) {
 
 /// The answer to a request with refused framing.
 fn refused(refusal: FramingRefusal) -> Response<Body> {
-    let answer = |message| response::error(StatusCode::BAD_REQUEST, Code::InvalidRequest, message);
+    let answer = |message| response::error(Code::InvalidRequest, message);
     match refusal {
         FramingRefusal::Ambiguous => answer(
             "The request says of its length what two readers could understand in two ways: it has \

@@ -13,7 +13,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     sync::Notify,
     time::{Instant, timeout_at},
@@ -101,7 +101,7 @@ impl ConnectionLimit {
                 Ok(slot) => return Some(slot),
                 Err(Full::Unknown(until)) => drop(timeout_at(until, self.freed.notified()).await),
                 Err(Full::Used) if !over => {
-                    let by = self.lock().moved + STANDSTILL;
+                    let by = self.taken.lock().moved + STANDSTILL;
                     over = timeout_at(by, self.freed.notified()).await.is_err();
                 }
                 Err(Full::Used | Full::OfPeer) => return None,
@@ -110,7 +110,7 @@ impl ConnectionLimit {
     }
 
     fn take(self: &Arc<Self>, peer: ClientKey) -> Result<Slot, Full> {
-        let mut taken = self.lock();
+        let mut taken = self.taken.lock();
         let now = Instant::now();
         let of_peer = taken.unknown.get(&peer).copied().unwrap_or_default();
         let has_share = !peer.is_shared() && of_peer >= self.most_unknown.div_ceil(2);
@@ -146,21 +146,17 @@ impl ConnectionLimit {
 
     /// Evicts the connection that has been unused the longest.
     pub(super) fn evict(&self) {
-        self.lock().evict();
+        self.taken.lock().evict();
     }
 
     /// How many connections were evicted since the last call.
     pub(super) fn evicted(&self) -> u64 {
-        std::mem::take(&mut self.lock().evicted)
+        std::mem::take(&mut self.taken.lock().evicted)
     }
 
     fn let_in(&self, id: u64) {
-        self.lock().let_in(id);
+        self.taken.lock().let_in(id);
         self.freed.notify_one();
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock()
     }
 }
 
@@ -226,7 +222,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if self.limit.lock().remove(self.id).is_some() {
+        if self.limit.taken.lock().remove(self.id).is_some() {
             self.limit.freed.notify_one();
         }
     }
@@ -325,7 +321,7 @@ mod tests {
         }
         assert!(!app.evicted.is_cancelled());
         drop((app, strangers));
-        assert!(limit.lock().unknown.is_empty());
+        assert!(limit.taken.lock().unknown.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

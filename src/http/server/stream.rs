@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Sleep, sleep},
@@ -67,10 +67,6 @@ impl Requests {
             self.activity.heard();
         }
     }
-
-    fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock()
-    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
@@ -85,7 +81,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         };
         loop {
             {
-                let mut gate = requests.gate();
+                let mut gate = requests.gate.lock();
                 let ready = gate.read(buffer.remaining());
                 if !ready.is_empty() {
                     buffer.put_slice(&ready);
@@ -103,7 +99,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
                 return Poll::Ready(Ok(()));
             }
             requests.heard();
-            let passed = requests.gate().push(new);
+            let passed = requests.gate.lock().push(new);
             buffer.set_filled(before + passed);
             if passed > 0 {
                 return Poll::Ready(Ok(()));

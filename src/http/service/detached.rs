@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-use http::{HeaderValue, Response, StatusCode, header};
-use parking_lot::{Mutex, MutexGuard};
+use http::{Response, StatusCode};
+use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
@@ -81,7 +81,6 @@ impl DetachedRequests {
             Err(error) => {
                 error!(%app, %error, "a request could not be handled");
                 response::error(
-                    StatusCode::INTERNAL_SERVER_ERROR,
                     Code::Internal,
                     "The bridge failed while it handled the request; its log says where. Look \
                      whether the request took effect before you send it again.",
@@ -138,7 +137,7 @@ where
 impl Counts {
     /// Counts one more request of `app`, unless the app has too many.
     fn enter(self: Arc<Self>, app: &AppName) -> Option<Counted> {
-        let mut counts = self.lock();
+        let mut counts = self.0.lock();
         let count = counts.entry(app.clone()).or_default();
         if count.alone >= MOST_ALONE || count.under_way >= MOST_UNDER_WAY {
             return None;
@@ -147,16 +146,12 @@ impl Counts {
         drop(counts);
         Some(Counted { counts: self, app: app.clone(), is_alone: false })
     }
-
-    fn lock(&self) -> MutexGuard<'_, HashMap<AppName, Count>> {
-        self.0.lock()
-    }
 }
 
 impl Counted {
     fn is_left_alone(&mut self) {
         self.is_alone = true;
-        if let Some(count) = self.counts.lock().get_mut(&self.app) {
+        if let Some(count) = self.counts.0.lock().get_mut(&self.app) {
             count.alone += 1;
         }
     }
@@ -164,7 +159,7 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut entry) = self.counts.lock().entry(self.app.clone()) {
+        if let Entry::Occupied(mut entry) = self.counts.0.lock().entry(self.app.clone()) {
             let count = entry.get_mut();
             count.under_way -= 1;
             count.alone -= usize::from(self.is_alone);
@@ -176,23 +171,18 @@ impl Drop for Counted {
 }
 
 fn too_many() -> Response<Body> {
-    let mut response = response::error(
-        StatusCode::SERVICE_UNAVAILABLE,
+    let busy = response::error(
         Code::Busy,
         "The app has too many requests that wait for MANTYX, or has hung up on too many of them; \
          wait for the answers.",
     );
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
-    response
+    response::retry_after(busy, 5)
 }
 
 fn going_down() -> Response<Body> {
-    response::error(
-        StatusCode::SERVICE_UNAVAILABLE,
-        Code::Internal,
-        "The bridge stopped before MANTYX had answered. Look whether the request took effect \
-         before you send it again.",
-    )
+    let message = "The bridge stopped before MANTYX had answered. Look whether the request took \
+                   effect before you send it again.";
+    response::with_status(response::error(Code::Internal, message), StatusCode::SERVICE_UNAVAILABLE)
 }
 
 #[cfg(test)]
@@ -210,7 +200,7 @@ mod tests {
     }
 
     fn alone(requests: &DetachedRequests) -> usize {
-        requests.counts.lock().get(&app()).map_or(0, |count| count.alone)
+        requests.counts.0.lock().get(&app()).map_or(0, |count| count.alone)
     }
 
     fn ok() -> Response<Body> {
@@ -258,7 +248,7 @@ mod tests {
         go.send(()).unwrap();
         has_ended.await.unwrap();
         assert!(requests.finish(ALONE).await);
-        assert_eq!(*requests.counts.lock(), HashMap::new());
+        assert_eq!(*requests.counts.0.lock(), HashMap::new());
     }
 
     #[tokio::test(start_paused = true)]
@@ -302,7 +292,7 @@ mod tests {
         assert_eq!(requests.answer(&other, FOR_A_WHILE, async { ok() }).await.status(), 200);
         drop(held);
         assert!(requests.finish(2 * ALONE).await);
-        assert_eq!(*requests.counts.lock(), HashMap::new());
+        assert_eq!(*requests.counts.0.lock(), HashMap::new());
     }
 
     #[tokio::test(start_paused = true)]

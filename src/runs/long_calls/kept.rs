@@ -58,7 +58,7 @@ impl Work {
 impl LongCalls {
     /// Keeps the peer's name for a long call.
     pub(in crate::runs) fn named(&self, id: &CallId, handle: &Handle) {
-        let mut calls = self.lock();
+        let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id) else { return };
         if let Some(work) = &mut call.work {
             work.handle = Some(handle.clone());
@@ -80,7 +80,7 @@ impl LongCalls {
     ) -> Result<(), NotRecorded> {
         // Hold the lock until the record is written: otherwise a call that is forgotten meanwhile
         // would come back.
-        let mut calls = self.lock();
+        let mut calls = self.calls.lock();
         let call = calls
             .get_mut(id)
             .filter(|call| !call.stop.is_cancelled())
@@ -99,7 +99,7 @@ impl LongCalls {
 
     /// Takes back the first dispatch of a call, which did not happen. `write` is given its record.
     pub(in crate::runs) fn not_reached(&self, id: &CallId, write: impl FnOnce(Change)) {
-        let mut calls = self.lock();
+        let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id).filter(|call| call.finished.is_none()) else { return };
         if !std::mem::take(&mut call.is_taken) {
             return;
@@ -115,12 +115,12 @@ impl LongCalls {
 
     /// Whether nothing has reached the tool of the call `id` yet.
     pub(in crate::runs) fn waits(&self, id: &CallId) -> bool {
-        self.lock().get(id).is_some_and(LongCall::waits)
+        self.calls.lock().get(id).is_some_and(LongCall::waits)
     }
 
     /// Whether the peer has named the call's work.
     pub(super) fn has_name(&self, id: &CallId) -> bool {
-        let calls = self.lock();
+        let calls = self.calls.lock();
         let work = calls.get(id).and_then(|call| call.work.as_ref());
         work.is_some_and(|work| work.handle.is_some())
     }
@@ -229,7 +229,7 @@ impl Runs {
                 self.calls.long.erase(&[id]);
             }
         }
-        let gone = make_room(&mut self.calls.long.lock());
+        let gone = make_room(&mut self.calls.long.calls.lock());
         self.calls.long.erase(&gone);
     }
 
@@ -254,7 +254,7 @@ impl Runs {
             } else {
                 let finished = Some(Finished::new(told, answer));
                 let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());
-                self.calls.long.lock().insert(id.clone(), call);
+                self.calls.long.calls.lock().insert(id.clone(), call);
             }
             return Some(());
         }
@@ -292,7 +292,7 @@ impl Runs {
         recorder.goes_on((Arc::clone(&self.calls.long), id.clone()));
         let trace = self.trace_of(&scope.of, request.run.as_ref());
         let call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
-        self.calls.long.lock().insert(id.clone(), call);
+        self.calls.long.calls.lock().insert(id.clone(), call);
         if let Some(answer) = over {
             self.calls.long.finish(id, answer);
             return Some(());
@@ -309,7 +309,7 @@ impl Runs {
         if let Of::Run { driven, .. } = of {
             return self.get(driven);
         }
-        let inner = self.lock();
+        let inner = self.inner.lock();
         let by = by?;
         // Ids are only unique within their workspace.
         let is_it =
@@ -324,7 +324,7 @@ impl Runs {
             Of::Run { driven, .. } => key == driven,
             Of::Session { .. } | Of::App => by.is_some_and(|by| by.run == key.run),
         };
-        let inner = self.lock();
+        let inner = self.inner.lock();
         if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
             return run.trace.clone();
         }

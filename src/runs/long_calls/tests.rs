@@ -101,7 +101,7 @@ async fn a_result_is_kept_for_a_day() {
     tokio::time::advance(Duration::from_millis(1)).await;
     assert_eq!(fetch(&calls, "call_1"), None);
     finished(&calls, "call_3", "y");
-    assert_eq!(calls.lock().len(), 2, "its memory is given back, and what runs stays");
+    assert_eq!(calls.calls.lock().len(), 2, "its memory is given back, and what runs stays");
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,7 +170,7 @@ async fn what_is_over_is_forgotten() {
         begin(&calls, id.into(), scope("a", of));
     }
     let known = || {
-        let mut known: Vec<String> = calls.lock().keys().map(ToString::to_string).collect();
+        let mut known: Vec<String> = calls.calls.lock().keys().map(ToString::to_string).collect();
         known.sort_unstable();
         known.concat()
     };

@@ -27,7 +27,7 @@ impl Runs {
     /// How many runs of `app`, or of all apps, wait for their app's credential.
     pub fn awaiting_credential(&self, app: Option<&AppName>) -> usize {
         let is_seen = |run: &&KeptRun| app.is_none_or(|app| run.record.app == app.as_str());
-        self.lock().awaiting_credential.values().filter(is_seen).count()
+        self.inner.lock().awaiting_credential.values().filter(is_seen).count()
     }
 }
 

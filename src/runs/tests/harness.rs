@@ -58,7 +58,7 @@ pub(super) fn known_run(harness: &Harness, slot: u64, app: &str) -> Arc<DrivenRu
     let new = NewRun { app: app.into(), ..harness.new_run(&format!("{RUN}{slot}")) };
     let run = Arc::new(DrivenRun::new(Slot(slot), new, &harness.runs.room));
     harness.runs.journal().write(run.changes());
-    harness.runs.lock().runs.insert(run.key.clone(), Arc::clone(&run));
+    harness.runs.inner.lock().runs.insert(run.key.clone(), Arc::clone(&run));
     run
 }
 

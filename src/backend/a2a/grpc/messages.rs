@@ -11,11 +11,7 @@ use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::backend::{
-    a2a::{
-        failure::A2aFailure,
-        link::MAX_REPLY,
-        wire::{self, Operation},
-    },
+    a2a::{failure::A2aFailure, link::MAX_REPLY, wire::Operation},
     peer::NotRead,
 };
 
@@ -265,18 +261,6 @@ fn state<S: Serializer>(state: &i32, serializer: S) -> Result<S::Ok, S::Error> {
     match usize::try_from(*state).ok().and_then(|state| STATES.get(state)) {
         Some(name) => serializer.serialize_str(name),
         None => serializer.serialize_i32(*state),
-    }
-}
-
-pub(super) fn method(operation: Operation<'_>) -> &'static str {
-    match operation {
-        Operation::Send(_, wire::Reply::Stream) => a2a::methods::SEND_STREAMING_MESSAGE,
-        Operation::Send(_, wire::Reply::WhenDone | wire::Reply::AtOnce) => {
-            a2a::methods::SEND_MESSAGE
-        }
-        Operation::GetTask(_) => a2a::methods::GET_TASK,
-        Operation::Subscribe(_) => a2a::methods::SUBSCRIBE_TO_TASK,
-        Operation::CancelTask(_) => a2a::methods::CANCEL_TASK,
     }
 }
 

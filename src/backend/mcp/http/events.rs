@@ -13,7 +13,7 @@ use std::{
 };
 
 use futures_util::{Stream, stream};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::{
     model::{RequestId, ServerJsonRpcMessage},
     transport::streamable_http_client::SseError,
@@ -73,32 +73,28 @@ pub(super) struct Opened {
 impl Standing {
     /// Waits after a stream that broke soon. Without this wait, rmcp would open the next at once.
     pub(super) async fn pace(&self) {
-        let wait = self.lock().next_wait(Instant::now());
+        let wait = self.opened.lock().next_wait(Instant::now());
         sleep(wait).await;
     }
 
     pub(super) fn opened(&self) {
         self.failures.store(0, Ordering::Relaxed);
-        self.lock().at = Some(Instant::now());
+        self.opened.lock().at = Some(Instant::now());
     }
 
     /// Whether any stream was ever opened.
     pub(super) fn is_opened(&self) -> bool {
-        self.lock().at.is_some()
+        self.opened.lock().at.is_some()
     }
 
     fn broke(&self) {
-        self.lock().broke = true;
+        self.opened.lock().broke = true;
     }
 
     /// Counts a failure to open a stream. True if there are too many in a row, and a stream was
     /// open before.
     pub(super) fn failed(&self) -> bool {
         self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES && self.is_opened()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Opened> {
-        self.opened.lock()
     }
 }
 

@@ -330,7 +330,7 @@ async fn an_older_server_is_found_out_and_remembered() {
     assert_eq!(dialer.transport(), "streamable-http");
     let peer = try_dial(&dialer).await.unwrap();
     assert_eq!(call(&peer, "{}").await.unwrap(), Answer::text("hello".to_owned()));
-    assert_eq!((dialer.transport(), *dialer.last()), ("sse", Some(Era::Oldest)));
+    assert_eq!((dialer.transport(), *dialer.last.lock()), ("sse", Some(Era::Oldest)));
     let tries = server.requests("POST /sse ").len();
     assert!((1..=2).contains(&tries), "discover and initialize: {tries}");
     try_dial(&dialer).await.unwrap();

@@ -1,6 +1,7 @@
 //! Against messages that the protobuf library of Google has written from a2a-sdk's descriptors.
 
 use super::*;
+use crate::backend::a2a::wire;
 
 fn bytes(hex: &str) -> Bytes {
     let digits = hex.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
@@ -37,7 +38,7 @@ fn requests_are_those_of_the_official_library() {
         (Operation::CancelTask("t"), None, "CancelTask", "120174"),
     ] {
         assert_eq!(encode(operation, tenant), bytes(expected), "{operation:?}");
-        assert_eq!(method(operation), method_name);
+        assert_eq!(operation.method(), method_name);
     }
 }
 
