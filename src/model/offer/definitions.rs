@@ -2,14 +2,31 @@
 //!
 //! Must not: change a byte of a server's tool other than its name.
 
-use serde::{Deserialize, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use super::{Offer, Ref};
-use crate::model::json::{Elements, Members};
+use crate::model::json::{Elements, Members, member};
 
 /// The input of an A2A agent's tool.
 const MESSAGE: &str = r#"{"type":"object","properties":{"message":{"type":"string","description":"The message to the agent."}},"required":["message"]}"#;
+
+/// The characters with which the values of a tool's members, and of its annotations, may start.
+const TOOL_TYPES: [(&str, &str); 7] = [
+    ("title", "\""),
+    ("description", "\""),
+    ("outputSchema", "{"),
+    ("annotations", "{"),
+    ("icons", "["),
+    ("execution", "{"),
+    ("_meta", "{"),
+];
+const ANNOTATION_TYPES: [(&str, &str); 5] = [
+    ("title", "\""),
+    ("readOnlyHint", "tf"),
+    ("destructiveHint", "tf"),
+    ("idempotentHint", "tf"),
+    ("openWorldHint", "tf"),
+];
 
 impl Offer {
     /// All tools, each as the JSON text of a `Tool` (MCP, Tools: Data Types), in the order of the
@@ -37,49 +54,18 @@ impl Ref {
 /// Whether the members of a tool that MCP gives a type have it. A client refuses a whole list for
 /// one tool in which they have not, and so every backend would lose its tools for it.
 fn is_typed(tool: &str) -> bool {
-    type Object = std::collections::BTreeMap<String, IgnoredAny>;
-    #[derive(Deserialize)]
-    struct InputSchema {
-        r#type: String,
-        #[serde(rename = "properties")]
-        _properties: Option<Object>,
-        #[serde(rename = "required")]
-        _required: Option<Vec<String>>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Tool {
-        input_schema: InputSchema,
-        #[serde(rename = "title")]
-        _title: Option<String>,
-        #[serde(rename = "description")]
-        _description: Option<String>,
-        #[serde(rename = "outputSchema")]
-        _output_schema: Option<Object>,
-        #[serde(rename = "annotations")]
-        _annotations: Option<Annotations>,
-        #[serde(rename = "icons")]
-        _icons: Option<Vec<Object>>,
-        #[serde(rename = "execution")]
-        _execution: Option<Object>,
-        #[serde(rename = "_meta")]
-        _meta: Option<Object>,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Annotations {
-        #[serde(rename = "title")]
-        _title: Option<String>,
-        #[serde(rename = "readOnlyHint")]
-        _read_only_hint: Option<bool>,
-        #[serde(rename = "destructiveHint")]
-        _destructive_hint: Option<bool>,
-        #[serde(rename = "idempotentHint")]
-        _idempotent_hint: Option<bool>,
-        #[serde(rename = "openWorldHint")]
-        _open_world_hint: Option<bool>,
-    }
-    serde_json::from_str::<Tool>(tool).is_ok_and(|tool| tool.input_schema.r#type == "object")
+    let has = |object: &str, types: &[(&str, &str)]| {
+        types.iter().all(|(key, starts)| {
+            member(object, key)
+                .is_none_or(|value| value.get().starts_with(|first| starts.contains(first)))
+        })
+    };
+    let input = member(tool, "inputSchema").map_or("", RawValue::get);
+    let annotations = member(tool, "annotations").map_or("{}", RawValue::get);
+    has(tool, &TOOL_TYPES)
+        && has(annotations, &ANNOTATION_TYPES)
+        && has(input, &[("properties", "{"), ("required", "[")])
+        && member(input, "type").is_some_and(|kind| kind.get() == "\"object\"")
 }
 
 /// The tool of a ref of one tool: a local tool or an agent.

@@ -31,7 +31,6 @@ use crate::{
     http::response::{self, Body},
     model::{
         answer::{Answer, files::File},
-        ending::Made,
         event::Call,
         json::{each_member, member},
         offer::{Route, Target},
@@ -151,7 +150,8 @@ impl Client<'_> {
                 session.end_call(&id);
             }
             if let Some(made) = made {
-                let (result, mut held) = result(made, &client, matches!(era, Era::Stateless));
+                let (result, mut held) =
+                    result(&made.answer, &client, matches!(era, Era::Stateless));
                 let mut text = message::response(&id, &result).into_bytes();
                 drop(result);
                 // In JSON, line ends stand between tokens only; they would end an event.
@@ -237,8 +237,8 @@ async fn next(progress: &mut Option<mpsc::Receiver<Box<RawValue>>>) -> Box<RawVa
 
 /// The `CallToolResult`, and what counts it: the server's own, or one that is made of the bridge's
 /// answer.
-fn result(made: Made, client: &McpClient, is_stateless: bool) -> (String, Held) {
-    let failed = matches!(made.answer, Answer::Error(_));
+fn result(answer: &Answer, client: &McpClient, is_stateless: bool) -> (String, Held) {
+    let failed = matches!(answer, Answer::Error(_));
     let (own, held) = client.take_result();
     let text = match own {
         // Where the two disagree, the bridge has an error to tell that the server's result has not:
@@ -248,7 +248,7 @@ fn result(made: Made, client: &McpClient, is_stateless: bool) -> (String, Held) 
             let why = format!("The tool has run, but {no_room}, so its result is lost.");
             of_answer(&Answer::Error(why))
         }
-        _ => of_answer(&made.answer),
+        _ => of_answer(answer),
     };
     let text = match is_stateless && member(&text, "resultType").is_none() {
         true => super::complete(&text),
