@@ -15,7 +15,7 @@ use crate::{
     harness::{Harness, LEDGER_TOOLS},
     http::{Answer, Request, Response},
     peers::{self, fetch, repository},
-    wait,
+    process, wait,
 };
 
 /// A client of `/mcp` that writes its own requests.
@@ -398,4 +398,82 @@ async fn a_stdio_client_outlives_the_daemons_restart() {
     drop(client.input.take());
     assert!(client.child.wait().await.unwrap().success());
     wait_in_flight(&rig.bridge, 0).await;
+}
+
+/// A call whose answer has become a stream breaks off, too; notifications get no answer, and what is
+/// sent in one piece is handled in its order.
+#[tokio::test]
+async fn a_stdio_client_gets_an_answer_to_each_request() {
+    let all = format!("  all: {}\n", peers::everything_stdio());
+    let mut rig = Harness::with(&all, &[], "").await;
+    rig.bridge.wait_backend("all", "ready").await;
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_mantyx-bridge"));
+    command.arg("mcp").arg("-c").arg(rig.bridge.config_path()).kill_on_drop(true);
+    let pipe = std::process::Stdio::piped;
+    let mut child = command.stdin(pipe()).stdout(pipe()).spawn().unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut client = Stdio { input: child.stdin.take(), child, output };
+    let at_once = [
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+        r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/unknown","params":{"x":1}}"#,
+    ];
+    client.write(&at_once.join("\n")).await;
+    assert_eq!(client.next().await["id"], 0);
+    let listed = client.next().await;
+    assert!(listed["id"] == 1 && listed["result"]["tools"].is_array(), "{listed}");
+
+    // Its first progress makes a stream of the answer.
+    client
+        .write(
+            r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"all_trigger_long_running_operation","arguments":{"duration":60,"steps":600},"_meta":{"progressToken":"p"}}}"#,
+        )
+        .await;
+    let progress = client.next().await;
+    assert_eq!(progress["params"]["progressToken"], "p", "{progress}");
+    rig.bridge.kill9();
+    let lost = loop {
+        let message = client.next().await;
+        if message["id"] == 2 {
+            break message;
+        }
+    };
+    assert!(lost["error"]["message"].as_str().unwrap().starts_with("OUTCOME_UNKNOWN"), "{lost}");
+    let input = client.input.as_mut().unwrap();
+    input.write_all(b"\xff\n").await.unwrap();
+    let garbage = loop {
+        let message = client.next().await;
+        if message["method"].is_null() {
+            break message;
+        }
+    };
+    assert_eq!(garbage["error"]["code"], -32700, "{garbage}");
+}
+
+/// One app that does not read its results holds no more than its share, and learns why the rest is
+/// refused.
+#[tokio::test]
+async fn results_that_a_client_does_not_read_are_paid_for() {
+    let mut rig = Harness::start().await;
+    let before = process::resident(rig.bridge.process().pid());
+    let client = Client::stateless(&rig.bridge);
+    let big = r#""name":"plain_big","arguments":{"bytes":7000000}"#;
+    let mut unread = JoinSet::new();
+    for id in 0..48 {
+        unread.spawn(client.call(id, "tools/call", big).send(rig.bridge.addr()));
+    }
+    // Each head has come, and of each body, what the system's buffers take.
+    let mut held = Vec::new();
+    while let Some(response) = unread.join_next().await {
+        held.push(response.unwrap());
+    }
+    let now = process::resident(rig.bridge.process().pid());
+    assert!(now < before + (300 << 20), "{} MiB more", (now - before) >> 20);
+    let mut refused = 0;
+    for response in held {
+        let answer = response.answer().await.expect(200);
+        refused += u64::from(answer["result"]["isError"] == true);
+    }
+    assert!(refused > 0, "48 results of 7 MB are more than there is room for");
 }
