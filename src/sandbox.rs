@@ -73,6 +73,7 @@ pub struct SandboxConfig {
     /// with 400 `invalid_model`.
     pub accept_any_model: bool,
     /// Whether ids are counted (`run_1`) and not drawn.
+    #[cfg(test)]
     pub counted_ids: bool,
     pub limits: Limits,
 }
@@ -118,6 +119,7 @@ impl SandboxConfig {
             tool_result_status: StatusCode::OK,
             agents: vec!["agent_sandbox".to_owned()],
             accept_any_model: true,
+            #[cfg(test)]
             counted_ids: false,
             limits: Limits::default(),
         }
@@ -147,7 +149,10 @@ struct Shared {
 impl Sandbox {
     pub fn new(config: SandboxConfig) -> Self {
         let shared = Shared {
-            ids: Ids::new(config.counted_ids),
+            ids: Ids {
+                #[cfg(test)]
+                counted: config.counted_ids.then(Default::default),
+            },
             budget: Budget::new(config.limits.bytes),
             config,
             runs: Mutex::default(),

@@ -1,30 +1,25 @@
-//! Makes ids: random ones, or counted ones for tests that have to know them in advance.
+//! Makes ids. Tests may have them counted, as they have to know them in advance.
 //!
 //! Must not: reuse one.
 
-use std::collections::HashMap;
-
-use parking_lot::Mutex;
-
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ids {
     /// The last number of each prefix, if ids are counted.
-    counted: Option<Mutex<HashMap<&'static str, u64>>>,
+    #[cfg(test)]
+    pub(super) counted: Option<parking_lot::Mutex<std::collections::HashMap<&'static str, u64>>>,
 }
 
 impl Ids {
-    pub(super) fn new(counted: bool) -> Self {
-        Self { counted: counted.then(Mutex::default) }
-    }
-
     /// A new id that begins with `prefix`.
+    #[cfg_attr(not(test), expect(clippy::unused_self, reason = "tests count the ids"))]
     pub(super) fn next(&self, prefix: &'static str) -> String {
-        let Some(counted) = &self.counted else {
-            return format!("{prefix}_{}", uuid::Uuid::new_v4().simple());
-        };
-        let mut counted = counted.lock();
-        let number = counted.entry(prefix).or_default();
-        *number += 1;
-        format!("{prefix}_{number}")
+        #[cfg(test)]
+        if let Some(counted) = &self.counted {
+            let mut counted = counted.lock();
+            let number = counted.entry(prefix).or_default();
+            *number += 1;
+            return format!("{prefix}_{number}");
+        }
+        format!("{prefix}_{}", uuid::Uuid::new_v4().simple())
     }
 }
