@@ -170,12 +170,6 @@ impl Budget {
         (at.elapsed() < time).then(|| shortage.clone())
     }
 
-    /// How many bytes are held.
-    #[cfg(test)]
-    pub fn used(&self) -> usize {
-        self.lock().counts.sum()
-    }
-
     fn lock(&self) -> MutexGuard<'_, Used> {
         self.used.lock()
     }
@@ -335,13 +329,6 @@ impl Held {
 /// The part of a stream's `bytes` that is counted.
 fn counted(bytes: usize) -> usize {
     if bytes > CHUNKS { bytes } else { 0 }
-}
-
-#[cfg(test)]
-impl Held {
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
 }
 
 impl Drop for Held {

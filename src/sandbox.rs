@@ -168,14 +168,6 @@ impl Sandbox {
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
         server::serve(&self.shared, &listener, &stop).await;
     }
-
-    /// Stops playing all runs, without an event, and waits for it.
-    #[cfg(test)]
-    async fn shut_down(&self) {
-        self.shared.stop.cancel();
-        self.shared.tasks.close();
-        self.shared.tasks.wait().await;
-    }
 }
 
 impl Drop for Sandbox {

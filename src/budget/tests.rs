@@ -191,3 +191,16 @@ async fn a_buffer_pays_for_what_has_come() {
     drop(part);
     assert_eq!(budget.used(), 0);
 }
+
+impl Budget {
+    /// How many bytes are held.
+    pub(crate) fn used(&self) -> usize {
+        self.lock().counts.sum()
+    }
+}
+
+impl Held {
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}

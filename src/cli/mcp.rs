@@ -183,10 +183,6 @@ impl Message {
             meta.is_some_and(|meta| meta.get().contains("io.modelcontextprotocol/protocolVersion"));
         Self { id, method, is_stateless, line }
     }
-
-    fn is_call(&self) -> bool {
-        self.method == "tools/call"
-    }
 }
 
 impl Link {
@@ -271,7 +267,7 @@ impl Link {
                 is_told = true;
             }
             // Other requests only read, or are told again.
-            let is_final = problem.may_be_made && message.is_call();
+            let is_final = problem.may_be_made && message.method == "tools/call";
             if is_final || Instant::now() >= by && message.method != LISTEN {
                 return self.fail(message, &problem.why, is_final).await;
             }

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use strsim::osa_distance;
 
 use super::document::Place;
 
@@ -155,40 +156,18 @@ pub(super) fn did_you_mean<'a>(
     known: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
     let plain = |s: &str| s.to_ascii_lowercase().replace(['-', '_'], "");
-    let wanted = plain(word);
+    // Keys are shorter; a longer text is no misspelled one.
+    let wanted: String = plain(word).chars().take(64).collect();
     let limit = match wanted.len() {
         0 | 1 => 0,
         2..6 => 1,
         longer => longer / 3,
     };
-    let rated = known.into_iter().map(|known| (distance(&wanted, &plain(known)), known));
+    let rated = known.into_iter().map(|known| (osa_distance(&wanted, &plain(known)), known));
     rated
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, known)| known)
-}
-
-/// Edits (insert, delete, replace, swap of neighbours) between two words.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for (i, row) in rows.iter_mut().enumerate() {
-        row[0] = i;
-    }
-    for (j, cell) in rows[0].iter_mut().enumerate() {
-        *cell = j;
-    }
-    for i in 1..=a.len() {
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replaced.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            rows[i][j] = best;
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 /// `a, b or c`, each in backticks.

@@ -241,6 +241,8 @@ pub fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Bo
     let text = HeaderValue::from_static;
     headers.insert(header::CONTENT_TYPE, text("text/event-stream; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, text("no-cache, no-transform"));
+    // nginx and others would hold events back.
+    headers.insert("x-accel-buffering", text("no"));
     response
 }
 

@@ -563,3 +563,12 @@ async fn stopping_closes_streams_and_runs_live_on() {
     assert_eq!(rest.last().unwrap()["data"]["text"], "ok");
     server.sandbox.shut_down().await;
 }
+
+impl Sandbox {
+    /// Stops playing all runs, without an event, and waits for it.
+    async fn shut_down(&self) {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+}

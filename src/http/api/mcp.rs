@@ -16,7 +16,6 @@ mod sessions;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::Stream;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::json;
 
@@ -276,13 +275,6 @@ fn notification(method: &str, params: &str) -> String {
 fn event(text: &str) -> Bytes {
     let text = text.replace(['\r', '\n'], " ");
     Bytes::from(format!("event: message\ndata: {text}\n\n"))
-}
-
-/// An event stream that no proxy on its way holds back.
-fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
-    let mut response = response::events(pieces);
-    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
 }
 
 /// 202 without a body: a notification, or a request that was cancelled, has no other answer.

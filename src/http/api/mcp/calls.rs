@@ -187,7 +187,7 @@ impl Answering {
         };
         let start = stream::once(std::future::ready(first));
         let rest = stream::unfold(self, |mut this| async move { Some((this.next().await?, this)) });
-        super::events(futures_util::StreamExt::chain(start, rest))
+        response::events(futures_util::StreamExt::chain(start, rest))
     }
 
     /// The next piece of the stream; `None` after the response, or when the call was cancelled.

@@ -13,7 +13,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Client, Era, message::Request, notification, sessions::Session};
 use crate::{
-    http::{api::Api, response::Body},
+    http::{
+        api::Api,
+        response::{self, Body},
+    },
     model::{ids::AppName, json::member, offer::Offer},
 };
 
@@ -86,10 +89,9 @@ impl Client<'_> {
         {
             feed.first = Some(super::event(&notification(CHANGED, "{}")));
         }
-        super::events(stream::unfold(
-            feed,
-            |mut feed| async move { Some((feed.next().await?, feed)) },
-        ))
+        response::events(stream::unfold(feed, |mut feed| async move {
+            Some((feed.next().await?, feed))
+        }))
     }
 }
 
