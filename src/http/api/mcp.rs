@@ -9,7 +9,7 @@
 
 mod calls;
 mod changes;
-mod message;
+pub mod message;
 mod revision;
 mod sessions;
 
@@ -23,7 +23,10 @@ use self::{
     message::{Message, Request, RpcError, codes},
     sessions::Session,
 };
-pub use self::{revision::STDIO, sessions::McpSessions};
+pub use self::{
+    revision::{STDIO, VERSION},
+    sessions::McpSessions,
+};
 use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
 use crate::{
     http::{
@@ -162,14 +165,14 @@ impl Api {
             self.mcp_sessions.end(id);
             return response::json_text(StatusCode::OK, "");
         }
-        let era = Era::Session(session);
+        let era = Era::Session(Arc::clone(&session));
         let client = Client { api: self, caller, headers, trace: Context::default(), era };
         if *method != Method::GET || !client.takes_events() {
             let message = "GET /mcp is an event stream: accept text/event-stream.";
             let error = RpcError::new(StatusCode::NOT_ACCEPTABLE, codes::INVALID_REQUEST, message);
             return response::json_text(error.status, error.text("null"));
         }
-        client.session_stream().unwrap_or_else(accepted)
+        client.session_stream(&session)
     }
 }
 
@@ -202,11 +205,9 @@ impl Client<'_> {
     }
 
     fn discover(&self) -> String {
-        let mut supported = vec![revision::STATELESS];
-        supported.extend(revision::WITH_SESSIONS);
         let result = json!({
             "resultType": "complete",
-            "supportedVersions": supported,
+            "supportedVersions": revision::SUPPORTED,
             "capabilities": capabilities(),
             "ttlMs": 0,
             "cacheScope": "private",
@@ -221,17 +222,17 @@ impl Client<'_> {
             return Err(RpcError::invalid_params("There is no such page: the bridge has one."));
         }
         let offer = self.api.offer(&self.caller.app);
-        if let Era::Session(session) = &self.era {
-            session.knows(&changes::digest(&offer));
-        }
-        let tools: Vec<String> = offer.definitions().collect();
-        let tools = format!("{{\"tools\":[{}]}}", tools.join(","));
-        Ok(match self.era {
+        let mut about = "";
+        match &self.era {
             // Fresh for no time: a backend's catalog may change at any moment. What an app sees is
             // for that app alone.
-            Era::Stateless => with(&complete(&tools), "\"ttlMs\":0,\"cacheScope\":\"private\""),
-            Era::Session(_) => tools,
-        })
+            Era::Stateless => {
+                about = r#""resultType":"complete","ttlMs":0,"cacheScope":"private","#
+            }
+            Era::Session(session) => drop(session.known.learn(&offer)),
+        }
+        let tools: Vec<String> = offer.definitions().collect();
+        Ok(format!("{{{about}\"tools\":[{}]}}", tools.join(",")))
     }
 
     /// Whether the client takes an event stream as an answer.
@@ -256,14 +257,9 @@ fn server_info() -> serde_json::Value {
 
 /// A result, marked as a whole one (2026-07-28, basic: ResultType).
 fn complete(result: &str) -> String {
-    with(result, "\"resultType\":\"complete\"")
-}
-
-/// The object `object` with further members before its own.
-fn with(object: &str, members: &str) -> String {
-    let rest = object.trim_start().strip_prefix('{').unwrap_or_default();
+    let rest = result.trim_start().strip_prefix('{').unwrap_or_default();
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
-    format!("{{{members}{comma}{rest}")
+    format!("{{\"resultType\":\"complete\"{comma}{rest}")
 }
 
 fn notification(method: &str, params: &str) -> String {
@@ -274,7 +270,7 @@ fn notification(method: &str, params: &str) -> String {
 /// same.
 fn event(text: &str) -> Bytes {
     let text = text.replace(['\r', '\n'], " ");
-    Bytes::from(format!("event: message\ndata: {text}\n\n"))
+    [EVENT_START, text.as_bytes(), EVENT_END].concat().into()
 }
 
 /// 202 without a body: a notification, or a request that was cancelled, has no other answer.

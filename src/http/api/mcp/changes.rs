@@ -3,7 +3,7 @@
 //!
 //! Must not: send the tools.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
@@ -11,13 +11,18 @@ use http::Response;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Client, Era, message::Request, notification, sessions::Session};
+use super::{
+    Client,
+    message::Request,
+    notification,
+    sessions::{Known, Session},
+};
 use crate::{
     http::{
         api::Api,
         response::{self, Body},
     },
-    model::{ids::AppName, json::member, offer::Offer},
+    model::{ids::AppName, json::member},
 };
 
 /// How often the rights of the app are looked at, which a reload may change without a change of any
@@ -30,13 +35,11 @@ struct Feed {
     api: Api,
     app: AppName,
     registry: watch::Receiver<u64>,
-    /// The digest of the tools that the client knows.
-    known: String,
+    known: Arc<Known>,
     /// Names the subscription in every notification; `None` for a session's stream.
     subscription: Option<String>,
     /// Sent before all others.
     first: Option<Bytes>,
-    session: Option<Arc<Session>>,
     end: CancellationToken,
     /// Tells the session that the stream has ended.
     _ends: DropGuard,
@@ -44,9 +47,12 @@ struct Feed {
 
 impl Client<'_> {
     /// The stream of a session's notifications.
-    pub(super) fn session_stream(&self) -> Option<Response<Body>> {
-        let Era::Session(session) = &self.era else { return None };
-        Some(self.feed(None, None, session.begin_stream()))
+    pub(super) fn session_stream(&self, session: &Session) -> Response<Body> {
+        let known = Arc::clone(&session.known);
+        // A change since the client's last look would be missed otherwise.
+        let has_changed = known.learn(&self.api.offer(&self.caller.app));
+        let first = has_changed.then(|| super::event(&notification(CHANGED, "{}")));
+        self.feed(known, None, first, session.begin_stream())
     }
 
     /// Answers `subscriptions/listen`: confirms what the bridge can tell of, and then tells it.
@@ -59,36 +65,28 @@ impl Client<'_> {
         let params = format!("{{{},\"notifications\":{agreed}}}", subscription_meta(request.id));
         let confirmed = notification("notifications/subscriptions/acknowledged", &params);
         let first = Some(super::event(&confirmed));
-        self.feed(Some(request.id.to_owned()), first, CancellationToken::new())
+        let known = Arc::<Known>::default();
+        known.learn(&self.api.offer(&self.caller.app));
+        self.feed(known, Some(request.id.to_owned()), first, CancellationToken::new())
     }
 
     fn feed(
         &self,
+        known: Arc<Known>,
         subscription: Option<String>,
         first: Option<Bytes>,
         end: CancellationToken,
     ) -> Response<Body> {
-        let mut feed = Feed {
+        let feed = Feed {
             registry: self.api.backends().registry.version(),
             api: self.api.clone(),
             app: self.caller.app.name.clone(),
-            known: String::new(),
+            known,
             subscription,
             first,
-            session: match &self.era {
-                Era::Session(session) => Some(Arc::clone(session)),
-                Era::Stateless => None,
-            },
             _ends: end.clone().drop_guard(),
             end,
         };
-        feed.known = feed.digest().unwrap_or_default();
-        // A change since the client's last look would be missed otherwise.
-        if let Era::Session(session) = &self.era
-            && session.knows(&feed.known)
-        {
-            feed.first = Some(super::event(&notification(CHANGED, "{}")));
-        }
         response::events(stream::unfold(feed, |mut feed| async move {
             Some((feed.next().await?, feed))
         }))
@@ -112,12 +110,9 @@ impl Feed {
                 }
                 () = sleep(LOOK) => true,
             };
-            let now = self.digest()?;
-            if now != self.known {
-                if let Some(session) = &self.session {
-                    session.knows(&now);
-                }
-                self.known = now;
+            // The app is gone if the list of apps has it no more.
+            let app = self.api.runs.calls.app(&self.app)?;
+            if self.known.learn(&self.api.offer(&app)) {
                 let meta = self.subscription.as_deref().map(subscription_meta);
                 let params = format!("{{{}}}", meta.unwrap_or_default());
                 return Some(super::event(&notification(CHANGED, &params)));
@@ -127,18 +122,6 @@ impl Feed {
             }
         }
     }
-
-    /// The digest of the app's tools; `None` if there is no such app any more.
-    fn digest(&self) -> Option<String> {
-        let app = self.api.runs.calls.app(&self.app)?;
-        Some(digest(&self.api.offer(&app)))
-    }
-}
-
-/// The digest of all tools of an offer.
-pub(super) fn digest(offer: &Offer) -> String {
-    let all: BTreeSet<_> = offer.backends().map(|(name, _)| name.clone()).collect();
-    offer.digest(&all)
 }
 
 fn subscription_meta(id: &str) -> String {

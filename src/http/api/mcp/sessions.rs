@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::ids::AppName;
+use crate::model::{ids::AppName, offer::Offer};
 
 /// How long a session lives that nothing uses.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -35,6 +35,21 @@ pub(super) struct Session {
     app: AppName,
     state: Mutex<State>,
     over: CancellationToken,
+    pub known: Arc<Known>,
+}
+
+/// The tools that a client knows, by their digest.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<Option<String>>);
+
+impl Known {
+    /// Notes that the client knows the tools of `offer`. Returns whether it knew others.
+    pub(super) fn learn(&self, offer: &Offer) -> bool {
+        let mut known = self.0.lock();
+        let is_other = known.as_ref().is_some_and(|before| before != offer.digest_of_all());
+        *known = Some(offer.digest_of_all().to_owned());
+        is_other
+    }
 }
 
 #[derive(Debug)]
@@ -47,8 +62,6 @@ struct State {
     cancelled: VecDeque<Box<str>>,
     /// The stream of notifications; a newer one ends it.
     stream: Option<CancellationToken>,
-    /// The digest of the tools that the client knows.
-    known: Option<String>,
 }
 
 impl McpSessions {
@@ -60,10 +73,9 @@ impl McpSessions {
             calls: HashMap::new(),
             cancelled: VecDeque::new(),
             stream: None,
-            known: None,
         };
-        let over = CancellationToken::new();
-        let session = Session { app: app.clone(), state: Mutex::new(state), over };
+        let (state, over) = (Mutex::new(state), CancellationToken::new());
+        let session = Session { app: app.clone(), state, over, known: Arc::default() };
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| !session.is_old());
         let of_app = || sessions.iter().filter(|(_, session)| session.app == *app);
@@ -129,12 +141,6 @@ impl Session {
                 state.cancelled.push_front(id.into());
             }
         }
-    }
-
-    /// Notes that the client knows the tools with this digest. Returns whether it knew others.
-    pub(super) fn knows(&self, digest: &str) -> bool {
-        let known = &mut self.state.lock().known;
-        known.replace(digest.to_owned()).is_some_and(|before| before != digest)
     }
 
     /// Begins the stream of notifications, and ends the one before: a notification goes to one
