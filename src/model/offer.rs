@@ -506,12 +506,8 @@ fn local(name: &Arc<str>, definition: &RawValue) -> Ref {
 
 /// The text of a tool before and after the value of its `name`.
 fn around_name(name: &Arc<str>, raw: &RawValue) -> Item {
-    let whole = raw.get();
-    let value = json::Members::read(whole).ok().and_then(|members| members.get("name"));
-    let (before, after) = value
-        .map(|value| json::span(whole, value))
-        .and_then(|at| Some((whole.get(..at.start)?, whole.get(at.end..)?)))
-        .expect("a catalog holds only tools that have a name");
+    let (before, after) =
+        json::around(raw.get(), "name").expect("a catalog holds only tools that have a name");
     Item { name: Arc::clone(name), before: before.to_owned(), after: after.to_owned() }
 }
 

@@ -9,6 +9,7 @@
 
 mod calls;
 mod changes;
+mod features;
 pub mod message;
 mod revision;
 mod sessions;
@@ -20,6 +21,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::json;
 
 use self::{
+    changes::List,
     message::{Message, Request, RpcError, codes},
     sessions::Session,
 };
@@ -33,6 +35,7 @@ use crate::{
         auth::Caller,
         response::{self, Body},
     },
+    model::features::Feature,
     traces::Context,
 };
 
@@ -41,6 +44,9 @@ pub const SESSION: &str = "mcp-session-id";
 /// What stands around the data of an event.
 const EVENT_START: &[u8] = b"event: message\ndata: ";
 const EVENT_END: &[u8] = b"\n\n";
+/// What 2026-07-28 requires of lists and resources: a server may change them at any moment, and what
+/// an app sees is for that app alone.
+const UNCACHED: &str = r#""ttlMs":0,"cacheScope":"private""#;
 /// A comment in an event stream.
 const PING: &[u8] = b": ping\n\n";
 
@@ -181,7 +187,16 @@ impl Client<'_> {
         let is_stateless = matches!(self.era, Era::Stateless);
         let result = match &*request.method {
             "tools/call" => return self.call_tool(request).await,
-            "tools/list" => self.tools(request)?,
+            "resources/read" => return self.read(request).await,
+            "prompts/get" => return self.prompt(request).await,
+            "completion/complete" => return self.complete(request).await,
+            "tools/list" => {
+                let offer = self.api.offer(&self.caller.app);
+                self.list(request, "tools", List::Tools, &offer.definitions().collect::<Vec<_>>())?
+            }
+            "resources/list" => self.list_features(request, Feature::Resource)?,
+            "resources/templates/list" => self.list_features(request, Feature::Template)?,
+            "prompts/list" => self.list_features(request, Feature::Prompt)?,
             "ping" if !is_stateless => "{}".to_owned(),
             "server/discover" if is_stateless => self.discover(),
             "subscriptions/listen" if is_stateless => return Ok(self.listen(request)),
@@ -216,23 +231,33 @@ impl Client<'_> {
         result.to_string()
     }
 
-    /// All tools on one page: some clients read only the first.
-    fn tools(&self, request: &Request<'_>) -> Result<String, RpcError> {
+    fn list_features(&self, request: &Request<'_>, kind: Feature) -> Result<String, RpcError> {
+        let list = match kind {
+            Feature::Resource | Feature::Template => List::Resources,
+            Feature::Prompt => List::Prompts,
+        };
+        self.list(request, kind.list(), list, &self.features().definitions(kind))
+    }
+
+    /// A whole list on one page: some clients read only the first.
+    fn list(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        list: List,
+        definitions: &[String],
+    ) -> Result<String, RpcError> {
         if request.get("cursor").is_some_and(|cursor| cursor.get() != "null") {
             return Err(RpcError::invalid_params("There is no such page: the bridge has one."));
         }
-        let offer = self.api.offer(&self.caller.app);
-        let mut about = "";
-        match &self.era {
-            // Fresh for no time: a backend's catalog may change at any moment. What an app sees is
-            // for that app alone.
-            Era::Stateless => {
-                about = r#""resultType":"complete","ttlMs":0,"cacheScope":"private","#
+        let text = format!("{{\"{name}\":[{}]}}", definitions.join(","));
+        Ok(match &self.era {
+            Era::Stateless => with(&complete(&text), UNCACHED),
+            Era::Session(session) => {
+                session.known.learn(list, &list.digest(self.api, &self.caller.app));
+                text
             }
-            Era::Session(session) => drop(session.known.learn(&offer)),
-        }
-        let tools: Vec<String> = offer.definitions().collect();
-        Ok(format!("{{{about}\"tools\":[{}]}}", tools.join(",")))
+        })
     }
 
     /// Whether the client takes an event stream as an answer.
@@ -247,7 +272,8 @@ impl Client<'_> {
 }
 
 fn capabilities() -> serde_json::Value {
-    json!({ "tools": { "listChanged": true } })
+    let lists = json!({ "listChanged": true });
+    json!({ "tools": lists, "resources": lists, "prompts": lists, "completions": {} })
 }
 
 fn server_info() -> serde_json::Value {
@@ -257,9 +283,14 @@ fn server_info() -> serde_json::Value {
 
 /// A result, marked as a whole one (2026-07-28, basic: ResultType).
 fn complete(result: &str) -> String {
-    let rest = result.trim_start().strip_prefix('{').unwrap_or_default();
+    with(result, "\"resultType\":\"complete\"")
+}
+
+/// The object `object` with further members before its own.
+fn with(object: &str, members: &str) -> String {
+    let rest = object.trim_start().strip_prefix('{').unwrap_or_default();
     let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
-    format!("{{\"resultType\":\"complete\"{comma}{rest}")
+    format!("{{{members}{comma}{rest}")
 }
 
 fn notification(method: &str, params: &str) -> String {

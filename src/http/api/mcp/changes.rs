@@ -1,13 +1,14 @@
-//! Tells MCP clients that their tools have changed: on the stream of a session (`GET /mcp`), or on
-//! that of `subscriptions/listen` (2026-07-28).
+//! Tells MCP clients that a list has changed: on the stream of a session (`GET /mcp`), or on that of
+//! `subscriptions/listen` (2026-07-28).
 //!
-//! Must not: send the tools.
+//! Must not: send a list.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::Response;
+use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -18,28 +19,71 @@ use super::{
     sessions::{Known, Session},
 };
 use crate::{
+    config::App,
     http::{
         api::Api,
         response::{self, Body},
     },
-    model::{ids::AppName, json::member},
+    model::{features::Feature, ids::AppName, json::member},
 };
 
 /// How often the rights of the app are looked at, which a reload may change without a change of any
 /// backend; also how often an idle stream shows that it lives.
 const LOOK: Duration = Duration::from_secs(15);
-const CHANGED: &str = "notifications/tools/list_changed";
+
+/// A list whose changes a client is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum List {
+    Tools,
+    Resources,
+    Prompts,
+}
+
+impl List {
+    const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
+
+    /// The notification of a change.
+    fn changed(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Resources => "notifications/resources/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+        }
+    }
+
+    /// The member of a subscription's filter that asks for it.
+    fn filter(self) -> &'static str {
+        match self {
+            Self::Tools => "toolsListChanged",
+            Self::Resources => "resourcesListChanged",
+            Self::Prompts => "promptsListChanged",
+        }
+    }
+
+    /// The digest of what `app` sees.
+    pub(super) fn digest(self, api: &Api, app: &App) -> String {
+        let features = |kinds: &[Feature]| {
+            api.backends().registry.features(&app.rights).digest(kinds).to_string()
+        };
+        match self {
+            Self::Tools => api.offer(app).digest_of_all().to_owned(),
+            Self::Resources => features(&[Feature::Resource, Feature::Template]),
+            Self::Prompts => features(&[Feature::Prompt]),
+        }
+    }
+}
 
 /// The stream of one client.
 struct Feed {
     api: Api,
     app: AppName,
     registry: watch::Receiver<u64>,
+    lists: Vec<List>,
     known: Arc<Known>,
-    /// Names the subscription in every notification; `None` for a session's stream.
-    subscription: Option<String>,
-    /// Sent before all others.
-    first: Option<Bytes>,
+    /// The parameters of every notification: they name the subscription, if the stream is one.
+    params: String,
+    /// Sent before anything is waited for.
+    events: VecDeque<Bytes>,
     end: CancellationToken,
     /// Tells the session that the stream has ended.
     _ends: DropGuard,
@@ -48,59 +92,73 @@ struct Feed {
 impl Client<'_> {
     /// The stream of a session's notifications.
     pub(super) fn session_stream(&self, session: &Session) -> Response<Body> {
-        let known = Arc::clone(&session.known);
+        let mut feed = self.feed(session.begin_stream());
+        feed.known = Arc::clone(&session.known);
         // A change since the client's last look would be missed otherwise.
-        let has_changed = known.learn(&self.api.offer(&self.caller.app));
-        let first = has_changed.then(|| super::event(&notification(CHANGED, "{}")));
-        self.feed(known, None, first, session.begin_stream())
+        feed.look();
+        feed.respond()
     }
 
     /// Answers `subscriptions/listen`: confirms what the bridge can tell of, and then tells it.
     pub(super) fn listen(&self, request: &Request<'_>) -> Response<Body> {
-        let wanted = request.get("notifications");
-        let wants_tools = wanted
-            .and_then(|filter| member(filter.get(), "toolsListChanged"))
-            .is_some_and(|value| value.get() == "true");
-        let agreed = if wants_tools { "{\"toolsListChanged\":true}" } else { "{}" };
-        let params = format!("{{{},\"notifications\":{agreed}}}", subscription_meta(request.id));
+        let wanted = request.get("notifications").map_or("{}", |filter| filter.get());
+        let wants =
+            |list: &List| member(wanted, list.filter()).is_some_and(|value| value.get() == "true");
+        let mut feed = self.feed(CancellationToken::new());
+        feed.lists.retain(wants);
+        let agreed: serde_json::Map<_, _> =
+            feed.lists.iter().map(|list| (list.filter().to_owned(), true.into())).collect();
+        let meta =
+            format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{}}}", request.id);
+        let params = format!("{{{meta},\"notifications\":{}}}", json!(agreed));
         let confirmed = notification("notifications/subscriptions/acknowledged", &params);
-        let first = Some(super::event(&confirmed));
-        let known = Arc::<Known>::default();
-        known.learn(&self.api.offer(&self.caller.app));
-        self.feed(known, Some(request.id.to_owned()), first, CancellationToken::new())
+        feed.params = format!("{{{meta}}}");
+        feed.look();
+        feed.events.push_front(super::event(&confirmed));
+        feed.respond()
     }
 
-    fn feed(
-        &self,
-        known: Arc<Known>,
-        subscription: Option<String>,
-        first: Option<Bytes>,
-        end: CancellationToken,
-    ) -> Response<Body> {
-        let feed = Feed {
+    fn feed(&self, end: CancellationToken) -> Feed {
+        Feed {
             registry: self.api.backends().registry.version(),
             api: self.api.clone(),
             app: self.caller.app.name.clone(),
-            known,
-            subscription,
-            first,
+            lists: List::ALL.to_vec(),
+            known: Arc::default(),
+            params: "{}".to_owned(),
+            events: VecDeque::new(),
             _ends: end.clone().drop_guard(),
             end,
-        };
-        response::events(stream::unfold(feed, |mut feed| async move {
-            Some((feed.next().await?, feed))
-        }))
+        }
     }
 }
 
 impl Feed {
+    fn respond(self) -> Response<Body> {
+        response::events(stream::unfold(self, |mut feed| async move {
+            Some((feed.next().await?, feed))
+        }))
+    }
+
+    /// Writes a notification for each list that the client knows otherwise. `None` if there is no
+    /// such app any more.
+    fn look(&mut self) -> Option<()> {
+        let app = self.api.runs.calls.app(&self.app)?;
+        for list in &self.lists {
+            if self.known.learn(*list, &list.digest(&self.api, &app)) {
+                self.events.push_back(super::event(&notification(list.changed(), &self.params)));
+            }
+        }
+        Some(())
+    }
+
     /// The next piece of the stream; `None` when the daemon shuts down or the session ends.
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
-        }
         let draining = self.api.runs.draining().clone();
         loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
             let idle = tokio::select! {
                 () = draining.cancelled() => return None,
                 () = self.end.cancelled() => return None,
@@ -110,20 +168,10 @@ impl Feed {
                 }
                 () = sleep(LOOK) => true,
             };
-            // The app is gone if the list of apps has it no more.
-            let app = self.api.runs.calls.app(&self.app)?;
-            if self.known.learn(&self.api.offer(&app)) {
-                let meta = self.subscription.as_deref().map(subscription_meta);
-                let params = format!("{{{}}}", meta.unwrap_or_default());
-                return Some(super::event(&notification(CHANGED, &params)));
-            }
-            if idle {
+            self.look()?;
+            if idle && self.events.is_empty() {
                 return Some(Bytes::from_static(super::PING));
             }
         }
     }
-}
-
-fn subscription_meta(id: &str) -> String {
-    format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{id}}}")
 }

@@ -145,6 +145,15 @@ impl<'a> Request<'a> {
         self.params.get(key)
     }
 
+    /// All parameters but `_meta`, which is between the client and the bridge.
+    pub fn params(&self) -> Value {
+        let params = self.params.0.iter().filter(|(key, _)| key != "_meta");
+        let read = |(key, value): &(Cow<'_, str>, &RawValue)| {
+            Some((key.to_string(), serde_json::from_str(value.get()).ok()?))
+        };
+        params.filter_map(read).collect::<serde_json::Map<_, _>>().into()
+    }
+
     /// The string under `key`; `None` if it is missing or no string.
     pub fn string(&self, key: &str) -> Option<String> {
         serde_json::from_str(self.get(key)?.get()).ok()

@@ -16,7 +16,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::model::{ids::AppName, offer::Offer};
+use super::changes::List;
+use crate::model::ids::AppName;
 
 /// How long a session lives that nothing uses.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -38,17 +39,15 @@ pub(super) struct Session {
     pub known: Arc<Known>,
 }
 
-/// The tools that a client knows, by their digest.
+/// The lists that a client knows, by their digests.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Option<String>>);
+pub(super) struct Known(Mutex<HashMap<List, String>>);
 
 impl Known {
-    /// Notes that the client knows the tools of `offer`. Returns whether it knew others.
-    pub(super) fn learn(&self, offer: &Offer) -> bool {
-        let mut known = self.0.lock();
-        let is_other = known.as_ref().is_some_and(|before| before != offer.digest_of_all());
-        *known = Some(offer.digest_of_all().to_owned());
-        is_other
+    /// Notes that the client knows the list with this digest. Returns whether it knew another.
+    pub(super) fn learn(&self, list: List, digest: &str) -> bool {
+        let before = self.0.lock().insert(list, digest.to_owned());
+        before.is_some_and(|before| before != digest)
     }
 }
 
