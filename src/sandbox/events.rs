@@ -43,48 +43,13 @@ pub(super) struct LocalToolCall<'a> {
     pub(super) tool_use_id: &'a str,
     pub(super) name: &'a str,
     pub(super) args: &'a RawValue,
-    pub(super) kind: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) agent_card: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mcp_server: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mcp_tool_name: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) mcp_server_info: Option<&'a RawValue>,
+    #[serde(flatten)]
+    pub(super) kind: &'a Kind,
 }
 
 impl<'a> LocalToolCall<'a> {
     pub(super) fn new(id: &'a ToolUseId, call: &'a Call) -> Self {
-        Self {
-            tool_use_id: id.as_str(),
-            name: &call.name,
-            args: &call.args,
-            kind: "local",
-            agent_card: None,
-            mcp_server: None,
-            mcp_tool_name: None,
-            mcp_server_info: None,
-        }
-        .with_extras(call)
-    }
-
-    /// Adds the fields that the tool's kind requires.
-    fn with_extras(mut self, call: &'a Call) -> Self {
-        match &call.tool.kind {
-            Kind::Local | Kind::Server(_) => (),
-            Kind::A2aLocal { card } => {
-                self.kind = "a2a_local";
-                self.agent_card = Some(card);
-            }
-            Kind::McpLocal { server, info } => {
-                self.kind = "mcp_local";
-                self.mcp_server = Some(server);
-                self.mcp_tool_name = Some(&call.name);
-                self.mcp_server_info = info.as_deref();
-            }
-        }
-        self
+        Self { tool_use_id: id.as_str(), name: &call.name, args: &call.args, kind: &call.tool.kind }
     }
 
     /// The `tool_call` event of a tool that the client does not answer.

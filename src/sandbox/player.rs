@@ -15,7 +15,7 @@ use super::{
     events::{AssistantMessage, BudgetExceeded, Delta, LocalToolCall, ToolCall, ToolResult},
     model::{self, Call, Step},
     run::{Run, Stop},
-    spec::{Kind, Plan, Schema},
+    spec::{Kind, Plan, ToolBudget},
     terminal::{PlanStep, PlanView, Report, RunEnd, Tokens},
 };
 use crate::model::{answer::Answer, ids::ToolUseId, json::string_member};
@@ -75,11 +75,11 @@ struct Published {
 impl Player<'_> {
     async fn play(&mut self) -> Result<RunEnd, Halt> {
         let run = self.run;
-        if let Some(Plan::Only { brief, steps }) = &run.spec.options.plan {
+        if let Some(Plan::Own { plan_only: true, brief, steps }) = &run.spec.plan {
             return self.plan_only(brief.clone(), steps);
         }
         self.begin_turn();
-        if run.spec.options.schema == Some(Schema::Strict) {
+        if run.spec.is_strict() {
             return Ok(strict());
         }
         for (index, step) in model::steps(run.turn.script(), &run.spec.tools).enumerate() {
@@ -110,7 +110,7 @@ impl Player<'_> {
 
     /// A plan-only run (agent-runs-protocol §4.9): returns the checklist as it was given.
     fn plan_only(&mut self, brief: Option<String>, steps: &[String]) -> Result<RunEnd, Halt> {
-        if self.run.spec.options.schema == Some(Schema::Strict) {
+        if self.run.spec.is_strict() {
             return Ok(strict());
         }
         let step = |title: &String| PlanStep { title: title.clone(), status: "pending" };
@@ -264,8 +264,7 @@ impl Player<'_> {
         let count = self.counts.entry(call.name.clone()).or_default();
         *count += 1;
         let call_index = *count;
-        let budgets = self.run.spec.options.budgets.as_ref();
-        let Some(&max_calls) = budgets.and_then(|budgets| budgets.get(&call.name)) else {
+        let Some(&ToolBudget { max_calls }) = self.run.spec.tool_budgets.get(&call.name) else {
             return Ok(None);
         };
         if call_index <= max_calls {

@@ -181,7 +181,7 @@ pub(super) fn message(shared: &Arc<Shared>, id: &str, body: &[u8]) -> Reply {
         session.last_used = SystemTime::now();
         session.use_number = use_number;
         let size = body.len() + session.spec.raw.get().len();
-        let (spec, turn) = session.spec.for_message(message);
+        let (spec, turn) = session.spec.for_message(message)?;
         let history_words = session.history_words;
         Order { spec, turn, session: Some(session_id), history_words, size }
     };

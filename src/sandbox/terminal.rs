@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use super::spec::{Schema, Spec};
+use super::spec::{Effort, Enforcement, Level, Spec};
 
 /// The name of the only model, in the catalog's form.
 pub(super) const MODEL_ID: &str = "sandbox/echo";
@@ -74,7 +74,7 @@ pub(super) struct ModelInfo {
     provider: &'static str,
     vendor_model_id: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    reasoning_effort: Option<&'static str>,
+    reasoning_effort: Option<Level>,
 }
 
 /// The fields that every `result` and `error` has in common.
@@ -103,13 +103,13 @@ pub(super) struct PlanStep {
 
 impl Report {
     pub(super) fn new(spec: &Spec, tokens: Tokens, turns: u64) -> Self {
-        let schema = spec.options.schema;
+        let schema = spec.output_schema.as_ref().map(|schema| schema.enforcement);
         Self {
             structured_output: StructuredOutput {
                 schema_requested: schema.is_some(),
                 schema_enforced: false,
                 enforcement_mechanism: "none",
-                unconstrained_fallback_occurred: schema == Some(Schema::BestEffort),
+                unconstrained_fallback_occurred: schema == Some(Enforcement::BestEffort),
             },
             tokens,
             turns,
@@ -117,7 +117,7 @@ impl Report {
                 id: spec.model_id.clone().unwrap_or_else(|| MODEL_ID.to_owned()),
                 provider: "sandbox",
                 vendor_model_id: "echo",
-                reasoning_effort: spec.options.effort,
+                reasoning_effort: spec.reasoning_level.map(Effort::level),
             },
         }
     }
