@@ -15,7 +15,6 @@
 //! Must not: make a connection of its own, or keep anything on disk.
 
 mod budget;
-mod events;
 mod files;
 mod ids;
 mod model;
@@ -42,14 +41,8 @@ use tokio::net::TcpListener;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    budget::Budget,
-    ids::Ids,
-    reply::Refusal,
-    run::Run,
-    runs::Runs,
-    sessions::Sessions,
-    spec::Spec,
-    terminal::{Report, RunEnd},
+    budget::Budget, ids::Ids, reply::Refusal, run::Run, runs::Runs, sessions::Sessions, spec::Spec,
+    terminal::RunEnd,
 };
 
 /// What a sandbox is like.
@@ -209,16 +202,13 @@ impl Shared {
     }
 
     /// Ends a run. A success is in the history of its session before anyone can see the end.
-    fn finish(&self, run: &Run, end: RunEnd, report: Report) {
-        let Some(session) = &run.session else {
-            run.finish(end, Some(report));
-            return;
-        };
+    fn finish(&self, run: &Run, end: RunEnd) {
         // A plan is not the answer (agent-runs-protocol §4.9).
-        let reply = end.text.clone().filter(|_| end.plan.is_none());
+        let is_answer = end.status == "succeeded" && end.data["plan"].is_null();
+        let reply = end.reply().filter(|_| is_answer).map(str::to_owned);
         let mut sessions = self.sessions.lock();
-        if run.finish(end, Some(report))
-            && let Some(reply) = reply
+        if run.finish(end)
+            && let (Some(session), Some(reply)) = (&run.session, reply)
         {
             sessions.append(session, &run.turn, reply);
         }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use serde::Serialize;
+use serde_json::{Value, value::RawValue};
 
 use super::read::Invalid;
 
@@ -90,6 +91,15 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> 
     let json = HeaderValue::from_static("application/json; charset=utf-8");
     response.headers_mut().insert(header::CONTENT_TYPE, json);
     response
+}
+
+/// The snapshot of a run or a session, with its spec as it was sent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Snapshot<'a> {
+    pub(super) agent_spec: &'a RawValue,
+    #[serde(flatten)]
+    pub(super) rest: Value,
 }
 
 /// A response without a body.

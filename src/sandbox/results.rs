@@ -3,7 +3,8 @@
 //! Must not: know what a result means.
 
 use http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::json;
 
 use super::{
     Shared,
@@ -59,22 +60,15 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
 }
 
 pub(super) fn post(shared: &Shared, id: &str, body: &[u8]) -> Reply {
-    #[derive(Serialize)]
-    struct Ok200 {
-        ok: bool,
-    }
     let run = runs::find(shared, id)?;
     let posted = read(body)?;
     // The event with the result is as long as the request, escapes included.
     shared.make_room(body.len() + 1024);
-    // If the log has no room for it, the run ends.
-    let accepted =
-        run.accept(&posted.tool_use, posted.answer, &posted.files).unwrap_or(Accepted::Terminal);
-    match accepted {
+    match run.accept(&posted.tool_use, posted.answer, &posted.files) {
         Accepted::Yes if shared.config.tool_result_status == StatusCode::NO_CONTENT => {
             Ok(no_content())
         }
-        Accepted::Yes => Ok(json(shared.config.tool_result_status, &Ok200 { ok: true })),
+        Accepted::Yes => Ok(json(shared.config.tool_result_status, &json!({"ok": true}))),
         Accepted::Unknown => Err(Refusal::new(
             StatusCode::NOT_FOUND,
             "unknown_tool_use",

@@ -10,7 +10,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use secrecy::ExposeSecret as _;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use super::{
     Shared,
     reply::{Body, Refusal, Reply, json},
     results, runs, sessions, stream,
+    terminal::MODEL_ID,
 };
 
 /// How long a client may take to send a body.
@@ -184,8 +185,18 @@ async fn drain(body: &mut Incoming) {
     drop(timeout(DRAIN_TIMEOUT, read).await);
 }
 
-fn models() -> &'static RawValue {
-    serde_json::from_str(MODELS).expect("the text is JSON")
+/// The catalog of models (agent-runs-protocol §3).
+fn models() -> Value {
+    let echo = json!({
+        "id": MODEL_ID,
+        "label": "sandbox · echo",
+        "provider": "sandbox",
+        "vendorModelId": "echo",
+        "source": "platform_offering",
+        "contextWindowTokens": 200_000,
+        "pricing": null,
+    });
+    json!({"models": [echo], "defaultModelId": MODEL_ID})
 }
 
 /// Decodes percent-encoding; `None` if it is malformed.
@@ -203,13 +214,6 @@ fn decode(segment: &str) -> Option<String> {
     }
     String::from_utf8(bytes).ok()
 }
-
-/// The catalog of models (agent-runs-protocol §3).
-const MODELS: &str = concat!(
-    r#"{"models":[{"id":"sandbox/echo","label":"sandbox · echo","provider":"sandbox","#,
-    r#""vendorModelId":"echo","source":"platform_offering","contextWindowTokens":200000,"#,
-    r#""pricing":null}],"defaultModelId":"sandbox/echo"}"#,
-);
 
 #[cfg(test)]
 mod tests {

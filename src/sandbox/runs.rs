@@ -5,17 +5,16 @@
 use std::{collections::BTreeMap, collections::HashMap, sync::Arc};
 
 use http::StatusCode;
-use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::{
     Shared,
     page::Page,
     player, read,
-    reply::{Refusal, Reply, json, rfc3339},
-    run::{Order, Run},
-    spec::{self, Metadata},
-    terminal::{ModelInfo, StructuredOutput, Tokens},
+    reply::{Refusal, Reply, Snapshot, json, rfc3339},
+    run::{Order, Run, View},
+    spec,
+    terminal::RunEnd,
 };
 use crate::model::ids::{RunId, SessionId};
 
@@ -110,16 +109,10 @@ pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refu
 
 /// The answer to a request that started `run`.
 pub(super) fn accepted(shared: &Shared, run: &Run) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Started<'a> {
-        run_id: &'a str,
-        stream_url: String,
-    }
     let workspace = &shared.config.workspace;
     let run_id = run.id.as_str();
     let stream_url = format!("/api/v1/workspaces/{workspace}/agent-runs/{run_id}/stream");
-    Ok(json(StatusCode::ACCEPTED, &Started { run_id, stream_url }))
+    Ok(json(StatusCode::ACCEPTED, &json!({"runId": run_id, "streamUrl": stream_url})))
 }
 
 /// The run with the id `id`.
@@ -132,14 +125,6 @@ pub(super) fn find(shared: &Shared, id: &str) -> Result<Arc<Run>, Refusal> {
 
 /// `GET agent-runs`: newest first.
 pub(super) fn list(shared: &Shared, query: &str) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct List<'a> {
-        total: Option<usize>,
-        limit: usize,
-        next_cursor: Option<String>,
-        runs: Vec<Entry<'a>>,
-    }
     let page = Page::read(query)?;
     let wanted = |run: &&Arc<Run>| {
         page.matches(&run.spec.metadata)
@@ -155,140 +140,81 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
     let total = total.then(|| runs.iter().filter(wanted).count());
     let rest = runs.iter().filter(|run| page.cursor.is_none_or(|cursor| run.number < cursor));
     let (found, next_cursor) = page.cut(rest.filter(wanted), |run| run.number);
-    let runs = found.iter().map(|run| Entry::new(run)).collect();
-    Ok(json(StatusCode::OK, &List { total, limit: page.limit, next_cursor, runs }))
+    let runs: Vec<Value> = found.iter().map(|run| entry(run)).collect();
+    let body =
+        json!({"total": total, "limit": page.limit, "nextCursor": next_cursor, "runs": runs});
+    Ok(json(StatusCode::OK, &body))
 }
 
 /// One run in a list.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry<'a> {
-    id: &'a str,
-    session_id: Option<&'a str>,
-    status: &'static str,
-    spec_name: Option<&'a str>,
-    agent_id: Option<&'a str>,
-    model_id: Option<&'a str>,
-    input_preview: String,
-    output_preview: Option<String>,
-    error: Option<String>,
-    tokens: Option<Tokens>,
-    turns: Option<u64>,
-    duration_ms: Option<u64>,
-    tool_call_count: Option<u64>,
-    metadata: &'a Metadata,
-    created_at: String,
-    completed_at: Option<String>,
+fn entry(run: &Run) -> Value {
+    let view = run.view();
+    let end = view.ended.as_ref().map(|ended| &ended.end);
+    let preview = |text: &str| text.chars().take(PREVIEW).collect::<String>();
+    let mut entry = common(run, &view);
+    entry["specName"] = json!(run.spec.name);
+    entry["agentId"] = json!(run.spec.agent_id);
+    entry["modelId"] = json!(run.spec.model_id);
+    entry["inputPreview"] = json!(preview(run.turn.script()));
+    entry["outputPreview"] = json!(end.and_then(RunEnd::reply).map(preview));
+    entry["error"] = json!(end.and_then(|end| end.data["error"].as_str()).map(preview));
+    entry["toolCallCount"] = json!(end.map(|_| view.calls));
+    entry
 }
 
-impl<'a> Entry<'a> {
-    fn new(run: &'a Run) -> Self {
-        let view = run.view();
-        let (ended, report) = (view.ended.as_ref(), view.report());
-        let preview = |text: &str| text.chars().take(PREVIEW).collect::<String>();
-        Self {
-            id: run.id.as_str(),
-            session_id: run.session.as_ref().map(SessionId::as_str),
-            status: view.status(),
-            spec_name: run.spec.name.as_deref(),
-            agent_id: run.spec.agent_id.as_deref(),
-            model_id: run.spec.model_id.as_deref(),
-            input_preview: preview(run.turn.script()),
-            output_preview: ended.and_then(|ended| ended.end.reply()).map(preview),
-            error: ended.and_then(|ended| ended.end.error.as_deref()).map(preview),
-            tokens: report.map(|report| report.tokens),
-            turns: report.map(|report| report.turns),
-            duration_ms: ended.map(|ended| ended.duration_ms()),
-            tool_call_count: ended.map(|_| view.calls),
-            metadata: &run.spec.metadata,
-            created_at: rfc3339(run.created),
-            completed_at: ended.map(|ended| rfc3339(ended.at)),
-        }
-    }
+/// The members that a snapshot and an entry of a list have in common.
+fn common(run: &Run, view: &View) -> Value {
+    let ended = view.ended.as_ref();
+    let reported = |key| ended.map(|ended| &ended.end.data[key]);
+    json!({
+        "id": run.id.as_str(),
+        "sessionId": run.session.as_ref().map(SessionId::as_str),
+        "status": view.status(),
+        // Null until the run has ended (agent-runs-protocol §7.1).
+        "tokens": reported("tokens"),
+        "turns": reported("turns"),
+        "durationMs": ended.map(|ended| ended.duration_ms()),
+        "metadata": run.spec.metadata,
+        "createdAt": rfc3339(run.created),
+        "completedAt": ended.map(|ended| rfc3339(ended.at)),
+    })
 }
 
 /// `GET agent-runs/{id}`.
 pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Snapshot<'a> {
-        id: &'a str,
-        session_id: Option<&'a str>,
-        status: &'static str,
-        agent_spec: &'a RawValue,
-        final_text: Option<&'a str>,
-        error: Option<&'a str>,
-        failure_reason: Option<FailureReason>,
-        // Null until the run has ended (agent-runs-protocol §7.1).
-        tokens: Option<Tokens>,
-        turns: Option<u64>,
-        model: Option<&'a ModelInfo>,
-        structured_output: Option<StructuredOutput>,
-        metadata: &'a Metadata,
-        last_seq: u64,
-        duration_ms: Option<u64>,
-        created_at: String,
-        completed_at: Option<String>,
-    }
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct FailureReason {
-        error_class: &'static str,
-    }
     let run = find(shared, id)?;
     let view = run.view();
-    let (ended, report) = (view.ended.as_ref(), view.report());
-    let class = ended.and_then(|ended| ended.end.class);
-    Ok(json(
-        StatusCode::OK,
-        &Snapshot {
-            id: run.id.as_str(),
-            session_id: run.session.as_ref().map(SessionId::as_str),
-            status: view.status(),
-            agent_spec: &run.spec.raw,
-            final_text: ended.and_then(|ended| ended.end.reply()),
-            error: ended.and_then(|ended| ended.end.error.as_deref()),
-            failure_reason: class.map(|error_class| FailureReason { error_class }),
-            tokens: report.map(|report| report.tokens),
-            turns: report.map(|report| report.turns),
-            model: report.map(|report| &report.model),
-            structured_output: report.map(|report| report.structured_output),
-            metadata: &run.spec.metadata,
-            last_seq: view.last_seq,
-            duration_ms: ended.map(|ended| ended.duration_ms()),
-            created_at: rfc3339(run.created),
-            completed_at: ended.map(|ended| rfc3339(ended.at)),
-        },
-    ))
+    let end = view.ended.as_ref().map(|ended| &ended.end);
+    let mut rest = common(&run, &view);
+    rest["finalText"] = json!(end.and_then(RunEnd::reply));
+    rest["lastSeq"] = json!(view.last_seq);
+    let class = end.and_then(|end| end.class);
+    rest["failureReason"] = json!(class.map(|class| json!({"errorClass": class})));
+    for key in ["error", "model", "structuredOutput"] {
+        rest[key] = json!(end.map(|end| &end.data[key]));
+    }
+    Ok(json(StatusCode::OK, &Snapshot { agent_spec: &run.spec.raw, rest }))
 }
 
 /// `POST agent-runs/{id}/cancel`; repeating it changes nothing.
 pub(super) fn cancel(shared: &Shared, id: &str) -> Reply {
-    #[derive(Serialize)]
-    struct Cancelled {
-        ok: bool,
-    }
     find(shared, id)?.cancel("user");
-    Ok(json(StatusCode::OK, &Cancelled { ok: true }))
+    Ok(json(StatusCode::OK, &json!({"ok": true})))
 }
 
 /// `POST agent-runs/{id}/feedback`.
 pub(super) fn feedback(shared: &Shared, id: &str, body: &[u8]) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Feedback<'a> {
-        id: String,
-        verdict: &'a str,
-        target_kind: &'static str,
-        agent_run_id: &'a str,
-    }
     let Ok(run) = find(shared, id) else {
         return Err(Refusal::only(StatusCode::NOT_FOUND, "Run not found"));
     };
     let body = read::body(body, "feedback")?;
-    let verdict = body["verdict"].as_str().unwrap_or_default();
     let (id, is_first) = run.feedback(shared.ids.next("fb"));
     let status = if is_first { StatusCode::CREATED } else { StatusCode::OK };
-    let agent_run_id = run.id.as_str();
-    Ok(json(status, &Feedback { id, verdict, target_kind: "agent_run", agent_run_id }))
+    let body = json!({
+        "id": id,
+        "verdict": body["verdict"],
+        "targetKind": "agent_run",
+        "agentRunId": run.id.as_str(),
+    });
+    Ok(json(status, &body))
 }

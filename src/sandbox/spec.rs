@@ -19,7 +19,7 @@ use serde_json::{Value, value::RawValue};
 
 pub(super) use self::{
     tools::{Kind, Tool, Tools},
-    turn::{Attachment, Message, Role, Turn},
+    turn::{Message, Role, Turn},
 };
 use super::read::{self, Invalid};
 use crate::model::json::Members;

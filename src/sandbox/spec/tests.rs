@@ -176,7 +176,7 @@ fn attachments() {
     let link = r#"{"type":"input_file_url","url":"http://example.com/a.png"}"#;
     refused(of(link), &format!("{at}/0/url: the value does not match \"^https:"));
     let (_, turn) = of(&file("text/plain", "aGkh")).unwrap();
-    let note = Attachment::InputFile {
+    let note = turn::Attachment::InputFile {
         mime_type: "text/plain".to_owned(),
         filename: "f".to_owned(),
         size: 3,
