@@ -6,7 +6,7 @@
 //! contradict each other, the sandbox is the stricter reader: "MB" is 1,000,000 bytes, names of
 //! tools are unique over the whole spec, a key that stands twice counts once.
 //!
-//! What MANTYX has and the sandbox has not: stored agents other than the configured ids, evals,
+//! What MANTYX has and the sandbox has not: stored agents other than one, evals,
 //! OAuth and scopes, rate limits other than its own size, validation of arguments against a tool's
 //! schema, loop detection, the supervisor, task plans of its own making.
 //!
@@ -45,6 +45,9 @@ use self::{
     terminal::RunEnd,
 };
 
+/// The id of the only stored agent, which has no tools and no prompt.
+const AGENT: &str = "agent_sandbox";
+
 /// What a sandbox is like.
 #[derive(Debug, Clone)]
 pub struct SandboxConfig {
@@ -57,14 +60,6 @@ pub struct SandboxConfig {
     pub local_tool_timeout: Duration,
     /// How often a stream without events carries a comment.
     pub heartbeat: Duration,
-    /// What an accepted tool result is answered with: editions of the protocol differ
-    /// (agent-runs-protocol §8 has 200, wire-protocol §5 has 204).
-    pub tool_result_status: StatusCode,
-    /// The ids of stored agents; each is an agent without tools and without a prompt.
-    pub agents: Vec<String>,
-    /// Whether every `modelId` names the scripted model. If not, all but its own are answered
-    /// with 400 `invalid_model`.
-    pub accept_any_model: bool,
     /// Whether ids are counted (`run_1`) and not drawn.
     #[cfg(test)]
     pub counted_ids: bool,
@@ -109,9 +104,6 @@ impl SandboxConfig {
             credential,
             local_tool_timeout: Duration::from_mins(5),
             heartbeat: Duration::from_secs(15),
-            tool_result_status: StatusCode::OK,
-            agents: vec!["agent_sandbox".to_owned()],
-            accept_any_model: true,
             #[cfg(test)]
             counted_ids: false,
             limits: Limits::default(),
@@ -177,28 +169,18 @@ impl Shared {
         }
     }
 
-    /// Refuses a spec whose agent or model the sandbox does not have.
-    fn check_names(&self, spec: &Spec) -> Result<(), Refusal> {
-        if let Some(agent) = &spec.agent_id
-            && !self.config.agents.contains(agent)
-        {
-            let message = format!(
-                "agentId: the credential may not use {agent:?}; the sandbox has {}",
-                self.config.agents.join(", ")
-            );
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message));
+    /// Refuses a spec whose agent the sandbox does not have. Every `modelId` names the scripted
+    /// model.
+    fn check_agent(&self, spec: &Spec) -> Result<(), Refusal> {
+        match &spec.agent_id {
+            Some(agent) if agent != AGENT => {
+                let message = format!(
+                    "agentId: the credential may not use {agent:?}; the sandbox has {AGENT}"
+                );
+                Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message))
+            }
+            _ => Ok(()),
         }
-        let own = [terminal::MODEL_ID, "platform:sandbox-echo", "echo"];
-        if let Some(model) = &spec.model_id
-            && !self.config.accept_any_model
-            && !own.contains(&model.as_str())
-        {
-            let message = format!("modelId: there is no model {model:?}; see GET models");
-            let mut refusal = Refusal::new(StatusCode::BAD_REQUEST, "invalid_model", message);
-            refusal.body.candidates = vec![terminal::MODEL_ID.to_owned()];
-            return Err(refusal);
-        }
-        Ok(())
     }
 
     /// Ends a run. A success is in the history of its session before anyone can see the end.

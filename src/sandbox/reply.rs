@@ -35,8 +35,6 @@ pub(super) struct ErrorBody {
     pub(super) code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) candidates: Vec<String>,
 }
 
 impl Refusal {
@@ -100,13 +98,6 @@ pub(super) struct Snapshot<'a> {
     pub(super) agent_spec: &'a RawValue,
     #[serde(flatten)]
     pub(super) rest: Value,
-}
-
-/// A response without a body.
-pub(super) fn no_content() -> Response<Body> {
-    let mut response = Response::new(Full::default().boxed_unsync());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
 }
 
 /// `2026-06-08T17:00:00.000Z` (agent-runs-protocol §6.1).

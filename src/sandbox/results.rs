@@ -10,7 +10,7 @@ use super::{
     Shared,
     files::FileNote,
     read::{self, Invalid},
-    reply::{Refusal, Reply, json, no_content},
+    reply::{Refusal, Reply, json},
     run::Accepted,
     runs,
 };
@@ -65,10 +65,7 @@ pub(super) fn post(shared: &Shared, id: &str, body: &[u8]) -> Reply {
     // The event with the result is as long as the request, escapes included.
     shared.make_room(body.len() + 1024);
     match run.accept(&posted.tool_use, posted.answer, &posted.files) {
-        Accepted::Yes if shared.config.tool_result_status == StatusCode::NO_CONTENT => {
-            Ok(no_content())
-        }
-        Accepted::Yes => Ok(json(shared.config.tool_result_status, &json!({"ok": true}))),
+        Accepted::Yes => Ok(json(StatusCode::OK, &json!({"ok": true}))),
         Accepted::Unknown => Err(Refusal::new(
             StatusCode::NOT_FOUND,
             "unknown_tool_use",

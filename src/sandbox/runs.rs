@@ -69,7 +69,7 @@ impl Runs {
 /// `POST agent-runs`.
 pub(super) fn create(shared: &Arc<Shared>, body: &[u8]) -> Reply {
     let (spec, turn) = spec::read_run(body)?;
-    shared.check_names(&spec)?;
+    shared.check_agent(&spec)?;
     let order = Order { spec, turn, session: None, history_words: 0, size: body.len() };
     let run = start(shared, order)?;
     accepted(shared, &run)

@@ -139,7 +139,7 @@ fn unknown(id: &str) -> Refusal {
 /// `POST agent-sessions`.
 pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
     let spec = spec::read_session(body)?;
-    shared.check_names(&spec)?;
+    shared.check_agent(&spec)?;
     let charge = charge(shared, 2 * body.len())?;
     let id = SessionId::from(shared.ids.next("ses"));
     let mut sessions = shared.sessions.lock();
