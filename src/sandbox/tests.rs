@@ -457,6 +457,8 @@ async fn who_may_ask_what() {
     let wrong = server.client.get(&url).header("x-api-key", "mantyx_no").send().await.unwrap();
     let body = json!({"error": "Invalid API key or OAuth access token"});
     assert_eq!(read(wrong).await, (401, body));
+    let encoded = server.client.get(url.replace("/acme/", "/%61cme/"));
+    assert_eq!(encoded.bearer_auth(KEY).send().await.unwrap().status(), 200);
     let elsewhere = url.replace("/acme/", "/other/");
     let elsewhere = server.client.get(elsewhere).bearer_auth(KEY).send().await.unwrap();
     let (status, body) = read(elsewhere).await;
