@@ -37,11 +37,11 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 use parking_lot::Mutex;
 use secrecy::SecretString;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    budget::Budget, ids::Ids, reply::Refusal, run::Run, runs::Runs, sessions::Sessions, spec::Spec,
+    budget::Charge, ids::Ids, reply::Refusal, run::Run, runs::Runs, sessions::Sessions, spec::Spec,
     terminal::RunEnd,
 };
 
@@ -122,7 +122,8 @@ pub struct Sandbox {
 struct Shared {
     config: SandboxConfig,
     ids: Ids,
-    budget: Arc<Budget>,
+    /// A permit for each byte that may be kept.
+    budget: Arc<Semaphore>,
     /// Locked after `sessions` where both are, and before the state of a run.
     runs: Mutex<Runs>,
     sessions: Mutex<Sessions>,
@@ -138,7 +139,7 @@ impl Sandbox {
                 #[cfg(test)]
                 counted: config.counted_ids.then(Default::default),
             },
-            budget: Budget::new(config.limits.bytes),
+            budget: Arc::new(Semaphore::new(config.limits.bytes)),
             config,
             runs: Mutex::default(),
             sessions: Mutex::default(),
@@ -164,9 +165,14 @@ impl Drop for Sandbox {
 impl Shared {
     /// Forgets finished runs until `bytes` more fit, if they can be made to.
     fn make_room(&self, bytes: usize) {
-        if !self.budget.has(bytes) {
-            self.runs.lock().forget_finished(|| self.budget.has(bytes));
-        }
+        let fits = || self.budget.available_permits() >= bytes;
+        while !fits() && self.runs.lock().forget_oldest_finished() {}
+    }
+
+    /// Takes `bytes` of the budget, for a new run or session.
+    fn charge(&self, bytes: usize) -> Result<Charge, Refusal> {
+        self.make_room(bytes);
+        budget::take(&self.budget, bytes).ok_or_else(|| Refusal::full("the sandbox is full"))
     }
 
     /// Refuses a spec whose agent the sandbox does not have. Every `modelId` names the scripted

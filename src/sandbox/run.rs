@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    budget::Charge,
+    budget::{Charge, grow},
     files::FileNote,
     spec::{Spec, Turn},
     terminal::RunEnd,
@@ -225,7 +225,8 @@ impl Run {
             return false;
         }
         let frame = self.frame(&state, end.kind, &data);
-        state.charge.force(frame.len());
+        // Kept even without room, as a run has to end. It repeats texts that were counted.
+        grow(&mut state.charge, frame.len());
         state.frames.push(frame);
         let waiting = std::mem::take(&mut state.waiting);
         if end.kind == "cancelled" {
@@ -294,7 +295,7 @@ impl Run {
     fn push(&self, state: &mut State, kind: &str, data: &str) -> Result<(), Stop> {
         let frame = self.frame(state, kind, data);
         let fits = state.log_bytes + frame.len() <= self.max_log_bytes;
-        if state.ended.is_some() || !fits || !state.charge.grow(frame.len()) {
+        if state.ended.is_some() || !fits || !grow(&mut state.charge, frame.len()) {
             return Err(Stop);
         }
         state.log_bytes += frame.len();

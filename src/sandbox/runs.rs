@@ -2,7 +2,7 @@
 //!
 //! Must not: read a spec, or play one.
 
-use std::{collections::BTreeMap, collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc};
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -25,44 +25,22 @@ const PREVIEW: usize = 200;
 #[derive(Debug, Default)]
 pub(super) struct Runs {
     by_id: HashMap<RunId, Arc<Run>>,
-    /// In the order of creation.
-    by_number: BTreeMap<u64, Arc<Run>>,
     created: u64,
 }
 
 impl Runs {
     pub(super) fn of_session(&self, session: &SessionId) -> Vec<Arc<Run>> {
         let mine = |run: &&Arc<Run>| run.session.as_ref() == Some(session);
-        self.by_number.values().filter(mine).cloned().collect()
+        self.by_id.values().filter(mine).cloned().collect()
     }
 
-    /// Forgets finished runs, oldest first, until `enough` holds.
-    pub(super) fn forget_finished(&mut self, enough: impl Fn() -> bool) {
-        let finished: Vec<u64> = {
-            let over = self.by_number.iter().filter(|(_, run)| run.is_over());
-            over.map(|(number, _)| *number).collect()
-        };
-        for number in finished {
-            if enough() {
-                return;
-            }
-            self.forget(number);
-        }
-    }
-
-    fn forget_oldest_finished(&mut self) -> bool {
-        let oldest = self.by_number.iter().find(|(_, run)| run.is_over());
-        let Some(number) = oldest.map(|(number, _)| *number) else {
+    /// Forgets the oldest finished run; false if none has finished.
+    pub(super) fn forget_oldest_finished(&mut self) -> bool {
+        let finished = self.by_id.values().filter(|run| run.is_over());
+        let Some(id) = finished.min_by_key(|run| run.number).map(|run| run.id.clone()) else {
             return false;
         };
-        self.forget(number);
-        true
-    }
-
-    fn forget(&mut self, number: u64) {
-        if let Some(run) = self.by_number.remove(&number) {
-            self.by_id.remove(&run.id);
-        }
+        self.by_id.remove(&id).is_some()
     }
 }
 
@@ -79,14 +57,9 @@ pub(super) fn create(shared: &Arc<Shared>, body: &[u8]) -> Reply {
 pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refusal> {
     let limits = &shared.config.limits;
     // Counts twice: the spec is stored as it was sent, and its tools beside it.
-    let size = 2 * order.size;
-    shared.make_room(size);
-    let mut charge = shared.budget.open();
-    if !charge.grow(size) {
-        return Err(Refusal::full("the sandbox is full of unfinished runs"));
-    }
+    let charge = shared.charge(2 * order.size)?;
     let mut runs = shared.runs.lock();
-    if runs.by_number.len() >= limits.runs && !runs.forget_oldest_finished() {
+    if runs.by_id.len() >= limits.runs && !runs.forget_oldest_finished() {
         let count = limits.runs;
         return Err(Refusal::full(format!("{count} runs are unfinished, more are not kept")));
     }
@@ -94,7 +67,6 @@ pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refu
     let (id, max_log_bytes) = (shared.ids.next("run").into(), limits.log_bytes_per_run);
     let run = Arc::new(Run::new(id, runs.created, order, max_log_bytes, charge));
     runs.by_id.insert(run.id.clone(), Arc::clone(&run));
-    runs.by_number.insert(run.number, Arc::clone(&run));
     drop(runs);
     let playing = Arc::clone(&run);
     let shared_too = Arc::clone(shared);
@@ -132,14 +104,9 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
             && page.model_id.as_ref().is_none_or(|id| run.spec.model_id.as_ref() == Some(id))
             && page.agent_id.as_ref().is_none_or(|id| run.spec.agent_id.as_ref() == Some(id))
     };
-    let runs: Vec<Arc<Run>> = {
-        let runs = shared.runs.lock();
-        runs.by_number.values().rev().cloned().collect()
-    };
-    let total = page.include_total == Some(true);
-    let total = total.then(|| runs.iter().filter(wanted).count());
-    let rest = runs.iter().filter(|run| page.cursor.is_none_or(|cursor| run.number < cursor));
-    let (found, next_cursor) = page.cut(rest.filter(wanted), |run| run.number);
+    let all: Vec<Arc<Run>> = shared.runs.lock().by_id.values().filter(wanted).cloned().collect();
+    let total = (page.include_total == Some(true)).then_some(all.len());
+    let (found, next_cursor) = page.cut(all, |run| run.number);
     let runs: Vec<Value> = found.iter().map(|run| entry(run)).collect();
     let body =
         json!({"total": total, "limit": page.limit, "nextCursor": next_cursor, "runs": runs});

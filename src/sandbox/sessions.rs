@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     Shared,
-    budget::Charge,
+    budget::{Charge, grow},
     page::Page,
     player::words,
     reply::{Refusal, Reply, Snapshot, json, rfc3339},
@@ -98,13 +98,13 @@ impl Session {
     }
 
     fn append(&mut self, message: Message) {
-        while self.history.len() >= MAX_MESSAGES || !self.charge.grow(message.content.len()) {
+        while self.history.len() >= MAX_MESSAGES || !grow(&mut self.charge, message.content.len()) {
             let Some(oldest) = self.history.pop_front() else {
                 // This message alone exceeds the limit.
                 self.forgotten += 1;
                 return;
             };
-            self.charge.shrink(oldest.content.len());
+            drop(self.charge.split(oldest.content.len()));
             self.history_words -= words(&oldest.content);
             self.forgotten += 1;
         }
@@ -140,7 +140,7 @@ fn unknown(id: &str) -> Refusal {
 pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
     let spec = spec::read_session(body)?;
     shared.check_agent(&spec)?;
-    let charge = charge(shared, 2 * body.len())?;
+    let charge = shared.charge(2 * body.len())?;
     let id = SessionId::from(shared.ids.next("ses"));
     let mut sessions = shared.sessions.lock();
     if sessions.by_id.len() >= shared.config.limits.sessions {
@@ -151,12 +151,6 @@ pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
     sessions.by_id.insert(id.clone(), session);
     drop(sessions);
     Ok(json(StatusCode::CREATED, &json!({"sessionId": id.as_str()})))
-}
-
-fn charge(shared: &Shared, bytes: usize) -> Result<Charge, Refusal> {
-    shared.make_room(bytes);
-    let mut charge = shared.budget.open();
-    if charge.grow(bytes) { Ok(charge) } else { Err(Refusal::full("the sandbox is full")) }
 }
 
 /// `POST agent-sessions/{id}/messages`.
@@ -221,14 +215,9 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
         page.matches(&session.spec.metadata)
             && page.status.as_ref().is_none_or(|status| session.status() == status)
     };
-    let mut all: Vec<(&SessionId, &Session)> = sessions.by_id.iter().filter(wanted).collect();
-    all.sort_unstable_by_key(|(_, session)| std::cmp::Reverse(session.use_number));
+    let all: Vec<(&SessionId, &Session)> = sessions.by_id.iter().filter(wanted).collect();
     let total = page.include_total.unwrap_or(true).then_some(all.len());
-    let before = |(_, session): &(&SessionId, &Session)| {
-        page.cursor.is_none_or(|cursor| session.use_number < cursor)
-    };
-    let rest = all.into_iter().filter(before);
-    let (found, next_cursor) = page.cut(rest, |(_, session)| session.use_number);
+    let (found, next_cursor) = page.cut(all, |(_, session)| session.use_number);
     let entry = |(id, session): &(&SessionId, &Session)| {
         json!({
             "sessionId": id.as_str(),

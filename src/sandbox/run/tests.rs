@@ -3,18 +3,19 @@
 use std::sync::Arc;
 
 use serde_json::{json, value::RawValue};
+use tokio::sync::Semaphore;
 
 use super::*;
-use crate::sandbox::{budget::Budget, spec};
+use crate::sandbox::{budget::take, spec};
 
-fn run(max_log_bytes: usize, budget: &Arc<Budget>) -> Run {
+fn run(max_log_bytes: usize, budget: &Arc<Semaphore>) -> Run {
     let (spec, turn) = spec::read_run(br#"{"systemPrompt":"s","prompt":"p"}"#).unwrap();
     let order = Order { spec, turn, session: None, history_words: 0, size: 0 };
-    Run::new("run_1".into(), 1, order, max_log_bytes, budget.open())
+    Run::new("run_1".into(), 1, order, max_log_bytes, take(budget, 0).unwrap())
 }
 
 fn plain() -> Run {
-    run(1 << 20, &Budget::new(1 << 20))
+    run(1 << 20, &Arc::new(Semaphore::new(1 << 20)))
 }
 
 fn success() -> RunEnd {
@@ -94,12 +95,12 @@ fn a_run_ends_once_and_nothing_follows() {
 
 #[test]
 fn the_log_is_bounded_and_the_end_still_fits() {
-    let budget = Budget::new(200);
-    for run in [run(100, &Budget::new(1 << 20)), run(1 << 20, &budget)] {
+    let budget = Arc::new(Semaphore::new(200));
+    for run in [run(100, &Arc::new(Semaphore::new(1 << 20))), run(1 << 20, &budget)] {
         let full = (0..10).find_map(|_| run.append("x", &json!("y".repeat(20))).err());
         assert_eq!(full, Some(Stop));
         assert!(run.finish(RunEnd::log_full()));
         assert_eq!(run.view().status(), "failed");
     }
-    assert!(budget.has(200), "a dropped run gives back what it took");
+    assert!(budget.available_permits() == 200, "a dropped run gives back what it took");
 }
