@@ -8,7 +8,7 @@ use std::{error::Error, fmt, sync::Arc};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 use tokio::sync::{Notify, mpsc};
 
 use super::program::hiding::Exposure;
@@ -20,6 +20,7 @@ use crate::{
         call::CallRequest,
         card::signature::Algorithm,
         catalog::{Catalog, Identity},
+        features::Features,
         ids::AppName,
         rights::Permission,
         routes::Route,
@@ -52,6 +53,18 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     /// Asks for the whole catalog.
     fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>>;
 
+    /// Asks for what an MCP server offers beside its tools. The default is for a peer that has only
+    /// tools.
+    fn features(&self) -> BoxFuture<'_, Result<Features, PeerError>> {
+        Box::pin(async { Ok(Features::default()) })
+    }
+
+    /// Sends an MCP server a request that only reads. Dropping the future cancels it.
+    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Result<Reply, CallError>> {
+        drop(params);
+        Box::pin(async move { Err(CallError::NotSent(format!("{method}: it is no MCP server"))) })
+    }
+
     /// Ends when the peer has said that its catalog changed since the last time this ended. Stays
     /// pending if the peer cannot say so.
     fn changed(&self) -> BoxFuture<'_, ()> {
@@ -79,6 +92,16 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
 
     /// Ends the connection in the protocol's own way, within a few seconds, children included.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// The result of a request to an MCP server, or its JSON-RPC error.
+pub type Reply = Result<Box<RawValue>, ErrorReply>;
+
+/// A JSON-RPC error of an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorReply {
+    pub code: i32,
+    pub message: String,
 }
 
 /// What a peer said about itself in the handshake.

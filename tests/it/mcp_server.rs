@@ -142,6 +142,25 @@ async fn check_official(args: &[&str], revision: &str) {
     let invalid = said["invalid"][1].as_str().unwrap();
     assert!(said["invalid"][0] == true && invalid.starts_with("tool_input_invalid"));
     assert_eq!(said["unknown"], -32602);
+    check_features(&said, revision);
+}
+
+/// What the official client did with the resources and prompts of server-everything.
+fn check_features(said: &Value, revision: &str) {
+    assert!(said["resources"].as_u64().unwrap() >= 7, "{said}");
+    let templates = json!([
+        "demo://resource/dynamic/text/{resourceId}",
+        "demo://resource/dynamic/blob/{resourceId}"
+    ]);
+    assert_eq!(said["templates"], templates);
+    let prompts =
+        ["simple", "args", "completable", "resource"].map(|name| format!("all_{name}_prompt"));
+    assert_eq!(said["prompts"], json!(prompts));
+    assert_eq!(said["text"], "Resource 7:");
+    assert!(said["prompt"].as_str().unwrap().contains("Rome"), "{said}");
+    assert_eq!(said["completion"], json!(["Engineering"]));
+    let missing = if revision == "2026-07-28" { -32602 } else { -32002 };
+    assert_eq!(said["missing"], missing);
 }
 
 #[tokio::test]
@@ -264,7 +283,8 @@ async fn a_changed_catalog_is_told_in_both_eras() {
     let listen = r#""notifications":{"toolsListChanged":true,"promptsListChanged":true}"#;
     let mut listened = stateless.call(9, "subscriptions/listen", listen).send(addr).await;
     let confirmed = String::from_utf8(listened.chunk().await.unwrap()).unwrap();
-    assert!(confirmed.contains(r#""notifications":{"toolsListChanged":true}"#), "{confirmed}");
+    let agreed = r#""notifications":{"promptsListChanged":true,"toolsListChanged":true}"#;
+    assert!(confirmed.contains(agreed), "{confirmed}");
     fs::write(&catalog, tools("two")).unwrap();
     for (stream, id) in [(&mut streamed, None), (&mut listened, Some("9"))] {
         let told = loop {
@@ -301,6 +321,47 @@ async fn each_app_has_its_own_view_and_its_own_sessions() {
     let thief = Client { token: "bbbbbbbbbbbbbbbb".to_owned(), session: a.session.clone(), ..a };
     assert_eq!(thief.answer("ping", "").await.status, 404);
     assert!(!ledger.exists(), "no call was made");
+}
+
+#[tokio::test]
+async fn resources_and_prompts_are_those_of_the_apps_servers() {
+    let config = format!(
+        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  \
+         b: {{token: bbbbbbbbbbbbbbbb, tools: {{one: {{allow: [echo]}}}}}}\n\
+         mcp:\n  one: {}\n  two: {}\n",
+        peers::everything_stdio(),
+        peers::everything_stdio()
+    );
+    let rig = Harness::bare(&config).await;
+    let a = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
+    let b = Client::with_token(&rig.bridge, "bbbbbbbbbbbbbbbb").await;
+    let names = async |client: &Client<'_>, method: &str, list: &str, key: &str| -> Vec<String> {
+        let listed = client.answer(method, "").await.expect(200);
+        let all = listed["result"][list].as_array().unwrap().iter();
+        all.map(|one| one[key].as_str().unwrap().to_owned()).collect()
+    };
+    let prompts = async |client| names(client, "prompts/list", "prompts", "name").await;
+    // Resources are listed after the tools of a new connection.
+    wait::soon("prompts of both", async || (prompts(&a).await.len() == 8).then_some(())).await;
+    assert_eq!(prompts(&b).await, prompts(&a).await[4..], "it may use all of `two` alone");
+    let uris = names(&a, "resources/list", "resources", "uri").await;
+    let mut once = uris.clone();
+    once.dedup();
+    assert_eq!(uris, once, "each URI is there once");
+    let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
+    let status = status.answer(rig.bridge.addr()).await.expect(200);
+    let shadowed = |name: &str| {
+        let all = status["problems"].as_array().unwrap().iter();
+        all.filter(|one| one["subject"] == name)
+            .map(|one| one["message"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(shadowed("one"), Vec::<Value>::new());
+    assert!(shadowed("two")[0].as_str().unwrap().contains("from `one`"), "{status}");
+    let hidden = b.answer("prompts/get", r#""name":"one_simple_prompt""#).await;
+    assert_eq!(hidden.expect(200)["error"]["code"], -32602);
+    let refused = a.answer("prompts/get", r#""name":"one_args_prompt","arguments":{}"#).await;
+    assert_eq!(refused.expect(200)["error"]["code"], -32602, "the server's own error");
 }
 
 #[tokio::test]
@@ -440,15 +501,16 @@ async fn a_stdio_client_gets_an_answer_to_each_request() {
         }
     };
     assert!(lost["error"]["message"].as_str().unwrap().starts_with("OUTCOME_UNKNOWN"), "{lost}");
-    let input = client.input.as_mut().unwrap();
-    input.write_all(b"\xff\n").await.unwrap();
-    let garbage = loop {
-        let message = client.next().await;
-        if message["method"].is_null() {
-            break message;
-        }
-    };
-    assert_eq!(garbage["error"]["code"], -32700, "{garbage}");
+    for garbage in [&b"\xff\n"[..], b"{\"jsonrpc\":\n"] {
+        client.input.as_mut().unwrap().write_all(garbage).await.unwrap();
+        let answer = loop {
+            let message = client.next().await;
+            if message["method"].is_null() {
+                break message;
+            }
+        };
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)));
+    }
 }
 
 /// One app that does not read its results holds no more than its share, and learns why the rest is

@@ -16,6 +16,7 @@ from mcp import Client, ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_types import PromptReference
 
 
 async def use(session):
@@ -39,7 +40,27 @@ async def use(session):
         unknown = None
     except MCPError as error:
         unknown = error.error.code
+    resources = await session.list_resources()
+    templates = await session.list_resource_templates()
+    prompts = await session.list_prompts()
+    text = await session.read_resource("demo://resource/dynamic/text/7")
+    prompt = await session.get_prompt("all_args_prompt", {"city": "Rome"})
+    completion = await session.complete(
+        PromptReference(name="all_completable_prompt"), {"name": "department", "value": "E"}
+    )
+    try:
+        await session.read_resource("demo://nope")
+        missing = None
+    except MCPError as error:
+        missing = error.error.code
     return {
+        "resources": len(resources.resources),
+        "templates": [one.uri_template for one in templates.resource_templates],
+        "prompts": [one.name for one in prompts.prompts],
+        "text": text.contents[0].text[:11],
+        "prompt": prompt.messages[0].content.text,
+        "completion": completion.completion.values,
+        "missing": missing,
         "tools": [tool.name for tool in listed.tools],
         "echo": echo.content[0].text,
         "long": long.content[0].text,

@@ -60,6 +60,14 @@ impl ClientHandler for Handler {
         self.state.changed.notify_one();
     }
 
+    async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.state.changed.notify_one();
+    }
+
+    async fn on_prompt_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.state.changed.notify_one();
+    }
+
     async fn on_logging_message(
         &self,
         message: LoggingMessageNotificationParam,

@@ -25,7 +25,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
 use crate::{
-    backend::peer::{CallError, NotRead, PeerErrorKind, Progress},
+    backend::peer::{CallError, ErrorReply, NotRead, PeerErrorKind, Progress},
     model::{call::CallRequest, json::Members},
 };
 
@@ -55,8 +55,8 @@ pub(super) struct RawRequest {
     token: OnceLock<i64>,
     /// Whether the server may have received the request.
     written: AtomicBool,
-    /// The code of the JSON-RPC error, if the server answered with one.
-    code: OnceLock<i32>,
+    /// The JSON-RPC error, if the server answered with one.
+    refusal: OnceLock<ErrorReply>,
     /// How the transport failed.
     failure: OnceLock<PeerErrorKind>,
     outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
@@ -142,13 +142,13 @@ impl RawRequest {
     /// Ends the request with a JSON-RPC error of the server.
     pub(super) fn refuse(&self, code: i32, message: &str) {
         // Only the first end counts, here too.
-        self.code.get_or_init(|| code);
+        self.refusal.get_or_init(|| ErrorReply { code, message: message.to_owned() });
         self.settle(Err(CallError::Refused(format!("{message} (JSON-RPC error {code})"))));
     }
 
-    /// The code of the JSON-RPC error, if the server answered with one.
-    pub(super) fn refusal(&self) -> Option<i32> {
-        self.code.get().copied()
+    /// The JSON-RPC error, if the server answered with one.
+    pub(super) fn refusal(&self) -> Option<&ErrorReply> {
+        self.refusal.get()
     }
 
     /// Notes how the transport failed; only the first failure counts.
@@ -470,9 +470,9 @@ pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
     match &request.request {
         ClientRequest::PingRequest(_)
         | ClientRequest::DiscoverRequest(_)
-        | ClientRequest::ListToolsRequest(_)
         | ClientRequest::GetTaskRequest(_) => true,
-        ClientRequest::CustomRequest(custom) => custom.method == "tasks/result",
+        // All of them only read: lists, contents, prompts, completions, results of tasks.
+        ClientRequest::CustomRequest(_) => true,
         _ => false,
     }
 }

@@ -26,14 +26,14 @@ use super::{
     revision,
 };
 use crate::{
-    backend::{mcp::param_headers::ParamHeaders, peer::McpClient},
+    backend::peer::McpClient,
     budget::{Budget, Held},
     http::response::{self, Body},
     model::{
         answer::{Answer, files::File},
         event::Call,
         json::{each_member, member},
-        offer::{Route, Target},
+        offer::{Offer, Route, Target},
     },
 };
 
@@ -104,11 +104,7 @@ impl Client<'_> {
     }
 
     /// The tool that a `tools/call` names, and the call of it.
-    fn read_call(
-        &self,
-        request: &Request<'_>,
-        offer: &crate::model::offer::Offer,
-    ) -> Result<(Route, Call), RpcError> {
+    fn read_call(&self, request: &Request<'_>, offer: &Offer) -> Result<(Route, Call), RpcError> {
         let name = request.string("name");
         let name = name.ok_or_else(|| RpcError::invalid_params("`name` must be a string."))?;
         let route = offer.route(&name);
@@ -122,9 +118,8 @@ impl Client<'_> {
         };
         if matches!(self.era, Era::Stateless)
             && let Target::Tool { input: Some(input), .. } = &route.target
-            && let Ok(marked) = ParamHeaders::of(input.definition())
         {
-            revision::check_params(&marked, &args, self.headers)?;
+            revision::check_params(input.definition(), &args, self.headers)?;
         }
         let tool_use = format!("mcp_{}", uuid::Uuid::new_v4().simple()).into();
         let call = Call { tool_use, agent_run: None, name, kind: None, args, mcp_server: None };

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::changes::List;
 use crate::model::ids::AppName;
 
 /// How long a session lives that nothing uses.
@@ -35,6 +36,19 @@ pub(super) struct Session {
     app: AppName,
     state: Mutex<State>,
     over: CancellationToken,
+    pub known: Arc<Known>,
+}
+
+/// The lists that a client knows, by their digests.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<HashMap<List, String>>);
+
+impl Known {
+    /// Notes that the client knows the list with this digest. Returns whether it knew another.
+    pub(super) fn learn(&self, list: List, digest: &str) -> bool {
+        let before = self.0.lock().insert(list, digest.to_owned());
+        before.is_some_and(|before| before != digest)
+    }
 }
 
 #[derive(Debug)]
@@ -47,8 +61,6 @@ struct State {
     cancelled: VecDeque<Box<str>>,
     /// The stream of notifications; a newer one ends it.
     stream: Option<CancellationToken>,
-    /// The digest of the tools that the client knows.
-    known: Option<String>,
 }
 
 impl McpSessions {
@@ -60,10 +72,9 @@ impl McpSessions {
             calls: HashMap::new(),
             cancelled: VecDeque::new(),
             stream: None,
-            known: None,
         };
-        let over = CancellationToken::new();
-        let session = Session { app: app.clone(), state: Mutex::new(state), over };
+        let (state, over) = (Mutex::new(state), CancellationToken::new());
+        let session = Session { app: app.clone(), state, over, known: Arc::default() };
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| !session.is_old());
         let of_app = || sessions.iter().filter(|(_, session)| session.app == *app);
@@ -129,12 +140,6 @@ impl Session {
                 state.cancelled.push_front(id.into());
             }
         }
-    }
-
-    /// Notes that the client knows the tools with this digest. Returns whether it knew others.
-    pub(super) fn knows(&self, digest: &str) -> bool {
-        let known = &mut self.state.lock().known;
-        known.replace(digest.to_owned()).is_some_and(|before| before != digest)
     }
 
     /// Begins the stream of notifications, and ends the one before: a notification goes to one
