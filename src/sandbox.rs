@@ -6,9 +6,9 @@
 //! contradict each other, the sandbox is the stricter reader: "MB" is 1,000,000 bytes, names of
 //! tools are unique over the whole spec, a key that stands twice counts once.
 //!
-//! What MANTYX has and the sandbox has not: stored agents other than one, evals,
-//! OAuth and scopes, rate limits other than its own size, validation of arguments against a tool's
-//! schema, loop detection, the supervisor, task plans of its own making.
+//! What MANTYX has and the sandbox has not: stored agents other than one, evals, OAuth and scopes,
+//! rate limits other than its own size, validation of arguments against a tool's schema, loop
+//! detection, the supervisor, task plans of its own making. Any `modelId` names the script.
 //!
 //! Everything that it keeps is bounded by [`Limits`]: finished runs are forgotten oldest first.
 //!
