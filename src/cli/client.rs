@@ -213,13 +213,6 @@ impl Client {
     }
 }
 
-/// A submitted run, as the daemon names it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Submitted {
-    pub(super) stream_url: String,
-}
-
 /// An open event stream.
 pub(super) struct Events {
     response: reqwest::Response,

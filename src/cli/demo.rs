@@ -14,7 +14,7 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Failure, Outcome,
-    client::{Client, Submitted, parse},
+    client::{Client, parse},
     print,
     serve::cannot_start,
     terminal::colours,
@@ -23,6 +23,7 @@ use crate::{
     config::{Config, Environment},
     daemon::{Daemon, Options},
     error_chain::error_chain,
+    http::api::openapi::Submitted,
 };
 
 /// The configuration of the demo.
