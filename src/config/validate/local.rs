@@ -71,8 +71,9 @@ impl Validator<'_> {
 
     /// The JSON text of a schema; MANTYX requires one of an object.
     fn object_schema(&self, id: NodeId) -> Option<String> {
-        let text = self.json(id)?;
-        let Kind::Map(entries) = &self.document.node(id)?.kind else { return None };
+        let schema = self.document.node(id)?;
+        let text = self.json(schema)?;
+        let Kind::Map(entries) = &schema.kind else { return None };
         match entries.iter().find(|(key, _)| key == "type") {
             Some((_, node)) if !matches!(&node.kind, Kind::Str(kind) if kind == "object") => {
                 let cure = "write `type: object`, and what there is below `properties`";
