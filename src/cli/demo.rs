@@ -17,7 +17,7 @@ use super::{
     client::{Client, parse},
     print,
     serve::cannot_start,
-    terminal::colours,
+    terminal::{colours, cut},
 };
 use crate::{
     config::{Config, Environment},
@@ -180,10 +180,5 @@ fn indented(text: &str) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    const WIDTH: usize = 90;
-    let text = text.replace('\n', " ");
-    if text.chars().count() <= WIDTH {
-        return text;
-    }
-    text.chars().take(WIDTH - 1).chain(['…']).collect()
+    cut(&text.replace('\n', " "), 90)
 }

@@ -84,10 +84,7 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
         None => backends,
     };
     if json {
-        let all: serde_json::Value = parse(&text)?;
-        let one = all["backends"].as_array().into_iter().flatten();
-        let one = one.filter(|one| one["name"].as_str() == backend).collect::<Vec<_>>();
-        return print(&format!("{}\n", serde_json::json!({ "backends": one })));
+        return print(&format!("{}\n", serde_json::json!({ "backends": shown })));
     }
     let mut page = Page::default();
     if shown.is_empty() {
