@@ -30,7 +30,7 @@ impl Validator<'_> {
         &self,
         name: &BackendName,
         at: &At<file_format::Local>,
-        inherited: Inherited,
+        inherited: Inherited<'_>,
     ) -> Option<Backend> {
         let At { value: entry, node } = at;
         let definition = self.definition(entry);
@@ -82,15 +82,15 @@ impl Validator<'_> {
             Some(_) => Some(text),
             None => {
                 let cure = "write `type: object` into it";
-                self.refuse_key(id, "the schema does not say that it is one of an object", cure)
+                self.refuse(id.key(), "the schema does not say that it is one of an object", cure)
             }
         }
     }
 
     fn action(&self, node: NodeId, entry: &file_format::Local) -> Option<Action> {
         match (&entry.http, &entry.command) {
-            (Some(http), Some(command)) => self.refuse_key(
-                http.node.max(command.node),
+            (Some(http), Some(command)) => self.refuse(
+                http.node.max(command.node).key(),
                 "a local tool has either `http` or a `command`",
                 "remove one of the two, or make two entries of it",
             ),
