@@ -188,7 +188,7 @@ impl Message {
             message::Message::Notification(request) if request.method == CANCELLED => {
                 this.cancels = request.get("requestId").map(|id| id.get().to_owned());
             }
-            message::Message::Notification(_) | message::Message::Response => (),
+            message::Message::Notification(_) | message::Message::Response(..) => (),
         }
         this.line = line;
         Ok(this)

@@ -109,9 +109,11 @@ async fn wait_in_flight(bridge: &Bridge, count: u64) {
 
 #[tokio::test]
 async fn the_official_python_client_uses_all_backends() {
-    let all = format!("  all: {}\n", peers::everything_stdio());
+    let all = format!("  all: {}\n  ask: {}\n", peers::everything_stdio(), peers::asking());
     let rig = Harness::with(&all, &[], "").await;
-    rig.bridge.wait_backend("all", "ready").await;
+    for backend in ["all", "ask"] {
+        rig.bridge.wait_backend(backend, "ready").await;
+    }
     let url = format!("{}/mcp", rig.bridge.url());
     let config = rig.bridge.config_path();
     let program = env!("CARGO_BIN_EXE_mantyx-bridge");
@@ -132,8 +134,11 @@ async fn check_official(args: &[&str], revision: &str) {
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["revision"], revision);
     let tools = said["tools"].as_array().unwrap();
-    assert!(tools.len() == 21 && tools[0] == "all_echo", "by the backends' names: {said}");
+    assert!(tools.len() == 24 && tools[0] == "all_echo", "by the backends' names: {said}");
     assert_eq!(said["echo"], "Echo: hi");
+    let asked = said["asked"].to_string();
+    assert!(asked.contains("User provided") && asked.contains("Ada"), "{said}");
+    assert_eq!(said["greeted"], "Ada likes red");
     assert_eq!(said["progress"].as_array().unwrap().last(), Some(&json!([4.0, 4.0])), "{said}");
     assert!(said["long"].as_str().unwrap().contains("completed"), "{said}");
     assert!(said["structured"]["temperature"].is_number(), "{said}");
@@ -365,6 +370,59 @@ async fn resources_and_prompts_are_those_of_the_apps_servers() {
 }
 
 #[tokio::test]
+async fn a_question_goes_to_no_one_but_the_client_that_called() {
+    let config = format!(
+        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  b: {{token: bbbbbbbbbbbbbbbb}}\n\
+         mcp:\n  all: {}\n  ask: {}\n",
+        peers::everything_stdio(),
+        peers::asking()
+    );
+    let rig = Harness::bare(&config).await;
+    let addr = rig.bridge.addr();
+    // This client has not said that it can ask.
+    let mute = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
+    let cancelled = mute.answer("tools/call", r#""name":"all_trigger_elicitation_request""#).await;
+    assert!(cancelled.text().contains("cancelled"), "{}", cancelled.text());
+    let refused = mute.answer("tools/call", r#""name":"ask_greet""#).await.expect(200);
+    let why = refused["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(refused["result"]["isError"] == true && why.contains("input from the user"), "{why}");
+
+    let stateless =
+        |token: &str| Client { bridge: &rig.bridge, token: token.to_owned(), session: None };
+    let (a, b) = (stateless("aaaaaaaaaaaaaaaa"), stateless("bbbbbbbbbbbbbbbb"));
+    let greet = async |client: &Client<'_>, params: &str| -> Value {
+        let capable = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"ask_greet"{params},{capable}}}}}"#
+        );
+        let request = client.post(&message).header("MCP-Protocol-Version", "2026-07-28");
+        let request = request.header("Mcp-Method", "tools/call").header("Mcp-Name", "ask_greet");
+        request.answer(addr).await.expect(200)
+    };
+    let asked = greet(&a, "").await;
+    let question = &asked["result"]["inputRequests"]["question"];
+    assert_eq!(question["params"]["message"], "Which name?", "{asked}");
+    let state = asked["result"]["requestState"].to_string();
+    let reply = r#"{"question":{"action":"accept","content":{"value":"Ada"}}}"#;
+    let with = |responses: &str| format!(r#","requestState":{state},"inputResponses":{responses}"#);
+    assert_eq!(greet(&b, &with(reply)).await["error"]["code"], -32602, "another app's call");
+    assert_eq!(greet(&a, &with("{}")).await["error"]["code"], -32602, "no answer");
+    let asked = greet(&a, &with(reply)).await;
+    assert_eq!(greet(&a, &with(reply)).await["error"]["code"], -32602, "answered already");
+    let next = asked["result"]["requestState"].to_string();
+    let decline = with(r#"{"question":{"action":"decline"}}"#).replace(&state, &next);
+    let declined = greet(&a, &decline).await;
+    assert_eq!(declined["result"]["content"][0]["text"], "decline: colour", "{declined}");
+    let idle = async || {
+        let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
+        let status = status.answer(addr).await.expect(200);
+        let all = status["backends"].as_array().unwrap().iter();
+        all.map(|one| one["callsInFlight"].as_u64().unwrap()).sum::<u64>() == 0
+    };
+    assert!(idle().await, "no call is left");
+}
+
+#[tokio::test]
 async fn ten_clients_share_one_child() {
     let rig = Harness::start().await;
     let children = rig.bridge.children();
@@ -523,7 +581,9 @@ async fn results_that_a_client_does_not_read_are_paid_for() {
     let big = r#""name":"plain_big","arguments":{"bytes":7000000}"#;
     let mut unread = JoinSet::new();
     for id in 0..48 {
-        unread.spawn(client.call(id, "tools/call", big).send(rig.bridge.addr()));
+        // No event streams: on a slow machine, one would begin with a sign of life.
+        let request = client.call(id, "tools/call", big).without("Accept");
+        unread.spawn(request.send(rig.bridge.addr()));
     }
     // Each head has come, and of each body, what the system's buffers take.
     let mut held = Vec::new();

@@ -25,6 +25,7 @@ use super::{
     http, listen,
     pages::{Next, Pages},
     param_headers::ParamHeaders,
+    questions::{self, Inputs},
     result::from_mcp,
     tasks::{self, Support},
     verbatim::{ConnectionState, Marker, RawRequest},
@@ -273,6 +274,24 @@ impl Connection {
     }
 
     async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
+        let mut inputs = None;
+        for _ in 0..questions::ROUNDS {
+            let (raw_request, result) = self.send_call(&call, inputs).await?;
+            match questions::answer(&result, &call.progress).await {
+                None => return tasks::follow(self, &call, raw_request, &result).await,
+                Some(next) => inputs = Some(next?),
+            }
+        }
+        let why = format!("the server wanted input {} times, and ran no tool", questions::ROUNDS);
+        Err(CallError::Refused(why))
+    }
+
+    /// Sends a call, and waits for its result.
+    async fn send_call(
+        &self,
+        call: &ToolCall,
+        inputs: Option<Inputs>,
+    ) -> Result<(Arc<RawRequest>, Box<RawValue>), CallError> {
         let tool = call.request.tool();
         let mut request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
         let headers = match self.param_headers.lock().get(tool) {
@@ -285,7 +304,7 @@ impl Connection {
         // asked for, but a plain call is lost.
         let ttl = support.filter(|_| takes_tasks).map(|_| tasks::TTL);
         let asked = Arc::clone(&call.request);
-        let raw_request = RawRequest::of_call(asked, headers, call.progress.clone(), ttl);
+        let raw_request = RawRequest::of_call(asked, headers, call.progress.clone(), ttl, inputs);
         request.extensions.insert(Marker(Arc::clone(&raw_request)));
         let mut meta = RequestMetaObject::new();
         if call.request.run.is_some() {
@@ -296,7 +315,7 @@ impl Connection {
         }
         let meta = Some(meta).filter(|meta| !meta.is_empty());
         match self.send_raw(request.into(), Arc::clone(&raw_request), meta).await {
-            Ok(result) => tasks::follow(self, &call, raw_request, &result).await,
+            Ok(result) => Ok((raw_request, result)),
             Err(CallError::Refused(why)) if support == Some(Support::Required) && !takes_tasks => {
                 Err(CallError::Refused(format!(
                     "{why}. The tool wants to be called as an MCP task, but its server does not \
@@ -477,11 +496,6 @@ pub(super) fn complete(result: &RawValue, progress: &Progress) -> Result<Answer,
             progress.result(result);
             answer.map_err(|error| CallError::Unreadable(error.to_string()))
         }
-        Some("input_required") => Err(CallError::Refused(
-            "the server wants input from the user before it runs the tool, and the bridge \
-             has no way to ask for it"
-                .to_owned(),
-        )),
         Some(other) => {
             Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
         }

@@ -7,6 +7,7 @@
 //!
 //! Must not: know how a call is made, or change what a server says of a tool.
 
+mod asking;
 mod calls;
 mod changes;
 mod features;
@@ -31,6 +32,7 @@ pub use self::{
 };
 use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
 use crate::{
+    backend::peer::Modes,
     http::{
         auth::Caller,
         response::{self, Body},
@@ -104,7 +106,11 @@ impl Api {
         let (request, is_notification) = match message {
             Message::Request(request) => (request, false),
             Message::Notification(request) => (request, true),
-            Message::Response => return Ok(accepted()),
+            Message::Response(id, result) => {
+                let session = self.session(&caller, headers);
+                session.map_err(|error| ("null".to_owned(), error))?.answer(id, result);
+                return Ok(accepted());
+            }
         };
         let for_request = |error| (request.id.to_owned(), error);
         if request.method == "initialize" && !is_notification {
@@ -143,7 +149,8 @@ impl Api {
         caller: &Caller,
         request: &Request<'_>,
     ) -> Result<Response<Body>, RpcError> {
-        let id = self.mcp_sessions.begin(&caller.app.name).ok_or_else(|| {
+        let modes = Modes::of(request.get("capabilities"));
+        let id = self.mcp_sessions.begin(&caller.app.name, modes).ok_or_else(|| {
             let message = "The app has as many sessions in use as it may; end one of them first.";
             RpcError::new(StatusCode::TOO_MANY_REQUESTS, codes::INTERNAL_ERROR, message)
         })?;

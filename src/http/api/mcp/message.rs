@@ -31,8 +31,9 @@ pub mod codes {
 pub enum Message<'a> {
     Request(Request<'a>),
     Notification(Request<'a>),
-    /// The answer to a request of the server. The bridge sends none.
-    Response,
+    /// The client's answer to a question: the id of the bridge's request, and the result; no result
+    /// if it is an error.
+    Response(&'a str, Option<&'a RawValue>),
 }
 
 /// A request or a notification.
@@ -105,9 +106,11 @@ impl<'a> Message<'a> {
             return Err(RpcError::invalid_request(format!("The member `{twice}` is there twice.")));
         }
         let Some(method) = members.get("method") else {
-            let is_response = members.get("result").or(members.get("error")).is_some();
-            let why = "A message has a `method`, a `result` or an `error`.";
-            return is_response.then_some(Self::Response).ok_or(RpcError::invalid_request(why));
+            let result = members.get("result");
+            let id = members.get("id").filter(|_| result.or(members.get("error")).is_some());
+            let why = "A message has a `method`, or an `id` and a `result` or an `error`.";
+            let id = id.ok_or_else(|| RpcError::invalid_request(why))?;
+            return Ok(Self::Response(id.get(), result));
         };
         let Ok(Text(method)) = serde_json::from_str(method.get()) else {
             return Err(RpcError::invalid_request("`method` must be a string."));
@@ -182,7 +185,7 @@ mod tests {
         let read = |text| match Message::read(text) {
             Ok(Message::Request(request)) => format!("{} {}", request.method, request.id),
             Ok(Message::Notification(notification)) => notification.method.to_string(),
-            Ok(Message::Response) => "response".to_owned(),
+            Ok(Message::Response(id, result)) => format!("response {id} {}", result.is_some()),
             Err(error) => error.code.to_string(),
         };
         for (text, is) in [
@@ -196,7 +199,9 @@ mod tests {
                 r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
                 "notifications/initialized",
             ),
-            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response 1 true"),
+            (r#"{"jsonrpc":"2.0","id":"a","error":{}}"#, "response \"a\" false"),
+            (r#"{"jsonrpc":"2.0","result":{}}"#, "-32600"),
             ("{", "-32700"),
             ("[]", "-32600"),
             ("7", "-32600"),

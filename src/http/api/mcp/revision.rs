@@ -18,7 +18,8 @@ const NEWEST_WITH_SESSIONS: &str = "2025-11-25";
 
 /// The member of `_meta` that names the revision of a request.
 pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The member of `_meta` that says what the client of a request can do.
+pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// The methods whose subject a header repeats, and the parameter that names it.
 const NAMED: [(&str, &str); 3] =
     [("tools/call", "name"), ("resources/read", "uri"), ("prompts/get", "name")];
