@@ -177,6 +177,10 @@ async fn definitions_and_results_come_as_the_server_wrote_them() {
     let listed = client.answer("tools/list", "").await.text();
     assert!(listed.contains(note), "{listed}");
     let arguments = r#""name":"plain_note","arguments":{"text":"é"}"#;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    let traced = format!(r#"{arguments},"_meta":{{"traceparent":"{parent}"}}"#);
+    client.answer("tools/call", &traced).await.expect(200);
+    assert_eq!(rig.executions()[0]["meta"]["traceparent"], parent);
     let called = client.answer("tools/call", arguments).await.text();
     assert_eq!(called, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#));
 
