@@ -77,7 +77,11 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         let news = tokio::select! {
             biased;
             news = registry.wait_for(|registry| fresh(registry, &kept)) => news,
-            () = stop.cancelled() => return,
+            // A catalog may be there whose write has not been announced yet.
+            () = stop.cancelled() => match fresh(&registry, &kept) {
+                Some(news) => news,
+                None => return,
+            },
         };
         let mut failed = false;
         for (name, identity, catalog) in news {

@@ -12,6 +12,7 @@ pub mod catalog;
 pub mod diff;
 pub mod ending;
 pub mod event;
+pub mod features;
 pub mod hints;
 pub mod ids;
 pub mod json;

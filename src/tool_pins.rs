@@ -69,7 +69,11 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
         let news = tokio::select! {
             biased;
             news = registry.wait_for(Registry::unkept) => news,
-            () = stop.cancelled() => return,
+            // Pins may be there whose write has not been announced yet.
+            () = stop.cancelled() => match registry.unkept() {
+                Some(news) => news,
+                None => return,
+            },
         };
         let mut failed = false;
         for (name, pins) in news {

@@ -3,6 +3,7 @@
 //!
 //! Must not: know runs or MANTYX, or put an address, a path or a secret into an answer.
 
+mod ask;
 mod backend_handle;
 mod failure;
 
@@ -214,7 +215,7 @@ impl Backends {
         let limits = Limits::new(backend.rules.limits.idle, call.deadline);
         let admission = async {
             self.check_peer(call)?;
-            admit(backend, &all.permits, call, limits).await
+            admit(backend, &all.permits, call.handle.is_none(), limits).await
         };
         let outcome = match admission.await {
             Ok(admission) => {
@@ -419,15 +420,14 @@ impl Backends {
     }
 }
 
-/// Waits until the call may run: asks the backend's circuit breaker, then waits for a permit of the
+/// Waits until a call may run, or the question for the outcome of one that was made before: asks the backend's circuit breaker, then waits for a permit of the
 /// backend's queue and one of those that all backends share.
 async fn admit<'a>(
     backend: &'a BackendHandle,
     of_all: &'a Semaphore,
-    call: &CallContext,
+    is_new: bool,
     limits: Limits,
 ) -> Result<Admission<'a>, CallFailure> {
-    let is_new = call.handle.is_none();
     let pass = is_new.then(|| backend.breaker.admit()).transpose().map_err(CallFailure::Shut)?;
     let by = limits.turn_by();
     let permits = async {
@@ -503,7 +503,7 @@ fn span(call: &CallContext, again: bool) -> Span {
 }
 
 /// What the outcome of a call says about the backend.
-fn sign(outcome: &Result<Answer, CallFailure>) -> Sign {
+fn sign<T>(outcome: &Result<T, CallFailure>) -> Sign {
     match outcome {
         Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {
             Sign::Alive

@@ -47,6 +47,7 @@ mod lines;
 mod listen;
 mod pages;
 pub mod param_headers;
+mod questions;
 pub mod result;
 mod sse;
 mod stdio;

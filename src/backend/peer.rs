@@ -4,28 +4,31 @@
 //! Must not: retry, back off or time out. The supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{error::Error, fmt, sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
-use serde_json::value::RawValue;
-use tokio::sync::{Notify, mpsc};
+use serde_json::{Value, value::RawValue};
+use tokio::{sync::Notify, time::sleep};
 
 use super::program::hiding::Exposure;
 use crate::{
-    budget::{Budget, Held, NoRoom},
+    budget::NoRoom,
     http_client::BodyError,
     model::{
         answer::{Answer, codes::STORAGE_UNAVAILABLE},
         call::CallRequest,
         card::signature::Algorithm,
         catalog::{Catalog, Identity},
-        ids::AppName,
+        features::Features,
         rights::Permission,
         routes::Route,
         trace::Trace,
     },
 };
+
+mod client;
+
+pub use client::{McpClient, Modes, Question};
 
 /// Knows how to reach one peer.
 pub trait Dial: Send + Sync + fmt::Debug + 'static {
@@ -51,6 +54,18 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
 
     /// Asks for the whole catalog.
     fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>>;
+
+    /// Asks for what an MCP server offers beside its tools. The default is for a peer that has only
+    /// tools.
+    fn features(&self) -> BoxFuture<'_, Result<Features, PeerError>> {
+        Box::pin(async { Ok(Features::default()) })
+    }
+
+    /// Sends an MCP server a request that only reads. Dropping the future cancels it.
+    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Result<Reply, CallError>> {
+        drop(params);
+        Box::pin(async move { Err(CallError::NotSent(format!("{method}: it is no MCP server"))) })
+    }
 
     /// Ends when the peer has said that its catalog changed since the last time this ended. Stays
     /// pending if the peer cannot say so.
@@ -79,6 +94,16 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
 
     /// Ends the connection in the protocol's own way, within a few seconds, children included.
     fn close(&self) -> BoxFuture<'_, ()>;
+}
+
+/// The result of a request to an MCP server, or its JSON-RPC error.
+pub type Reply = Result<Box<RawValue>, ErrorReply>;
+
+/// A JSON-RPC error of an MCP server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorReply {
+    pub code: i32,
+    pub message: String,
 }
 
 /// What a peer said about itself in the handshake.
@@ -174,6 +199,9 @@ impl NotRecorded {
 /// The longest progress notification that is passed on, in bytes: several wait for a slow client.
 const MAX_PROGRESS: usize = 64 << 10;
 
+/// How often an open question extends the time-out of its call.
+const ALIVE: Duration = Duration::from_secs(1);
+
 /// The signs of progress of one call. The peer gives them, and each extends the caller's time-out.
 /// Several signs before the caller looks count as one.
 #[derive(Debug, Clone, Default)]
@@ -211,51 +239,23 @@ impl Progress {
         }
     }
 
+    /// Puts a question of an MCP server, the parameters of `elicitation/create`, to the client that
+    /// has made the call; returns the client's `ElicitResult`. `None` if no client can answer it.
+    /// The call's time-out does not pass meanwhile; its deadline does.
+    pub async fn ask(&self, params: Box<RawValue>) -> Option<Box<RawValue>> {
+        let answered = self.client.as_ref()?.ask(params)?;
+        tokio::pin!(answered);
+        loop {
+            tokio::select! {
+                answer = &mut answered => return answer.ok(),
+                () = sleep(ALIVE) => self.touch(),
+            }
+        }
+    }
+
     /// Ends when the call has been touched since this last ended.
     pub async fn touched(&self) {
         self.touched.notified().await;
-    }
-}
-
-/// The MCP client of the bridge that has made a call: it gets what the MCP server of its tool sends
-/// unchanged, as its own protocol is the server's.
-#[derive(Debug)]
-pub struct McpClient {
-    /// Takes the parameters of the server's `notifications/progress`; `None` if the client has not
-    /// asked for progress.
-    pub progress: Option<mpsc::Sender<Box<RawValue>>>,
-    kept: Mutex<Kept>,
-}
-
-/// The result for an MCP client.
-#[derive(Debug)]
-struct Kept {
-    /// The server's `CallToolResult`, or the reason for which it was not kept.
-    result: Option<Result<Box<RawValue>, NoRoom>>,
-    /// Counts the result for the client's app.
-    held: Held,
-}
-
-impl McpClient {
-    /// A client of `app`.
-    pub fn new(app: &AppName, progress: Option<mpsc::Sender<Box<RawValue>>>) -> Self {
-        let held = Budget::of_process().hold_for(Some(app.clone()));
-        Self { progress, kept: Mutex::new(Kept { result: None, held }) }
-    }
-
-    fn keep(&self, result: &RawValue) {
-        let mut kept = self.kept.lock();
-        // Beside the result, its response is written.
-        kept.result = Some(match kept.held.try_resize(2 * result.get().len()) {
-            true => Ok(result.to_owned()),
-            false => Err(NoRoom),
-        });
-    }
-
-    /// Takes the server's result, if it gave one, and the part of the budget that counts it.
-    pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, Held) {
-        let mut kept = self.kept.lock();
-        (kept.result.take(), kept.held.take())
     }
 }
 

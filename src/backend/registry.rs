@@ -31,9 +31,11 @@ use super::{
 };
 use crate::model::{
     catalog::{Catalog, Identity},
+    features::{FeatureView, Features},
     ids::BackendName,
     offer::{Offer, RefKind, Route, Source, Target},
     pin::{Accepted, NotTaken, Pins, Review, Take},
+    rights::Rights,
 };
 
 /// The state of a backend's connection; the `state` of `/v1/status`.
@@ -82,6 +84,8 @@ pub struct Snapshot {
     pub connections: u64,
     /// How many refreshes and attempts to connect failed.
     pub failures: u64,
+    /// What an MCP server offers beside its tools, as it last said.
+    pub features: Arc<Features>,
     /// The comparison of the catalog with what the operator accepted.
     pub review: Arc<Review>,
     /// How often a tool was found to differ from what the operator accepted.
@@ -103,6 +107,7 @@ impl Snapshot {
             last_error: None,
             connections: 0,
             failures: 0,
+            features: Arc::default(),
             review: Arc::default(),
             changes: 0,
             unkept: None,
@@ -469,6 +474,32 @@ impl Registry {
         let Connection { peer, users } = known.connection.as_ref()?;
         let identity = known.identity.clone();
         Some(InUse { peer: Arc::clone(peer), identity, _counted: users.token() })
+    }
+
+    /// What the connected servers offer beside their tools, to an app with these rights. An app that
+    /// may use only some tools of a server sees nothing else of it.
+    pub fn features(&self, rights: &Rights) -> FeatureView {
+        let inner = self.inner.lock();
+        let open = inner.slots.iter().filter(|(name, slot)| {
+            let is_whole = rights.include(name) && !rights.tools.contains_key(*name);
+            is_whole && slot.holder.known.connection.is_some()
+        });
+        let features = open.map(|(name, Slot { holder: Holder { known, source, .. }, .. })| {
+            (name.clone(), Arc::clone(&source.naming), Arc::clone(&known.features))
+        });
+        FeatureView::new(features.collect())
+    }
+
+    /// A resource of `name` that MCP clients cannot read, as an earlier server has its URI, too; the
+    /// text names both.
+    pub fn shadowed(&self, name: &BackendName) -> Option<String> {
+        let inner = self.inner.lock();
+        let features = |slot: &Slot| Arc::clone(&slot.holder.known.features);
+        let own = features(inner.slots.get(name)?);
+        inner.slots.range(..name.clone()).find_map(|(earlier, slot)| {
+            let uri = own.shared_with(&features(slot))?.to_owned();
+            Some(format!("Clients read {uri} from `{earlier}`, which has the same URI."))
+        })
     }
 
     pub fn has(&self, name: &BackendName) -> bool {

@@ -132,6 +132,20 @@ enum ConnectionEnd {
     },
 }
 
+/// Ends when the connection to `peer`, which was made at `since`, is not to be used any more.
+async fn over(
+    lease: &Lease,
+    peer: &dyn Peer,
+    stop: &CancellationToken,
+    since: Instant,
+) -> ConnectionEnd {
+    tokio::select! {
+        () = stop.cancelled() => ConnectionEnd::Stop,
+        () = lease.lost() => ConnectionEnd::LeaseLost,
+        error = peer.closed() => ConnectionEnd::Lost { error, lived: since.elapsed() },
+    }
+}
+
 impl Supervisor {
     /// Runs until the lease is lost or `stop` is cancelled, then closes the connection.
     pub async fn run(mut self, stop: CancellationToken) {
@@ -205,9 +219,7 @@ impl Supervisor {
         loop {
             let timing = self.timing.borrow_and_update().clone();
             let resolved = tokio::select! {
-                () = stop.cancelled() => return ConnectionEnd::Stop,
-                () = self.lease.lost() => return ConnectionEnd::LeaseLost,
-                error = peer.closed() => return ConnectionEnd::Lost { error, lived: since.elapsed() },
+                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
             let refreshed = Instant::now();
@@ -239,12 +251,14 @@ impl Supervisor {
                 }
             };
             answer(waiting);
+            tokio::select! {
+                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
+                () = self.features(peer.as_ref(), timing.timeout) => {}
+            }
             // No arm awaits in its body, and every arm is safe to drop: an unread change stays
             // noted in the peer, and an unread ask stays in the channel.
             reason = tokio::select! {
-                () = stop.cancelled() => return ConnectionEnd::Stop,
-                () = self.lease.lost() => return ConnectionEnd::LeaseLost,
-                error = peer.closed() => return ConnectionEnd::Lost { error, lived: since.elapsed() },
+                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 () = retimed(&mut self.timing) => Reason::Timer,
                 () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
@@ -303,6 +317,23 @@ impl Supervisor {
             info!(backend = %self.lease.name(), tools, %reason, "ready");
         } else {
             debug!(backend = %self.lease.name(), tools, %reason, "refreshed, nothing new");
+        }
+    }
+
+    /// Asks for what the peer offers beside its tools, after them: it must not delay them. After a
+    /// failure, the last ones stay.
+    async fn features(&self, peer: &dyn Peer, patience: Duration) {
+        match timeout(patience, peer.features()).await {
+            Ok(Ok(features)) => self.registry.write(&self.lease, |known| {
+                known.features = Arc::new(features);
+            }),
+            Ok(Err(error)) => {
+                let error = error_chain(&error);
+                warn!(backend = %self.lease.name(), error, "resources and prompts were not listed");
+            }
+            Err(_elapsed) => {
+                warn!(backend = %self.lease.name(), ?patience, "resources and prompts were not listed in time");
+            }
         }
     }
 

@@ -33,11 +33,14 @@ use crate::{
     config::Contact,
     http::api::{
         MAX_CALL,
-        mcp::{SESSION, STDIO},
+        mcp::{
+            SESSION, STDIO, VERSION,
+            message::{self, RpcError, codes},
+        },
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
-        json::{Members, member, string_member},
+        json::{member, string_member},
     },
 };
 
@@ -48,11 +51,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const AGAIN: Duration = Duration::from_millis(250);
 /// The longest wait between two attempts to open the stream of notifications.
 const LONGEST: Duration = Duration::from_secs(30);
-/// JSON-RPC's codes for a text that is no JSON, and for an error inside the server.
-const PARSE_ERROR: i32 = -32700;
-const INTERNAL_ERROR: i32 = -32603;
 /// The request whose answer is a stream without an end.
 const LISTEN: &str = "subscriptions/listen";
+const CANCELLED: &str = "notifications/cancelled";
 /// How long requests are still answered after the end of stdin.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many lines wait to be read, and to be written.
@@ -97,11 +98,15 @@ struct Session {
 }
 
 /// A message of the client.
+#[derive(Default)]
 struct Message {
     line: String,
     /// The JSON text of the id; `None` for a notification.
     id: Option<String>,
+    /// Empty if it is no request.
     method: String,
+    /// The JSON text of the id of the request that it is about, if it cancels one.
+    cancels: Option<String>,
     /// It carries its revision with it, and belongs to no session.
     is_stateless: bool,
 }
@@ -144,7 +149,7 @@ pub(super) async fn mcp(contact: Contact) -> Outcome {
         tokio::select! {
             Some(text) = written.recv() => print(&text)?,
             line = read.recv() => match line {
-                Some(line) => link.take(&line),
+                Some(line) => link.take(line),
                 None => break,
             },
             () = stop.asked() => break,
@@ -172,36 +177,43 @@ async fn next(link: &Link, written: &mut mpsc::Receiver<String>) -> Option<Strin
 }
 
 impl Message {
-    fn read(line: String) -> Self {
-        let members = Members::read_at_most(&line, 64).ok();
-        let member = |key| members.as_ref().and_then(|members| members.get(key));
-        let id = member("id").map(|id| id.get().to_owned());
-        let method = string_member(&line, "method").unwrap_or_default();
-        let meta =
-            member("params").and_then(|params| Members::read(params.get()).ok()?.get("_meta"));
-        let is_stateless =
-            meta.is_some_and(|meta| meta.get().contains("io.modelcontextprotocol/protocolVersion"));
-        Self { id, method, is_stateless, line }
+    fn read(line: String) -> Result<Self, RpcError> {
+        let mut this = Self::default();
+        match message::Message::read(&line)? {
+            message::Message::Request(request) => {
+                this.id = Some(request.id.to_owned());
+                this.is_stateless = request.meta(VERSION).is_some();
+                this.method = request.method.into_owned();
+            }
+            message::Message::Notification(request) if request.method == CANCELLED => {
+                this.cancels = request.get("requestId").map(|id| id.get().to_owned());
+            }
+            message::Message::Notification(_) | message::Message::Response(..) => (),
+        }
+        this.line = line;
+        Ok(this)
     }
 }
 
 impl Link {
     /// Handles a line of the client, beside those before it.
-    fn take(self: &Arc<Self>, line: &[u8]) {
+    fn take(self: &Arc<Self>, line: Vec<u8>) {
         if line.trim_ascii().is_empty() {
             return;
         }
         let this = Arc::clone(self);
-        let Ok(line) = String::from_utf8(line.to_vec()) else {
-            self.tasks.spawn(async move {
-                let error = json!({ "code": PARSE_ERROR, "message": "the line is not UTF-8" });
-                this.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":null,\"error\":{error}}}")).await;
-            });
-            return;
+        let not_text =
+            |_| RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, "the line is not UTF-8");
+        let message = match String::from_utf8(line).map_err(not_text).and_then(Message::read) {
+            Ok(message) => message,
+            Err(error) => {
+                self.tasks.spawn(async move { this.write(&error.text("null")).await });
+                return;
+            }
         };
-        let message = Message::read(line);
-        if message.method == "notifications/cancelled" && self.cancels(&message) {
-            return;
+        let cancelled = message.cancels.as_ref().and_then(|id| self.open.lock().remove(id));
+        if let Some(stop) = cancelled {
+            return stop.cancel();
         }
         let stop = self.over.child_token();
         if message.is_stateless
@@ -219,14 +231,6 @@ impl Link {
                 this.open.lock().remove(&id);
             }
         });
-    }
-
-    /// Cancels a request of 2026-07-28, if `message` names one.
-    fn cancels(&self, message: &Message) -> bool {
-        let params = Members::read(&message.line).ok().and_then(|members| members.get("params"));
-        let id = params.and_then(|params| Members::read(params.get()).ok()?.get("requestId"));
-        let stop = id.and_then(|id| self.open.lock().remove(id.get()));
-        stop.inspect(CancellationToken::cancel).is_some()
     }
 
     /// Sends a message to the daemon, and prints the answer. `beginning` is the session that the
@@ -434,8 +438,8 @@ impl Link {
     async fn fail(&self, message: &Message, why: &str, may_be_made: bool) {
         let Some(id) = &message.id else { return };
         let code = if may_be_made { format!("{OUTCOME_UNKNOWN}: ") } else { String::new() };
-        let error = json!({ "code": INTERNAL_ERROR, "message": format!("{code}{why}") });
-        self.write(&format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}")).await;
+        let error = RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, format!("{code}{why}"));
+        self.write(&error.text(id)).await;
     }
 
     /// Prints one message, on one line.

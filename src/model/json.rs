@@ -131,6 +131,12 @@ pub fn string_member(text: &str, key: &str) -> Option<String> {
     serde_json::from_str(member(text, key)?.get()).ok()
 }
 
+/// The text of the object `whole` before and after the value of `key`.
+pub fn around<'a>(whole: &'a str, key: &str) -> Option<(&'a str, &'a str)> {
+    let at = span(whole, Members::read(whole).ok()?.get(key)?);
+    Some((whole.get(..at.start)?, whole.get(at.end..)?))
+}
+
 /// The range of `part` in `whole`, in bytes. `part` must be borrowed from `whole`.
 pub fn span(whole: &str, part: &RawValue) -> Range<usize> {
     let start = (part.get().as_ptr() as usize) - (whole.as_ptr() as usize);

@@ -8,7 +8,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    sync::Arc,
+    sync::{Arc, OnceLock},
 };
 
 use bytes::Bytes;
@@ -140,6 +140,7 @@ pub struct Offer {
     routes: Arc<Routes>,
     /// The tool that fetches results later; present if a backend needs it.
     results: Option<Arc<Ref>>,
+    digest: OnceLock<String>,
     seen: Seen,
 }
 
@@ -179,7 +180,8 @@ impl Offer {
     /// The offer of nothing.
     pub fn empty() -> Self {
         let routes = Arc::default();
-        Self { backends: BTreeMap::new(), routes, results: None, seen: Seen::default() }
+        let digest = OnceLock::new();
+        Self { backends: BTreeMap::new(), routes, results: None, digest, seen: Seen::default() }
     }
 
     /// Names every tool of every source and writes the refs.
@@ -226,7 +228,7 @@ impl Offer {
         let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(one.refs())));
         let of_results = results.iter().map(|one| (pending::backend(), digest_of([one.as_ref()])));
         let routes = Arc::new(Routes::new(routes, digests.chain(of_results).collect()));
-        Self { backends, routes, results, seen: Seen::default() }
+        Self { backends, routes, results, digest: OnceLock::new(), seen: Seen::default() }
     }
 
     /// Where `name` leads.
@@ -268,6 +270,11 @@ impl Offer {
     /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
     pub fn digest(&self, backends: &BTreeSet<BackendName>) -> String {
         digest_of(self.refs(backends))
+    }
+
+    /// The same over all backends; computed once.
+    pub fn digest_of_all(&self) -> &str {
+        self.digest.get_or_init(|| self.digest(&self.backends.keys().cloned().collect()))
     }
 }
 
@@ -499,12 +506,8 @@ fn local(name: &Arc<str>, definition: &RawValue) -> Ref {
 
 /// The text of a tool before and after the value of its `name`.
 fn around_name(name: &Arc<str>, raw: &RawValue) -> Item {
-    let whole = raw.get();
-    let value = json::Members::read(whole).ok().and_then(|members| members.get("name"));
-    let (before, after) = value
-        .map(|value| json::span(whole, value))
-        .and_then(|at| Some((whole.get(..at.start)?, whole.get(at.end..)?)))
-        .expect("a catalog holds only tools that have a name");
+    let (before, after) =
+        json::around(raw.get(), "name").expect("a catalog holds only tools that have a name");
     Item { name: Arc::clone(name), before: before.to_owned(), after: after.to_owned() }
 }
 

@@ -150,6 +150,12 @@ impl Request {
         self
     }
 
+    /// Removes the headers called `name`.
+    pub(crate) fn without(mut self, name: &str) -> Self {
+        self.headers.retain(|(key, _)| key != name);
+        self
+    }
+
     pub(crate) fn bearer(self, token: &str) -> Self {
         self.header("Authorization", &format!("Bearer {token}"))
     }

@@ -109,9 +109,11 @@ async fn wait_in_flight(bridge: &Bridge, count: u64) {
 
 #[tokio::test]
 async fn the_official_python_client_uses_all_backends() {
-    let all = format!("  all: {}\n", peers::everything_stdio());
+    let all = format!("  all: {}\n  ask: {}\n", peers::everything_stdio(), peers::asking());
     let rig = Harness::with(&all, &[], "").await;
-    rig.bridge.wait_backend("all", "ready").await;
+    for backend in ["all", "ask"] {
+        rig.bridge.wait_backend(backend, "ready").await;
+    }
     let url = format!("{}/mcp", rig.bridge.url());
     let config = rig.bridge.config_path();
     let program = env!("CARGO_BIN_EXE_mantyx-bridge");
@@ -132,8 +134,11 @@ async fn check_official(args: &[&str], revision: &str) {
     let said: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(said["revision"], revision);
     let tools = said["tools"].as_array().unwrap();
-    assert!(tools.len() == 21 && tools[0] == "all_echo", "by the backends' names: {said}");
+    assert!(tools.len() == 24 && tools[0] == "all_echo", "by the backends' names: {said}");
     assert_eq!(said["echo"], "Echo: hi");
+    let asked = said["asked"].to_string();
+    assert!(asked.contains("User provided") && asked.contains("Ada"), "{said}");
+    assert_eq!(said["greeted"], "Ada likes red");
     assert_eq!(said["progress"].as_array().unwrap().last(), Some(&json!([4.0, 4.0])), "{said}");
     assert!(said["long"].as_str().unwrap().contains("completed"), "{said}");
     assert!(said["structured"]["temperature"].is_number(), "{said}");
@@ -142,6 +147,25 @@ async fn check_official(args: &[&str], revision: &str) {
     let invalid = said["invalid"][1].as_str().unwrap();
     assert!(said["invalid"][0] == true && invalid.starts_with("tool_input_invalid"));
     assert_eq!(said["unknown"], -32602);
+    check_features(&said, revision);
+}
+
+/// What the official client did with the resources and prompts of server-everything.
+fn check_features(said: &Value, revision: &str) {
+    assert!(said["resources"].as_u64().unwrap() >= 7, "{said}");
+    let templates = json!([
+        "demo://resource/dynamic/text/{resourceId}",
+        "demo://resource/dynamic/blob/{resourceId}"
+    ]);
+    assert_eq!(said["templates"], templates);
+    let prompts =
+        ["simple", "args", "completable", "resource"].map(|name| format!("all_{name}_prompt"));
+    assert_eq!(said["prompts"], json!(prompts));
+    assert_eq!(said["text"], "Resource 7:");
+    assert!(said["prompt"].as_str().unwrap().contains("Rome"), "{said}");
+    assert_eq!(said["completion"], json!(["Engineering"]));
+    let missing = if revision == "2026-07-28" { -32602 } else { -32002 };
+    assert_eq!(said["missing"], missing);
 }
 
 #[tokio::test]
@@ -264,7 +288,8 @@ async fn a_changed_catalog_is_told_in_both_eras() {
     let listen = r#""notifications":{"toolsListChanged":true,"promptsListChanged":true}"#;
     let mut listened = stateless.call(9, "subscriptions/listen", listen).send(addr).await;
     let confirmed = String::from_utf8(listened.chunk().await.unwrap()).unwrap();
-    assert!(confirmed.contains(r#""notifications":{"toolsListChanged":true}"#), "{confirmed}");
+    let agreed = r#""notifications":{"promptsListChanged":true,"toolsListChanged":true}"#;
+    assert!(confirmed.contains(agreed), "{confirmed}");
     fs::write(&catalog, tools("two")).unwrap();
     for (stream, id) in [(&mut streamed, None), (&mut listened, Some("9"))] {
         let told = loop {
@@ -301,6 +326,100 @@ async fn each_app_has_its_own_view_and_its_own_sessions() {
     let thief = Client { token: "bbbbbbbbbbbbbbbb".to_owned(), session: a.session.clone(), ..a };
     assert_eq!(thief.answer("ping", "").await.status, 404);
     assert!(!ledger.exists(), "no call was made");
+}
+
+#[tokio::test]
+async fn resources_and_prompts_are_those_of_the_apps_servers() {
+    let config = format!(
+        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  \
+         b: {{token: bbbbbbbbbbbbbbbb, tools: {{one: {{allow: [echo]}}}}}}\n\
+         mcp:\n  one: {}\n  two: {}\n",
+        peers::everything_stdio(),
+        peers::everything_stdio()
+    );
+    let rig = Harness::bare(&config).await;
+    let a = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
+    let b = Client::with_token(&rig.bridge, "bbbbbbbbbbbbbbbb").await;
+    let names = async |client: &Client<'_>, method: &str, list: &str, key: &str| -> Vec<String> {
+        let listed = client.answer(method, "").await.expect(200);
+        let all = listed["result"][list].as_array().unwrap().iter();
+        all.map(|one| one[key].as_str().unwrap().to_owned()).collect()
+    };
+    let prompts = async |client| names(client, "prompts/list", "prompts", "name").await;
+    // Resources are listed after the tools of a new connection.
+    wait::soon("prompts of both", async || (prompts(&a).await.len() == 8).then_some(())).await;
+    assert_eq!(prompts(&b).await, prompts(&a).await[4..], "it may use all of `two` alone");
+    let uris = names(&a, "resources/list", "resources", "uri").await;
+    let mut once = uris.clone();
+    once.dedup();
+    assert_eq!(uris, once, "each URI is there once");
+    let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
+    let status = status.answer(rig.bridge.addr()).await.expect(200);
+    let shadowed = |name: &str| {
+        let all = status["problems"].as_array().unwrap().iter();
+        all.filter(|one| one["subject"] == name)
+            .map(|one| one["message"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(shadowed("one"), Vec::<Value>::new());
+    assert!(shadowed("two")[0].as_str().unwrap().contains("from `one`"), "{status}");
+    let hidden = b.answer("prompts/get", r#""name":"one_simple_prompt""#).await;
+    assert_eq!(hidden.expect(200)["error"]["code"], -32602);
+    let refused = a.answer("prompts/get", r#""name":"one_args_prompt","arguments":{}"#).await;
+    assert_eq!(refused.expect(200)["error"]["code"], -32602, "the server's own error");
+}
+
+#[tokio::test]
+async fn a_question_goes_to_no_one_but_the_client_that_called() {
+    let config = format!(
+        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  b: {{token: bbbbbbbbbbbbbbbb}}\n\
+         mcp:\n  all: {}\n  ask: {}\n",
+        peers::everything_stdio(),
+        peers::asking()
+    );
+    let rig = Harness::bare(&config).await;
+    let addr = rig.bridge.addr();
+    // This client has not said that it can ask.
+    let mute = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
+    let cancelled = mute.answer("tools/call", r#""name":"all_trigger_elicitation_request""#).await;
+    assert!(cancelled.text().contains("cancelled"), "{}", cancelled.text());
+    let refused = mute.answer("tools/call", r#""name":"ask_greet""#).await.expect(200);
+    let why = refused["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(refused["result"]["isError"] == true && why.contains("input from the user"), "{why}");
+
+    let stateless =
+        |token: &str| Client { bridge: &rig.bridge, token: token.to_owned(), session: None };
+    let (a, b) = (stateless("aaaaaaaaaaaaaaaa"), stateless("bbbbbbbbbbbbbbbb"));
+    let greet = async |client: &Client<'_>, params: &str| -> Value {
+        let capable = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
+        let message = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"ask_greet"{params},{capable}}}}}"#
+        );
+        let request = client.post(&message).header("MCP-Protocol-Version", "2026-07-28");
+        let request = request.header("Mcp-Method", "tools/call").header("Mcp-Name", "ask_greet");
+        request.answer(addr).await.expect(200)
+    };
+    let asked = greet(&a, "").await;
+    let question = &asked["result"]["inputRequests"]["question"];
+    assert_eq!(question["params"]["message"], "Which name?", "{asked}");
+    let state = asked["result"]["requestState"].to_string();
+    let reply = r#"{"question":{"action":"accept","content":{"value":"Ada"}}}"#;
+    let with = |responses: &str| format!(r#","requestState":{state},"inputResponses":{responses}"#);
+    assert_eq!(greet(&b, &with(reply)).await["error"]["code"], -32602, "another app's call");
+    assert_eq!(greet(&a, &with("{}")).await["error"]["code"], -32602, "no answer");
+    let asked = greet(&a, &with(reply)).await;
+    assert_eq!(greet(&a, &with(reply)).await["error"]["code"], -32602, "answered already");
+    let next = asked["result"]["requestState"].to_string();
+    let decline = with(r#"{"question":{"action":"decline"}}"#).replace(&state, &next);
+    let declined = greet(&a, &decline).await;
+    assert_eq!(declined["result"]["content"][0]["text"], "decline: colour", "{declined}");
+    let idle = async || {
+        let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
+        let status = status.answer(addr).await.expect(200);
+        let all = status["backends"].as_array().unwrap().iter();
+        all.map(|one| one["callsInFlight"].as_u64().unwrap()).sum::<u64>() == 0
+    };
+    assert!(idle().await, "no call is left");
 }
 
 #[tokio::test]
@@ -440,15 +559,16 @@ async fn a_stdio_client_gets_an_answer_to_each_request() {
         }
     };
     assert!(lost["error"]["message"].as_str().unwrap().starts_with("OUTCOME_UNKNOWN"), "{lost}");
-    let input = client.input.as_mut().unwrap();
-    input.write_all(b"\xff\n").await.unwrap();
-    let garbage = loop {
-        let message = client.next().await;
-        if message["method"].is_null() {
-            break message;
-        }
-    };
-    assert_eq!(garbage["error"]["code"], -32700, "{garbage}");
+    for garbage in [&b"\xff\n"[..], b"{\"jsonrpc\":\n"] {
+        client.input.as_mut().unwrap().write_all(garbage).await.unwrap();
+        let answer = loop {
+            let message = client.next().await;
+            if message["method"].is_null() {
+                break message;
+            }
+        };
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)));
+    }
 }
 
 /// One app that does not read its results holds no more than its share, and learns why the rest is
@@ -461,7 +581,9 @@ async fn results_that_a_client_does_not_read_are_paid_for() {
     let big = r#""name":"plain_big","arguments":{"bytes":7000000}"#;
     let mut unread = JoinSet::new();
     for id in 0..48 {
-        unread.spawn(client.call(id, "tools/call", big).send(rig.bridge.addr()));
+        // No event streams: on a slow machine, one would begin with a sign of life.
+        let request = client.call(id, "tools/call", big).without("Accept");
+        unread.spawn(request.send(rig.bridge.addr()));
     }
     // Each head has come, and of each body, what the system's buffers take.
     let mut held = Vec::new();

@@ -247,6 +247,12 @@ pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
     stdio(&fetch::interpreter(), &[&paths, args].concat())
 }
 
+/// The stdio server that asks the user back (tests/peers/asking_mcp.py).
+pub(crate) fn asking() -> String {
+    let script = repository("tests/peers/asking_mcp.py");
+    stdio(&fetch::python(), &[script.to_str().expect("a path is UTF-8")])
+}
+
 /// The stdio server whose tools have effects (tests/peers/effects_mcp.py).
 pub(crate) fn effects(ledger: &Path, args: &[&str]) -> String {
     let script = repository("tests/peers/effects_mcp.py");

@@ -4,7 +4,7 @@
     mcp_client.py stdio ERA COMMAND [ARGUMENT]...
 
 ERA is `sessions` (2025-11-25) or `stateless` (2026-07-28). The bridge has the backend `all`, which
-is server-everything, and `plain`, which is ledger_mcp.py. Prints what came of it as one JSON object.
+is server-everything, `ask`, which is asking_mcp.py, and `plain`, which is ledger_mcp.py. Prints what came of it as one JSON object.
 """
 
 import asyncio
@@ -16,6 +16,13 @@ from mcp import Client, ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
+from mcp_types import ElicitResult, PromptReference
+
+
+async def answer(context, params):
+    """Answers every question of a server for the user."""
+    content = {"Which name?": {"value": "Ada"}, "Which colour?": {"value": "red"}}
+    return ElicitResult(action="accept", content=content.get(params.message, {"name": "Ada"}))
 
 
 async def use(session):
@@ -39,7 +46,31 @@ async def use(session):
         unknown = None
     except MCPError as error:
         unknown = error.error.code
+    asked = await session.call_tool("all_trigger_elicitation_request", {})
+    greeted = await session.call_tool("ask_greet", {})
+    resources = await session.list_resources()
+    templates = await session.list_resource_templates()
+    prompts = await session.list_prompts()
+    text = await session.read_resource("demo://resource/dynamic/text/7")
+    prompt = await session.get_prompt("all_args_prompt", {"city": "Rome"})
+    completion = await session.complete(
+        PromptReference(name="all_completable_prompt"), {"name": "department", "value": "E"}
+    )
+    try:
+        await session.read_resource("demo://nope")
+        missing = None
+    except MCPError as error:
+        missing = error.error.code
     return {
+        "asked": [block.text for block in asked.content][:2],
+        "greeted": greeted.content[0].text,
+        "resources": len(resources.resources),
+        "templates": [one.uri_template for one in templates.resource_templates],
+        "prompts": [one.name for one in prompts.prompts],
+        "text": text.contents[0].text[:11],
+        "prompt": prompt.messages[0].content.text,
+        "completion": completion.completion.values,
+        "missing": missing,
         "tools": [tool.name for tool in listed.tools],
         "echo": echo.content[0].text,
         "long": long.content[0].text,
@@ -55,10 +86,10 @@ async def use(session):
 async def over_stdio(era, command, *arguments):
     server = StdioServerParameters(command=command, args=list(arguments))
     if era == "stateless":
-        async with Client(stdio_client(server)) as session:
+        async with Client(stdio_client(server), elicitation_callback=answer) as session:
             return {"revision": session.protocol_version, **await use(session)}
     async with stdio_client(server) as streams:
-        async with ClientSession(*streams) as session:
+        async with ClientSession(*streams, elicitation_callback=answer) as session:
             hello = await session.initialize()
             return {"revision": hello.protocol_version, **await use(session)}
 
@@ -67,10 +98,11 @@ async def over_http(url, token, era):
     headers = {"authorization": "Bearer " + token}
     client = httpx2.AsyncClient(headers=headers, timeout=60)
     if era == "stateless":
-        async with Client(streamable_http_client(url, http_client=client)) as session:
+        connection = streamable_http_client(url, http_client=client)
+        async with Client(connection, elicitation_callback=answer) as session:
             return {"revision": session.protocol_version, **await use(session)}
     async with streamable_http_client(url, http_client=client) as streams:
-        async with ClientSession(*streams) as session:
+        async with ClientSession(*streams, elicitation_callback=answer) as session:
             hello = await session.initialize()
             return {"revision": hello.protocol_version, **await use(session)}
 

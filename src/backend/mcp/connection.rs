@@ -10,12 +10,12 @@ use rmcp::{
     RoleClient,
     model::{
         CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-        ClientRequest, ListToolsRequest, PaginatedRequestParams, ProtocolVersion, RequestId,
-        RequestMetaObject,
+        ClientRequest, CustomRequest, ProtocolVersion, RequestId, RequestMetaObject,
+        ServerCapabilities,
     },
     service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError},
 };
-use serde_json::value::RawValue;
+use serde_json::{Value, json, value::RawValue};
 use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -25,15 +25,19 @@ use super::{
     http, listen,
     pages::{Next, Pages},
     param_headers::ParamHeaders,
+    questions::{self, Inputs},
     result::from_mcp,
     tasks::{self, Support},
     verbatim::{ConnectionState, Marker, RawRequest},
 };
 use crate::{
-    backend::peer::{self, About, CallError, Peer, PeerError, PeerErrorKind, Progress, ToolCall},
+    backend::peer::{
+        self, About, CallError, Peer, PeerError, PeerErrorKind, Progress, Reply, ToolCall,
+    },
     model::{
         answer::Answer,
         catalog::{Catalog, Content, LeftOut, Tool},
+        features::{Feature, Features},
         ids::BackendName,
         json::string_member,
     },
@@ -98,9 +102,13 @@ impl Connection {
         let peer = running.peer().clone();
         let info = peer.peer_info();
         let revision = info.as_ref().map(|info| info.protocol_version.clone()).unwrap_or_default();
-        let tells_changes = info
-            .and_then(|info| info.capabilities.tools.as_ref()?.list_changed)
-            .unwrap_or_default();
+        let tells_changes = info.is_some_and(|info| {
+            let ServerCapabilities { tools, resources, prompts, .. } = &info.capabilities;
+            let of_tools = tools.as_ref().and_then(|it| it.list_changed);
+            let of_resources = resources.as_ref().and_then(|it| it.list_changed);
+            let of_prompts = prompts.as_ref().and_then(|it| it.list_changed);
+            [of_tools, of_resources, of_prompts].contains(&Some(true))
+        });
         state.handshake().established = true;
 
         let modern = !revision.has_initialize();
@@ -135,42 +143,94 @@ impl Connection {
         &self.revision
     }
 
-    async fn list(&self) -> Result<Arc<Catalog>, PeerError> {
-        let mut pages = Pages::default();
+    /// All pages of a list, and the limit that cut it, if one did.
+    async fn pages(
+        &self,
+        method: &'static str,
+        list: &'static str,
+    ) -> Result<(Vec<Box<RawValue>>, Option<String>), PeerError> {
+        let mut pages = Pages::of(list);
         let mut cursor = None;
         let mut cut = None;
         loop {
-            let params = PaginatedRequestParams::default().with_cursor(cursor.take());
-            let mut request = ListToolsRequest::with_param(params);
-            let raw_request = RawRequest::new();
-            request.extensions.insert(Marker(Arc::clone(&raw_request)));
-            let page = self.send_raw(request.into(), Arc::clone(&raw_request), None).await;
+            let params = cursor.take().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
+            let (raw_request, page) = self.read(method, params).await;
             let page = page.map_err(|error| {
                 let kind = raw_request.failure().unwrap_or(match error {
                     CallError::NotSent(_) | CallError::Lost(_) => PeerErrorKind::Connect,
                     _ => PeerErrorKind::Protocol,
                 });
-                PeerError::new(kind, "tools/list failed").because(error)
+                PeerError::new(kind, format!("{method} failed")).because(error)
             })?;
             let added = pages.add(&page).map_err(|error| {
-                PeerError::new(PeerErrorKind::Protocol, format!("{error}: not used"))
+                let text = format!("its {method} {error}: not used");
+                PeerError::new(PeerErrorKind::Protocol, text)
             });
             match added? {
                 Next::Done => break,
                 Next::Page(next) => cursor = Some(next),
                 Next::Full(why) => {
-                    cut = Some(why.to_string());
+                    cut = Some(format!("Its {method} {why}"));
                     break;
                 }
                 Next::Circle(cursor) => {
                     tracing::warn!(
                         backend = %self.backend,
-                        "tools/list gave the cursor {cursor:?} twice; taking the pages so far"
+                        "{method} gave the cursor {cursor:?} twice; taking the pages so far"
                     );
                     break;
                 }
             }
         }
+        Ok((pages.into_items(), cut))
+    }
+
+    /// Sends a request that only reads.
+    async fn read(
+        &self,
+        method: &str,
+        params: Value,
+    ) -> (Arc<RawRequest>, Result<Box<RawValue>, CallError>) {
+        let mut request = CustomRequest::new(method, Some(params));
+        let raw_request = RawRequest::new();
+        request.extensions.insert(Marker(Arc::clone(&raw_request)));
+        let request = ClientRequest::CustomRequest(request);
+        let answer = self.send_raw(request, Arc::clone(&raw_request), None).await;
+        (raw_request, answer)
+    }
+
+    async fn ask_for(&self, method: &str, params: Value) -> Result<Reply, CallError> {
+        let (raw_request, answer) = self.read(method, params).await;
+        match (answer, raw_request.refusal()) {
+            (Err(_), Some(error)) => Ok(Err(error.clone())),
+            (answer, _) => answer.map(Ok),
+        }
+    }
+
+    async fn list_features(&self) -> Result<Features, PeerError> {
+        let capabilities = self.peer.peer_info().map(|info| info.capabilities.clone());
+        let capabilities = capabilities.unwrap_or_default();
+        let mut features = Features::new(capabilities.completions.is_some());
+        for kind in Feature::ALL {
+            let is_offered = match kind {
+                Feature::Resource | Feature::Template => capabilities.resources.is_some(),
+                Feature::Prompt => capabilities.prompts.is_some(),
+            };
+            if !is_offered {
+                continue;
+            }
+            let (definitions, cut) = self.pages(kind.method(), kind.list()).await?;
+            let left_out = features.add(kind, definitions);
+            if left_out > 0 || cut.is_some() {
+                let list = kind.list();
+                tracing::warn!(backend = %self.backend, left_out, cut, "some {list} cannot be offered");
+            }
+        }
+        Ok(features)
+    }
+
+    async fn list(&self) -> Result<Arc<Catalog>, PeerError> {
+        let (tools, cut) = self.pages("tools/list", "tools").await?;
         let server_info = self.state.handshake().server_info.as_deref().map(ToOwned::to_owned);
         let mut param_headers = HashMap::new();
         let fits = |name: &str, tool: &RawValue| {
@@ -180,7 +240,7 @@ impl Connection {
             }
             Ok(())
         };
-        let (catalog, left_out) = Catalog::mcp_if(server_info, pages.into_tools(), fits);
+        let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
         let catalog = catalog.without(&left_out, cut.as_deref());
         self.tell(left_out, cut);
         param_headers.retain(|_, found| !found.is_empty());
@@ -214,6 +274,24 @@ impl Connection {
     }
 
     async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
+        let mut inputs = None;
+        for _ in 0..questions::ROUNDS {
+            let (raw_request, result) = self.send_call(&call, inputs).await?;
+            match questions::answer(&result, &call.progress).await {
+                None => return tasks::follow(self, &call, raw_request, &result).await,
+                Some(next) => inputs = Some(next?),
+            }
+        }
+        let why = format!("the server wanted input {} times, and ran no tool", questions::ROUNDS);
+        Err(CallError::Refused(why))
+    }
+
+    /// Sends a call, and waits for its result.
+    async fn send_call(
+        &self,
+        call: &ToolCall,
+        inputs: Option<Inputs>,
+    ) -> Result<(Arc<RawRequest>, Box<RawValue>), CallError> {
         let tool = call.request.tool();
         let mut request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
         let headers = match self.param_headers.lock().get(tool) {
@@ -226,7 +304,7 @@ impl Connection {
         // asked for, but a plain call is lost.
         let ttl = support.filter(|_| takes_tasks).map(|_| tasks::TTL);
         let asked = Arc::clone(&call.request);
-        let raw_request = RawRequest::of_call(asked, headers, call.progress.clone(), ttl);
+        let raw_request = RawRequest::of_call(asked, headers, call.progress.clone(), ttl, inputs);
         request.extensions.insert(Marker(Arc::clone(&raw_request)));
         let mut meta = RequestMetaObject::new();
         if call.request.run.is_some() {
@@ -237,14 +315,16 @@ impl Connection {
         }
         let meta = Some(meta).filter(|meta| !meta.is_empty());
         match self.send_raw(request.into(), Arc::clone(&raw_request), meta).await {
-            Ok(result) => tasks::follow(self, &call, raw_request, &result).await,
+            Ok(result) => Ok((raw_request, result)),
             Err(CallError::Refused(why)) if support == Some(Support::Required) && !takes_tasks => {
                 Err(CallError::Refused(format!(
                     "{why}. The tool wants to be called as an MCP task, but its server does not \
                      say that it takes tasks, so it was called without one. Do without this tool."
                 )))
             }
-            Err(CallError::Refused(why)) if raw_request.refusal() == Some(HEADER_MISMATCH) => {
+            Err(CallError::Refused(why))
+                if raw_request.refusal().is_some_and(|error| error.code == HEADER_MISMATCH) =>
+            {
                 self.state.changed.notify_one();
                 Err(CallError::Refused(format!(
                     "{why}. The tool has changed and is read anew; call it again in a while."
@@ -366,6 +446,14 @@ impl Peer for Connection {
         Box::pin(self.list())
     }
 
+    fn features(&self) -> BoxFuture<'_, Result<Features, PeerError>> {
+        Box::pin(self.list_features())
+    }
+
+    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Result<Reply, CallError>> {
+        Box::pin(self.ask_for(method, params))
+    }
+
     fn changed(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.state.changed.notified())
     }
@@ -408,11 +496,6 @@ pub(super) fn complete(result: &RawValue, progress: &Progress) -> Result<Answer,
             progress.result(result);
             answer.map_err(|error| CallError::Unreadable(error.to_string()))
         }
-        Some("input_required") => Err(CallError::Refused(
-            "the server wants input from the user before it runs the tool, and the bridge \
-             has no way to ask for it"
-                .to_owned(),
-        )),
         Some(other) => {
             Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
         }

@@ -1,7 +1,7 @@
-//! Handles requests and notifications of a server: answers a ping, refuses every other request, and
-//! notes a changed catalog.
+//! Handles requests and notifications of a server: answers a ping, hands a question for the user to
+//! the MCP client that has made the call, refuses every other request, and notes a changed catalog.
 //!
-//! Must not: ask a person or a model anything: a bridge runs unattended.
+//! Must not: ask a model anything.
 
 #![expect(
     deprecated,
@@ -13,9 +13,10 @@ use std::sync::Arc;
 use rmcp::{
     ClientHandler, ErrorData, RoleClient,
     model::{
-        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ErrorCode,
-        ExtensionCapabilities, Implementation, JsonObject, ListRootsResult,
-        LoggingMessageNotificationParam, ProtocolVersion, TASKS_EXTENSION_ID,
+        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
+        ElicitationCapability, ErrorCode, ExtensionCapabilities, FormElicitationCapability,
+        Implementation, JsonObject, ListRootsResult, LoggingMessageNotificationParam,
+        ProtocolVersion, TASKS_EXTENSION_ID, UrlElicitationCapability,
     },
     service::{NotificationContext, RequestContext},
 };
@@ -33,8 +34,14 @@ impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
         let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
         info.title = Some("MANTYX bridge".to_owned());
-        // No capability for requests of a server, but a server may turn a call into a task.
+        // A server may turn a call into a task. Its questions for the user get an answer, if only
+        // that nobody is there to decide.
         let mut capabilities = ClientCapabilities::default();
+        capabilities.elicitation = Some(
+            ElicitationCapability::new()
+                .with_form(FormElicitationCapability::default())
+                .with_url(UrlElicitationCapability::default()),
+        );
         let tasks = (TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
         capabilities.extensions = Some(ExtensionCapabilities::from([tasks]));
         ClientConfig::new(capabilities, info)
@@ -51,12 +58,25 @@ impl ClientHandler for Handler {
     async fn create_elicitation(
         &self,
         _request: ElicitRequestParams,
-        _context: RequestContext<RoleClient>,
+        context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
-        Err(self.refuse("elicitation/create"))
+        let answer = match self.state.take_question(&context.id) {
+            Some((progress, params)) => progress.ask(params).await,
+            None => None,
+        };
+        let read = answer.and_then(|answer| serde_json::from_str(answer.get()).ok());
+        Ok(read.unwrap_or_else(|| ElicitResult::new(ElicitationAction::Cancel)))
     }
 
     async fn on_tool_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.state.changed.notify_one();
+    }
+
+    async fn on_resource_list_changed(&self, _context: NotificationContext<RoleClient>) {
+        self.state.changed.notify_one();
+    }
+
+    async fn on_prompt_list_changed(&self, _context: NotificationContext<RoleClient>) {
         self.state.changed.notify_one();
     }
 

@@ -1,4 +1,4 @@
-//! Listens for changes of a server's tools in revision 2026-07-28, which reports them on a stream
+//! Listens for changes of a server's tools, resources and prompts in revision 2026-07-28, which reports them on a stream
 //! that the client has to subscribe to.
 //!
 //! Must not: read the catalog.
@@ -30,7 +30,11 @@ pub(super) async fn for_changes(
     let mut first = true;
     while !peer.is_transport_closed() {
         let start = Instant::now();
-        let filter = SubscriptionFilter::builder().tools_list_changed().build();
+        let filter = SubscriptionFilter::builder()
+            .tools_list_changed()
+            .resources_list_changed()
+            .prompts_list_changed()
+            .build();
         match peer.listen(filter).await {
             Ok(mut subscription) => {
                 if !first {
@@ -56,9 +60,11 @@ pub(super) async fn for_changes(
 async fn follow(backend: &BackendName, subscription: &mut Subscription, state: &ConnectionState) {
     loop {
         match subscription.next().await {
-            Ok(Some(ServerNotification::ToolListChangedNotification(_))) => {
-                state.changed.notify_one();
-            }
+            Ok(Some(
+                ServerNotification::ToolListChangedNotification(_)
+                | ServerNotification::ResourceListChangedNotification(_)
+                | ServerNotification::PromptListChangedNotification(_),
+            )) => state.changed.notify_one(),
             Ok(Some(_)) => (),
             Ok(None) => {
                 tracing::debug!(%backend, end = ?subscription.end(), "the subscription ended");

@@ -1,6 +1,7 @@
-//! Joins the pages of `tools/list`, within limits that only a broken or hostile server reaches.
+//! Joins the pages of a list, such as that of `tools/list`, within limits that only a broken or
+//! hostile server reaches.
 //!
-//! Must not: do IO, or look into a tool.
+//! Must not: do IO, or look into an item.
 
 use std::collections::HashSet;
 
@@ -13,17 +14,19 @@ use crate::model::{
 
 /// The most pages that are asked for.
 const MOST_PAGES: usize = 1_000;
-/// The most tools that are read of one server. Of these, [`limits::MAX_TOOLS`] are offered, and the
-/// log names the others. Tools beyond this limit are not read at all, as a list may have no end.
-const MOST_TOOLS: usize = 10_000;
-const _: () = assert!(MOST_TOOLS > limits::MAX_TOOLS);
-/// The most bytes that the tools of one server may take.
+/// The most items that are read of one list. Of tools, [`limits::MAX_TOOLS`] are offered, and the log
+/// names the others. Items beyond this limit are not read at all, as a list may have no end.
+const MOST_ITEMS: usize = 10_000;
+const _: () = assert!(MOST_ITEMS > limits::MAX_TOOLS);
+/// The most bytes that the items of one list may take.
 const MOST_BYTES: usize = 32 * 1024 * 1024;
 
 /// The pages so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pages {
-    tools: Vec<Box<RawValue>>,
+    /// The member of each page that has its items.
+    list: &'static str,
+    items: Vec<Box<RawValue>>,
     bytes: usize,
     pages: usize,
     cursors: HashSet<String>,
@@ -41,40 +44,46 @@ pub(super) enum Next {
     Full(Full),
 }
 
-/// Which limit a list of tools has reached.
+/// Which limit a list has reached, in words that continue a sentence with the list's method.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Full {
-    #[error("Its tools/list has more than {MOST_PAGES} pages; the rest is left out")]
+    #[error("has more than {MOST_PAGES} pages; the rest is left out")]
     Pages,
-    #[error("Its tools/list has more than {MOST_TOOLS} tools; the rest is left out")]
-    Tools,
-    #[error("Its tools take more than {} MiB; the rest is left out", MOST_BYTES >> 20)]
+    #[error("has more than {MOST_ITEMS} items; the rest is left out")]
+    Items,
+    #[error("has more than {} MiB; the rest is left out", MOST_BYTES >> 20)]
     Bytes,
 }
 
-/// Why the pages are no catalog.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+/// Why the pages are no list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum BadPages {
-    #[error("its tools/list has no array `tools`")]
-    NoTools,
-    #[error("its tools/list has a `nextCursor` that is not a string")]
+    #[error("has no array `{0}`")]
+    NoItems(&'static str),
+    #[error("has a `nextCursor` that is not a string")]
     BadCursor,
 }
 
 impl Pages {
-    /// Takes the result of one `tools/list`.
+    /// No pages yet, of lists whose items are under `list`.
+    pub(super) fn of(list: &'static str) -> Self {
+        Self { list, items: Vec::new(), bytes: 0, pages: 0, cursors: HashSet::new() }
+    }
+
+    /// Takes the result of one request.
     pub(super) fn add(&mut self, page: &RawValue) -> Result<Next, BadPages> {
-        let page = Members::read(page.get()).ok().ok_or(BadPages::NoTools)?;
-        let tools = page.get("tools").and_then(|tools| Elements::read(tools.get()).ok());
-        for tool in tools.ok_or(BadPages::NoTools)?.0 {
-            if self.bytes + tool.get().len() > MOST_BYTES {
+        let none = BadPages::NoItems(self.list);
+        let page = Members::read(page.get()).ok().ok_or(none)?;
+        let items = page.get(self.list).and_then(|items| Elements::read(items.get()).ok());
+        for item in items.ok_or(none)?.0 {
+            if self.bytes + item.get().len() > MOST_BYTES {
                 return Ok(Next::Full(Full::Bytes));
             }
-            if self.tools.len() == MOST_TOOLS {
-                return Ok(Next::Full(Full::Tools));
+            if self.items.len() == MOST_ITEMS {
+                return Ok(Next::Full(Full::Items));
             }
-            self.bytes += tool.get().len();
-            self.tools.push(tool.to_owned());
+            self.bytes += item.get().len();
+            self.items.push(item.to_owned());
         }
         self.pages += 1;
         let cursor = match page.get("nextCursor").filter(|cursor| cursor.get() != "null") {
@@ -96,9 +105,9 @@ impl Pages {
         Ok(Next::Page(cursor))
     }
 
-    /// The tools of all pages, in the server's order.
-    pub(super) fn into_tools(self) -> Vec<Box<RawValue>> {
-        self.tools
+    /// The items of all pages, in the server's order.
+    pub(super) fn into_items(self) -> Vec<Box<RawValue>> {
+        self.items
     }
 }
 

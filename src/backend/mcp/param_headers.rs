@@ -142,6 +142,15 @@ fn encoded(text: String) -> String {
     }
 }
 
+/// The text of a header's value: the counterpart of [`encoded`]. `None` if it is no text.
+pub fn decoded(value: &str) -> Option<String> {
+    let (before, after) = SENTINEL;
+    match value.strip_prefix(before).and_then(|rest| rest.strip_suffix(after)) {
+        Some(inner) => String::from_utf8(BASE64_STANDARD.decode(inner).ok()?).ok(),
+        None => Some(value.to_owned()),
+    }
+}
+
 /// Searches a schema for marks, in their order.
 #[derive(Default)]
 struct Search {

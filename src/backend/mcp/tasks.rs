@@ -199,7 +199,11 @@ impl<'a> Followed<'a> {
             let why = match self.connection.send_raw(request, Arc::clone(&raw_request), None).await
             {
                 Err(CallError::NotSent(why) | CallError::Lost(why)) => why,
-                Err(CallError::Refused(why)) if question.is_open(raw_request.refusal()) => why,
+                Err(CallError::Refused(why))
+                    if question.is_open(raw_request.refusal().map(|error| error.code)) =>
+                {
+                    why
+                }
                 outcome => return outcome,
             };
             if misses == MAX_MISSES || self.connection.is_over() {

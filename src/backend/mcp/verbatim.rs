@@ -24,8 +24,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
+use super::questions::Inputs;
 use crate::{
-    backend::peer::{CallError, NotRead, PeerErrorKind, Progress},
+    backend::peer::{CallError, ErrorReply, NotRead, PeerErrorKind, Progress},
     model::{call::CallRequest, json::Members},
 };
 
@@ -36,6 +37,8 @@ pub(super) use handshake::Handshake;
 pub(super) use watched::Watch;
 use watched::Watched;
 
+/// How many questions of a server wait at a time.
+const MOST_QUESTIONS: usize = 64;
 const PROGRESS: &str = "notifications/progress";
 const TOKEN: &str = "progressToken";
 
@@ -49,14 +52,16 @@ pub(super) struct RawRequest {
     /// Asks the server to run the call as a task (2025-11-25) and to keep it for this many
     /// milliseconds.
     task_ttl: Option<u64>,
+    /// The answers to the server's questions, if it has asked some.
+    inputs: Option<Inputs>,
     /// Touched when the server reports progress of the request.
     progress: Progress,
     /// The progress token by which the server names the request in its notifications.
     token: OnceLock<i64>,
     /// Whether the server may have received the request.
     written: AtomicBool,
-    /// The code of the JSON-RPC error, if the server answered with one.
-    code: OnceLock<i32>,
+    /// The JSON-RPC error, if the server answered with one.
+    refusal: OnceLock<ErrorReply>,
     /// How the transport failed.
     failure: OnceLock<PeerErrorKind>,
     outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
@@ -71,6 +76,8 @@ pub(super) struct Marker(pub(super) Arc<RawRequest>);
 pub(super) struct ConnectionState {
     /// The expected responses, by the id of the request. rmcp numbers its requests.
     waiting: Mutex<HashMap<i64, Waiting>>,
+    /// The parameters of the questions that the server has asked, verbatim, by their request.
+    questions: Mutex<HashMap<RequestId, Box<RawValue>>>,
     /// The tasks that are followed.
     watched: Mutex<Vec<Arc<Watched>>>,
     handshake: Mutex<Handshake>,
@@ -111,8 +118,9 @@ impl RawRequest {
         headers: Vec<(String, String)>,
         progress: Progress,
         task_ttl: Option<u64>,
+        inputs: Option<Inputs>,
     ) -> Arc<Self> {
-        Arc::new(Self { call: Some(call), headers, task_ttl, progress, ..Self::default() })
+        Arc::new(Self { call: Some(call), headers, task_ttl, progress, inputs, ..Self::default() })
     }
 
     /// A call that an earlier connection made: only its progress is reported here.
@@ -142,13 +150,13 @@ impl RawRequest {
     /// Ends the request with a JSON-RPC error of the server.
     pub(super) fn refuse(&self, code: i32, message: &str) {
         // Only the first end counts, here too.
-        self.code.get_or_init(|| code);
+        self.refusal.get_or_init(|| ErrorReply { code, message: message.to_owned() });
         self.settle(Err(CallError::Refused(format!("{message} (JSON-RPC error {code})"))));
     }
 
-    /// The code of the JSON-RPC error, if the server answered with one.
-    pub(super) fn refusal(&self) -> Option<i32> {
-        self.code.get().copied()
+    /// The JSON-RPC error, if the server answered with one.
+    pub(super) fn refusal(&self) -> Option<&ErrorReply> {
+        self.refusal.get()
     }
 
     /// Notes how the transport failed; only the first failure counts.
@@ -224,6 +232,7 @@ impl ConnectionState {
                     self.task_changed(text);
                     return Incoming::Ignored("it tells of a task");
                 }
+                "elicitation/create" => self.asked(&envelope, text),
                 _ => (),
             }
             return envelope.request(text, method);
@@ -293,6 +302,30 @@ impl ConnectionState {
     /// Why the connection became unusable, if it has.
     pub(super) fn why_lost(&self) -> Option<String> {
         self.lost.borrow().clone()
+    }
+
+    /// Keeps a question of the server until rmcp hands it over.
+    fn asked(&self, envelope: &Envelope<'_>, text: &str) {
+        let params = Members::read(text).ok().and_then(|message| message.get("params"));
+        let mut questions = lock(&self.questions);
+        if let (Some(id), Some(params)) = (&envelope.id, params)
+            && questions.len() < MOST_QUESTIONS
+        {
+            questions.insert(id.clone(), params.to_owned());
+        }
+    }
+
+    /// Takes the question that the server has asked with the request `id`, and the progress of the
+    /// call that it belongs to. A question does not name its call, so there is none while the server
+    /// works on several: it would reach the wrong person.
+    pub(super) fn take_question(&self, id: &RequestId) -> Option<(Progress, Box<RawValue>)> {
+        let params = lock(&self.questions).remove(id)?;
+        let waiting = lock(&self.waiting);
+        let mut calls = waiting.values().filter_map(|one| match one {
+            Waiting::Raw(raw_request) if raw_request.call.is_some() => Some(&raw_request.progress),
+            _ => None,
+        });
+        calls.next().filter(|_| calls.next().is_none()).map(|progress| (progress.clone(), params))
     }
 
     /// Touches the call that a notification of progress is about. The rest of the notification is
@@ -442,6 +475,10 @@ fn encode_call(
         arguments: Option<&'a RawValue>,
         #[serde(skip_serializing_if = "Option::is_none")]
         task: Option<Task>,
+        #[serde(rename = "inputResponses", skip_serializing_if = "Option::is_none")]
+        responses: Option<&'a RawValue>,
+        #[serde(rename = "requestState", skip_serializing_if = "Option::is_none")]
+        state: Option<&'a RawValue>,
     }
     #[derive(Serialize)]
     struct Task {
@@ -449,7 +486,10 @@ fn encode_call(
     }
     let arguments = raw_request.call.as_ref().map(|call| &*call.arguments);
     let task = raw_request.task_ttl.map(|ttl| Task { ttl });
-    let params = Params { meta, name, arguments, task };
+    let inputs = raw_request.inputs.as_ref();
+    let responses = inputs.map(|inputs| &*inputs.responses);
+    let state = inputs.and_then(|inputs| inputs.state.as_deref());
+    let params = Params { meta, name, arguments, task, responses, state };
     let mut text = serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })?;
     // Valid JSON has raw line ends between tokens only, so a space in their place changes no value.
     for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
@@ -470,9 +510,9 @@ pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
     match &request.request {
         ClientRequest::PingRequest(_)
         | ClientRequest::DiscoverRequest(_)
-        | ClientRequest::ListToolsRequest(_)
         | ClientRequest::GetTaskRequest(_) => true,
-        ClientRequest::CustomRequest(custom) => custom.method == "tasks/result",
+        // All of them only read: lists, contents, prompts, completions, results of tasks.
+        ClientRequest::CustomRequest(_) => true,
         _ => false,
     }
 }

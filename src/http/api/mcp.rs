@@ -7,9 +7,11 @@
 //!
 //! Must not: know how a call is made, or change what a server says of a tool.
 
+mod asking;
 mod calls;
 mod changes;
-mod message;
+mod features;
+pub mod message;
 mod revision;
 mod sessions;
 
@@ -20,16 +22,22 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::json;
 
 use self::{
+    changes::List,
     message::{Message, Request, RpcError, codes},
     sessions::Session,
 };
-pub use self::{revision::STDIO, sessions::McpSessions};
+pub use self::{
+    revision::{STDIO, VERSION},
+    sessions::McpSessions,
+};
 use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
 use crate::{
+    backend::peer::Modes,
     http::{
         auth::Caller,
         response::{self, Body},
     },
+    model::features::Feature,
     traces::Context,
 };
 
@@ -38,6 +46,9 @@ pub const SESSION: &str = "mcp-session-id";
 /// What stands around the data of an event.
 const EVENT_START: &[u8] = b"event: message\ndata: ";
 const EVENT_END: &[u8] = b"\n\n";
+/// What 2026-07-28 requires of lists and resources: a server may change them at any moment, and what
+/// an app sees is for that app alone.
+const UNCACHED: &str = r#""ttlMs":0,"cacheScope":"private""#;
 /// A comment in an event stream.
 const PING: &[u8] = b": ping\n\n";
 
@@ -95,7 +106,11 @@ impl Api {
         let (request, is_notification) = match message {
             Message::Request(request) => (request, false),
             Message::Notification(request) => (request, true),
-            Message::Response => return Ok(accepted()),
+            Message::Response(id, result) => {
+                let session = self.session(&caller, headers);
+                session.map_err(|error| ("null".to_owned(), error))?.answer(id, result);
+                return Ok(accepted());
+            }
         };
         let for_request = |error| (request.id.to_owned(), error);
         if request.method == "initialize" && !is_notification {
@@ -134,7 +149,8 @@ impl Api {
         caller: &Caller,
         request: &Request<'_>,
     ) -> Result<Response<Body>, RpcError> {
-        let id = self.mcp_sessions.begin(&caller.app.name).ok_or_else(|| {
+        let modes = Modes::of(request.get("capabilities"));
+        let id = self.mcp_sessions.begin(&caller.app.name, modes).ok_or_else(|| {
             let message = "The app has as many sessions in use as it may; end one of them first.";
             RpcError::new(StatusCode::TOO_MANY_REQUESTS, codes::INTERNAL_ERROR, message)
         })?;
@@ -162,14 +178,14 @@ impl Api {
             self.mcp_sessions.end(id);
             return response::json_text(StatusCode::OK, "");
         }
-        let era = Era::Session(session);
+        let era = Era::Session(Arc::clone(&session));
         let client = Client { api: self, caller, headers, trace: Context::default(), era };
         if *method != Method::GET || !client.takes_events() {
             let message = "GET /mcp is an event stream: accept text/event-stream.";
             let error = RpcError::new(StatusCode::NOT_ACCEPTABLE, codes::INVALID_REQUEST, message);
             return response::json_text(error.status, error.text("null"));
         }
-        client.session_stream().unwrap_or_else(accepted)
+        client.session_stream(&session)
     }
 }
 
@@ -178,7 +194,16 @@ impl Client<'_> {
         let is_stateless = matches!(self.era, Era::Stateless);
         let result = match &*request.method {
             "tools/call" => return self.call_tool(request).await,
-            "tools/list" => self.tools(request)?,
+            "resources/read" => return self.read(request).await,
+            "prompts/get" => return self.prompt(request).await,
+            "completion/complete" => return self.complete(request).await,
+            "tools/list" => {
+                let offer = self.api.offer(&self.caller.app);
+                self.list(request, "tools", List::Tools, &offer.definitions().collect::<Vec<_>>())?
+            }
+            "resources/list" => self.list_features(request, Feature::Resource)?,
+            "resources/templates/list" => self.list_features(request, Feature::Template)?,
+            "prompts/list" => self.list_features(request, Feature::Prompt)?,
             "ping" if !is_stateless => "{}".to_owned(),
             "server/discover" if is_stateless => self.discover(),
             "subscriptions/listen" if is_stateless => return Ok(self.listen(request)),
@@ -202,11 +227,9 @@ impl Client<'_> {
     }
 
     fn discover(&self) -> String {
-        let mut supported = vec![revision::STATELESS];
-        supported.extend(revision::WITH_SESSIONS);
         let result = json!({
             "resultType": "complete",
-            "supportedVersions": supported,
+            "supportedVersions": revision::SUPPORTED,
             "capabilities": capabilities(),
             "ttlMs": 0,
             "cacheScope": "private",
@@ -215,22 +238,32 @@ impl Client<'_> {
         result.to_string()
     }
 
-    /// All tools on one page: some clients read only the first.
-    fn tools(&self, request: &Request<'_>) -> Result<String, RpcError> {
+    fn list_features(&self, request: &Request<'_>, kind: Feature) -> Result<String, RpcError> {
+        let list = match kind {
+            Feature::Resource | Feature::Template => List::Resources,
+            Feature::Prompt => List::Prompts,
+        };
+        self.list(request, kind.list(), list, &self.features().definitions(kind))
+    }
+
+    /// A whole list on one page: some clients read only the first.
+    fn list(
+        &self,
+        request: &Request<'_>,
+        name: &str,
+        list: List,
+        definitions: &[String],
+    ) -> Result<String, RpcError> {
         if request.get("cursor").is_some_and(|cursor| cursor.get() != "null") {
             return Err(RpcError::invalid_params("There is no such page: the bridge has one."));
         }
-        let offer = self.api.offer(&self.caller.app);
-        if let Era::Session(session) = &self.era {
-            session.knows(&changes::digest(&offer));
-        }
-        let tools: Vec<String> = offer.definitions().collect();
-        let tools = format!("{{\"tools\":[{}]}}", tools.join(","));
-        Ok(match self.era {
-            // Fresh for no time: a backend's catalog may change at any moment. What an app sees is
-            // for that app alone.
-            Era::Stateless => with(&complete(&tools), "\"ttlMs\":0,\"cacheScope\":\"private\""),
-            Era::Session(_) => tools,
+        let text = format!("{{\"{name}\":[{}]}}", definitions.join(","));
+        Ok(match &self.era {
+            Era::Stateless => with(&complete(&text), UNCACHED),
+            Era::Session(session) => {
+                session.known.learn(list, &list.digest(self.api, &self.caller.app));
+                text
+            }
         })
     }
 
@@ -246,7 +279,8 @@ impl Client<'_> {
 }
 
 fn capabilities() -> serde_json::Value {
-    json!({ "tools": { "listChanged": true } })
+    let lists = json!({ "listChanged": true });
+    json!({ "tools": lists, "resources": lists, "prompts": lists, "completions": {} })
 }
 
 fn server_info() -> serde_json::Value {
@@ -274,7 +308,7 @@ fn notification(method: &str, params: &str) -> String {
 /// same.
 fn event(text: &str) -> Bytes {
     let text = text.replace(['\r', '\n'], " ");
-    Bytes::from(format!("event: message\ndata: {text}\n\n"))
+    [EVENT_START, text.as_bytes(), EVENT_END].concat().into()
 }
 
 /// 202 without a body: a notification, or a request that was cancelled, has no other answer.

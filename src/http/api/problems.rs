@@ -111,6 +111,9 @@ fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, 
     if let Some(what) = &backend.left_out {
         add(&backend.name, Some(what), "", LEFT_OUT);
     }
+    if let Some(what) = &backend.shadowed {
+        add(&backend.name, Some(what), "", SHADOWED);
+    }
     if let Some(exposure) = &backend.exposure {
         add(&backend.name, Some(&exposure.to_string()), "", exposure.cure());
     }
@@ -159,6 +162,8 @@ const UNKEPT: &str = "After a restart, the bridge would trust whatever the serve
 
 const LEFT_OUT: &str = "Ask for fewer or smaller tools where the server can be told which to list; \
                         docs/trust.md has the limits.";
+const SHADOWED: &str = "Where both are needed, give one server other URIs; the order of the names of \
+                        backends decides.";
 const SIGNATURE: &str = "Ask the agent's operator which key it signs its card with, and compare it \
                          with `signature: {keys: …}`.";
 

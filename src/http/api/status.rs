@@ -156,6 +156,8 @@ pub(super) struct Backend {
     pub(super) pin: Pin,
     /// The listed tools that the bridge does not offer, as they are too large or too many.
     pub(super) left_out: Option<String>,
+    /// A resource that MCP clients read from another server, which has the same URI.
+    pub(super) shadowed: Option<String>,
 }
 
 /// Whether an Agent Card is signed by one of the keys of its backend's `signature`.
@@ -449,6 +451,7 @@ fn one(api: &Api, name: &BackendName, backend: &BackendHandle) -> Option<Backend
         calls_in_flight: backend.in_flight(),
         breaker: breaker(backend.breaker()),
         left_out: known.catalog.as_ref().and_then(|catalog| Some(catalog.left_out()?.to_owned())),
+        shadowed: registry.shadowed(name),
         pin: Pin {
             mode: known.review.mode.as_str(),
             changed: known.review.open().count(),

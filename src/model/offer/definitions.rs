@@ -5,7 +5,10 @@
 use serde_json::value::RawValue;
 
 use super::{Offer, Ref};
-use crate::model::json::{Elements, Members, member};
+use crate::model::{
+    features::are_typed,
+    json::{Elements, Members, member},
+};
 
 /// The input of an A2A agent's tool.
 const MESSAGE: &str = r#"{"type":"object","properties":{"message":{"type":"string","description":"The message to the agent."}},"required":["message"]}"#;
@@ -55,17 +58,11 @@ impl Ref {
 /// Whether the members of a tool that MCP gives a type have it. A client refuses a whole list for
 /// one tool in which they have not, and so every backend would lose its tools for it.
 fn is_typed(tool: &str) -> bool {
-    let has = |object: &str, types: &[(&str, &str)]| {
-        types.iter().all(|(key, starts)| {
-            member(object, key)
-                .is_none_or(|value| value.get().starts_with(|first| starts.contains(first)))
-        })
-    };
     let input = member(tool, "inputSchema").map_or("", RawValue::get);
     let annotations = member(tool, "annotations").map_or("{}", RawValue::get);
-    has(tool, &TOOL_TYPES)
-        && has(annotations, &ANNOTATION_TYPES)
-        && has(input, &[("properties", "{"), ("required", "[")])
+    are_typed(tool, &TOOL_TYPES)
+        && are_typed(annotations, &ANNOTATION_TYPES)
+        && are_typed(input, &[("properties", "{"), ("required", "[")])
         && member(input, "type").is_some_and(|kind| kind.get() == "\"object\"")
 }
 

@@ -184,7 +184,7 @@ fn what_outcomes_say_about_the_backend() {
         let is_unknown = matches!(failure.ending(), Ending::TimedOut | Ending::ConnectionLost);
         let told = failure.for_model(&fs);
         assert_eq!(told.starts_with(OUTCOME_UNKNOWN), is_unknown, "{told}");
-        assert_eq!(sign(&Err(failure)), expected, "{words}");
+        assert_eq!(sign::<()>(&Err(failure)), expected, "{words}");
     }
     assert_eq!(sign(&Ok(Answer::text("x"))), Sign::Alive);
     assert_eq!(sign(&Ok(Answer::Error(why()))), Sign::Alive, "a tool's own error is an answer");

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{BadPages, Full, MOST_PAGES, MOST_TOOLS, Next, Pages};
+use super::{BadPages, Full, MOST_ITEMS, MOST_PAGES, Next, Pages};
 
 fn add(pages: &mut Pages, page: &str) -> Result<Next, BadPages> {
     pages.add(&RawValue::from_string(page.to_owned()).unwrap())
@@ -10,11 +10,11 @@ fn add(pages: &mut Pages, page: &str) -> Result<Next, BadPages> {
 
 #[test]
 fn tools_stay_as_they_are_and_in_order() {
-    let mut pages = Pages::default();
+    let mut pages = Pages::of("tools");
     let next = add(&mut pages, r#"{"tools":[{"b":1e400, "a":1}],"nextCursor":"x","y":0}"#);
     assert_eq!(next, Ok(Next::Page("x".to_owned())));
     assert_eq!(add(&mut pages, r#"{"tools":[7]}"#), Ok(Next::Done));
-    let tools: Vec<String> = pages.into_tools().iter().map(|tool| tool.get().to_owned()).collect();
+    let tools: Vec<String> = pages.into_items().iter().map(|tool| tool.get().to_owned()).collect();
     assert_eq!(tools, [r#"{"b":1e400, "a":1}"#, "7"]);
 }
 
@@ -23,13 +23,13 @@ fn the_end_has_several_spellings() {
     for end in
         [r#"{"tools":[]}"#, r#"{"tools":[],"nextCursor":null}"#, r#"{"tools":[],"nextCursor":""}"#]
     {
-        assert_eq!(add(&mut Pages::default(), end), Ok(Next::Done), "{end}");
+        assert_eq!(add(&mut Pages::of("tools"), end), Ok(Next::Done), "{end}");
     }
 }
 
 #[test]
 fn a_circle_is_seen() {
-    let mut pages = Pages::default();
+    let mut pages = Pages::of("tools");
     let page = |cursor| format!(r#"{{"tools":[],"nextCursor":"{cursor}"}}"#);
     assert_eq!(add(&mut pages, &page("a")), Ok(Next::Page("a".to_owned())));
     assert_eq!(add(&mut pages, &page("b")), Ok(Next::Page("b".to_owned())));
@@ -38,31 +38,31 @@ fn a_circle_is_seen() {
 
 #[test]
 fn beyond_the_limits_what_came_before_is_kept() {
-    let mut pages = Pages::default();
+    let mut pages = Pages::of("tools");
     for number in 1..MOST_PAGES {
         let next = add(&mut pages, &format!(r#"{{"tools":[],"nextCursor":"{number}"}}"#));
         assert!(matches!(next, Ok(Next::Page(_))));
     }
     assert_eq!(add(&mut pages, r#"{"tools":[],"nextCursor":"end"}"#), Ok(Next::Full(Full::Pages)));
 
-    let many = vec!["0"; MOST_TOOLS].join(",");
-    assert_eq!(add(&mut Pages::default(), &format!(r#"{{"tools":[{many}]}}"#)), Ok(Next::Done));
+    let many = vec!["0"; MOST_ITEMS].join(",");
+    assert_eq!(add(&mut Pages::of("tools"), &format!(r#"{{"tools":[{many}]}}"#)), Ok(Next::Done));
     let page = format!(r#"{{"tools":[{many},0]}}"#);
-    let mut pages = Pages::default();
-    assert_eq!(add(&mut pages, &page), Ok(Next::Full(Full::Tools)));
-    assert_eq!(pages.into_tools().len(), MOST_TOOLS);
+    let mut pages = Pages::of("tools");
+    assert_eq!(add(&mut pages, &page), Ok(Next::Full(Full::Items)));
+    assert_eq!(pages.into_items().len(), MOST_ITEMS);
 
-    let mut pages = Pages::default();
+    let mut pages = Pages::of("tools");
     let large = format!(r#"{{"tools":["a","{}","b"]}}"#, "x".repeat(33 * 1024 * 1024));
     assert_eq!(add(&mut pages, &large), Ok(Next::Full(Full::Bytes)));
-    assert_eq!(pages.into_tools().len(), 1);
+    assert_eq!(pages.into_items().len(), 1);
 }
 
 #[test]
 fn other_shapes_are_errors() {
     for page in ["[]", "{}", r#"{"tools":{}}"#, r#"{"tools":null}"#] {
-        assert_eq!(add(&mut Pages::default(), page), Err(BadPages::NoTools), "{page}");
+        assert_eq!(add(&mut Pages::of("tools"), page), Err(BadPages::NoItems("tools")), "{page}");
     }
     let page = r#"{"tools":[],"nextCursor":5}"#;
-    assert_eq!(add(&mut Pages::default(), page), Err(BadPages::BadCursor));
+    assert_eq!(add(&mut Pages::of("tools"), page), Err(BadPages::BadCursor));
 }

@@ -118,9 +118,13 @@ fn is_answer(kind: Kind, message: &ServerJsonRpcMessage) -> bool {
 /// The capabilities that matter here, out of those that rmcp could not read.
 fn capabilities(result: &Members<'_>) -> serde_json::Value {
     let capabilities = result.get("capabilities").and_then(|raw| Members::read(raw.get()).ok());
-    let Some(tools) = capabilities.and_then(|all| all.get("tools")) else { return json!({}) };
-    let changes = Members::read(tools.get()).ok().and_then(|tools| tools.get("listChanged"));
-    json!({ "tools": { "listChanged": changes.is_some_and(|value| value.get() == "true") } })
+    let Some(capabilities) = capabilities else { return json!({}) };
+    let known = ["tools", "resources", "prompts", "completions"].into_iter().filter_map(|name| {
+        let one = Members::read(capabilities.get(name)?.get()).ok()?;
+        let changes = one.get("listChanged").is_some_and(|value| value.get() == "true");
+        Some((name.to_owned(), json!({ "listChanged": changes })))
+    });
+    known.collect::<serde_json::Map<_, _>>().into()
 }
 
 /// Whether `result` has the capability `tasks.requests.tools.call`.

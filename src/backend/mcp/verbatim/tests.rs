@@ -15,7 +15,7 @@ fn request(id: i64, request: impl Into<ClientRequest>) -> ClientJsonRpcMessage {
 
 fn call(arguments: &str) -> (CallToolRequest, Arc<RawRequest>) {
     let asked = Arc::new(fake::request("t", arguments));
-    let raw_request = RawRequest::of_call(asked, Vec::new(), Progress::default(), None);
+    let raw_request = RawRequest::of_call(asked, Vec::new(), Progress::default(), None, None);
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
     call.extensions.insert(Marker(Arc::clone(&raw_request)));
     (call, raw_request)
@@ -148,7 +148,7 @@ fn progress_touches_the_call_that_it_is_about() {
     let calls = [(1, 40), (2, 41)].map(|(id, token)| {
         let progress = Progress::default();
         let asked = Arc::new(fake::request("t", "{}"));
-        let raw_request = RawRequest::of_call(asked, Vec::new(), progress.clone(), None);
+        let raw_request = RawRequest::of_call(asked, Vec::new(), progress.clone(), None, None);
         let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
         call.extensions.insert(Marker(raw_request));
         let mut call = ClientRequest::from(call);

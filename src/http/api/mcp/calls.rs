@@ -5,6 +5,9 @@
 //! before that revision, a lost connection is no cancellation (2025-11-25, Transports), and only
 //! `notifications/cancelled` or the end of the session is one.
 //!
+//! A question of the server for the user becomes a request on the stream of a session. A client of
+//! 2026-07-28 gets it as the result, and the call waits for the request that brings the answer.
+//!
 //! Must not: change a byte of a server's result, other than to add the `resultType` that 2026-07-28
 //! requires.
 
@@ -16,24 +19,26 @@ use http::{Response, StatusCode};
 use serde_json::{json, value::RawValue};
 use tokio::{
     sync::{mpsc, oneshot},
-    time::sleep,
+    time::{Instant, sleep},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Client, Era,
+    asking::{AskingCall, AskingCalls, QUESTION},
     message::{self, Request, RpcError, codes},
     revision,
 };
 use crate::{
-    backend::{mcp::param_headers::ParamHeaders, peer::McpClient},
+    backend::peer::{McpClient, Modes, Question},
     budget::{Budget, Held},
     http::response::{self, Body},
     model::{
         answer::{Answer, files::File},
         event::Call,
+        ids::AppName,
         json::{each_member, member},
-        offer::{Route, Target},
+        offer::{Offer, Route, Target},
     },
 };
 
@@ -53,17 +58,29 @@ struct Making {
 }
 
 /// The answer to a call, as it comes.
-struct Answering {
-    /// The rest of the last event.
-    rest: VecDeque<Bytes>,
-    progress: Option<mpsc::Receiver<Box<RawValue>>>,
+#[derive(Debug)]
+pub(super) struct Answering {
+    /// The id of the request that is answered.
+    id: String,
+    era: Era,
+    asking: Arc<AskingCalls>,
+    app: AppName,
+    progress: mpsc::Receiver<Box<RawValue>>,
+    questions: mpsc::Receiver<Question>,
     /// The client's token for the progress.
     token: String,
-    /// The text of the response; no text if the call was cancelled.
-    done: oneshot::Receiver<Bytes>,
-    is_over: bool,
-    /// Cancels the call when the stream is dropped, for a client of 2026-07-28.
+    /// The `CallToolResult`, and what counts it; nothing if the call was cancelled.
+    done: oneshot::Receiver<(String, Held)>,
+    /// Cancels the call when this is dropped, for a client of 2026-07-28.
     _cancels: Option<DropGuard>,
+}
+
+/// What comes next of a call.
+enum Next {
+    Progress(Box<RawValue>),
+    Question(Question),
+    Done(Option<(String, Held)>),
+    Nothing,
 }
 
 impl Client<'_> {
@@ -72,6 +89,10 @@ impl Client<'_> {
         &self,
         request: &Request<'_>,
     ) -> Result<Response<Body>, RpcError> {
+        let state = request.string("requestState");
+        if let Some(state) = state.filter(|_| matches!(self.era, Era::Stateless)) {
+            return self.resume(request, &state).await;
+        }
         let offer = self.api.offer(&self.caller.app);
         let (route, call) = self.read_call(request, &offer)?;
         let app = &self.caller.app.name;
@@ -88,27 +109,54 @@ impl Client<'_> {
             })?,
         };
         let token = request.progress_token();
-        let (sender, receiver) = mpsc::channel(PROGRESS);
-        let client = Arc::new(McpClient::new(app, token.as_ref().map(|_| sender)));
+        let (reports, progress) = mpsc::channel(PROGRESS);
+        let (asks, questions) = mpsc::channel(1);
+        let reports = token.is_some().then_some(reports);
+        let client = Arc::new(McpClient::new(app, reports, asks, self.modes(request)));
         let (finish, done) = oneshot::channel();
         self.spawn(request.id, Making { route, call, arguments, client }, stop.clone(), finish);
         let answering = Answering {
-            progress: token.is_some().then_some(receiver),
+            id: request.id.to_owned(),
+            era: self.era.clone(),
+            asking: Arc::clone(&self.api.mcp_sessions.asking),
+            app: app.clone(),
+            progress,
+            questions,
             token: token.unwrap_or_default(),
             done,
-            rest: VecDeque::new(),
-            is_over: false,
             _cancels: matches!(self.era, Era::Stateless).then(|| stop.drop_guard()),
         };
         Ok(answering.respond(self.takes_events()).await)
     }
 
+    /// Goes on with a call whose question the request answers.
+    async fn resume(&self, request: &Request<'_>, state: &str) -> Result<Response<Body>, RpcError> {
+        let responses = request.get("inputResponses").map_or("{}", RawValue::get);
+        let answer = member(responses, QUESTION).ok_or_else(|| {
+            RpcError::invalid_params(format!("`inputResponses` must have `{QUESTION}`."))
+        })?;
+        let Some(AskingCall { mut answering, question, .. }) =
+            self.api.mcp_sessions.asking.take(state, &self.caller.app.name)
+        else {
+            let why = "No call waits with this `requestState`: it has ended. Call the tool again.";
+            return Err(RpcError::invalid_params(why));
+        };
+        question.send(answer.to_owned()).ok();
+        answering.id = request.id.to_owned();
+        answering.token = request.progress_token().unwrap_or_default();
+        Ok(answering.respond(self.takes_events()).await)
+    }
+
+    /// The questions that the client can put to its user.
+    fn modes(&self, request: &Request<'_>) -> Modes {
+        match &self.era {
+            Era::Stateless => Modes::of(request.meta(revision::CAPABILITIES)),
+            Era::Session(session) => session.modes,
+        }
+    }
+
     /// The tool that a `tools/call` names, and the call of it.
-    fn read_call(
-        &self,
-        request: &Request<'_>,
-        offer: &crate::model::offer::Offer,
-    ) -> Result<(Route, Call), RpcError> {
+    fn read_call(&self, request: &Request<'_>, offer: &Offer) -> Result<(Route, Call), RpcError> {
         let name = request.string("name");
         let name = name.ok_or_else(|| RpcError::invalid_params("`name` must be a string."))?;
         let route = offer.route(&name);
@@ -122,22 +170,21 @@ impl Client<'_> {
         };
         if matches!(self.era, Era::Stateless)
             && let Target::Tool { input: Some(input), .. } = &route.target
-            && let Ok(marked) = ParamHeaders::of(input.definition())
         {
-            revision::check_params(&marked, &args, self.headers)?;
+            revision::check_params(input.definition(), &args, self.headers)?;
         }
         let tool_use = format!("mcp_{}", uuid::Uuid::new_v4().simple()).into();
         let call = Call { tool_use, agent_run: None, name, kind: None, args, mcp_server: None };
         Ok((route.clone(), call))
     }
 
-    /// Makes the call in a task of the daemon; `finish` gets the text of the response.
+    /// Makes the call in a task of the daemon; `finish` gets the result.
     fn spawn(
         &self,
         id: &str,
         making: Making,
         stop: CancellationToken,
-        finish: oneshot::Sender<Bytes>,
+        finish: oneshot::Sender<(String, Held)>,
     ) {
         let (calls, app) = (Arc::clone(&self.api.runs.calls), self.caller.app.name.clone());
         let (era, trace, id) = (self.era.clone(), self.trace.clone(), id.to_owned());
@@ -152,62 +199,124 @@ impl Client<'_> {
             if let Some(made) = made {
                 let (result, mut held) =
                     result(&made.answer, &client, matches!(era, Era::Stateless));
-                let mut text = message::response(&id, &result).into_bytes();
-                drop(result);
-                // In JSON, line ends stand between tokens only; they would end an event.
-                for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-                    *byte = b' ';
-                }
                 // Counted for the app until its client has read it, however slowly it does.
-                held.follow(text.len());
+                held.follow(result.len());
                 // The client may have gone; then nothing can take the result.
-                finish.send(held.pay_for(text)).ok();
+                finish.send((result, held)).ok();
             }
         });
     }
 }
 
-impl Answering {
-    /// Answers with the response alone if it comes before any progress, else with a stream.
-    async fn respond(mut self, takes_events: bool) -> Response<Body> {
-        if !takes_events {
-            return match (&mut self.done).await {
-                Ok(text) => response::json_text(StatusCode::OK, text),
-                Err(_cancelled) => super::accepted(),
-            };
-        }
-        let first = tokio::select! {
-            biased;
-            progress = next(&mut self.progress) => self.progressed(&progress),
-            done = &mut self.done => return match done {
-                Ok(text) => response::json_text(StatusCode::OK, text),
-                Err(_cancelled) => super::accepted(),
-            },
-            () = sleep(HEARTBEAT) => Bytes::from_static(super::PING),
-        };
-        let start = stream::once(std::future::ready(first));
-        let rest = stream::unfold(self, |mut this| async move { Some((this.next().await?, this)) });
-        response::events(futures_util::StreamExt::chain(start, rest))
-    }
+/// The answer to a call as an event stream.
+struct AnswerStream {
+    /// What is sent next.
+    pieces: VecDeque<Bytes>,
+    /// `None` once the response is among the pieces.
+    answering: Option<Answering>,
+}
 
-    /// The next piece of the stream; `None` after the response, or when the call was cancelled.
+impl AnswerStream {
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(piece) = self.rest.pop_front() {
+        if let Some(piece) = self.pieces.pop_front() {
             return Some(piece);
         }
-        if self.is_over {
-            return None;
-        }
-        Some(tokio::select! {
-            biased;
-            progress = next(&mut self.progress) => self.progressed(&progress),
-            done = &mut self.done => {
-                self.is_over = true;
-                self.rest = [done.ok()?, Bytes::from_static(super::EVENT_END)].into();
-                Bytes::from_static(super::EVENT_START)
+        let mut answering = self.answering.take()?;
+        match answering.event().await {
+            Next::Done(None) => None,
+            Next::Done(Some(done)) => {
+                let response = answering.response(done);
+                self.pieces = [response, Bytes::from_static(super::EVENT_END)].into();
+                Some(Bytes::from_static(super::EVENT_START))
             }
-            () = sleep(HEARTBEAT) => Bytes::from_static(super::PING),
-        })
+            Next::Question(question) if matches!(answering.era, Era::Stateless) => {
+                Some(super::event(&answering.suspend(question)))
+            }
+            next => {
+                let piece = answering.piece(next);
+                self.answering = Some(answering);
+                Some(piece)
+            }
+        }
+    }
+}
+
+impl Answering {
+    /// Answers with the response alone if it comes before anything else, else with a stream.
+    async fn respond(mut self, takes_events: bool) -> Response<Body> {
+        loop {
+            let first = match self.event().await {
+                Next::Done(Some(done)) => {
+                    return response::json_text(StatusCode::OK, self.response(done));
+                }
+                Next::Done(None) => return super::accepted(),
+                Next::Question(question) if matches!(self.era, Era::Stateless) => {
+                    return response::json_text(StatusCode::OK, self.suspend(question));
+                }
+                // Without a stream, there is nowhere to ask or to report.
+                _ if !takes_events => continue,
+                next => self.piece(next),
+            };
+            let pieces = VecDeque::from([first]);
+            let stream = AnswerStream { pieces, answering: Some(self) };
+            return response::events(stream::unfold(stream, |mut stream| async move {
+                Some((stream.next().await?, stream))
+            }));
+        }
+    }
+
+    /// What comes next of the call, or nothing for a while.
+    async fn event(&mut self) -> Next {
+        tokio::select! {
+            biased;
+            Some(progress) = self.progress.recv() => Next::Progress(progress),
+            Some(question) = self.questions.recv() => Next::Question(question),
+            done = &mut self.done => Next::Done(done.ok()),
+            () = sleep(HEARTBEAT) => Next::Nothing,
+        }
+    }
+
+    /// The response, on one line.
+    fn response(&self, (result, mut held): (String, Held)) -> Bytes {
+        let mut text = message::response(&self.id, &result).into_bytes();
+        drop(result);
+        // In JSON, line ends stand between tokens only; they would end an event.
+        for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+            *byte = b' ';
+        }
+        held.follow(text.len());
+        held.pay_for(text)
+    }
+
+    /// An event that ends no call.
+    fn piece(&self, next: Next) -> Bytes {
+        match (next, &self.era) {
+            (Next::Progress(params), _) => self.progressed(&params),
+            (Next::Question(Question { params, answer }), Era::Session(session)) => {
+                let id = session.ask(&self.id, answer);
+                let method = "elicitation/create";
+                super::event(&format!(
+                    "{{\"jsonrpc\":\"2.0\",\"id\":{id},\"method\":\"{method}\",\"params\":{params}}}"
+                ))
+            }
+            _ => Bytes::from_static(super::PING),
+        }
+    }
+
+    /// Lets the call wait for the request that brings the answer; returns the response that asks.
+    fn suspend(mut self, Question { params, answer: question }: Question) -> String {
+        let id = std::mem::take(&mut self.id);
+        let (asking, app) = (Arc::clone(&self.asking), self.app.clone());
+        let since = Instant::now();
+        let state = asking.insert(AskingCall { answering: self, question, app, since });
+        let requests =
+            format!("{{\"{QUESTION}\":{{\"method\":\"elicitation/create\",\"params\":{params}}}}}");
+        message::response(
+            &id,
+            &format!(
+                "{{\"resultType\":\"input_required\",\"inputRequests\":{requests},\"requestState\":\"{state}\"}}"
+            ),
+        )
     }
 
     /// A notification with the server's progress under the client's own token.
@@ -222,17 +331,6 @@ impl Answering {
         .is_ok();
         super::event(&super::notification("notifications/progress", &format!("{written}}}")))
     }
-}
-
-/// The next progress; pends for ever where there is none.
-async fn next(progress: &mut Option<mpsc::Receiver<Box<RawValue>>>) -> Box<RawValue> {
-    if let Some(receiver) = progress {
-        if let Some(params) = receiver.recv().await {
-            return params;
-        }
-        *progress = None;
-    }
-    std::future::pending().await
 }
 
 /// The `CallToolResult`, and what counts it: the server's own, or one that is made of the bridge's

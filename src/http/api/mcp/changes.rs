@@ -1,42 +1,89 @@
-//! Tells MCP clients that their tools have changed: on the stream of a session (`GET /mcp`), or on
-//! that of `subscriptions/listen` (2026-07-28).
+//! Tells MCP clients that a list has changed: on the stream of a session (`GET /mcp`), or on that of
+//! `subscriptions/listen` (2026-07-28).
 //!
-//! Must not: send the tools.
+//! Must not: send a list.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::Response;
+use serde_json::json;
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Client, Era, message::Request, notification, sessions::Session};
+use super::{
+    Client,
+    message::Request,
+    notification,
+    sessions::{Known, Session},
+};
 use crate::{
+    config::App,
     http::{
         api::Api,
         response::{self, Body},
     },
-    model::{ids::AppName, json::member, offer::Offer},
+    model::{features::Feature, ids::AppName, json::member},
 };
 
 /// How often the rights of the app are looked at, which a reload may change without a change of any
 /// backend; also how often an idle stream shows that it lives.
 const LOOK: Duration = Duration::from_secs(15);
-const CHANGED: &str = "notifications/tools/list_changed";
+
+/// A list whose changes a client is told of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum List {
+    Tools,
+    Resources,
+    Prompts,
+}
+
+impl List {
+    const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
+
+    /// The notification of a change.
+    fn changed(self) -> &'static str {
+        match self {
+            Self::Tools => "notifications/tools/list_changed",
+            Self::Resources => "notifications/resources/list_changed",
+            Self::Prompts => "notifications/prompts/list_changed",
+        }
+    }
+
+    /// The member of a subscription's filter that asks for it.
+    fn filter(self) -> &'static str {
+        match self {
+            Self::Tools => "toolsListChanged",
+            Self::Resources => "resourcesListChanged",
+            Self::Prompts => "promptsListChanged",
+        }
+    }
+
+    /// The digest of what `app` sees.
+    pub(super) fn digest(self, api: &Api, app: &App) -> String {
+        let features = |kinds: &[Feature]| {
+            api.backends().registry.features(&app.rights).digest(kinds).to_string()
+        };
+        match self {
+            Self::Tools => api.offer(app).digest_of_all().to_owned(),
+            Self::Resources => features(&[Feature::Resource, Feature::Template]),
+            Self::Prompts => features(&[Feature::Prompt]),
+        }
+    }
+}
 
 /// The stream of one client.
 struct Feed {
     api: Api,
     app: AppName,
     registry: watch::Receiver<u64>,
-    /// The digest of the tools that the client knows.
-    known: String,
-    /// Names the subscription in every notification; `None` for a session's stream.
-    subscription: Option<String>,
-    /// Sent before all others.
-    first: Option<Bytes>,
-    session: Option<Arc<Session>>,
+    lists: Vec<List>,
+    known: Arc<Known>,
+    /// The parameters of every notification: they name the subscription, if the stream is one.
+    params: String,
+    /// Sent before anything is waited for.
+    events: VecDeque<Bytes>,
     end: CancellationToken,
     /// Tells the session that the stream has ended.
     _ends: DropGuard,
@@ -44,65 +91,74 @@ struct Feed {
 
 impl Client<'_> {
     /// The stream of a session's notifications.
-    pub(super) fn session_stream(&self) -> Option<Response<Body>> {
-        let Era::Session(session) = &self.era else { return None };
-        Some(self.feed(None, None, session.begin_stream()))
+    pub(super) fn session_stream(&self, session: &Session) -> Response<Body> {
+        let mut feed = self.feed(session.begin_stream());
+        feed.known = Arc::clone(&session.known);
+        // A change since the client's last look would be missed otherwise.
+        feed.look();
+        feed.respond()
     }
 
     /// Answers `subscriptions/listen`: confirms what the bridge can tell of, and then tells it.
     pub(super) fn listen(&self, request: &Request<'_>) -> Response<Body> {
-        let wanted = request.get("notifications");
-        let wants_tools = wanted
-            .and_then(|filter| member(filter.get(), "toolsListChanged"))
-            .is_some_and(|value| value.get() == "true");
-        let agreed = if wants_tools { "{\"toolsListChanged\":true}" } else { "{}" };
-        let params = format!("{{{},\"notifications\":{agreed}}}", subscription_meta(request.id));
+        let wanted = request.get("notifications").map_or("{}", |filter| filter.get());
+        let wants =
+            |list: &List| member(wanted, list.filter()).is_some_and(|value| value.get() == "true");
+        let mut feed = self.feed(CancellationToken::new());
+        feed.lists.retain(wants);
+        let agreed: serde_json::Map<_, _> =
+            feed.lists.iter().map(|list| (list.filter().to_owned(), true.into())).collect();
+        let meta =
+            format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{}}}", request.id);
+        let params = format!("{{{meta},\"notifications\":{}}}", json!(agreed));
         let confirmed = notification("notifications/subscriptions/acknowledged", &params);
-        let first = Some(super::event(&confirmed));
-        self.feed(Some(request.id.to_owned()), first, CancellationToken::new())
+        feed.params = format!("{{{meta}}}");
+        feed.look();
+        feed.events.push_front(super::event(&confirmed));
+        feed.respond()
     }
 
-    fn feed(
-        &self,
-        subscription: Option<String>,
-        first: Option<Bytes>,
-        end: CancellationToken,
-    ) -> Response<Body> {
-        let mut feed = Feed {
+    fn feed(&self, end: CancellationToken) -> Feed {
+        Feed {
             registry: self.api.backends().registry.version(),
             api: self.api.clone(),
             app: self.caller.app.name.clone(),
-            known: String::new(),
-            subscription,
-            first,
-            session: match &self.era {
-                Era::Session(session) => Some(Arc::clone(session)),
-                Era::Stateless => None,
-            },
+            lists: List::ALL.to_vec(),
+            known: Arc::default(),
+            params: "{}".to_owned(),
+            events: VecDeque::new(),
             _ends: end.clone().drop_guard(),
             end,
-        };
-        feed.known = feed.digest().unwrap_or_default();
-        // A change since the client's last look would be missed otherwise.
-        if let Era::Session(session) = &self.era
-            && session.knows(&feed.known)
-        {
-            feed.first = Some(super::event(&notification(CHANGED, "{}")));
         }
-        response::events(stream::unfold(feed, |mut feed| async move {
-            Some((feed.next().await?, feed))
-        }))
     }
 }
 
 impl Feed {
+    fn respond(self) -> Response<Body> {
+        response::events(stream::unfold(self, |mut feed| async move {
+            Some((feed.next().await?, feed))
+        }))
+    }
+
+    /// Writes a notification for each list that the client knows otherwise. `None` if there is no
+    /// such app any more.
+    fn look(&mut self) -> Option<()> {
+        let app = self.api.runs.calls.app(&self.app)?;
+        for list in &self.lists {
+            if self.known.learn(*list, &list.digest(&self.api, &app)) {
+                self.events.push_back(super::event(&notification(list.changed(), &self.params)));
+            }
+        }
+        Some(())
+    }
+
     /// The next piece of the stream; `None` when the daemon shuts down or the session ends.
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(first) = self.first.take() {
-            return Some(first);
-        }
         let draining = self.api.runs.draining().clone();
         loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
             let idle = tokio::select! {
                 () = draining.cancelled() => return None,
                 () = self.end.cancelled() => return None,
@@ -112,35 +168,10 @@ impl Feed {
                 }
                 () = sleep(LOOK) => true,
             };
-            let now = self.digest()?;
-            if now != self.known {
-                if let Some(session) = &self.session {
-                    session.knows(&now);
-                }
-                self.known = now;
-                let meta = self.subscription.as_deref().map(subscription_meta);
-                let params = format!("{{{}}}", meta.unwrap_or_default());
-                return Some(super::event(&notification(CHANGED, &params)));
-            }
-            if idle {
+            self.look()?;
+            if idle && self.events.is_empty() {
                 return Some(Bytes::from_static(super::PING));
             }
         }
     }
-
-    /// The digest of the app's tools; `None` if there is no such app any more.
-    fn digest(&self) -> Option<String> {
-        let app = self.api.runs.calls.app(&self.app)?;
-        Some(digest(&self.api.offer(&app)))
-    }
-}
-
-/// The digest of all tools of an offer.
-pub(super) fn digest(offer: &Offer) -> String {
-    let all: BTreeSet<_> = offer.backends().map(|(name, _)| name.clone()).collect();
-    offer.digest(&all)
-}
-
-fn subscription_meta(id: &str) -> String {
-    format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{id}}}")
 }

@@ -15,29 +15,30 @@ const MAX_MEMBERS: usize = 256;
 const MAX_ID: usize = 1024;
 
 /// JSON-RPC's own error codes, and those of MCP (2026-07-28, basic: Error Codes).
-pub(super) mod codes {
-    pub(in super::super) const PARSE_ERROR: i32 = -32700;
-    pub(in super::super) const INVALID_REQUEST: i32 = -32600;
-    pub(in super::super) const METHOD_NOT_FOUND: i32 = -32601;
-    pub(in super::super) const INTERNAL_ERROR: i32 = -32603;
-    pub(in super::super) const INVALID_PARAMS: i32 = -32602;
+pub mod codes {
+    pub const PARSE_ERROR: i32 = -32700;
+    pub const INVALID_REQUEST: i32 = -32600;
+    pub const METHOD_NOT_FOUND: i32 = -32601;
+    pub const INTERNAL_ERROR: i32 = -32603;
+    pub const INVALID_PARAMS: i32 = -32602;
     /// The headers of a request do not repeat its body (2026-07-28).
-    pub(in super::super) const HEADER_MISMATCH: i32 = -32020;
-    pub(in super::super) const UNSUPPORTED_VERSION: i32 = -32022;
+    pub const HEADER_MISMATCH: i32 = -32020;
+    pub const UNSUPPORTED_VERSION: i32 = -32022;
 }
 
 /// One message of a client.
 #[derive(Debug)]
-pub(super) enum Message<'a> {
+pub enum Message<'a> {
     Request(Request<'a>),
     Notification(Request<'a>),
-    /// The answer to a request of the server. The bridge sends none.
-    Response,
+    /// The client's answer to a question: the id of the bridge's request, and the result; no result
+    /// if it is an error.
+    Response(&'a str, Option<&'a RawValue>),
 }
 
 /// A request or a notification.
 #[derive(Debug)]
-pub(super) struct Request<'a> {
+pub struct Request<'a> {
     /// A number or a string, as the client wrote it; `null` for a notification.
     pub id: &'a str,
     pub method: Cow<'a, str>,
@@ -46,7 +47,7 @@ pub(super) struct Request<'a> {
 
 /// A request that is answered with an error.
 #[derive(Debug, PartialEq)]
-pub(super) struct RpcError {
+pub struct RpcError {
     /// The HTTP status beside it. A client of 2026-07-28 reads it; earlier revisions answer 200 to
     /// every request that could be read.
     pub status: StatusCode,
@@ -56,22 +57,22 @@ pub(super) struct RpcError {
 }
 
 impl RpcError {
-    pub(super) fn new(status: StatusCode, code: i32, message: impl Into<String>) -> Self {
+    pub fn new(status: StatusCode, code: i32, message: impl Into<String>) -> Self {
         Self { status, code, message: message.into(), data: None }
     }
 
     /// The message is not one that MCP knows.
-    pub(super) fn invalid_request(why: impl Into<String>) -> Self {
+    pub fn invalid_request(why: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, codes::INVALID_REQUEST, why)
     }
 
     /// The parameters of a known method do not fit.
-    pub(super) fn invalid_params(why: impl Into<String>) -> Self {
+    pub fn invalid_params(why: impl Into<String>) -> Self {
         Self::new(StatusCode::OK, codes::INVALID_PARAMS, why)
     }
 
     /// The text of the response to the request `id`.
-    pub(super) fn text(&self, id: &str) -> String {
+    pub fn text(&self, id: &str) -> String {
         let mut error = serde_json::json!({ "code": self.code, "message": self.message });
         if let (Value::Object(members), Some(data)) = (&mut error, &self.data) {
             members.insert("data".to_owned(), data.clone());
@@ -81,12 +82,12 @@ impl RpcError {
 }
 
 /// The text of the response to the request `id`.
-pub(super) fn response(id: &str, result: &str) -> String {
+pub fn response(id: &str, result: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":{result}}}")
 }
 
 impl<'a> Message<'a> {
-    pub(super) fn read(text: &'a str) -> Result<Self, RpcError> {
+    pub fn read(text: &'a str) -> Result<Self, RpcError> {
         let parse_error =
             |error| RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, format!("{error}"));
         let whole: &RawValue = serde_json::from_str(text).map_err(parse_error)?;
@@ -105,9 +106,11 @@ impl<'a> Message<'a> {
             return Err(RpcError::invalid_request(format!("The member `{twice}` is there twice.")));
         }
         let Some(method) = members.get("method") else {
-            let is_response = members.get("result").or(members.get("error")).is_some();
-            let why = "A message has a `method`, a `result` or an `error`.";
-            return is_response.then_some(Self::Response).ok_or(RpcError::invalid_request(why));
+            let result = members.get("result");
+            let id = members.get("id").filter(|_| result.or(members.get("error")).is_some());
+            let why = "A message has a `method`, or an `id` and a `result` or an `error`.";
+            let id = id.ok_or_else(|| RpcError::invalid_request(why))?;
+            return Ok(Self::Response(id.get(), result));
         };
         let Ok(Text(method)) = serde_json::from_str(method.get()) else {
             return Err(RpcError::invalid_request("`method` must be a string."));
@@ -141,22 +144,31 @@ fn object(json: &RawValue) -> Option<Members<'_>> {
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Request<'a> {
-    pub(super) fn get(&self, key: &str) -> Option<&'a RawValue> {
+    pub fn get(&self, key: &str) -> Option<&'a RawValue> {
         self.params.get(key)
     }
 
+    /// All parameters but `_meta`, which is between the client and the bridge.
+    pub fn params(&self) -> Value {
+        let params = self.params.0.iter().filter(|(key, _)| key != "_meta");
+        let read = |(key, value): &(Cow<'_, str>, &RawValue)| {
+            Some((key.to_string(), serde_json::from_str(value.get()).ok()?))
+        };
+        params.filter_map(read).collect::<serde_json::Map<_, _>>().into()
+    }
+
     /// The string under `key`; `None` if it is missing or no string.
-    pub(super) fn string(&self, key: &str) -> Option<String> {
+    pub fn string(&self, key: &str) -> Option<String> {
         serde_json::from_str(self.get(key)?.get()).ok()
     }
 
     /// The member `key` of `_meta`.
-    pub(super) fn meta(&self, key: &str) -> Option<&'a RawValue> {
+    pub fn meta(&self, key: &str) -> Option<&'a RawValue> {
         object(self.get("_meta")?)?.get(key)
     }
 
     /// The token under which the client wants progress told; `None` if it wants none.
-    pub(super) fn progress_token(&self) -> Option<String> {
+    pub fn progress_token(&self) -> Option<String> {
         let token = self.meta("progressToken")?.get();
         is_id(token).then(|| token.to_owned())
     }
@@ -173,7 +185,7 @@ mod tests {
         let read = |text| match Message::read(text) {
             Ok(Message::Request(request)) => format!("{} {}", request.method, request.id),
             Ok(Message::Notification(notification)) => notification.method.to_string(),
-            Ok(Message::Response) => "response".to_owned(),
+            Ok(Message::Response(id, result)) => format!("response {id} {}", result.is_some()),
             Err(error) => error.code.to_string(),
         };
         for (text, is) in [
@@ -187,7 +199,9 @@ mod tests {
                 r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
                 "notifications/initialized",
             ),
-            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "response 1 true"),
+            (r#"{"jsonrpc":"2.0","id":"a","error":{}}"#, "response \"a\" false"),
+            (r#"{"jsonrpc":"2.0","result":{}}"#, "-32600"),
             ("{", "-32700"),
             ("[]", "-32600"),
             ("7", "-32600"),

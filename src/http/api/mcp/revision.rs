@@ -2,29 +2,32 @@
 //!
 //! Must not: know a session.
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
 use super::message::{Request, RpcError, codes};
-use crate::backend::mcp::param_headers::ParamHeaders;
+use crate::backend::mcp::param_headers::{ParamHeaders, decoded};
 
-/// The revision without sessions: each request says all that the server has to know.
-pub(super) const STATELESS: &str = "2026-07-28";
-/// The revisions with `initialize` and sessions, the newest first.
-pub(super) const WITH_SESSIONS: [&str; 4] =
-    ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
+/// All revisions, the newest first.
+pub(super) const SUPPORTED: [&str; 5] =
+    [STATELESS, NEWEST_WITH_SESSIONS, "2025-06-18", "2025-03-26", "2024-11-05"];
+/// The revision without sessions: each request says all that the server has to know. Those before
+/// it have `initialize` and sessions.
+const STATELESS: &str = "2026-07-28";
+const NEWEST_WITH_SESSIONS: &str = "2025-11-25";
 
-const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
-const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+/// The member of `_meta` that names the revision of a request.
+pub const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+/// The member of `_meta` that says what the client of a request can do.
+pub(super) const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 /// The methods whose subject a header repeats, and the parameter that names it.
 const NAMED: [(&str, &str); 3] =
     [("tools/call", "name"), ("resources/read", "uri"), ("prompts/get", "name")];
 
 /// The revision that a client with sessions gets which asks for `wanted`.
 pub(super) fn negotiated(wanted: Option<&str>) -> &'static str {
-    let [newest, ..] = WITH_SESSIONS;
-    WITH_SESSIONS.into_iter().find(|known| Some(*known) == wanted).unwrap_or(newest)
+    let known = SUPPORTED.into_iter().find(|known| Some(*known) == wanted && *known != STATELESS);
+    known.unwrap_or(NEWEST_WITH_SESSIONS)
 }
 
 /// Set by `mantyx-bridge mcp`: the message came over stdio, where no headers repeat it.
@@ -42,10 +45,7 @@ pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Result
         false => text(headers, "mcp-protocol-version"),
     };
     let version = stated.as_deref().or(header);
-    if let Some(version) = version
-        && version != STATELESS
-        && !WITH_SESSIONS.contains(&version)
-    {
+    if let Some(version) = version.filter(|version| !SUPPORTED.contains(version)) {
         return Err(unsupported(version));
     }
     match (header, stated.as_deref()) {
@@ -85,15 +85,18 @@ pub(super) fn check(request: &Request<'_>, headers: &HeaderMap) -> Result<(), Rp
     Ok(())
 }
 
-/// Checks that the headers repeat the `arguments` that a tool's schema marks.
+/// Checks that the headers repeat the `arguments` that the schema of `tool`, a whole definition,
+/// marks.
 pub(super) fn check_params(
-    marked: &ParamHeaders,
+    tool: &str,
     arguments: &RawValue,
     headers: &HeaderMap,
 ) -> Result<(), RpcError> {
     if headers.contains_key(STDIO) {
         return Ok(());
     }
+    // A tool with marks that no client may follow is not offered.
+    let marked = ParamHeaders::of(tool).unwrap_or_default();
     let value = |name: &str| {
         let mut values = headers.get_all(name).iter();
         let one = values.next()?.to_str().ok().and_then(decoded);
@@ -107,11 +110,9 @@ pub(super) fn check_params(
 }
 
 fn unsupported(version: &str) -> RpcError {
-    let mut supported = vec![STATELESS];
-    supported.extend(WITH_SESSIONS);
     let message = "Unsupported protocol version";
     RpcError {
-        data: Some(serde_json::json!({ "supported": supported, "requested": version })),
+        data: Some(serde_json::json!({ "supported": SUPPORTED, "requested": version })),
         ..RpcError::new(StatusCode::BAD_REQUEST, codes::UNSUPPORTED_VERSION, message)
     }
 }
@@ -127,15 +128,6 @@ fn mismatch(name: &str, header: Option<&str>, body: &str) -> RpcError {
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
-}
-
-/// The value of a header that may be written in Base64 (Streamable HTTP: Value Encoding).
-fn decoded(value: &str) -> Option<String> {
-    let Some(inner) = value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?="))
-    else {
-        return Some(value.to_owned());
-    };
-    String::from_utf8(BASE64_STANDARD.decode(inner).ok()?).ok()
 }
 
 #[cfg(test)]
@@ -194,10 +186,9 @@ mod tests {
     fn headers_repeat_the_marked_arguments() {
         let tool = r#"{"inputSchema":{"type":"object","properties":{
             "n":{"type":"integer","x-mcp-header":"N"},"s":{"type":"string","x-mcp-header":"S"}}}}"#;
-        let marked = ParamHeaders::of(tool).unwrap();
         let check = |arguments: &str, pairs: &[_]| {
             let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-            check_params(&marked, &arguments, &headers(pairs)).is_ok()
+            check_params(tool, &arguments, &headers(pairs)).is_ok()
         };
         let (n, s) = (|value| ("mcp-param-n", value), |value| ("mcp-param-s", value));
         assert!(check("{}", &[]));
@@ -219,7 +210,7 @@ mod tests {
         let mut twice = headers(&[s("a")]);
         twice.append("mcp-param-s", "b".parse().unwrap());
         let arguments = RawValue::from_string(r#"{"s":"a"}"#.to_owned()).unwrap();
-        assert!(check_params(&marked, &arguments, &twice).is_err());
+        assert!(check_params(tool, &arguments, &twice).is_err());
     }
 
     #[test]

@@ -13,10 +13,12 @@ use std::{
 };
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
+use serde_json::value::RawValue;
+use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use crate::model::ids::AppName;
+use super::{asking::AskingCalls, changes::List};
+use crate::{backend::peer::Modes, model::ids::AppName};
 
 /// How long a session lives that nothing uses.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
@@ -25,9 +27,12 @@ const MOST: usize = 4096;
 /// How many cancellations of calls are remembered that have not come yet.
 const EARLY: usize = 64;
 
-/// All sessions, by id.
+/// All sessions, by id, and the calls of clients without one that wait for an answer.
 #[derive(Debug, Default)]
-pub struct McpSessions(Mutex<HashMap<String, Arc<Session>>>);
+pub struct McpSessions {
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    pub(super) asking: Arc<AskingCalls>,
+}
 
 /// One session.
 #[derive(Debug)]
@@ -35,6 +40,21 @@ pub(super) struct Session {
     app: AppName,
     state: Mutex<State>,
     over: CancellationToken,
+    pub known: Arc<Known>,
+    /// The questions that the client can put to its user.
+    pub modes: Modes,
+}
+
+/// The lists that a client knows, by their digests.
+#[derive(Debug, Default)]
+pub(super) struct Known(Mutex<HashMap<List, String>>);
+
+impl Known {
+    /// Notes that the client knows the list with this digest. Returns whether it knew another.
+    pub(super) fn learn(&self, list: List, digest: &str) -> bool {
+        let before = self.0.lock().insert(list, digest.to_owned());
+        before.is_some_and(|before| before != digest)
+    }
 }
 
 #[derive(Debug)]
@@ -45,26 +65,34 @@ struct State {
     /// The ids of cancelled requests that have not come yet: two requests of a client can overtake
     /// each other.
     cancelled: VecDeque<Box<str>>,
+    /// The questions that the client has to answer, by the id of the bridge's request.
+    questions: HashMap<String, Asked>,
     /// The stream of notifications; a newer one ends it.
     stream: Option<CancellationToken>,
-    /// The digest of the tools that the client knows.
-    known: Option<String>,
+}
+
+/// A question during a call.
+#[derive(Debug)]
+struct Asked {
+    /// The id of the call's request.
+    call: Box<str>,
+    answer: oneshot::Sender<Box<RawValue>>,
 }
 
 impl McpSessions {
     /// Begins a session of `app`; returns its id. `None` if the app has too many that are in use.
-    pub(super) fn begin(&self, app: &AppName) -> Option<String> {
+    pub(super) fn begin(&self, app: &AppName, modes: Modes) -> Option<String> {
         let id = uuid::Uuid::new_v4().simple().to_string();
         let state = State {
             used: Instant::now(),
             calls: HashMap::new(),
             cancelled: VecDeque::new(),
+            questions: HashMap::new(),
             stream: None,
-            known: None,
         };
-        let over = CancellationToken::new();
-        let session = Session { app: app.clone(), state: Mutex::new(state), over };
-        let mut sessions = self.0.lock();
+        let (state, over) = (Mutex::new(state), CancellationToken::new());
+        let session = Session { app: app.clone(), state, over, known: Arc::default(), modes };
+        let mut sessions = self.sessions.lock();
         sessions.retain(|_, session| !session.is_old());
         let of_app = || sessions.iter().filter(|(_, session)| session.app == *app);
         if of_app().count() >= MOST {
@@ -79,14 +107,15 @@ impl McpSessions {
 
     /// The session `id`, if it is one of `app`.
     pub(super) fn get(&self, id: &str, app: &AppName) -> Option<Arc<Session>> {
-        let session = Arc::clone(self.0.lock().get(id).filter(|session| session.app == *app)?);
+        let session =
+            Arc::clone(self.sessions.lock().get(id).filter(|session| session.app == *app)?);
         session.state.lock().used = Instant::now();
         Some(session)
     }
 
     /// Ends a session, and its calls with it: their answers can reach no client any more.
     pub(super) fn end(&self, id: &str) {
-        end(self.0.lock().remove(id));
+        end(self.sessions.lock().remove(id));
     }
 }
 
@@ -116,7 +145,25 @@ impl Session {
     pub(super) fn end_call(&self, id: &str) {
         let mut state = self.state.lock();
         state.calls.remove(id);
+        state.questions.retain(|_, asked| *asked.call != *id);
         state.used = Instant::now();
+    }
+
+    /// Notes a question during the call of the request `call`; returns the id of the request for the
+    /// client, as JSON.
+    pub(super) fn ask(&self, call: &str, answer: oneshot::Sender<Box<RawValue>>) -> String {
+        let id = format!("\"{}\"", uuid::Uuid::new_v4().simple());
+        self.state.lock().questions.insert(id.clone(), Asked { call: call.into(), answer });
+        id
+    }
+
+    /// Takes the client's answer to the request `id`; no result means that it has refused.
+    pub(super) fn answer(&self, id: &str, result: Option<&RawValue>) {
+        let asked = self.state.lock().questions.remove(id);
+        if let (Some(asked), Some(result)) = (asked, result) {
+            // The call may have ended meanwhile.
+            asked.answer.send(result.to_owned()).ok();
+        }
     }
 
     /// Cancels the call of the request `id`, also if it comes later.
@@ -129,12 +176,6 @@ impl Session {
                 state.cancelled.push_front(id.into());
             }
         }
-    }
-
-    /// Notes that the client knows the tools with this digest. Returns whether it knew others.
-    pub(super) fn knows(&self, digest: &str) -> bool {
-        let known = &mut self.state.lock().known;
-        known.replace(digest.to_owned()).is_some_and(|before| before != digest)
     }
 
     /// Begins the stream of notifications, and ends the one before: a notification goes to one
@@ -171,10 +212,13 @@ mod tests {
     async fn a_session_ends_when_it_was_not_used_for_a_day() {
         let sessions = McpSessions::default();
         let app = AppName::from("a");
-        let (idle, used) = (sessions.begin(&app).unwrap(), sessions.begin(&app).unwrap());
+        let (idle, used) = (
+            sessions.begin(&app, Modes::default()).unwrap(),
+            sessions.begin(&app, Modes::default()).unwrap(),
+        );
         let call = sessions.get(&used, &app).unwrap().begin_call("1").unwrap();
         tokio::time::advance(IDLE).await;
-        sessions.begin(&app).unwrap();
+        sessions.begin(&app, Modes::default()).unwrap();
         assert!(sessions.get(&idle, &app).is_none());
         assert!(sessions.get(&used, &app).is_some(), "it waits for a call");
         assert!(!call.is_cancelled());
@@ -184,27 +228,30 @@ mod tests {
     async fn of_too_many_the_oldest_ends_that_is_not_in_use() {
         let sessions = McpSessions::default();
         let (app, other) = (AppName::from("a"), AppName::from("b"));
-        let of_other = sessions.begin(&other).unwrap();
-        let (used, idle) = (sessions.begin(&app).unwrap(), sessions.begin(&app).unwrap());
+        let of_other = sessions.begin(&other, Modes::default()).unwrap();
+        let (used, idle) = (
+            sessions.begin(&app, Modes::default()).unwrap(),
+            sessions.begin(&app, Modes::default()).unwrap(),
+        );
         let call = sessions.get(&used, &app).unwrap().begin_call("1").unwrap();
         for _ in 0..MOST {
             tokio::time::advance(Duration::from_secs(1)).await;
-            sessions.begin(&app).unwrap();
+            sessions.begin(&app, Modes::default()).unwrap();
         }
         assert!(sessions.get(&idle, &app).is_none());
         assert!(sessions.get(&used, &app).is_some() && !call.is_cancelled());
         assert!(sessions.get(&of_other, &other).is_some());
-        for session in sessions.0.lock().values().filter(|session| session.app == app) {
+        for session in sessions.sessions.lock().values().filter(|session| session.app == app) {
             session.begin_call("2").unwrap();
         }
-        assert_eq!(sessions.begin(&app), None, "all are in use");
+        assert_eq!(sessions.begin(&app, Modes::default()), None, "all are in use");
     }
 
     #[test]
     fn a_cancellation_may_overtake_its_request() {
         let sessions = McpSessions::default();
         let app = AppName::from("a");
-        let session = sessions.get(&sessions.begin(&app).unwrap(), &app).unwrap();
+        let session = sessions.get(&sessions.begin(&app, Modes::default()).unwrap(), &app).unwrap();
         for id in 0..=EARLY {
             session.cancel(&id.to_string());
         }
@@ -218,7 +265,7 @@ mod tests {
     fn a_session_belongs_to_its_app_and_an_id_to_one_call() {
         let sessions = McpSessions::default();
         let app = AppName::from("a");
-        let id = sessions.begin(&app).unwrap();
+        let id = sessions.begin(&app, Modes::default()).unwrap();
         assert!(sessions.get(&id, &AppName::from("b")).is_none());
         let session = sessions.get(&id, &app).unwrap();
         let call = session.begin_call("1").unwrap();

@@ -1,0 +1,42 @@
+//! Requests to MCP servers that only read, for the bridge's own MCP clients: contents of resources,
+//! prompts, completions. They wait in the same queue as calls do, and the circuit breaker counts
+//! them.
+//!
+//! Must not: make a call.
+
+use serde_json::Value;
+use tokio::time::{Instant, timeout_at};
+
+use super::{Backends, Limits, admit, failure::CallFailure, sign};
+use crate::{backend::peer::Reply, model::ids::BackendName};
+
+impl Backends {
+    /// Sends a request to a server, and waits for its answer within the backend's timeout. The
+    /// error is a sentence for the client.
+    pub async fn ask(
+        &self,
+        name: &BackendName,
+        method: &'static str,
+        params: Value,
+    ) -> Result<Reply, String> {
+        let all = self.all();
+        let Some(backend) = all.handles.get(name) else {
+            return Err(CallFailure::Removed.for_model(name));
+        };
+        let idle = backend.rules.limits.idle;
+        let limits = Limits::new(idle, Instant::now() + idle);
+        let for_client = |failure: CallFailure| failure.for_model(name);
+        let admission = admit(backend, &all.permits, true, limits).await.map_err(for_client)?;
+        let asked = async {
+            let connection = self.connected(name, None).await?;
+            let reply = timeout_at(limits.first_end(), connection.peer.ask(method, params)).await;
+            let reply = reply.map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?;
+            reply.map_err(CallFailure::Call)
+        };
+        let outcome = asked.await;
+        if let Some(pass) = admission.pass {
+            pass.end(sign(&outcome));
+        }
+        outcome.map_err(for_client)
+    }
+}

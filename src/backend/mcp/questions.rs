@@ -1,0 +1,59 @@
+//! Questions for the user that a server of 2026-07-28 asks by the result of a call: it then wants the
+//! same call again, with the answers (Multi Round-Trip Requests).
+//!
+//! Must not: answer anything but a question for the user.
+
+use serde_json::value::RawValue;
+
+use crate::{
+    backend::peer::{CallError, Progress},
+    model::json::{Members, member, string_member},
+};
+
+/// How often a server may ask during one call.
+pub(super) const ROUNDS: usize = 10;
+
+const REFUSED: &str = "the server wants input from the user before it runs the tool, and no client \
+                       that could ask has made the call";
+
+/// What the next request of a call has beside its arguments.
+#[derive(Debug)]
+pub(super) struct Inputs {
+    /// The `inputResponses`.
+    pub responses: Box<RawValue>,
+    /// The `requestState`, if the server gave one.
+    pub state: Option<Box<RawValue>>,
+}
+
+/// Gets the answers to the questions of `result`; `None` if it asks none.
+pub(super) async fn answer(
+    result: &RawValue,
+    progress: &Progress,
+) -> Option<Result<Inputs, CallError>> {
+    let asks = string_member(result.get(), "resultType").as_deref() == Some("input_required");
+    if !asks {
+        return None;
+    }
+    let refused = || Some(Err(CallError::Refused(REFUSED.to_owned())));
+    let requests = member(result.get(), "inputRequests");
+    let state = member(result.get(), "requestState").map(RawValue::to_owned);
+    let members = Members::read(requests.map_or("{}", RawValue::get));
+    let Some(members) = members.ok().filter(|_| requests.is_some() || state.is_some()) else {
+        return refused();
+    };
+    let mut responses = Vec::new();
+    for (key, request) in members.0 {
+        let is_for_user =
+            string_member(request.get(), "method").as_deref() == Some("elicitation/create");
+        let answer = match member(request.get(), "params").filter(|_| is_for_user) {
+            Some(params) => progress.ask(params.to_owned()).await,
+            None => None,
+        };
+        let Some(answer) = answer else {
+            return refused();
+        };
+        responses.push(format!("{}:{answer}", serde_json::Value::from(key)));
+    }
+    let responses = RawValue::from_string(format!("{{{}}}", responses.join(",")));
+    Some(Ok(Inputs { responses: responses.expect("its parts are JSON"), state }))
+}

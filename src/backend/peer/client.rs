@@ -1,0 +1,140 @@
+//! The MCP client of the bridge that has made a call, as the peer of the call sees it.
+//!
+//! Must not: know the transport of the client.
+
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    budget::{Budget, Held, NoRoom},
+    model::{
+        ids::AppName,
+        json::{member, string_member},
+    },
+};
+
+/// The MCP client of the bridge that has made a call: it gets what the MCP server of its tool sends
+/// unchanged, as its own protocol is the server's.
+#[derive(Debug)]
+pub struct McpClient {
+    /// Takes the parameters of the server's `notifications/progress`; `None` if the client has not
+    /// asked for progress.
+    pub progress: Option<mpsc::Sender<Box<RawValue>>>,
+    questions: mpsc::Sender<Question>,
+    modes: Modes,
+    kept: Mutex<Kept>,
+}
+
+/// The kinds of questions that a client can put to its user (the capability `elicitation`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Modes {
+    form: bool,
+    url: bool,
+}
+
+impl Modes {
+    /// Those of a client with these capabilities.
+    pub fn of(capabilities: Option<&RawValue>) -> Self {
+        let elicitation = capabilities.and_then(|all| member(all.get(), "elicitation"));
+        let Some(modes) = elicitation.filter(|it| it.get().starts_with('{')) else {
+            return Self::default();
+        };
+        let url = member(modes.get(), "url").is_some();
+        // An empty object means forms (2025-11-25, Elicitation: Capabilities).
+        Self { form: !url || member(modes.get(), "form").is_some(), url }
+    }
+}
+
+/// A question of an MCP server.
+#[derive(Debug)]
+pub struct Question {
+    /// The parameters of `elicitation/create`.
+    pub params: Box<RawValue>,
+    /// Takes the client's `ElicitResult`. If it is dropped, the server is told `cancel`.
+    pub answer: oneshot::Sender<Box<RawValue>>,
+}
+
+/// The result for an MCP client.
+#[derive(Debug)]
+struct Kept {
+    /// The server's `CallToolResult`, or the reason for which it was not kept.
+    result: Option<Result<Box<RawValue>, NoRoom>>,
+    /// Counts the result for the client's app.
+    held: Held,
+}
+
+impl McpClient {
+    /// A client of `app`.
+    pub fn new(
+        app: &AppName,
+        progress: Option<mpsc::Sender<Box<RawValue>>>,
+        questions: mpsc::Sender<Question>,
+        modes: Modes,
+    ) -> Self {
+        let held = Budget::of_process().hold_for(Some(app.clone()));
+        Self { progress, questions, modes, kept: Mutex::new(Kept { result: None, held }) }
+    }
+
+    /// Hands a question over; `None` if the client does not take it.
+    pub(super) fn ask(&self, params: Box<RawValue>) -> Option<oneshot::Receiver<Box<RawValue>>> {
+        let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
+        let (answer, answered) = oneshot::channel();
+        let takes = if is_url { self.modes.url } else { self.modes.form };
+        let sent = takes.then(|| self.questions.try_send(Question { params, answer }))?;
+        sent.is_ok().then_some(answered)
+    }
+
+    pub(super) fn keep(&self, result: &RawValue) {
+        let mut kept = self.kept.lock();
+        // Beside the result, its response is written.
+        kept.result = Some(match kept.held.try_resize(2 * result.get().len()) {
+            true => Ok(result.to_owned()),
+            false => Err(NoRoom),
+        });
+    }
+
+    /// Takes the server's result, if it gave one, and the part of the budget that counts it.
+    pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, Held) {
+        let mut kept = self.kept.lock();
+        (kept.result.take(), kept.held.take())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which questions a client takes.
+
+    use super::*;
+
+    #[test]
+    fn a_client_is_asked_as_its_capabilities_say() {
+        let modes = |text: &str| {
+            let capabilities = RawValue::from_string(text.to_owned()).unwrap();
+            let Modes { form, url } = Modes::of(Some(&capabilities));
+            (form, url)
+        };
+        assert_eq!(modes("{}"), (false, false));
+        assert_eq!(modes(r#"{"elicitation":null}"#), (false, false));
+        assert_eq!(modes(r#"{"elicitation":{}}"#), (true, false));
+        assert_eq!(modes(r#"{"elicitation":{"form":{}}}"#), (true, false));
+        assert_eq!(modes(r#"{"elicitation":{"url":{}}}"#), (false, true));
+        assert_eq!(modes(r#"{"elicitation":{"form":{},"url":{}}}"#), (true, true));
+        assert_eq!(Modes::of(None), Modes::default());
+    }
+
+    #[tokio::test]
+    async fn a_question_waits_for_the_client_and_is_over_with_it() {
+        let (asks, mut questions) = mpsc::channel(1);
+        let modes = Modes { form: true, url: false };
+        let client = McpClient::new(&AppName::from("a"), None, asks, modes);
+        let question = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        assert!(client.ask(question(r#"{"mode":"url"}"#)).is_none());
+        let answered = client.ask(question(r#"{"message":"?"}"#)).unwrap();
+        assert!(client.ask(question("{}")).is_none(), "one at a time");
+        drop(questions.recv().await.unwrap());
+        assert!(answered.await.is_err());
+        drop(questions);
+        assert!(client.ask(question("{}")).is_none(), "the client is gone");
+    }
+}

@@ -1,0 +1,112 @@
+//! Resources, resource templates, prompts and completions: what all servers list, and requests that
+//! one of them answers.
+//!
+//! Must not: change a byte of a server's answer, other than to add the members that 2026-07-28
+//! requires.
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::{
+    Client, Era, UNCACHED, complete,
+    message::{self, Request, RpcError, codes},
+    with,
+};
+use crate::{
+    budget::Budget,
+    http::response::{self, Body},
+    model::{
+        features::{Feature, FeatureView},
+        ids::BackendName,
+        json::member,
+    },
+};
+
+/// JSON-RPC's code for a resource that is not there, before 2026-07-28.
+const RESOURCE_NOT_FOUND: i32 = -32002;
+
+impl Client<'_> {
+    pub(super) fn features(&self) -> FeatureView {
+        self.api.backends().registry.features(&self.caller.app.rights)
+    }
+
+    /// Answers `resources/read`.
+    pub(super) async fn read(&self, request: &Request<'_>) -> Result<Response<Body>, RpcError> {
+        let uri = request.string("uri");
+        let uri = uri.ok_or_else(|| RpcError::invalid_params("`uri` must be a string."))?;
+        let view = self.features();
+        let Some(backend) = view.server_of(&uri) else {
+            let code = match self.era {
+                Era::Stateless => codes::INVALID_PARAMS,
+                Era::Session(_) => RESOURCE_NOT_FOUND,
+            };
+            let error = RpcError::new(StatusCode::OK, code, "Resource not found");
+            return Err(RpcError { data: Some(json!({ "uri": uri })), ..error });
+        };
+        let result = self.ask(backend, "resources/read", request.params()).await?;
+        let is_fresh = matches!(self.era, Era::Session(_)) || member(&result, "ttlMs").is_some();
+        self.respond(request, &if is_fresh { result } else { with(&result, UNCACHED) })
+    }
+
+    /// Answers `prompts/get`.
+    pub(super) async fn prompt(&self, request: &Request<'_>) -> Result<Response<Body>, RpcError> {
+        let name = request.string("name").unwrap_or_default();
+        let view = self.features();
+        let unknown = || RpcError::invalid_params(format!("Unknown prompt: {name}"));
+        let (backend, own) = view.find(Feature::Prompt, &name).ok_or_else(unknown)?;
+        let mut params = request.params();
+        params["name"] = own.into();
+        self.respond(request, &self.ask(backend, "prompts/get", params).await?)
+    }
+
+    /// Answers `completion/complete`, for an argument of a prompt or of a resource template.
+    pub(super) async fn complete(&self, request: &Request<'_>) -> Result<Response<Body>, RpcError> {
+        let mut params = request.params();
+        let view = self.features();
+        let about = |key: &str| params["ref"][key].as_str().unwrap_or_default();
+        let found = match about("type") {
+            "ref/prompt" => view.find(Feature::Prompt, about("name")),
+            _ => view.find(Feature::Template, about("uri")),
+        };
+        let unknown = || RpcError::invalid_params("`ref` names no prompt and no template.");
+        let (backend, own) = found.ok_or_else(unknown)?;
+        if about("type") == "ref/prompt" {
+            params["ref"]["name"] = own.into();
+        }
+        let result = match view.completes(backend) {
+            true => self.ask(backend, "completion/complete", params).await?,
+            false => json!({ "completion": { "values": [] } }).to_string(),
+        };
+        self.respond(request, &result)
+    }
+
+    /// Asks a server; returns its result.
+    async fn ask(
+        &self,
+        backend: &BackendName,
+        method: &'static str,
+        params: Value,
+    ) -> Result<String, RpcError> {
+        let error = |code, why| RpcError::new(StatusCode::OK, code, why);
+        let reply = self.api.backends().ask(backend, method, params).await;
+        let reply = reply.map_err(|why| error(codes::INTERNAL_ERROR, why))?;
+        let result = reply.map_err(|refusal| error(refusal.code, refusal.message))?;
+        Ok(Box::<str>::from(result).into_string())
+    }
+
+    /// The response with a result, counted for the app until its client has read it.
+    fn respond(&self, request: &Request<'_>, result: &str) -> Result<Response<Body>, RpcError> {
+        let text = match self.era {
+            Era::Stateless if member(result, "resultType").is_none() => complete(result),
+            _ => result.to_owned(),
+        };
+        let text = message::response(request.id, &text).into_bytes();
+        let mut held = Budget::of_process().hold_for(Some(self.caller.app.name.clone()));
+        if !held.try_resize(text.len()) {
+            let why = "The bridge has no room for the result at the moment; try again soon.";
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            return Err(RpcError::new(status, codes::INTERNAL_ERROR, why));
+        }
+        Ok(response::json_text(StatusCode::OK, held.pay_for(text)))
+    }
+}

@@ -1,0 +1,216 @@
+//! The resources, resource templates and prompts of MCP servers, as the bridge's own MCP clients see
+//! them. Prompts are named as tools are; URIs stay as they are.
+//!
+//! Must not: change a byte of a server's definition other than the name of a prompt, or know a
+//! connection.
+
+use std::{
+    collections::HashSet,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    sync::Arc,
+};
+
+use globset::Glob;
+use serde_json::value::RawValue;
+
+use super::{
+    ids::BackendName,
+    json::{self, member, string_member},
+    naming::{self, Nameless, Naming},
+};
+
+/// What a server may offer beside its tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    Resource,
+    Template,
+    Prompt,
+}
+
+/// Members of a feature, and the characters with which their values may start.
+const TYPES: [(&str, &str); 8] = [
+    ("title", "\""),
+    ("description", "\""),
+    ("mimeType", "\""),
+    ("size", "0123456789"),
+    ("annotations", "{"),
+    ("arguments", "["),
+    ("icons", "["),
+    ("_meta", "{"),
+];
+
+impl Feature {
+    pub const ALL: [Self; 3] = [Self::Resource, Self::Template, Self::Prompt];
+
+    /// The method that lists them.
+    pub fn method(self) -> &'static str {
+        match self {
+            Self::Resource => "resources/list",
+            Self::Template => "resources/templates/list",
+            Self::Prompt => "prompts/list",
+        }
+    }
+
+    /// The member of the method's result that has them.
+    pub fn list(self) -> &'static str {
+        match self {
+            Self::Resource => "resources",
+            Self::Template => "resourceTemplates",
+            Self::Prompt => "prompts",
+        }
+    }
+
+    /// The member that identifies each.
+    fn key(self) -> &'static str {
+        match self {
+            Self::Resource => "uri",
+            Self::Template => "uriTemplate",
+            Self::Prompt => "name",
+        }
+    }
+}
+
+/// The features of one server, each in the server's order.
+#[derive(Debug, Default)]
+pub struct Features {
+    items: Vec<Item>,
+    completes: bool,
+}
+
+#[derive(Debug, Hash)]
+struct Item {
+    list: &'static str,
+    id: String,
+    json: Box<str>,
+}
+
+impl Features {
+    /// `completes`: whether the server completes the arguments of prompts and templates.
+    pub fn new(completes: bool) -> Self {
+        Self { items: Vec::new(), completes }
+    }
+
+    /// Adds the definitions of one kind. Those that clients cannot read are left out, as a client
+    /// refuses the whole list for one of them; returns how many.
+    pub fn add(&mut self, kind: Feature, definitions: Vec<Box<RawValue>>) -> usize {
+        let (all, before) = (definitions.len(), self.items.len());
+        for definition in definitions {
+            let json: Box<str> = definition.into();
+            let id = string_member(&json, kind.key());
+            let has_name = string_member(&json, "name").is_some();
+            if let Some(id) = id.filter(|_| has_name && are_typed(&json, &TYPES)) {
+                self.items.push(Item { list: kind.list(), id, json });
+            }
+        }
+        all - (self.items.len() - before)
+    }
+
+    /// The first resource whose URI `other` has, too.
+    pub fn shared_with(&self, other: &Self) -> Option<&str> {
+        let uris: HashSet<&str> = other.of(Feature::Resource).map(|item| &*item.id).collect();
+        self.of(Feature::Resource).map(|item| &*item.id).find(|uri| uris.contains(uri))
+    }
+
+    fn of(&self, kind: Feature) -> impl Iterator<Item = &Item> {
+        self.items.iter().filter(move |item| item.list == kind.list())
+    }
+}
+
+/// Whether each of these members of `object` that is there starts with one of its characters.
+pub(super) fn are_typed(object: &str, types: &[(&str, &str)]) -> bool {
+    types.iter().all(|(key, starts)| {
+        member(object, key)
+            .is_none_or(|value| value.get().starts_with(|first| starts.contains(first)))
+    })
+}
+
+/// The features of several servers together.
+#[derive(Debug)]
+pub struct FeatureView {
+    servers: Vec<(BackendName, Arc<Features>)>,
+    /// The names of all prompts, in their order.
+    prompts: Vec<String>,
+}
+
+impl FeatureView {
+    /// The servers come in the order in which they win where two have the same URI.
+    pub fn new(servers: Vec<(BackendName, Arc<Naming>, Arc<Features>)>) -> Self {
+        let mut nameless = Vec::new();
+        for (backend, naming, features) in &servers {
+            for Item { id, .. } in features.of(Feature::Prompt) {
+                let wanted = naming.wanted(id);
+                nameless.push(Nameless { backend: backend.as_str(), tool: id, wanted });
+            }
+        }
+        let prompts = naming::assign(&nameless);
+        let servers = servers.into_iter().map(|(name, _, features)| (name, features));
+        Self { servers: servers.collect(), prompts }
+    }
+
+    /// All features of one kind: the server, the identity for clients, and the definition.
+    fn items(&self, kind: Feature) -> impl Iterator<Item = (&BackendName, &str, &Item)> {
+        let mut names = self.prompts.iter();
+        let items = self.servers.iter().flat_map(move |(backend, features)| {
+            features.of(kind).map(move |item| (backend, item))
+        });
+        items.map(move |(backend, item)| match kind {
+            Feature::Prompt => (backend, names.next().map_or("", String::as_str), item),
+            Feature::Resource | Feature::Template => (backend, item.id.as_str(), item),
+        })
+    }
+
+    /// The definitions for clients. Of two with one URI, the first server's is there.
+    pub fn definitions(&self, kind: Feature) -> Vec<String> {
+        let mut seen = HashSet::new();
+        let first = self.items(kind).filter(|(_, id, _)| seen.insert(*id));
+        let text = |(_, id, item): (_, &str, &Item)| match json::around(&item.json, "name") {
+            Some((before, after)) if kind == Feature::Prompt => {
+                format!("{before}{}{after}", serde_json::Value::from(id))
+            }
+            _ => item.json.to_string(),
+        };
+        first.map(text).collect()
+    }
+
+    /// The server of a feature, and the server's own identity of it.
+    pub fn find(&self, kind: Feature, id: &str) -> Option<(&BackendName, &str)> {
+        let mut items = self.items(kind);
+        items.find(|(_, own, _)| *own == id).map(|(backend, _, item)| (backend, item.id.as_str()))
+    }
+
+    /// The server that has the resource `uri`, or a template for it.
+    pub fn server_of(&self, uri: &str) -> Option<&BackendName> {
+        let of_template = || self.items(Feature::Template).find(|(_, _, item)| fits(&item.id, uri));
+        let listed = self.find(Feature::Resource, uri).map(|(backend, _)| backend);
+        listed.or_else(|| of_template().map(|(backend, _, _)| backend))
+    }
+
+    /// Whether `backend` completes arguments.
+    pub fn completes(&self, backend: &BackendName) -> bool {
+        self.servers.iter().any(|(name, features)| name == backend && features.completes)
+    }
+
+    /// A number that changes with the features of these kinds.
+    pub fn digest(&self, kinds: &[Feature]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for item in kinds.iter().flat_map(|kind| self.items(*kind)) {
+            item.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+}
+
+/// Whether `uri` can come of a template (RFC 6570); an expression stands for any text.
+fn fits(template: &str, uri: &str) -> bool {
+    let mut parts = template.split('{');
+    let mut pattern = globset::escape(parts.next().unwrap_or_default());
+    for part in parts {
+        let literal = part.split_once('}').map_or("", |(_, literal)| literal);
+        pattern.push('*');
+        pattern.push_str(&globset::escape(literal));
+    }
+    Glob::new(&pattern).is_ok_and(|glob| glob.compile_matcher().is_match(uri))
+}
+
+#[cfg(test)]
+mod tests;

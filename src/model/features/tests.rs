@@ -1,0 +1,103 @@
+//! The features of several servers together.
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use super::{Feature, FeatureView, Features, fits};
+use crate::model::{ids::BackendName, naming::Naming};
+
+fn features(kind: Feature, definitions: &[&str]) -> Features {
+    let mut features = Features::new(false);
+    let raw = |text: &&str| RawValue::from_string((*text).to_owned()).unwrap();
+    let left_out = features.add(kind, definitions.iter().map(raw).collect());
+    assert_eq!(left_out, 0);
+    features
+}
+
+fn view(servers: Vec<(&str, Features)>) -> FeatureView {
+    let server = |(name, features): (&str, Features)| {
+        let naming = Naming { prefix: format!("{name}_"), ..Naming::default() };
+        (BackendName::parse(name).unwrap(), Arc::new(naming), Arc::new(features))
+    };
+    FeatureView::new(servers.into_iter().map(server).collect())
+}
+
+#[test]
+fn prompts_are_named_as_tools_are_and_uris_stay() {
+    let prompts = |name: &str| {
+        features(Feature::Prompt, &[&*format!(r#"{{"x": 1e400, "name" : "{name}"}}"#)])
+    };
+    let view = view(vec![("a", prompts("ask it")), ("b", prompts("ask it"))]);
+    let definitions = view.definitions(Feature::Prompt);
+    assert_eq!(
+        definitions,
+        [r#"{"x": 1e400, "name" : "a_ask_it"}"#, r#"{"x": 1e400, "name" : "b_ask_it"}"#]
+    );
+    let (backend, own) = view.find(Feature::Prompt, "b_ask_it").unwrap();
+    assert_eq!((backend.as_str(), own), ("b", "ask it"));
+    assert_eq!(view.find(Feature::Prompt, "ask it"), None);
+}
+
+#[test]
+fn of_two_servers_with_one_uri_the_first_has_it() {
+    let both = r#"{"uri":"x://both","name":"n"}"#;
+    let a = features(Feature::Resource, &[both]);
+    let b = features(Feature::Resource, &[r#"{"uri":"x://b","name":"n"}"#, both]);
+    assert_eq!(b.shared_with(&a), Some("x://both"));
+    let mut of_template = features(Feature::Template, &[r#"{"uriTemplate":"x://{a}","name":"n"}"#]);
+    of_template.completes = true;
+    let view = view(vec![("a", a), ("b", b), ("c", of_template)]);
+    assert_eq!(view.definitions(Feature::Resource).len(), 2);
+    let server = |uri| view.server_of(uri).map(|name| name.as_str());
+    assert_eq!(server("x://both"), Some("a"));
+    assert_eq!(server("x://b"), Some("b"));
+    assert_eq!(server("x://other/one"), Some("c"), "by its template");
+    assert_eq!(server("y://other"), None);
+    let completes = |name| view.completes(&BackendName::parse(name).unwrap());
+    assert!(completes("c") && !completes("a"));
+}
+
+#[test]
+fn a_definition_that_clients_cannot_read_is_left_out() {
+    let mut features = Features::new(false);
+    for bad in [
+        "7",
+        r#"{"uri":"x://a"}"#,
+        r#"{"uri":7,"name":"n"}"#,
+        r#"{"uri":"x://a","name":"n","size":"large"}"#,
+        r#"{"uri":"x://a","uri":"x://b","name":"n"}"#,
+    ] {
+        let bad = vec![RawValue::from_string(bad.to_owned()).unwrap()];
+        assert_eq!(features.add(Feature::Resource, bad), 1);
+    }
+    assert_eq!(features.of(Feature::Resource).count(), 0);
+}
+
+#[test]
+fn a_digest_changes_with_its_own_kind_alone() {
+    let digest = |text| {
+        let view = view(vec![("a", features(Feature::Resource, &[text]))]);
+        [Feature::Resource, Feature::Prompt].map(|kind| view.digest(&[kind]))
+    };
+    let (one, other) = (digest(r#"{"uri":"a","name":"n"}"#), digest(r#"{"uri":"a","name":"m"}"#));
+    assert_ne!(one[0], other[0]);
+    assert_eq!(one[1], other[1]);
+}
+
+#[test]
+fn uris_fit_their_templates() {
+    for (template, uri, does) in [
+        ("file:///{path}", "file:///a/b", true),
+        ("file:///{path}", "http:///a", false),
+        ("x://{a}/of/{b}", "x://1/of/2", true),
+        ("x://{a}/of/{b}", "x://1/2", false),
+        ("x://a*[b]/{c}", "x://a*[b]/1", true),
+        ("x://a*[b]/{c}", "x://aab/1", false),
+        ("x://whole", "x://whole", true),
+        ("x://whole", "x://whole/more", false),
+        ("x://{broken", "x://1", true),
+    ] {
+        assert_eq!(fits(template, uri), does, "{template} {uri}");
+    }
+}
