@@ -3,18 +3,18 @@
 //!
 //! Must not: do what a run driver does. Apps that use these routes talk to MANTYX themselves.
 
-mod approvals;
+pub(crate) mod approvals;
 mod events;
 pub mod mcp;
 mod metrics;
-mod openapi;
-mod problems;
+pub(crate) mod openapi;
+pub(crate) mod problems;
 mod ready;
 pub mod routes;
 mod runs;
 mod sight;
-mod status;
-mod trust;
+pub(crate) mod status;
+pub(crate) mod trust;
 
 use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
 

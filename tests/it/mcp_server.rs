@@ -390,6 +390,16 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
     let stateless =
         |token: &str| Client { bridge: &rig.bridge, token: token.to_owned(), session: None };
     let (a, b) = (stateless("aaaaaaaaaaaaaaaa"), stateless("bbbbbbbbbbbbbbbb"));
+    // A client with sessions knows the error that asks for a link to be opened before the call.
+    let link = r#""name":"all_trigger_url_elicitation","arguments":{"url":"https://a.example/x","message":"m","errorPath":true}"#;
+    let first = mute.answer("tools/call", link).await.expect(200);
+    assert_eq!(first["error"]["code"], -32042, "{first}");
+    let url = first["error"]["data"]["elicitations"][0]["url"].as_str().unwrap();
+    assert!(url.starts_with("https://"), "{first}");
+    let other = link.replace("a.example", "b.example");
+    let told = a.answer("tools/call", &other).await.expect(200);
+    let text = told["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("open https://"), "{told}");
     let greet = async |client: &Client<'_>, params: &str| -> Value {
         let capable = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
         let message = format!(

@@ -38,8 +38,8 @@ pub(super) struct Alive {
 
 /// Refs as they go into a spec's `tools`, or the tools of an API.
 #[derive(Serialize, Deserialize, JsonSchema)]
-pub(super) struct ToolRefs {
-    tools: Vec<Map<String, Value>>,
+pub(crate) struct ToolRefs {
+    pub(crate) tools: Vec<Map<String, Value>>,
     /// Changes with the tools; also the `ETag`.
     digest: String,
     /// What was changed for the API.
@@ -70,12 +70,12 @@ pub(super) struct ToolCall {
 /// What is to be posted as the call's result: one of `result` and `error`.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ToolResult {
+pub(crate) struct ToolResult {
     tool_use_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    result: Option<String>,
+    pub(crate) result: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub(crate) error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     files: Option<Vec<Map<String, Value>>>,
 }
@@ -83,10 +83,10 @@ pub(super) struct ToolResult {
 /// A run that MANTYX has accepted.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Submitted {
+pub(crate) struct Submitted {
     run_id: String,
     /// A path of the bridge.
-    stream_url: String,
+    pub(crate) stream_url: String,
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -154,7 +154,7 @@ pub static ROUTES: &[OwnRoute] = &[
     get("/v1/status", "status", "The daemon, MANTYX and every backend", |api, asked| {
         Box::pin(async move { api.status(&asked.caller) })
     })
-    .gives(&[(200, "How they are.", Json(of::<status::Status<'_>>))]),
+    .gives(&[(200, "How they are.", Json(of::<status::Status>))]),
     get("/v1/tool-refs", "toolRefs", "The refs as they go into specs", |api, asked| {
         Box::pin(either(async move { api.tool_refs(&asked.caller.app, &asked.request) }))
     })
@@ -293,7 +293,7 @@ pub static ROUTES: &[OwnRoute] = &[
         },
     )
     .access(Access::AppOrSessionWithKey)
-    .gives(&[(200, "The questions.", Json(of::<approvals::ApprovalList<'_>>))]),
+    .gives(&[(200, "The questions.", Json(of::<approvals::ApprovalList>))]),
     post("/v1/approvals/{id}", "decide", "Approves or denies a call", |api, asked| {
         Box::pin(either(api.decide(asked)))
     })
@@ -302,7 +302,7 @@ pub static ROUTES: &[OwnRoute] = &[
     .parameters(&[("id", "path", "the question's id")])
     .takes(of::<approvals::Decide>)
     .gives(&[
-        (200, "It is decided.", Json(of::<approvals::Shown<'_>>)),
+        (200, "It is decided.", Json(of::<approvals::Shown>)),
         BAD,
         error(404, "There is no such question of this app."),
         error(409, "It has ended already."),

@@ -69,17 +69,21 @@ pub(super) struct Answering {
     questions: mpsc::Receiver<Question>,
     /// The client's token for the progress.
     token: String,
-    /// The `CallToolResult`, and what counts it; nothing if the call was cancelled.
-    done: oneshot::Receiver<(String, Held)>,
+    /// Nothing if the call was cancelled.
+    done: oneshot::Receiver<Outcome>,
     /// Cancels the call when this is dropped, for a client of 2026-07-28.
     _cancels: Option<DropGuard>,
 }
+
+/// How a call has ended: the `CallToolResult`, or an error of the server that clients with sessions
+/// know; and what counts it.
+type Outcome = (Result<String, RpcError>, Held);
 
 /// What comes next of a call.
 enum Next {
     Progress(Box<RawValue>),
     Question(Question),
-    Done(Option<(String, Held)>),
+    Done(Option<Outcome>),
     Nothing,
 }
 
@@ -184,7 +188,7 @@ impl Client<'_> {
         id: &str,
         making: Making,
         stop: CancellationToken,
-        finish: oneshot::Sender<(String, Held)>,
+        finish: oneshot::Sender<Outcome>,
     ) {
         let (calls, app) = (Arc::clone(&self.api.runs.calls), self.caller.app.name.clone());
         let (era, trace, id) = (self.era.clone(), self.trace.clone(), id.to_owned());
@@ -197,12 +201,14 @@ impl Client<'_> {
                 session.end_call(&id);
             }
             if let Some(made) = made {
-                let (result, mut held) =
-                    result(&made.answer, &client, matches!(era, Era::Stateless));
+                let is_stateless = matches!(era, Era::Stateless);
+                let (result, mut held) = result(&made.answer, &client, is_stateless);
                 // Counted for the app until its client has read it, however slowly it does.
                 held.follow(result.len());
-                // The client may have gone; then nothing can take the result.
-                finish.send((result, held)).ok();
+                let error = client.take_error().filter(|_| !is_stateless);
+                let outcome = error.map_or(Ok(result), |error| Err(RpcError::of_server(error)));
+                // The client may have gone; then nothing can take the outcome.
+                finish.send((outcome, held)).ok();
             }
         });
     }
@@ -277,9 +283,12 @@ impl Answering {
     }
 
     /// The response, on one line.
-    fn response(&self, (result, mut held): (String, Held)) -> Bytes {
-        let mut text = message::response(&self.id, &result).into_bytes();
-        drop(result);
+    fn response(&self, (outcome, mut held): Outcome) -> Bytes {
+        let mut text = match outcome {
+            Ok(result) => message::response(&self.id, &result),
+            Err(error) => error.text(&self.id),
+        }
+        .into_bytes();
         // In JSON, line ends stand between tokens only; they would end an event.
         for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
             *byte = b' ';
