@@ -438,6 +438,11 @@ impl Runs {
         self.calls.tracker.wait().await;
     }
 
+    /// Answers the calls by hand that have not ended.
+    pub fn cut(&self) {
+        self.calls.cut.cancel();
+    }
+
     /// Stops waiting for work that peers have named, as the next process can ask for it. Returns
     /// when no other task runs, or after `within`.
     pub async fn leave(&self, within: Duration) {
