@@ -17,6 +17,7 @@ use super::{
     changes::Changes,
     driven::InFlight,
     history::History,
+    idempotency::Requests,
     long_calls::{LongCalls, Patience},
     permission_check::PermissionCheck,
     shares::Shares,
@@ -60,6 +61,8 @@ pub struct Calls {
     pub audit: Option<Arc<Audit>>,
     pub(super) settings: watch::Receiver<Arc<Settings>>,
     pub(super) long: Arc<LongCalls>,
+    /// The requests with an `Idempotency-Key`.
+    pub(super) requests: parking_lot::Mutex<Requests>,
     pub(super) journal: Arc<Journal>,
     pub(super) changes: Changes,
     /// How many bytes of the journal the open calls of each app take.
@@ -146,6 +149,7 @@ impl Calls {
             audit,
             long: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
+            requests: <_>::default(),
             changes,
             shares: Shares::new(settings.clone()),
             settings,
