@@ -139,7 +139,8 @@ error: this is no private key
 4 |   c: {url: 'https://c', auth: {oauth: {client_id: c, private_key: ***}}}
   |                                                                   ^^^
   = write `${file:/path}` of a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA
-",
+
+2 errors in /srv/bridge.yaml",
     );
 }
 
