@@ -173,10 +173,7 @@ impl Exporter {
                 return Err((Dropped::Undelivered, why));
             }
             debug!(why, "the collector did not take spans; trying again");
-            tokio::select! {
-                () = sleep(wait) => (),
-                () = stop.cancelled() => (),
-            }
+            stop.run_until_cancelled(sleep(wait)).await;
         }
     }
 
