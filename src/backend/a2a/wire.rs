@@ -50,6 +50,17 @@ impl Operation<'_> {
             Self::CancelTask(_) => a2a::methods::CANCEL_TASK,
         }
     }
+
+    /// The method in the JSON-RPC binding of 0.3.
+    fn method_0_3(self) -> &'static str {
+        match self {
+            Self::Send(_, Reply::Stream) => "message/stream",
+            Self::Send(_, Reply::WhenDone | Reply::AtOnce) => "message/send",
+            Self::GetTask(_) => "tasks/get",
+            Self::Subscribe(_) => "tasks/resubscribe",
+            Self::CancelTask(_) => "tasks/cancel",
+        }
+    }
 }
 
 /// A message to the agent.
@@ -99,41 +110,26 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) ->
 }
 
 fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
-    let tenant = endpoint.tenant.clone();
-    let (method, params) = match (endpoint.generation, operation) {
-        (Generation::V10, Operation::Send(message, reply)) => {
-            (operation.method(), text_of(&send_1_0(message, reply, tenant)))
+    let method = match endpoint.generation {
+        Generation::V10 => operation.method(),
+        Generation::V03 => operation.method_0_3(),
+    };
+    let params = match (operation, endpoint.generation) {
+        (Operation::Send(message, reply), Generation::V10) => {
+            text_of(&send_1_0(message, reply, endpoint.tenant.clone()))
         }
-        (Generation::V10, Operation::GetTask(id)) => {
-            let request = a2a::GetTaskRequest { id: id.to_owned(), history_length: None, tenant };
-            (operation.method(), text_of(&request))
-        }
-        (Generation::V10, Operation::CancelTask(id)) => {
-            let request = a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant };
-            (operation.method(), text_of(&request))
-        }
-        (Generation::V10, Operation::Subscribe(id)) => {
-            let request = a2a::SubscribeToTaskRequest { id: id.to_owned(), tenant };
-            (operation.method(), text_of(&request))
-        }
-        (Generation::V03, Operation::Send(message, reply)) => {
-            let method = match reply {
-                Reply::Stream => "message/stream",
-                Reply::WhenDone | Reply::AtOnce => "message/send",
-            };
+        (Operation::Send(message, reply), Generation::V03) => {
             let body = json!({
                 "kind": "message",
                 "role": "user",
                 "parts": [{"kind": "text", "text": message.text}],
             });
-            (method, send_0_3(body, message, reply))
+            send_0_3(body, message, reply)
         }
-        (Generation::V03, Operation::Subscribe(id)) => {
-            ("tasks/resubscribe", json!({"id": id}).to_string())
-        }
-        (Generation::V03, Operation::GetTask(id)) => ("tasks/get", json!({"id": id}).to_string()),
-        (Generation::V03, Operation::CancelTask(id)) => {
-            ("tasks/cancel", json!({"id": id}).to_string())
+        (Operation::GetTask(id) | Operation::Subscribe(id) | Operation::CancelTask(id), of) => {
+            let tenant = endpoint.tenant.clone().filter(|_| of == Generation::V10);
+            // The requests of the three operations have the same members.
+            text_of(&a2a::SubscribeToTaskRequest { id: id.to_owned(), tenant })
         }
     };
     let id = text_of(id);
