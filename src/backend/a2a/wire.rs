@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::A2aBinding,
     model::{
-        json::{Elements, Members, string_member},
+        json::{Members, string_member},
         trace::Trace,
     },
 };
@@ -268,7 +268,7 @@ pub(super) fn decode(
 pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, A2aFailure> {
     let refusal = match binding {
         A2aBinding::JsonRpc => None,
-        // `grpc::Events` reads these.
+        // `grpc::Messages` reads these.
         A2aBinding::Grpc => None,
         A2aBinding::HttpJson => Members::read(data).ok().and_then(|members| {
             let error = Members::read(present(&members, "error")?).ok()?;
@@ -283,8 +283,7 @@ fn refused_event(error: &Members<'_>) -> A2aFailure {
     let status = error.get("code").and_then(|code| serde_json::from_str::<u16>(code.get()).ok());
     let status = status.and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let message = error.get("message").and_then(|m| serde_json::from_str::<String>(m.get()).ok());
-    let message = message.unwrap_or_else(|| "no message".to_owned());
+    let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
     let text = cut(&format!("HTTP {}: {message}", status.as_u16()));
     A2aFailure::Refused { code: reason(error).or_else(|| code_of(status)), status, text }
 }
@@ -292,8 +291,8 @@ fn refused_event(error: &Members<'_>) -> A2aFailure {
 /// The code of the `ErrorInfo` among the details of a `google.rpc.Status`: several errors of 1.0
 /// share one HTTP status.
 fn reason(error: &Members<'_>) -> Option<i64> {
-    let details = Elements::read(error.get("details")?.get()).ok()?;
-    let reasons = details.0.iter().filter_map(|detail| string_member(detail.get(), "reason"));
+    let details = error.array("details")?;
+    let reasons = details.iter().filter_map(|detail| string_member(detail.get(), "reason"));
     reasons.filter_map(|reason| a2a::reason_to_error_code(&reason)).map(i64::from).next()
 }
 
@@ -319,8 +318,7 @@ fn raw(text: &str) -> Result<Box<RawValue>, A2aFailure> {
 /// A JSON-RPC error, or the `google.rpc.Status` in an HTTP+JSON body.
 fn refused(error: &Members<'_>, status: StatusCode) -> A2aFailure {
     let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
-    let message = error.get("message").and_then(|m| serde_json::from_str(m.get()).ok());
-    let message: String = message.unwrap_or_else(|| "no message".to_owned());
+    let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
     let code_text = code.map_or_else(|| "without a code".to_owned(), |code| code.to_string());
     A2aFailure::Refused { code, status, text: cut(&format!("A2A error {code_text}: {message}")) }
 }
@@ -328,12 +326,10 @@ fn refused(error: &Members<'_>, status: StatusCode) -> A2aFailure {
 /// An HTTP status other than a success, with the message in its body: A2A 1.0 has it in
 /// `error.message`, A2A 0.3 in `message`, common frameworks in `detail`.
 fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
-    let error = body.as_ref().and_then(|body| Members::read(body.get("error")?.get()).ok());
+    let error = body.as_ref().and_then(|body| body.object("error"));
     let code = error.and_then(|error| reason(&error)).or_else(|| code_of(status));
     let message = body.and_then(|body| {
-        let own = ["message", "detail", "error"]
-            .iter()
-            .find_map(|key| serde_json::from_str::<String>(body.get(key)?.get()).ok());
+        let own = ["message", "detail", "error"].iter().find_map(|key| body.string(key));
         let nested = || string_member(body.get("error")?.get(), "message");
         nested().or(own)
     });
