@@ -182,6 +182,11 @@ impl OpenError {
     pub fn is_answer(&self) -> bool {
         !matches!(self, Self::Unreachable(_))
     }
+
+    /// Whether another credential may succeed.
+    pub fn is_of_the_credential(&self) -> bool {
+        matches!(self.status(), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+    }
 }
 
 impl Upstream {
@@ -374,9 +379,7 @@ impl Upstream {
         self.note(Err(&error));
         OpenError::Unreachable(error)
     }
-}
 
-impl Upstream {
     /// Records the rate limit for posts that an answer to an app shows. `credential` is that app's
     /// credential.
     pub fn overheard(&self, credential: &UpstreamCredential, headers: &HeaderMap) {
@@ -390,13 +393,6 @@ impl Upstream {
     /// The rate limit of a credential; it covers the posts of all runs.
     fn rate_limit(&self, credential: &UpstreamCredential) -> Arc<RateLimiter> {
         self.rate_limits.of(credential.id)
-    }
-}
-
-impl OpenError {
-    /// Whether another credential may succeed.
-    pub fn is_of_the_credential(&self) -> bool {
-        matches!(self.status(), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 }
 
