@@ -266,16 +266,13 @@ pub(super) fn decode(
 
 /// The result in one event of a stream, or the agent's refusal to continue.
 pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, A2aFailure> {
-    let refusal = match binding {
-        A2aBinding::JsonRpc => None,
-        // `grpc::Messages` reads these.
-        A2aBinding::Grpc => None,
-        A2aBinding::HttpJson => Members::read(data).ok().and_then(|members| {
-            let error = Members::read(present(&members, "error")?).ok()?;
-            Some(refused_event(&error))
-        }),
-    };
-    refusal.map_or_else(|| decode(binding, StatusCode::OK, data.as_bytes()), Err)
+    // `decode` reads the errors of JSON-RPC, and `grpc::Messages` those of gRPC.
+    if binding == A2aBinding::HttpJson
+        && let Some(error) = Members::read(data).ok().and_then(|event| event.object("error"))
+    {
+        return Err(refused_event(&error));
+    }
+    decode(binding, StatusCode::OK, data.as_bytes())
 }
 
 /// An error event of HTTP+JSON. Its `code` is the HTTP status that an error response would have.
