@@ -17,6 +17,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use tokio::{sync::watch, time::timeout};
 use url::Url;
@@ -240,14 +241,10 @@ impl Upstream {
         let mut own = self.own.subscribe();
         loop {
             let now = own.borrow_and_update().clone();
-            let fresh = async {
-                match now.as_ref().and_then(UpstreamCredential::tokens) {
-                    Some(tokens) => tokens.keep_fresh().await,
-                    None => std::future::pending().await,
-                }
-            };
+            let tokens = now.as_ref().and_then(UpstreamCredential::tokens);
+            let fresh = OptionFuture::from(tokens.map(|tokens| tokens.keep_fresh()));
             tokio::select! {
-                () = fresh => (),
+                Some(()) = fresh => (),
                 changed = own.changed() => changed.expect("the sender is in `self`"),
             }
         }
