@@ -12,7 +12,6 @@ use futures_util::future::OptionFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
-use url::Url;
 
 use super::{apps, backend_manager::BackendManager};
 use crate::{
@@ -50,23 +49,15 @@ pub(super) struct Fixed {
     state_dir: PathBuf,
     auth: Auth,
     audit: Option<Audit>,
-    mantyx: Mantyx,
+    /// As [`mantyx`] gives it.
+    mantyx: (&'static str, String),
 }
 
-/// Identifies the MANTYX behind the bridge.
-#[derive(Debug, PartialEq, Eq)]
-enum Mantyx {
-    /// The sandbox, with this workspace.
-    Sandbox(String),
-    At(Url),
-}
-
-impl Mantyx {
-    fn of(upstream: &Upstream) -> Self {
-        match upstream {
-            Upstream::Sandbox { workspace } => Self::Sandbox(workspace.clone()),
-            Upstream::Mantyx(mantyx) => Self::At(mantyx.base_url.clone()),
-        }
+/// The key that identifies the MANTYX behind the bridge, and its value.
+fn mantyx(upstream: &Upstream) -> (&'static str, String) {
+    match upstream {
+        Upstream::Sandbox { workspace } => ("upstream.workspace", workspace.clone()),
+        Upstream::Mantyx(mantyx) => ("upstream.base_url", mantyx.base_url.to_string()),
     }
 }
 
@@ -78,7 +69,7 @@ impl Fixed {
             state_dir: config.state_dir.clone(),
             auth: config.auth,
             audit: config.audit.clone(),
-            mantyx: Mantyx::of(&config.upstream),
+            mantyx: mantyx(&config.upstream),
         }
     }
 
@@ -89,20 +80,15 @@ impl Fixed {
         let same_listen = (as_written || *tcp == self.bound)
             && *unix == self.listen.unix
             && *tls == self.listen.tls;
-        let upstream = match (&self.mantyx, Mantyx::of(&config.upstream)) {
-            (now, new) if *now == new => None,
-            (Mantyx::Sandbox(_), Mantyx::Sandbox(_)) => Some("upstream.workspace"),
-            (Mantyx::At(_), Mantyx::At(_)) => Some("upstream.base_url"),
-            (Mantyx::At(_), Mantyx::Sandbox(_)) | (Mantyx::Sandbox(_), Mantyx::At(_)) => {
-                Some("upstream.sandbox")
-            }
-        };
+        let mantyx = mantyx(&config.upstream);
+        let is_same_kind = mantyx.0 == self.mantyx.0;
+        let upstream = if is_same_kind { mantyx.0 } else { "upstream.sandbox" };
         let keys = [
             (!same_listen).then_some("listen"),
             (config.state_dir != self.state_dir).then_some("state_dir"),
             (config.auth != self.auth).then_some("auth"),
             (config.audit != self.audit).then_some("audit"),
-            upstream,
+            (mantyx != self.mantyx).then_some(upstream),
         ];
         keys.into_iter().flatten().collect()
     }
@@ -231,7 +217,7 @@ impl Reloader {
         // From here on, no step fails. Apps are replaced first, so that none gets a new backend
         // that it may not use.
         let runs = &self.service.api.runs;
-        let same_mantyx = Mantyx::of(&upstream) == self.fixed.mantyx;
+        let same_mantyx = mantyx(&upstream) == self.fixed.mantyx;
         let mut loaded = self.loaded.borrow().clone();
         let max_concurrent = calls.max_concurrent;
         self.settings.send_modify(|now| {
