@@ -97,8 +97,7 @@ impl Block {
     }
 
     fn read_resource(block: &Members<'_>, raw: &RawValue, files: &mut Attachments) -> Self {
-        let resource = block.get("resource").and_then(|raw| Members::read(raw.get()).ok());
-        let Some(resource) = resource else {
+        let Some(resource) = block.object("resource") else {
             return Self::not_passed_on("resource without content", raw.get().len());
         };
         match (text(&resource, "text"), text(&resource, "blob")) {

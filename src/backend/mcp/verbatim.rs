@@ -6,7 +6,6 @@
 //! Must not: do IO, or know which transport carries a message.
 
 use std::{
-    borrow::Cow,
     collections::HashMap,
     sync::{
         Arc, OnceLock,
@@ -400,7 +399,7 @@ impl ConnectionState {
 /// The parts of a JSON-RPC message, each still unparsed.
 struct Envelope<'a> {
     id: Option<RequestId>,
-    method: Option<Cow<'a, str>>,
+    method: Option<String>,
     result: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
 }
@@ -409,8 +408,7 @@ impl<'a> Envelope<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let members = Members::read(text).ok()?;
         let id = members.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
-        let method =
-            members.get("method").and_then(|method| serde_json::from_str(method.get()).ok());
+        let method = members.string("method");
         let result = members.get("result");
         let error = members.get("error");
         let says_something = method.is_some() || result.is_some() || error.is_some();
@@ -449,9 +447,8 @@ impl<'a> Envelope<'a> {
 /// The code and the message of a JSON-RPC error.
 pub(super) fn error_of(error: &RawValue) -> (i32, String) {
     let members = Members::read(error.get()).ok();
-    let member = |key| members.as_ref().and_then(|members| members.get(key));
-    let code = member("code").and_then(|code| serde_json::from_str(code.get()).ok());
-    let message = member("message").and_then(|text| serde_json::from_str(text.get()).ok());
+    let code = members.as_ref().and_then(|it| serde_json::from_str(it.get("code")?.get()).ok());
+    let message = members.and_then(|it| it.string("message"));
     (
         code.unwrap_or(ErrorCode::INTERNAL_ERROR.0),
         message.unwrap_or_else(|| "an error without a message".to_owned()),

@@ -63,17 +63,14 @@ pub(super) fn is_session_error(status: StatusCode, body: &str) -> bool {
 
 /// The code and the message of the JSON-RPC error in `body`.
 pub(super) fn error_in(body: &str) -> Option<(i32, String)> {
-    let error = Members::read(body).ok()?.get("error")?;
-    let error = Members::read(error.get()).ok()?;
+    let error = Members::read(body).ok()?.object("error")?;
     let code = serde_json::from_str(error.get("code")?.get()).ok()?;
-    let text = error.get("message").and_then(|text| serde_json::from_str(text.get()).ok());
-    Some((code, text.unwrap_or_default()))
+    Some((code, error.string("message").unwrap_or_default()))
 }
 
 /// The `data` of the JSON-RPC error in `body`, where a server lists the revisions that it speaks.
 pub(super) fn error_data(body: &str) -> Option<Value> {
-    let error = Members::read(body).ok()?.get("error")?;
-    let error = Members::read(error.get()).ok()?;
+    let error = Members::read(body).ok()?.object("error")?;
     serde_json::from_str(error.get("data")?.get()).ok()
 }
 

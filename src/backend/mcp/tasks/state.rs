@@ -84,10 +84,8 @@ impl<'a> Task<'a> {
     }
 
     fn of(members: &Members<'a>) -> Result<Self, BadTask> {
-        let text =
-            |key| members.get(key).and_then(|raw| serde_json::from_str::<String>(raw.get()).ok());
         let either = |new: &str, old: &str| members.get(new).or_else(|| members.get(old));
-        let status = match text("status").as_deref() {
+        let status = match members.string("status").as_deref() {
             Some("working") => Status::Working,
             Some("input_required") => Status::InputRequired,
             Some("completed") => Status::Completed,
@@ -99,9 +97,9 @@ impl<'a> Task<'a> {
         let ttl = either("ttlMs", "ttl").and_then(milliseconds);
         let object = |key| members.get(key).filter(|raw| raw.get().starts_with('{'));
         Ok(Self {
-            id: text("taskId").filter(|id| !id.is_empty()).ok_or(BadTask)?,
+            id: members.string("taskId").filter(|id| !id.is_empty()).ok_or(BadTask)?,
             status,
-            message: text("statusMessage").filter(|message| !message.trim().is_empty()),
+            message: members.string("statusMessage").filter(|message| !message.trim().is_empty()),
             wait: wait(interval, ttl),
             result: object("result"),
             error: object("error"),

@@ -81,8 +81,7 @@ impl Handshake {
                     // `server/discover`.
                     return not_understood(id);
                 };
-                let meta = members.get("_meta").and_then(|meta| Members::read(meta.get()).ok());
-                let in_meta = meta.and_then(|meta| meta.get(SERVER_INFO_KEY));
+                let in_meta = members.object("_meta").and_then(|meta| meta.get(SERVER_INFO_KEY));
                 self.server_info = in_meta.or_else(|| members.get("serverInfo")).map(share);
                 self.protocol_version = None;
                 // From this revision on, the server itself decides to make a task.
@@ -117,10 +116,9 @@ fn is_answer(kind: Kind, message: &ServerJsonRpcMessage) -> bool {
 
 /// The capabilities that matter here, out of those that rmcp could not read.
 fn capabilities(result: &Members<'_>) -> serde_json::Value {
-    let capabilities = result.get("capabilities").and_then(|raw| Members::read(raw.get()).ok());
-    let Some(capabilities) = capabilities else { return json!({}) };
+    let Some(capabilities) = result.object("capabilities") else { return json!({}) };
     let known = ["tools", "resources", "prompts", "completions"].into_iter().filter_map(|name| {
-        let one = Members::read(capabilities.get(name)?.get()).ok()?;
+        let one = capabilities.object(name)?;
         let changes = one.get("listChanged").is_some_and(|value| value.get() == "true");
         Some((name.to_owned(), json!({ "listChanged": changes })))
     });
