@@ -61,7 +61,7 @@ use crate::{
     budget,
     journal::{
         self, Journal,
-        record::{Change, KeptRun, Millis, SessionRecord, Slot},
+        record::{Change, KeptRun, Key, Millis, SessionRecord, Slot},
     },
     metrics,
     model::{
@@ -393,7 +393,7 @@ impl Runs {
         let known = self.inner.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
         // The journal's key has the spelling of the first request.
         if let Some((key, _)) = known {
-            self.journal().write(vec![Change::ForgetSession(key)]);
+            self.journal().write(vec![Change::Forget(Key::Session(key))]);
         }
     }
 

@@ -14,31 +14,11 @@ use tracing::warn;
 use super::{
     frames::{Contents, Frame},
     record::{
-        CallKey, CallRecord, Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, LossRecord,
-        OwnedKey, RequestKey, RunRecord, SessionKey, SessionRecord, Slot,
+        CallKey, CallRecord, Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord,
+        LossRecord, RunRecord, SessionRecord, Slot,
     },
 };
-use crate::model::{ids::CallId, moment::Moment, recovery::Stage, routes::Routes};
-
-/// The key of a record; JSON in the file.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Key {
-    Upstream,
-    Lost,
-    /// By their digest.
-    Routes(Arc<str>),
-    Run(Slot),
-    Call(CallKey),
-    Answer(CallKey),
-    /// All calls of a run, and the answers to them. No record has this key; only its removal is
-    /// written.
-    Calls(Slot),
-    Session(SessionKey),
-    Owner(OwnedKey),
-    Long(CallId),
-    Request(RequestKey),
-}
+use crate::model::{moment::Moment, recovery::Stage, routes::Routes};
 
 /// What the keys of a call and of an answer begin with.
 const CALL: &[u8] = b"{\"call\":";
@@ -76,21 +56,16 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
         Change::Run(slot, run) => frame.put(&Key::Run(*slot), run),
         Change::Call(key, call) => frame.put(&Key::Call(key.clone()), call),
         Change::Answer(key, body) => frame.put_bytes(&Key::Answer(key.clone()), body),
-        Change::ForgetAnswer(key) => frame.remove(&Key::Answer(key.clone())),
-        Change::ForgetCalls(slot) => frame.remove(&Key::Calls(*slot)),
         Change::ForgetRun(slot) => {
             frame.remove(&Key::Calls(*slot));
             frame.remove(&Key::Run(*slot));
         }
         Change::Session(key, session) => frame.put(&Key::Session(key.clone()), session),
-        Change::ForgetSession(key) => frame.remove(&Key::Session(key.clone())),
         Change::Owner(key, owner) => frame.put(&Key::Owner(key.clone()), owner),
-        Change::ForgetOwner(key) => frame.remove(&Key::Owner(key.clone())),
         Change::Long(id, call) => frame.put(&Key::Long(id.clone()), call),
-        Change::ForgetLong(id) => frame.remove(&Key::Long(id.clone())),
         Change::Request(key, request) => frame.put(&Key::Request(key.clone()), request),
-        Change::ForgetRequest(key) => frame.remove(&Key::Request(key.clone())),
         Change::Lost(loss) => frame.put(&Key::Lost, loss),
+        Change::Forget(key) => frame.remove(key),
     }
 }
 

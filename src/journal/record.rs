@@ -248,6 +248,26 @@ impl LossRecord {
     }
 }
 
+/// The key of a record; JSON in the file.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Key {
+    Upstream,
+    Lost,
+    /// By their digest.
+    Routes(Arc<str>),
+    Run(Slot),
+    Call(CallKey),
+    Answer(CallKey),
+    /// All calls of a run, and the answers to them. No record has this key; only its removal is
+    /// written, for a run that has ended.
+    Calls(Slot),
+    Session(SessionKey),
+    Owner(OwnedKey),
+    Long(CallId),
+    Request(RequestKey),
+}
+
 /// One change of the records.
 #[derive(Debug, Clone)]
 pub enum Change {
@@ -259,21 +279,16 @@ pub enum Change {
     Call(CallKey, CallRecord),
     /// The body to post.
     Answer(CallKey, Bytes),
-    ForgetAnswer(CallKey),
-    /// The calls of a run that has ended.
-    ForgetCalls(Slot),
     /// A run and its calls.
     ForgetRun(Slot),
     Session(SessionKey, SessionRecord),
-    ForgetSession(SessionKey),
     Owner(OwnedKey, OwnerRecord),
-    ForgetOwner(OwnedKey),
     /// A long call, by its id.
     Long(CallId, LongRecord),
-    ForgetLong(CallId),
     Request(RequestKey, RequestRecord),
-    ForgetRequest(RequestKey),
     Lost(LossRecord),
+    /// The record with this key.
+    Forget(Key),
 }
 
 impl Change {

@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 
 use super::{
     record::{
-        CallKey, CallRecord, KeptCall, KeptRun, OwnedKey, OwnerRecord, RequestRecord, RunRecord,
-        SessionRecord, Slot,
+        CallKey, CallRecord, KeptCall, KeptRun, Key, OwnedKey, OwnerRecord, RequestRecord,
+        RunRecord, SessionRecord, Slot,
     },
     *,
 };
@@ -126,13 +126,13 @@ async fn what_was_written_is_there_again() {
     assert_eq!((of, &*request.digest, request.begun_at), (&asked, "d", 5));
     assert_eq!(request.answer.as_ref().unwrap().get(), "{\"n\" : 1e400}");
 
-    write(&journal, vec![Change::ForgetAnswer(key(1, "tu_2"))]).await;
+    write(&journal, vec![Change::Forget(Key::Answer(key(1, "tu_2")))]).await;
     write(&journal, run(2, Some(5))).await;
     write(&journal, vec![call(2, "tu_1", Stage::Closed)]).await;
-    write(&journal, vec![Change::ForgetCalls(Slot(1))]).await;
-    write(&journal, vec![Change::ForgetSession(("w".into(), "s".into()))]).await;
-    write(&journal, vec![Change::ForgetOwner(owned)]).await;
-    write(&journal, vec![Change::ForgetRequest(asked)]).await;
+    write(&journal, vec![Change::Forget(Key::Calls(Slot(1)))]).await;
+    write(&journal, vec![Change::Forget(Key::Session(("w".into(), "s".into())))]).await;
+    write(&journal, vec![Change::Forget(Key::Owner(owned))]).await;
+    write(&journal, vec![Change::Forget(Key::Request(asked))]).await;
     journal.close();
     let (journal, kept) = Journal::open(&path, false).unwrap();
     assert!(kept.sessions.is_empty() && kept.owners.is_empty() && kept.requests.is_empty());
@@ -184,8 +184,8 @@ impl Step {
                 let answer = Change::Answer(key(slot, &name(id)), Bytes::from_static(b"{}"));
                 vec![call(slot, &name(id), Stage::Answered), answer]
             }
-            Self::ForgetAnswer(slot, id) => vec![Change::ForgetAnswer(key(slot, &name(id)))],
-            Self::ForgetCalls(slot) => vec![Change::ForgetCalls(Slot(slot))],
+            Self::ForgetAnswer(slot, id) => vec![Change::Forget(Key::Answer(key(slot, &name(id))))],
+            Self::ForgetCalls(slot) => vec![Change::Forget(Key::Calls(Slot(slot)))],
             Self::ForgetRun(slot) => vec![Change::ForgetRun(Slot(slot))],
             Self::Renew | Self::Crash(_) => Vec::new(),
         }
@@ -267,7 +267,7 @@ async fn what_is_not_kept_any_more_does_not_stay_in_the_file() {
         for _ in 0..40 {
             let answer = Change::Answer(key(1, "tu"), large.clone());
             write(&journal, vec![call(1, "tu", Stage::Answered), answer]).await;
-            write(&journal, vec![Change::ForgetAnswer(key(1, "tu"))]).await;
+            write(&journal, vec![Change::Forget(Key::Answer(key(1, "tu")))]).await;
             most = most.max(fs::metadata(&path).unwrap().len());
         }
         most

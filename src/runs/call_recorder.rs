@@ -23,7 +23,7 @@ use crate::{
     backend::peer::{Handle, NotRecorded, Recorder},
     journal::{
         Journal, clock,
-        record::{CallKey, CallRecord, Change, Slot},
+        record::{CallKey, CallRecord, Change, Key, Slot},
     },
     model::{
         call::CallRequest,
@@ -240,7 +240,7 @@ impl CallRecorder {
                  lose it"
             );
             // An earlier answer that this one replaces.
-            changes.push(Change::ForgetAnswer(self.key.clone()));
+            changes.push(Change::Forget(Key::Answer(self.key.clone())));
         }
         self.keeping.journal.commit(changes).await.ok();
     }
@@ -257,7 +257,7 @@ impl CallRecorder {
             (record.stage, record.args, record.handle) = (Stage::Closed, None, None);
         }
         self.keeping.share.hold(0);
-        vec![self.change(), Change::ForgetAnswer(self.key.clone())]
+        vec![self.change(), Change::Forget(Key::Answer(self.key.clone()))]
     }
 
     /// The changes that leave the call to another driver for good. They must be durable: the other

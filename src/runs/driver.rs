@@ -32,7 +32,7 @@ use crate::{
     backoff::Backoff,
     budget::{self, Budget},
     error_chain::error_chain,
-    journal::record::Change,
+    journal::record::{Change, Key},
     metrics::RunEnding,
     model::{
         event::{self, Beginning, Call, Event},
@@ -154,7 +154,7 @@ pub(super) async fn drive(
     if has_ended {
         let mut changes = run.changes();
         if !runs.may_be_driven_by_others(&run) {
-            changes.push(Change::ForgetCalls(run.slot));
+            changes.push(Change::Forget(Key::Calls(run.slot)));
         }
         runs.journal().write(changes);
     }

@@ -11,7 +11,10 @@ use super::{
     DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, Runs, log::Room,
     owners::Owned,
 };
-use crate::{journal::record::Change, model::ids::RunKey};
+use crate::{
+    journal::record::{Change, Key},
+    model::ids::RunKey,
+};
 
 impl Runs {
     /// Forgets runs and sessions that are too old or too many, in the journal too.
@@ -42,7 +45,7 @@ impl Inner {
         }
         let forget = |key| {
             self.sessions.remove(&key);
-            Change::ForgetSession(key)
+            Change::Forget(Key::Session(key))
         };
         over.into_iter().map(forget).collect()
     }
@@ -82,7 +85,7 @@ impl Inner {
             self.sessions.iter().map(|(key, one)| (&one.app, (one.created, key.clone())));
         for key in beyond(KEEP_COUNT, sessions) {
             self.sessions.remove(&key);
-            forgotten.push(Change::ForgetSession(key));
+            forgotten.push(Change::Forget(Key::Session(key)));
         }
         forgotten
     }

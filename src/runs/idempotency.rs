@@ -15,7 +15,7 @@ use super::{KEEP_ANSWERS, calls::Calls, forgetting::beyond_bytes};
 use crate::{
     journal::{
         self, NotWritten,
-        record::{Change, Millis, RequestKey, RequestRecord},
+        record::{Change, Key, Millis, RequestKey, RequestRecord},
     },
     model::ids::AppName,
 };
@@ -116,7 +116,7 @@ impl Calls {
             Change::Request(key, record)
         } else {
             self.requests.lock().remove(&key);
-            Change::ForgetRequest(key)
+            Change::Forget(Key::Request(key))
         };
         // If this fails, the answer is lost with the process.
         self.journal.commit(vec![ended]).await.ok();
@@ -143,10 +143,10 @@ fn make_room(requests: &mut Requests) -> Vec<Change> {
     };
     let since = journal::now().saturating_sub(KEEP);
     let old = requests.extract_if(|_, it| it.record.begun_at < since && !it.is_under_way());
-    let mut changes: Vec<_> = old.map(|(key, _)| Change::ForgetRequest(key)).collect();
+    let mut changes: Vec<_> = old.map(|(key, _)| Change::Forget(Key::Request(key))).collect();
     for key in oldest(requests, KEEP_COUNT, |_| 1) {
         requests.remove(&key);
-        changes.push(Change::ForgetRequest(key));
+        changes.push(Change::Forget(Key::Request(key)));
     }
     for key in oldest(requests, KEEP_ANSWERS, Asked::size) {
         let asked = requests.get_mut(&key).expect("it was there");

@@ -17,7 +17,7 @@ use std::{
 };
 
 use crate::{
-    journal::record::{Change, Millis, OwnedKey, OwnerRecord, Slot},
+    journal::record::{Change, Key, Millis, OwnedKey, OwnerRecord, Slot},
     model::ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace},
 };
 
@@ -181,7 +181,7 @@ impl Owners {
             (None, false) => How::Created,
         };
         let mut changes = self.put(owned, &record.app, how, record.since);
-        changes.retain(|change| matches!(change, Change::ForgetOwner(_)));
+        changes.retain(|change| matches!(change, Change::Forget(Key::Owner(_))));
         changes
     }
 
@@ -232,7 +232,7 @@ impl Owners {
         // If the owner has changed since, for example to an eval, this entry is outdated.
         self.all.get(&oldest).filter(|owner| owner.number == number)?;
         self.all.remove(&oldest);
-        Some(Change::ForgetOwner(oldest.kept()))
+        Some(Change::Forget(Key::Owner(oldest.kept())))
     }
 }
 
@@ -343,7 +343,7 @@ mod tests {
         }
         assert!(owners.get(&run("first")).is_none() && owners.get(&run("0")).is_some());
         assert!(owners.get(&run("of_b")).is_some() && owners.get(&session).is_some());
-        let [Change::ForgetOwner((_, kind, id))] = forgotten.as_slice() else {
+        let [Change::Forget(Key::Owner((_, kind, id)))] = forgotten.as_slice() else {
             panic!("{forgotten:?}")
         };
         assert_eq!((kind.as_str(), id.as_str()), ("agent-runs", "first"));
@@ -362,7 +362,7 @@ mod tests {
             {
                 match change {
                     Change::Owner(key, record) => drop(kept.insert(key, record)),
-                    Change::ForgetOwner(key) => drop(kept.remove(&key)),
+                    Change::Forget(Key::Owner(key)) => drop(kept.remove(&key)),
                     other => panic!("{other:?}"),
                 }
             }

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     journal::{
         self,
-        record::{Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, RunRecord},
+        record::{Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, RunRecord},
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
@@ -51,7 +51,7 @@ impl Runs {
             self.journal().write(vec![Change::Upstream(now)]);
         } else if upstream.as_ref() != Some(&now) {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
-            let long = long.into_iter().map(|(id, _)| Change::ForgetLong(id));
+            let long = long.into_iter().map(|(id, _)| Change::Forget(Key::Long(id)));
             self.journal().write(long.collect());
             self.journal().write(vec![Change::Upstream(now)]);
             // It may be the same MANTYX under another address: with the owners, no app gets the
@@ -62,7 +62,7 @@ impl Runs {
         self.restore_owners(owners, (&runs, &sessions));
         let (untold, long): (Vec<_>, Vec<_>) =
             long.into_iter().partition(|(_, record)| is_untold(record, &runs));
-        let untold = untold.into_iter().map(|(id, _)| Change::ForgetLong(id));
+        let untold = untold.into_iter().map(|(id, _)| Change::Forget(Key::Long(id)));
         self.journal().write(untold.collect());
         for session in sessions {
             self.restore_session(session);
@@ -155,7 +155,8 @@ impl Runs {
             warn!("{what}");
             self.journal().note_loss(what);
         }
-        let sessions = sessions.iter().map(|session| Change::ForgetSession(session.key.clone()));
+        let sessions =
+            sessions.iter().map(|session| Change::Forget(Key::Session(session.key.clone())));
         let runs = runs.iter().map(|run| Change::ForgetRun(run.slot));
         self.journal().write(runs.chain(sessions).collect());
     }

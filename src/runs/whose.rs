@@ -19,7 +19,7 @@ use crate::{
     budget,
     journal::{
         self,
-        record::{Change, KeptRun, KeptSession, OwnedKey, OwnerRecord},
+        record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord},
     },
     model::{
         event::Call,
@@ -242,7 +242,7 @@ impl Runs {
             let owned = Owned::restore(&key).filter(|_| !is_outdated(&record));
             match owned {
                 Some(owned) => changes.extend(inner.owners.restore(owned, &record)),
-                None => changes.push(Change::ForgetOwner(key)),
+                None => changes.push(Change::Forget(Key::Owner(key))),
             }
         }
         // An earlier version kept no owners beside the runs and sessions themselves.

@@ -26,7 +26,7 @@ fn reach(slot: u64, tool_use: &str, stage: Stage) -> Vec<Change> {
     }
     match stage {
         Stage::Answered => vec![change, Change::Answer(key(slot, tool_use), body(slot, tool_use))],
-        Stage::Closed => vec![change, Change::ForgetAnswer(key(slot, tool_use))],
+        Stage::Closed => vec![change, Change::Forget(Key::Answer(key(slot, tool_use)))],
         Stage::Received | Stage::Dispatched => vec![change],
     }
 }

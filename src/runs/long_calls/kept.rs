@@ -13,7 +13,7 @@ use crate::{
     backend::peer::{Handle, NotRecorded},
     journal::{
         clock,
-        record::{Change, LongRecord},
+        record::{Change, Key, LongRecord},
     },
     model::{
         answer::Answer,
@@ -135,7 +135,7 @@ impl LongCalls {
         if let Some(journal) = &self.journal
             && !ids.is_empty()
         {
-            journal.write(ids.iter().cloned().map(Change::ForgetLong).collect());
+            journal.write(ids.iter().cloned().map(|id| Change::Forget(Key::Long(id))).collect());
         }
     }
 }

@@ -10,7 +10,7 @@ use tracing::info;
 use crate::{
     journal::{
         self,
-        record::{Change, KeptCall, KeptRun, Millis},
+        record::{Change, KeptCall, KeptRun, Key, Millis},
     },
     model::{ids::AppName, moment::Moment},
     runs::{
@@ -94,7 +94,7 @@ impl Inner {
             let Some(call) = run.and_then(|run| run.calls.get_mut(at)) else { continue };
             (call.record.args, call.record.handle, call.answer) = (None, None, None);
             changes.push(Change::Call(call.key.clone(), call.record.clone()));
-            changes.push(Change::ForgetAnswer(call.key.clone()));
+            changes.push(Change::Forget(Key::Answer(call.key.clone())));
         }
         changes
     }
@@ -163,7 +163,7 @@ mod tests {
         }
         let changes = inner.sweep_awaiting(since);
         let forgotten = changes.iter().filter_map(|change| match change {
-            Change::ForgetAnswer(key) => Some(key.slot),
+            Change::Forget(Key::Answer(key)) => Some(key.slot),
             _ => None,
         });
         assert_eq!(forgotten.collect::<Vec<_>>(), [Slot(1)], "the oldest");
