@@ -6,16 +6,15 @@
 //! contradict each other, the sandbox is the stricter reader: "MB" is 1,000,000 bytes, names of
 //! tools are unique over the whole spec, a key that stands twice counts once.
 //!
-//! What MANTYX has and the sandbox has not: stored agents other than the configured ids, evals,
-//! OAuth and scopes, rate limits other than its own size, validation of arguments against a tool's
-//! schema, loop detection, the supervisor, task plans of its own making.
+//! What MANTYX has and the sandbox has not: stored agents other than one, evals, OAuth and scopes,
+//! rate limits other than its own size, validation of arguments against a tool's schema, loop
+//! detection, the supervisor, task plans of its own making. Any `modelId` names the script.
 //!
 //! Everything that it keeps is bounded by [`Limits`]: finished runs are forgotten oldest first.
 //!
 //! Must not: make a connection of its own, or keep anything on disk.
 
 mod budget;
-mod events;
 mod files;
 mod ids;
 mod model;
@@ -27,7 +26,6 @@ mod results;
 mod routes;
 mod run;
 mod runs;
-mod server;
 mod sessions;
 mod spec;
 mod stream;
@@ -38,19 +36,19 @@ use std::{sync::Arc, time::Duration};
 use http::StatusCode;
 use parking_lot::Mutex;
 use secrecy::SecretString;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    budget::Budget,
-    ids::Ids,
-    reply::Refusal,
-    run::Run,
-    runs::Runs,
-    sessions::Sessions,
-    spec::Spec,
-    terminal::{Report, RunEnd},
+    budget::Charge, ids::Ids, reply::Refusal, run::Run, runs::Runs, sessions::Sessions, spec::Spec,
+    terminal::RunEnd,
 };
+use crate::small_server;
+
+/// How long a connection may be idle.
+const IDLE: Duration = Duration::from_mins(2);
+/// The id of the only stored agent, which has no tools and no prompt.
+const AGENT: &str = "agent_sandbox";
 
 /// What a sandbox is like.
 #[derive(Debug, Clone)]
@@ -64,14 +62,6 @@ pub struct SandboxConfig {
     pub local_tool_timeout: Duration,
     /// How often a stream without events carries a comment.
     pub heartbeat: Duration,
-    /// What an accepted tool result is answered with: editions of the protocol differ
-    /// (agent-runs-protocol §8 has 200, wire-protocol §5 has 204).
-    pub tool_result_status: StatusCode,
-    /// The ids of stored agents; each is an agent without tools and without a prompt.
-    pub agents: Vec<String>,
-    /// Whether every `modelId` names the scripted model. If not, all but its own are answered
-    /// with 400 `invalid_model`.
-    pub accept_any_model: bool,
     /// Whether ids are counted (`run_1`) and not drawn.
     #[cfg(test)]
     pub counted_ids: bool,
@@ -116,9 +106,6 @@ impl SandboxConfig {
             credential,
             local_tool_timeout: Duration::from_mins(5),
             heartbeat: Duration::from_secs(15),
-            tool_result_status: StatusCode::OK,
-            agents: vec!["agent_sandbox".to_owned()],
-            accept_any_model: true,
             #[cfg(test)]
             counted_ids: false,
             limits: Limits::default(),
@@ -137,7 +124,8 @@ pub struct Sandbox {
 struct Shared {
     config: SandboxConfig,
     ids: Ids,
-    budget: Arc<Budget>,
+    /// A permit for each byte that may be kept.
+    budget: Arc<Semaphore>,
     /// Locked after `sessions` where both are, and before the state of a run.
     runs: Mutex<Runs>,
     sessions: Mutex<Sessions>,
@@ -153,7 +141,7 @@ impl Sandbox {
                 #[cfg(test)]
                 counted: config.counted_ids.then(Default::default),
             },
-            budget: Budget::new(config.limits.bytes),
+            budget: Arc::new(Semaphore::new(config.limits.bytes)),
             config,
             runs: Mutex::default(),
             sessions: Mutex::default(),
@@ -166,7 +154,14 @@ impl Sandbox {
     /// Answers requests until `stop`, then closes all connections, streams included, within a
     /// second. The runs go on, as they do in MANTYX, and can be served again.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        server::serve(&self.shared, &listener, &stop).await;
+        let (shared, until) = (Arc::clone(&self.shared), stop.clone());
+        let answer = move |request| {
+            let (shared, until) = (Arc::clone(&shared), until.clone());
+            async move { routes::answer(&shared, &until, request).await }
+        };
+        let connections = self.shared.config.limits.connections;
+        let limits = small_server::Limits { connections, idle: IDLE };
+        small_server::serve(&listener, limits, &stop, answer).await;
     }
 }
 
@@ -179,46 +174,38 @@ impl Drop for Sandbox {
 impl Shared {
     /// Forgets finished runs until `bytes` more fit, if they can be made to.
     fn make_room(&self, bytes: usize) {
-        if !self.budget.has(bytes) {
-            self.runs.lock().forget_finished(|| self.budget.has(bytes));
-        }
+        let fits = || self.budget.available_permits() >= bytes;
+        while !fits() && self.runs.lock().forget_oldest_finished() {}
     }
 
-    /// Refuses a spec whose agent or model the sandbox does not have.
-    fn check_names(&self, spec: &Spec) -> Result<(), Refusal> {
-        if let Some(agent) = &spec.agent_id
-            && !self.config.agents.contains(agent)
-        {
-            let message = format!(
-                "agentId: the credential may not use {agent:?}; the sandbox has {}",
-                self.config.agents.join(", ")
-            );
-            return Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message));
+    /// Takes `bytes` of the budget, for a new run or session.
+    fn charge(&self, bytes: usize) -> Result<Charge, Refusal> {
+        self.make_room(bytes);
+        budget::take(&self.budget, bytes).ok_or_else(|| Refusal::full("the sandbox is full"))
+    }
+
+    /// Refuses a spec whose agent the sandbox does not have. Every `modelId` names the scripted
+    /// model.
+    fn check_agent(&self, spec: &Spec) -> Result<(), Refusal> {
+        match &spec.agent_id {
+            Some(agent) if agent != AGENT => {
+                let message = format!(
+                    "agentId: the credential may not use {agent:?}; the sandbox has {AGENT}"
+                );
+                Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message))
+            }
+            _ => Ok(()),
         }
-        let own = [terminal::MODEL_ID, "platform:sandbox-echo", "echo"];
-        if let Some(model) = &spec.model_id
-            && !self.config.accept_any_model
-            && !own.contains(&model.as_str())
-        {
-            let message = format!("modelId: there is no model {model:?}; see GET models");
-            let mut refusal = Refusal::new(StatusCode::BAD_REQUEST, "invalid_model", message);
-            refusal.body.candidates = vec![terminal::MODEL_ID.to_owned()];
-            return Err(refusal);
-        }
-        Ok(())
     }
 
     /// Ends a run. A success is in the history of its session before anyone can see the end.
-    fn finish(&self, run: &Run, end: RunEnd, report: Report) {
-        let Some(session) = &run.session else {
-            run.finish(end, Some(report));
-            return;
-        };
+    fn finish(&self, run: &Run, end: RunEnd) {
         // A plan is not the answer (agent-runs-protocol §4.9).
-        let reply = end.text.clone().filter(|_| end.plan.is_none());
+        let is_answer = end.status == "succeeded" && end.data["plan"].is_null();
+        let reply = end.reply().filter(|_| is_answer).map(str::to_owned);
         let mut sessions = self.sessions.lock();
-        if run.finish(end, Some(report))
-            && let Some(reply) = reply
+        if run.finish(end)
+            && let (Some(session), Some(reply)) = (&run.session, reply)
         {
             sessions.append(session, &run.turn, reply);
         }

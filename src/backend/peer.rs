@@ -100,10 +100,11 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
 pub type Reply = Result<Box<RawValue>, ErrorReply>;
 
 /// A JSON-RPC error of an MCP server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct ErrorReply {
     pub code: i32,
     pub message: String,
+    pub data: Option<Box<RawValue>>,
 }
 
 /// What a peer said about itself in the handshake.
@@ -236,6 +237,13 @@ impl Progress {
     pub fn result(&self, result: &RawValue) {
         if let Some(client) = &self.client {
             client.keep(result);
+        }
+    }
+
+    /// Keeps an error of an MCP server for the client, as its revision has a meaning for it.
+    pub fn error(&self, error: &ErrorReply) {
+        if let Some(client) = &self.client {
+            client.keep_error(error);
         }
     }
 

@@ -5,7 +5,6 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
-use serde::Deserialize;
 use serde_json::json;
 
 use super::{
@@ -14,7 +13,10 @@ use super::{
     page::{Page, Paper, Style},
     print,
 };
-use crate::config::Contact;
+use crate::{
+    config::Contact,
+    http::api::approvals::{ApprovalList, Shown},
+};
 
 #[derive(Debug, Args)]
 pub(super) struct Settings {
@@ -48,28 +50,6 @@ enum Decision {
     },
 }
 
-#[derive(Debug, Deserialize)]
-struct List {
-    approvals: Vec<Shown>,
-}
-
-/// One question.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Shown {
-    id: String,
-    state: String,
-    app: String,
-    run_id: Option<String>,
-    name: String,
-    backend: String,
-    arguments_text: Option<String>,
-    since: String,
-    deadline: String,
-    decided_at: Option<String>,
-    reason: Option<String>,
-}
-
 /// `mantyx-bridge approvals [approve ID | deny ID]`.
 pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome {
     let client = Client::new(contact)?;
@@ -79,7 +59,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
             if settings.json {
                 return print(&format!("{text}\n"));
             }
-            let list: List = parse(&text)?;
+            let list: ApprovalList = parse(&text)?;
             return print(&shown(&list.approvals, SystemTime::now(), Paper::stdout()));
         }
         Some(Decision::Approve { id, reason }) => ("approve", id, reason),
@@ -101,7 +81,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
 fn shown(all: &[Shown], now: SystemTime, paper: Paper) -> String {
     let (waiting, ended): (Vec<&Shown>, Vec<&Shown>) =
         all.iter().partition(|one| one.state == "waiting");
-    let mut text: String = waiting.iter().map(|one| one.whole(now, paper)).collect();
+    let mut text: String = waiting.iter().map(|one| whole(one, now, paper)).collect();
     let mut page = Page::default();
     match waiting[..] {
         [] => page.line(Style::Plain, "No call waits for a person."),
@@ -128,22 +108,20 @@ fn shown(all: &[Shown], now: SystemTime, paper: Paper) -> String {
     text
 }
 
-impl Shown {
-    /// One waiting question with everything that the decision covers, however long it is.
-    fn whole(&self, now: SystemTime, paper: Paper) -> String {
-        let run = self.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
-        let since = away(&self.since, now);
-        let left = away(&self.deadline, now);
-        let mut page = Page::default();
-        page.note(Style::Doubtful, &self.id);
-        let Self { name, backend, app, .. } = self;
-        page.note(Style::Heading, format!("{name} of {backend}, app {app}, {run}"));
-        page.note(Style::Plain, format!("asked {since} ago, denied by itself in {left}"));
-        // The daemon has already escaped characters that are unsafe on a terminal. Every space
-        // counts.
-        let arguments = self.arguments_text.as_deref().unwrap_or_default();
-        format!("{}{arguments}\n\n", page.text(paper))
-    }
+/// One waiting question with everything that the decision covers, however long it is.
+fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
+    let run = one.run_id.as_ref().map_or_else(|| "by hand".into(), |run| format!("run {run}"));
+    let since = away(&one.since, now);
+    let left = away(&one.deadline, now);
+    let mut page = Page::default();
+    page.note(Style::Doubtful, &one.id);
+    let Shown { name, backend, app, .. } = one;
+    page.note(Style::Heading, format!("{name} of {backend}, app {app}, {run}"));
+    page.note(Style::Plain, format!("asked {since} ago, denied by itself in {left}"));
+    // The daemon has already escaped characters that are unsafe on a terminal. Every space
+    // counts.
+    let arguments = one.arguments_text.as_deref().unwrap_or_default();
+    format!("{}{arguments}\n\n", page.text(paper))
 }
 
 /// The distance between `time` and `now`, in either direction, in whole seconds.
@@ -163,17 +141,17 @@ mod tests {
     #[test]
     fn whole_arguments_and_then_what_was_decided() {
         let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
-        let text = r#"{"approvals":[
-            {"id":"apr_1","state":"waiting","app":"a","runId":"run_1","name":"fs_rm","backend":"fs",
+        let text = r#"{"mayDecide":true,"approvals":[
+            {"id":"apr_1","state":"waiting","app":"a","runId":"run_1","toolUseId":"u","tool":"","argumentsSha256":"","name":"fs_rm","backend":"fs",
              "argumentsText":"{\"path\":  \"/srv\"}","since":"2026-01-01T00:01:05.300Z",
              "deadline":"2026-01-01T00:05:20.000Z","decidedAt":null,"reason":null},
-            {"id":"apr_2","state":"waiting","app":"b","runId":null,"name":"hr","backend":"hr",
+            {"id":"apr_2","state":"waiting","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
              "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
              "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
-            {"id":"apr_0","state":"denied","app":"b","runId":null,"name":"hr","backend":"hr",
+            {"id":"apr_0","state":"denied","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
              "since":"2026-01-01T00:00:00.000Z","deadline":"2026-01-01T00:04:00.000Z",
              "decidedAt":"2026-01-01T00:01:00.000Z","reason":"Not\ntoday."}]}"#;
-        let list: List = parse(text).unwrap_or_else(|error| panic!("{error:?}"));
+        let list: ApprovalList = parse(text).unwrap_or_else(|error| panic!("{error:?}"));
         let paper = Paper { colours: false, columns: Some(40) };
         let expected = r#"apr_1
 fs_rm of fs, app a, run run_1

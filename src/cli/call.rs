@@ -13,16 +13,10 @@ use super::{
     signals::Stop,
     terminal::{for_stdout, plain, tell_time},
 };
-use crate::{config::Contact, model::pending};
+use crate::{config::Contact, http::api::openapi::ToolResult, model::pending};
 
 /// How long each request for the result of a long call waits, in seconds.
 const WAIT: u64 = 240;
-
-#[derive(Deserialize)]
-struct Answer {
-    result: Option<String>,
-    error: Option<String>,
-}
 
 /// The first answer to a long call.
 #[derive(Deserialize)]
@@ -44,7 +38,7 @@ pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: b
         // The daemon cancels a call whose caller hangs up, unless it has got a first answer.
         () = stop.asked() => return Err(Failure::Failed(left(goes_on.as_deref()))),
     };
-    let answer: Answer = parse(&text)?;
+    let answer: ToolResult = parse(&text)?;
     if json {
         print(&format!("{text}\n"))?;
         return match answer.error {
@@ -98,7 +92,7 @@ async fn ask(client: &Client, tool: &str, arguments: &str) -> Result<String, Fai
 
 /// The id of the call, if `text` says that it is a long call.
 fn pending_call(text: &str) -> Option<String> {
-    let answer: Answer = serde_json::from_str(text).ok()?;
+    let answer: ToolResult = serde_json::from_str(text).ok()?;
     let pending: Pending = serde_json::from_str(&answer.result?).ok()?;
     (pending.status == "pending").then_some(pending.call_id)
 }
@@ -127,7 +121,8 @@ mod tests {
         let answer::Answer::Result { text, .. } = pending::goes_on(&id, "t", pending::TOOL) else {
             panic!("no error");
         };
-        let answered = |text: &str| serde_json::json!({ "result": text }).to_string();
+        let answered =
+            |text: &str| serde_json::json!({ "toolUseId": "u", "result": text }).to_string();
         assert_eq!(pending_call(&answered(&text)).as_deref(), Some("call_1"));
         assert_eq!(pending_call(&answered("{\"status\":\"done\",\"callId\":\"call_1\"}")), None);
         assert_eq!(pending_call(&answered("pending")), None);

@@ -5,20 +5,17 @@
 use std::{
     fmt, io,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use http::HeaderMap;
-use serde::Serialize;
-use url::Url;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::{
     backend::program::hiding::{exposure, possible},
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
-        Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, OnUnavailable, Pin,
-        Program, ProgramSandbox, Signers, Target, Upstream, Written, error::Problem, find,
-        value::format_duration,
+        Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Pin, Program,
+        ProgramSandbox, Signers, Target, Upstream, error::Problem, find, value::format_duration,
     },
     http_client::Tls,
 };
@@ -68,57 +65,8 @@ struct AppPlan {
 }
 
 /// One backend of the plan.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct BackendPlan {
-    name: String,
-    kind: &'static str,
-    #[serde(flatten)]
-    reached: Reached,
-    /// The prefix of its tools, for an MCP server.
-    prefix: Option<String>,
-    /// Whether the bridge trusts the annotations of an MCP server.
-    trust_annotations: bool,
-    /// What the bridge does with tools that were not accepted.
-    pin: Pin,
-    /// The signature that an agent's card must have, if one is configured.
-    signature: Option<SignaturePlan>,
-    /// Whether a person is asked before some of its calls.
-    approve: bool,
-    required: bool,
-    on_unavailable: OnUnavailable,
-    refresh: String,
-    call_timeout: String,
-    /// The time after which a call gets a first answer.
-    pending_after: Option<String>,
-    concurrency: usize,
-}
-
-/// The signature that the card of an agent must have.
-#[derive(Debug, Serialize)]
-struct SignaturePlan {
-    /// The number of keys.
-    keys: usize,
-    required: bool,
-}
-
-/// How the bridge reaches a backend.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase", tag = "reached")]
-enum Reached {
-    /// A child process with exactly these arguments.
-    Stdio(ProgramPlan),
-    /// A child process for each call.
-    Command(ProgramPlan),
-    /// An address, the names of its headers, and the source of its tokens.
-    Url { url: String, headers: Vec<String>, oauth: Option<String>, tls: Option<TlsPlan> },
-    /// A request for each call, with the names of its headers.
-    Request { method: String, url: String, headers: Vec<String>, tls: Option<TlsPlan> },
-    /// An Agent Card in a file.
-    File { path: String, tls: Option<TlsPlan> },
-    /// The example inside the bridge.
-    Bundled,
-}
+#[derive(Debug)]
+struct BackendPlan(Backend);
 
 /// Unusual TLS settings for one server.
 #[derive(Debug, Serialize)]
@@ -128,25 +76,6 @@ struct TlsPlan {
     authorities: Option<usize>,
     /// Whether the server gets a client certificate.
     shows_certificate: bool,
-}
-
-/// The command line and the environment of a program.
-#[derive(Debug, Serialize)]
-struct ProgramPlan {
-    argv: Vec<String>,
-    /// The names of the variables, without values.
-    env: Vec<String>,
-    cwd: Option<String>,
-    /// The limits on the files that it can read and write, if configured.
-    sandbox: Option<SandboxPlan>,
-}
-
-/// The value of `sandbox`.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
-enum SandboxPlan {
-    Word(&'static str),
-    Lists { read: Vec<String>, write: Vec<String> },
 }
 
 /// Checks the file `path`, or the first default one. `look` finds further warnings.
@@ -163,8 +92,8 @@ fn report(
         Ok((file, config)) => CheckReport {
             file,
             ok: true,
-            plan: Some(Plan::new(&config)),
-            warnings: [look(&config), config.warnings].concat(),
+            warnings: [look(&config), config.warnings.clone()].concat(),
+            plan: Some(Plan::new(config)),
             ..CheckReport::default()
         },
         Err(errors) => errors.into(),
@@ -229,7 +158,7 @@ impl fmt::Display for CheckReport {
 }
 
 impl Plan {
-    fn new(config: &Config) -> Self {
+    fn new(config: Config) -> Self {
         let speaks = match &config.listen.tls {
             None => "",
             Some(Files { client_ca: None, .. }) => " (TLS)",
@@ -264,72 +193,104 @@ impl Plan {
             auth: config.auth,
             apps: apps.collect(),
             state_dir: config.state_dir.display().to_string(),
-            backends: config.backends.values().map(BackendPlan::new).collect(),
+            backends: config.backends.into_values().map(BackendPlan).collect(),
             disabled: texts(&config.disabled),
         }
     }
 }
 
+impl Serialize for BackendPlan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(backend) = self;
+        let signature = self
+            .signers()
+            .map(|Signers { keys, required }| json!({ "keys": keys.len(), "required": required }));
+        let mut members =
+            vec![("name", json!(backend.name.as_str())), ("kind", json!(backend.target.section()))];
+        members.extend(reached(&backend.target));
+        members.extend([
+            ("prefix", json!(self.prefix())),
+            ("trustAnnotations", json!(backend.trust_annotations)),
+            ("pin", json!(backend.pin)),
+            ("signature", json!(signature)),
+            ("approve", json!(!backend.approve.is_empty())),
+            ("required", json!(backend.required)),
+            ("onUnavailable", json!(backend.on_unavailable)),
+            ("refresh", json!(format_duration(backend.refresh))),
+            ("callTimeout", json!(format_duration(backend.call_timeout))),
+            ("pendingAfter", json!(backend.pending_after.map(format_duration))),
+            ("concurrency", json!(backend.concurrency)),
+        ]);
+        serializer.collect_map(members)
+    }
+}
+
 impl BackendPlan {
-    fn new(backend: &Backend) -> Self {
-        let (mut prefix, mut signers) = (None, None);
-        match &backend.target {
-            Target::Mcp(_) => prefix = Some(backend.naming.prefix.clone()),
-            Target::A2a(a2a) => signers = a2a.signers.as_ref(),
-            Target::Local(_) => (),
-        }
-        Self {
-            name: backend.name.to_string(),
-            kind: backend.target.section(),
-            reached: Reached::new(&backend.target),
-            prefix,
-            trust_annotations: backend.trust_annotations,
-            pin: backend.pin,
-            signature: signers.map(|Signers { keys, required }| SignaturePlan {
-                keys: keys.len(),
-                required: *required,
-            }),
-            approve: !backend.approve.is_empty(),
-            required: backend.required,
-            on_unavailable: backend.on_unavailable,
-            refresh: format_duration(backend.refresh),
-            call_timeout: format_duration(backend.call_timeout),
-            pending_after: backend.pending_after.map(format_duration),
-            concurrency: backend.concurrency,
+    /// The prefix of its tools, for an MCP server.
+    fn prefix(&self) -> Option<&str> {
+        matches!(self.0.target, Target::Mcp(_)).then_some(self.0.naming.prefix.as_str())
+    }
+
+    /// The signature that an agent's card must have, if one is configured.
+    fn signers(&self) -> Option<&Signers> {
+        match &self.0.target {
+            Target::A2a(agent) => agent.signers.as_ref(),
+            Target::Mcp(_) | Target::Local(_) => None,
         }
     }
 }
 
-impl Reached {
-    fn new(target: &Target) -> Self {
-        let at = |url: &Written<Url>,
-                  headers: &HeaderMap,
-                  oauth: &Option<Arc<ClientCredentials>>,
-                  tls| {
-            let oauth = oauth.as_deref().map(issuer);
-            let (headers, tls) = (texts(headers.keys()), TlsPlan::new(tls));
-            Self::Url { url: url.to_string(), headers, oauth, tls }
-        };
-        match target {
-            Target::Mcp(Mcp::Stdio(program)) => Self::Stdio(ProgramPlan::new(program)),
-            Target::Mcp(Mcp::Http { url, headers, oauth, tls, .. }) => at(url, headers, oauth, tls),
-            Target::A2a(A2a { card, headers, oauth, tls, .. }) => match card {
-                CardSource::Base(url) | CardSource::Url(url) => at(url, headers, oauth, tls),
-                CardSource::File(path) => {
-                    Self::File { path: path.display().to_string(), tls: TlsPlan::new(tls) }
+/// The members of a backend that say how it is reached: the exact arguments of a program, but only
+/// the names of its variables, and of headers.
+fn reached(target: &Target) -> Vec<(&'static str, Value)> {
+    match target {
+        Target::Mcp(Mcp::Stdio(program))
+        | Target::Local(Local { action: Action::Command(program), .. }) => {
+            let Program { env, cwd, sandbox, .. } = program;
+            let sandbox = match sandbox {
+                ProgramSandbox::Masked => Value::Null,
+                ProgramSandbox::Off => json!("off"),
+                ProgramSandbox::Secrets => json!("secrets"),
+                ProgramSandbox::Listed(Confinement { read, write }) => {
+                    json!({ "read": paths(read), "write": paths(write) })
                 }
-                CardSource::Bundled => Self::Bundled,
-            },
-            Target::Local(Local { action, .. }) => match action {
-                Action::Command(program) => Self::Command(ProgramPlan::new(program)),
-                Action::Http { method, url, headers, tls } => Self::Request {
-                    method: method.to_string(),
-                    url: url.to_string(),
-                    headers: texts(headers.keys()),
-                    tls: TlsPlan::new(tls),
-                },
-            },
+            };
+            let is_server = matches!(target, Target::Mcp(_));
+            vec![
+                ("reached", json!(if is_server { "stdio" } else { "command" })),
+                ("argv", json!(argv(program))),
+                ("env", json!(texts(env.keys()))),
+                ("cwd", json!(cwd.as_ref().map(|path| path.display().to_string()))),
+                ("sandbox", sandbox),
+            ]
         }
+        Target::A2a(A2a { card: CardSource::Bundled, .. }) => vec![("reached", json!("bundled"))],
+        Target::A2a(A2a { card: CardSource::File(path), tls, .. }) => vec![
+            ("reached", json!("file")),
+            ("path", json!(path.display().to_string())),
+            ("tls", json!(TlsPlan::new(tls))),
+        ],
+        Target::Mcp(Mcp::Http { url, headers, oauth, tls, .. })
+        | Target::A2a(A2a {
+            card: CardSource::Base(url) | CardSource::Url(url),
+            headers,
+            oauth,
+            tls,
+            ..
+        }) => vec![
+            ("reached", json!("url")),
+            ("url", json!(url.to_string())),
+            ("headers", json!(texts(headers.keys()))),
+            ("oauth", json!(oauth.as_deref().map(issuer))),
+            ("tls", json!(TlsPlan::new(tls))),
+        ],
+        Target::Local(Local { action: Action::Http { method, url, headers, tls }, .. }) => vec![
+            ("reached", json!("request")),
+            ("method", json!(method.as_str())),
+            ("url", json!(url.to_string())),
+            ("headers", json!(texts(headers.keys()))),
+            ("tls", json!(TlsPlan::new(tls))),
+        ],
     }
 }
 
@@ -340,31 +301,6 @@ impl TlsPlan {
     }
 }
 
-impl ProgramPlan {
-    fn new(program: &Program) -> Self {
-        Self {
-            argv: argv(program).collect(),
-            env: texts(program.env.keys()),
-            cwd: program.cwd.as_ref().map(|path| path.display().to_string()),
-            sandbox: SandboxPlan::new(&program.sandbox),
-        }
-    }
-}
-
-impl SandboxPlan {
-    fn new(sandbox: &ProgramSandbox) -> Option<Self> {
-        let shown = |paths: &[PathBuf]| paths.iter().map(|p| p.display().to_string()).collect();
-        match sandbox {
-            ProgramSandbox::Masked => None,
-            ProgramSandbox::Off => Some(Self::Word("off")),
-            ProgramSandbox::Secrets => Some(Self::Word("secrets")),
-            ProgramSandbox::Listed(Confinement { read, write }) => {
-                Some(Self::Lists { read: shown(read), write: shown(write) })
-            }
-        }
-    }
-}
-
 fn issuer(oauth: &ClientCredentials) -> String {
     match &oauth.token_url {
         Some(url) => format!("as {} from {url}", oauth.id),
@@ -372,13 +308,25 @@ fn issuer(oauth: &ClientCredentials) -> String {
     }
 }
 
-fn argv(program: &Program) -> impl Iterator<Item = String> {
-    std::iter::once(program.command.clone()).chain(program.args.iter().map(ToString::to_string))
+fn argv(program: &Program) -> Vec<String> {
+    std::iter::once(program.command.clone())
+        .chain(program.args.iter().map(ToString::to_string))
+        .collect()
 }
 
-/// The command line of `program`, as a reader can type it. The bridge itself uses no shell.
+/// The command line of `program`, as a reader can type it, with quotes around an argument that a
+/// reader could not tell from the next one. The bridge itself uses no shell.
 pub(super) fn command_line(program: &Program) -> String {
-    quoted(&argv(program).collect::<Vec<_>>())
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
+    let quoted = |arg: String| match !arg.is_empty() && arg.chars().all(plain) {
+        true => arg,
+        false => format!("{arg:?}"),
+    };
+    argv(program).into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+fn paths(paths: &[PathBuf]) -> Vec<String> {
+    texts(paths.iter().map(|path| path.display()))
 }
 
 fn texts(names: impl IntoIterator<Item: ToString>) -> Vec<String> {
@@ -442,74 +390,83 @@ impl fmt::Display for Plan {
 
 impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{} {}", self.kind, self.name)?;
-        write!(f, "{}", self.reached)?;
-        if let Some(prefix) = &self.prefix {
-            let tools = match prefix.as_str() {
+        let Self(backend) = self;
+        writeln!(f, "{} {}", backend.target.section(), backend.name)?;
+        write_reached(f, &backend.target)?;
+        if let Some(prefix) = self.prefix() {
+            let tools = match prefix {
                 "" => "names as they are".to_owned(),
                 prefix => format!("{prefix}*"),
             };
             let trust =
-                if self.trust_annotations { "; their annotations are believed" } else { "" };
+                if backend.trust_annotations { "; their annotations are believed" } else { "" };
             row(f, "  tools", format!("{tools}{trust}"))?;
         }
-        row(f, "  signed", shown(self.signature.as_ref()))?;
-        if self.approve {
+        row(f, "  signed", self.signers().map(signature).unwrap_or_default())?;
+        if !backend.approve.is_empty() {
             row(f, "  asks", "a person, before the calls that `approve` names")?;
         }
-        let pending = shown(self.pending_after.as_ref().map(|it| format!(", pending after {it}")));
-        let required = if self.required { ", required" } else { "" };
-        let fetched = match self.kind {
+        let pending = backend.pending_after.map(format_duration);
+        let pending = shown(pending.map(|it| format!(", pending after {it}")));
+        let required = if backend.required { ", required" } else { "" };
+        let fetched = match backend.target {
             // A local tool has nothing to fetch, and is never down.
-            "local" => String::new(),
-            _ => {
-                let down = word(&self.on_unavailable);
-                format!("; refreshed every {}; {down} while down", self.refresh)
+            Target::Local(_) => String::new(),
+            Target::Mcp(_) | Target::A2a(_) => {
+                let (refresh, down) = (backend.refresh, word(&backend.on_unavailable));
+                format!("; refreshed every {}; {down} while down", format_duration(refresh))
             }
         };
-        let (calls, each) = (self.concurrency, &self.call_timeout);
+        let calls = backend.concurrency;
+        let each = format_duration(backend.call_timeout);
         let limits = format!("{calls} calls at once, {each} each{pending}{fetched}{required}");
         row(f, "  limits", limits)?;
-        match (self.pin, &self.reached) {
+        match (backend.pin, &backend.target) {
             (Pin::Enforce, _) => row(f, "  pin", "what changes is withdrawn until it is accepted"),
             // The bundled agent has no pins, and neither has a local tool.
-            (Pin::Off, Reached::Stdio(_) | Reached::Url { .. } | Reached::File { .. }) => {
-                row(f, "  pin", "off: changes are not reported")
-            }
-            (Pin::Off | Pin::Warn, _) => Ok(()),
+            (Pin::Off, Target::Local(_) | Target::A2a(A2a { card: CardSource::Bundled, .. }))
+            | (Pin::Warn, _) => Ok(()),
+            (Pin::Off, _) => row(f, "  pin", "off: changes are not reported"),
         }
     }
 }
 
-impl fmt::Display for Reached {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let tls = match self {
-            Self::Stdio(ProgramPlan { argv, env, cwd, sandbox })
-            | Self::Command(ProgramPlan { argv, env, cwd, sandbox }) => {
-                row(f, "  runs", quoted(argv))?;
-                row(f, "  env", env.join(", "))?;
-                row(f, "  in", shown(cwd.as_ref()))?;
-                return row(f, "  shut in", shown(sandbox.as_ref()));
-            }
-            Self::Bundled => return row(f, "  runs", "inside the bridge"),
-            Self::Url { url, headers, oauth, tls } => {
-                row(f, "  at", url)?;
-                row(f, "  headers", headers.join(", "))?;
-                row(f, "  tokens", shown(oauth.as_ref()))?;
-                tls
-            }
-            Self::Request { method, url, headers, tls } => {
-                row(f, "  sends", format!("{method} {url}"))?;
-                row(f, "  headers", headers.join(", "))?;
-                tls
-            }
-            Self::File { path, tls } => {
-                row(f, "  card", path)?;
-                tls
-            }
-        };
-        row(f, "  tls", shown(tls.as_ref()))
-    }
+fn write_reached(f: &mut fmt::Formatter<'_>, target: &Target) -> fmt::Result {
+    let tls = match target {
+        Target::Mcp(Mcp::Stdio(program))
+        | Target::Local(Local { action: Action::Command(program), .. }) => {
+            row(f, "  runs", command_line(program))?;
+            row(f, "  env", texts(program.env.keys()).join(", "))?;
+            row(f, "  in", shown(program.cwd.as_ref().map(|path| path.display())))?;
+            return row(f, "  shut in", shut_in(&program.sandbox));
+        }
+        Target::A2a(A2a { card: CardSource::Bundled, .. }) => {
+            return row(f, "  runs", "inside the bridge");
+        }
+        Target::A2a(A2a { card: CardSource::File(path), tls, .. }) => {
+            row(f, "  card", path.display().to_string())?;
+            tls
+        }
+        Target::Mcp(Mcp::Http { url, headers, oauth, tls, .. })
+        | Target::A2a(A2a {
+            card: CardSource::Base(url) | CardSource::Url(url),
+            headers,
+            oauth,
+            tls,
+            ..
+        }) => {
+            row(f, "  at", url.to_string())?;
+            row(f, "  headers", texts(headers.keys()).join(", "))?;
+            row(f, "  tokens", shown(oauth.as_deref().map(issuer)))?;
+            tls
+        }
+        Target::Local(Local { action: Action::Http { method, url, headers, tls }, .. }) => {
+            row(f, "  sends", format!("{method} {url}"))?;
+            row(f, "  headers", texts(headers.keys()).join(", "))?;
+            tls
+        }
+    };
+    row(f, "  tls", shown(TlsPlan::new(tls)))
 }
 
 impl fmt::Display for TlsPlan {
@@ -523,40 +480,28 @@ impl fmt::Display for TlsPlan {
     }
 }
 
-impl fmt::Display for SandboxPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let list = |paths: &[String]| match paths {
-            [] => "nothing".to_owned(),
-            paths => paths.join(", "),
-        };
-        match self {
-            Self::Word("off") => f.write_str("nowhere: it reads what the bridge's user may"),
-            Self::Word(_) => f.write_str("from the bridge's own files alone"),
-            Self::Lists { read, write } => {
-                write!(f, "besides the system, reads {}; writes {}", list(read), list(write))
-            }
-        }
-    }
-}
-
-impl fmt::Display for SignaturePlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.keys {
-            1 => f.write_str("by the key that is configured")?,
-            many => write!(f, "by one of {many} keys")?,
-        }
-        f.write_str(if self.required { "" } else { "; an unsigned one is reported, and taken" })
-    }
-}
-
-/// A command line, with quotes around an argument that a reader could not tell from the next one.
-fn quoted(argv: &[String]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
-    let quoted = |arg: &String| match !arg.is_empty() && arg.chars().all(plain) {
-        true => arg.clone(),
-        false => format!("{arg:?}"),
+/// The files to which a program is confined.
+fn shut_in(sandbox: &ProgramSandbox) -> String {
+    let list = |listed: &[PathBuf]| match listed {
+        [] => "nothing".to_owned(),
+        listed => paths(listed).join(", "),
     };
-    argv.iter().map(quoted).collect::<Vec<_>>().join(" ")
+    match sandbox {
+        ProgramSandbox::Masked => String::new(),
+        ProgramSandbox::Off => "nowhere: it reads what the bridge's user may".to_owned(),
+        ProgramSandbox::Secrets => "from the bridge's own files alone".to_owned(),
+        ProgramSandbox::Listed(Confinement { read, write }) => {
+            format!("besides the system, reads {}; writes {}", list(read), list(write))
+        }
+    }
+}
+
+fn signature(Signers { keys, required }: &Signers) -> String {
+    let signed = match keys.len() {
+        1 => "by the key that is configured".to_owned(),
+        many => format!("by one of {many} keys"),
+    };
+    format!("{signed}{}", if *required { "" } else { "; an unsigned one is reported, and taken" })
 }
 
 #[cfg(test)]

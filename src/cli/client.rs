@@ -121,7 +121,8 @@ impl Client {
 
     /// Requests `path`.
     pub(super) async fn ask(&self, path: &str, headers: HeaderMap) -> Result<Reply, Failure> {
-        self.reply(self.request(Method::GET, path).headers(headers).timeout(PATIENCE)).await
+        let request = self.request(Method::GET, path).headers(headers).timeout(PATIENCE);
+        self.read(request.send().await.map_err(|error| self.away(error))?).await
     }
 
     /// Requests `path`; any answer but a success is a failure in the daemon's words.
@@ -173,11 +174,6 @@ impl Client {
         })
     }
 
-    async fn reply(&self, request: reqwest::RequestBuilder) -> Result<Reply, Failure> {
-        let response = request.send().await.map_err(|error| self.away(error))?;
-        self.read(response).await
-    }
-
     async fn read(&self, response: reqwest::Response) -> Result<Reply, Failure> {
         let status = response.status();
         let headers = response.headers().clone();
@@ -211,13 +207,6 @@ impl Client {
             }
         })
     }
-}
-
-/// A submitted run, as the daemon names it.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Submitted {
-    pub(super) stream_url: String,
 }
 
 /// An open event stream.

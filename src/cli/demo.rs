@@ -14,15 +14,16 @@ use tokio::{sync::oneshot, time::timeout};
 
 use super::{
     Failure, Outcome,
-    client::{Client, Submitted, parse},
+    client::{Client, parse},
     print,
     serve::cannot_start,
-    terminal::colours,
+    terminal::{colours, cut},
 };
 use crate::{
     config::{Config, Environment},
     daemon::{Daemon, Options},
     error_chain::error_chain,
+    http::api::openapi::Submitted,
 };
 
 /// The configuration of the demo.
@@ -179,10 +180,5 @@ fn indented(text: &str) -> String {
 }
 
 fn shortened(text: &str) -> String {
-    const WIDTH: usize = 90;
-    let text = text.replace('\n', " ");
-    if text.chars().count() <= WIDTH {
-        return text;
-    }
-    text.chars().take(WIDTH - 1).chain(['…']).collect()
+    cut(&text.replace('\n', " "), 90)
 }

@@ -116,7 +116,7 @@ impl Imported {
     }
 
     /// Adds the server at `url`.
-    pub(super) fn push_url(&mut self, name: String, url: String) {
+    pub(super) fn push_url(&mut self, name: String, url: &str) {
         self.servers.push(Server::at(name, url));
     }
 

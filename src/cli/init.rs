@@ -163,7 +163,7 @@ async fn add(
     let name = draft.imported.legal_name(&name);
     let url = draft.imported.hide_in(&name, url);
     match kind {
-        Kind::Mcp => draft.imported.push_url(name, url),
+        Kind::Mcp => draft.imported.push_url(name, &url),
         Kind::A2a => {
             draft.imported.reserve(&name);
             draft.agents.push((name, url));

@@ -17,12 +17,12 @@ use tokio::time::{sleep, timeout};
 use self::transcript::{Event, RunEnd, Shown, Transcript};
 use super::{
     Failure, Outcome,
-    client::{Client, Events, Submitted, parse},
+    client::{Client, Events, parse},
     complain, or_stdin, print,
     signals::Stop,
     terminal::{Size, colours, cut, for_stdout, one_line},
 };
-use crate::config::Contact;
+use crate::{config::Contact, http::api::openapi::Submitted};
 
 /// MANTYX requires a system prompt for a run that names no agent (agent-runs-protocol §4).
 const SYSTEM: &str = "You are a helpful assistant.";

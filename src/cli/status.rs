@@ -8,7 +8,6 @@ use std::{
 };
 
 use rustix::process::{Signal, getpid, kill_process};
-use serde::Deserialize;
 use tokio::{
     signal::unix::{SignalKind, signal},
     time::{MissedTickBehavior, interval},
@@ -23,81 +22,16 @@ use super::{
     signals::Stop,
     terminal::{Screen, Size},
 };
-use crate::config::Contact;
+use crate::{
+    config::Contact,
+    http::api::{
+        problems::Problem,
+        status::{Backend, Breaker, Daemon, Status, Upstream},
+    },
+};
 
 /// The interval of requests.
 const EVERY: Duration = Duration::from_secs(1);
-
-/// The part of `GET /v1/status` that is shown.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Status {
-    version: String,
-    uptime_seconds: u64,
-    upstream: Upstream,
-    pub(super) backends: Vec<Backend>,
-    runs: Runs,
-    /// `None` from an earlier version.
-    approvals: Option<Approvals>,
-    problems: Vec<Problem>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Upstream {
-    base_url: String,
-    workspace: Option<String>,
-    reachable: Option<bool>,
-    last_error: Option<String>,
-}
-
-/// A problem and its cure.
-#[derive(Debug, Deserialize)]
-struct Problem {
-    subject: String,
-    message: String,
-    cure: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Runs {
-    driven: usize,
-}
-
-#[derive(Debug, Deserialize)]
-struct Approvals {
-    waiting: usize,
-}
-
-/// One backend.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Backend {
-    pub(super) name: String,
-    kind: String,
-    pub(super) state: String,
-    transport: String,
-    protocol_version: Option<String>,
-    pub(super) tools: usize,
-    stale: bool,
-    last_refresh: Option<String>,
-    pub(super) last_error: Option<String>,
-    calls_in_flight: usize,
-    breaker: Option<Breaker>,
-    pin: Option<Pin>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Pin {
-    withdrawn: usize,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Breaker {
-    state: String,
-    retry_at: Option<String>,
-}
 
 /// `mantyx-bridge status`.
 pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcome {
@@ -117,7 +51,7 @@ fn shown(text: &str, json: bool) -> Result<String, Failure> {
     if json {
         return Ok(format!("{text}\n"));
     }
-    let page = parse::<Status>(text)?.page(SystemTime::now());
+    let page = page(&parse(text)?, SystemTime::now());
     Ok(page.text(Paper::stdout()))
 }
 
@@ -190,120 +124,114 @@ fn draw(screen: &Screen, status: &Status, away: Option<&str>) -> Outcome {
     let size = Size::of(&io::stdout()).unwrap_or(Size { columns: 80, rows: 24 });
     // If a line filled the last column, clearing the rest of it would erase its last character.
     let paper = Paper { columns: Some(size.columns.saturating_sub(1)), ..Paper::stdout() };
-    let mut page = Page::default();
+    let mut note = Page::default();
     if let Some(why) = away {
-        page.line(Style::Bad, why);
-        page.line(Style::Plain, "Its last state:");
-        page.line(Style::Plain, "");
+        note.line(Style::Bad, why);
+        note.line(Style::Plain, "Its last state:");
+        note.line(Style::Plain, "");
     }
-    let mut lines = page.lines(paper, true);
-    lines.extend(status.page(SystemTime::now()).lines(paper, true));
+    let mut lines = note.lines(paper, true);
+    lines.extend(page(status, SystemTime::now()).lines(paper, true));
     screen.draw(&lines, size.rows)
 }
 
-impl Status {
-    fn page(&self, now: SystemTime) -> Page {
-        let mut page = Page::default();
-        let up = humantime::format_duration(Duration::from_secs(self.uptime_seconds));
-        page.line(Style::Heading, format!("mantyx-bridge {}, up {up}", self.version));
-        let Upstream { base_url, workspace, reachable, last_error } = &self.upstream;
-        let (style, reachable) = match reachable {
-            Some(true) => (Style::Plain, "reachable"),
-            Some(false) => (Style::Bad, "not reachable"),
-            None => (Style::Plain, "not asked yet"),
-        };
-        let workspace = workspace.as_ref().map(|name| format!(", workspace {name}"));
-        let workspace = workspace.unwrap_or_default();
-        page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
-        page.line(
-            Style::Plain,
-            match self.runs.driven {
-                1 => "1 run driven".to_owned(),
-                many => format!("{many} runs driven"),
-            },
-        );
-        let calls = match self.approvals.as_ref().map_or(0, |approvals| approvals.waiting) {
-            0 => None,
-            1 => Some("1 call waits".to_owned()),
-            many => Some(format!("{many} calls wait")),
-        };
-        if let Some(calls) = calls {
-            let told = format!("{calls} for a person to approve: mantyx-bridge approvals");
-            page.line(Style::Doubtful, told);
-        }
-        if let Some(error) = last_error {
-            page.note(Style::Plain, format!("last upstream error: {error}"));
-        }
-        page.line(Style::Plain, "");
-        let rows = self.backends.iter().map(|backend| backend.row(now)).collect();
-        page.table(["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "REFRESHED", "SPEAKS"], rows);
-        for Problem { subject, message, cure } in &self.problems {
-            page.line(Style::Plain, "");
-            page.note(Style::Bad, format!("{subject}: {message}"));
-            page.note(Style::Plain, format!("cure: {cure}"));
-        }
-        let held_back = self.backends.iter().filter_map(|backend| backend.held_back(now));
-        for (at, note) in held_back.enumerate() {
-            if at == 0 {
-                page.line(Style::Plain, "");
-            }
-            page.note(Style::Doubtful, note);
-        }
-        page
+fn page(status: &Status, now: SystemTime) -> Page {
+    let Status { version, daemon, backends, .. } = status;
+    let Daemon { upstream, runs, approvals, problems, .. } = daemon;
+    let mut page = Page::default();
+    let up = humantime::format_duration(Duration::from_secs(status.uptime_seconds));
+    page.line(Style::Heading, format!("mantyx-bridge {version}, up {up}"));
+    let Upstream { base_url, workspace, reachable, last_error, .. } = upstream;
+    let (style, reachable) = match reachable {
+        Some(true) => (Style::Plain, "reachable"),
+        Some(false) => (Style::Bad, "not reachable"),
+        None => (Style::Plain, "not asked yet"),
+    };
+    let workspace = workspace.as_ref().map(|name| format!(", workspace {name}"));
+    let workspace = workspace.unwrap_or_default();
+    page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
+    page.line(
+        Style::Plain,
+        match runs.driven {
+            1 => "1 run driven".to_owned(),
+            many => format!("{many} runs driven"),
+        },
+    );
+    let calls = match approvals.waiting {
+        0 => None,
+        1 => Some("1 call waits".to_owned()),
+        many => Some(format!("{many} calls wait")),
+    };
+    if let Some(calls) = calls {
+        let told = format!("{calls} for a person to approve: mantyx-bridge approvals");
+        page.line(Style::Doubtful, told);
     }
+    if let Some(error) = last_error {
+        page.note(Style::Plain, format!("last upstream error: {error}"));
+    }
+    page.line(Style::Plain, "");
+    let rows = backends.iter().map(|backend| row(backend, now)).collect();
+    page.table(["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "REFRESHED", "SPEAKS"], rows);
+    for Problem { subject, message, cure } in problems {
+        page.line(Style::Plain, "");
+        page.note(Style::Bad, format!("{subject}: {message}"));
+        page.note(Style::Plain, format!("cure: {cure}"));
+    }
+    let held_back = backends.iter().filter_map(|backend| held_back(backend, now));
+    for (at, note) in held_back.enumerate() {
+        if at == 0 {
+            page.line(Style::Plain, "");
+        }
+        page.note(Style::Doubtful, note);
+    }
+    page
 }
 
-impl Backend {
-    fn row(&self, now: SystemTime) -> [(Style, String); 6] {
-        let style = match self.state.as_str() {
-            "ready" => Style::Good,
-            "down" => Style::Bad,
-            _ => Style::Doubtful,
-        };
-        let stale = if self.stale { " (stale)" } else { "" };
-        let refreshed = self.last_refresh.as_deref().and_then(time);
-        let ago = refreshed.map_or_else(
-            || "never".to_owned(),
-            |at| format!("{} ago", seconds(now.duration_since(at).unwrap_or_default())),
-        );
-        let speaks = match &self.protocol_version {
-            Some(version) => format!("{} {version}, {}", self.kind, self.transport),
-            None if self.kind == self.transport => self.kind.clone(),
-            None => format!("{}, {}", self.kind, self.transport),
-        };
-        let plain = |text: String| (Style::Plain, text);
-        [
-            plain(self.name.clone()),
-            (style, format!("{}{stale}", self.state)),
-            plain(match &self.pin {
-                Some(Pin { withdrawn: 1.. }) => format!("{} of {}", self.offered(), self.tools),
-                _ => self.tools.to_string(),
-            }),
-            plain(self.calls_in_flight.to_string()),
-            plain(ago),
-            plain(speaks),
-        ]
-    }
-
-    /// The number of tools that are not withdrawn.
-    fn offered(&self) -> usize {
-        let withdrawn = self.pin.as_ref().map_or(0, |pin| pin.withdrawn);
-        self.tools.saturating_sub(withdrawn)
-    }
-
-    /// A sentence that the circuit breaker rejects calls, if it does.
-    fn held_back(&self, now: SystemTime) -> Option<String> {
-        let (name, Breaker { state, retry_at }) = (&self.name, self.breaker.as_ref()?);
-        match state.as_str() {
-            "open" => {
-                let at = retry_at.as_deref().and_then(time);
-                let wait = at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default();
-                let wait = seconds(wait + Duration::from_millis(500));
-                Some(format!("{name}: keeps failing; no call is made for another {wait}"))
+fn row(backend: &Backend, now: SystemTime) -> [(Style, String); 6] {
+    let style = match backend.state.as_str() {
+        "ready" => Style::Good,
+        "down" => Style::Bad,
+        _ => Style::Doubtful,
+    };
+    let stale = if backend.stale { " (stale)" } else { "" };
+    let refreshed = backend.last_refresh.as_deref().and_then(time);
+    let ago = refreshed.map_or_else(
+        || "never".to_owned(),
+        |at| format!("{} ago", seconds(now.duration_since(at).unwrap_or_default())),
+    );
+    let speaks = match &backend.protocol_version {
+        Some(version) => format!("{} {version}, {}", backend.kind, backend.transport),
+        None if backend.kind == backend.transport => backend.kind.clone(),
+        None => format!("{}, {}", backend.kind, backend.transport),
+    };
+    let plain = |text: String| (Style::Plain, text);
+    [
+        plain(backend.name.clone()),
+        (style, format!("{}{stale}", backend.state)),
+        plain(match backend.pin.withdrawn {
+            0 => backend.tools.to_string(),
+            withdrawn => {
+                format!("{} of {}", backend.tools.saturating_sub(withdrawn), backend.tools)
             }
-            "half-open" => Some(format!("{name}: keeps failing; the next call tries it again")),
-            _ => None,
+        }),
+        plain(backend.calls_in_flight.to_string()),
+        plain(ago),
+        plain(speaks),
+    ]
+}
+
+/// A sentence that the circuit breaker rejects calls, if it does.
+fn held_back(backend: &Backend, now: SystemTime) -> Option<String> {
+    let Backend { name, breaker: Breaker { state, retry_at }, .. } = backend;
+    match state.as_str() {
+        "open" => {
+            let at = retry_at.as_deref().and_then(time);
+            let wait = at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default();
+            let wait = seconds(wait + Duration::from_millis(500));
+            Some(format!("{name}: keeps failing; no call is made for another {wait}"))
         }
+        "half-open" => Some(format!("{name}: keeps failing; the next call tries it again")),
+        _ => None,
     }
 }
 

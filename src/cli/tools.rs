@@ -5,7 +5,6 @@
 
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
-use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
@@ -13,20 +12,18 @@ use super::{
     client::{Client, parse},
     page::{Page, Paper, Style},
     print,
-    status::{Backend, Status},
     terminal::plain,
 };
 use crate::{
     config::Contact,
     error_chain::error_chain,
+    http::api::{
+        openapi::ToolRefs,
+        status::{Backend, Status},
+    },
     model::{offer::STUB, pending},
     state_dir::StateDir,
 };
-
-#[derive(Deserialize)]
-struct Refs {
-    tools: Vec<Value>,
-}
 
 /// `mantyx-bridge tools [BACKEND]`.
 pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) -> Outcome {
@@ -42,7 +39,7 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     if json {
         return print(&format!("{text}\n"));
     }
-    let refs: Refs = parse(&text)?;
+    let refs: ToolRefs = parse(&text)?;
     let words = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
     let row = |name: String, backend: String, description: &str| {
         // A table has room for the first line only.
@@ -50,10 +47,10 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
         [name, backend, first].map(|text| (Style::Plain, text))
     };
     let mut rows = Vec::new();
-    for one in &refs.tools {
-        let name = words(one, "name");
+    for one in refs.tools.into_iter().map(Value::Object) {
+        let name = words(&one, "name");
         let Some(tools) = one["tools"].as_array() else {
-            let own = words(one, "description");
+            let own = words(&one, "description");
             let card = words(&one["agentCard"], "description");
             let text = if own.is_empty() { card } else { own };
             let of = match name.strip_suffix(STUB) {

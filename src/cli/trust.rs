@@ -4,7 +4,6 @@
 //! Must not: accept anything that it does not show, or that differs from what was looked at before.
 
 use clap::{Args, Subcommand};
-use serde::Deserialize;
 
 use super::{
     Failure, Outcome,
@@ -12,7 +11,11 @@ use super::{
     page::{Page, Paper, Style},
     print,
 };
-use crate::{config::Contact, model::visible};
+use crate::{
+    config::Contact,
+    http::api::trust::{Found, Pinned, Trust},
+    model::visible,
+};
 
 /// How many digits of a digest are shown.
 const SHORT: usize = 16;
@@ -61,32 +64,6 @@ fn digest(text: &str) -> Result<String, String> {
     is_one.then(|| text.to_ascii_lowercase()).ok_or_else(|| "8 or more hex digits".to_owned())
 }
 
-#[derive(Debug, Deserialize)]
-struct Trust {
-    backends: Vec<Pinned>,
-}
-
-/// The part of `GET /v1/trust` about a backend that is shown.
-#[derive(Debug, Deserialize)]
-struct Pinned {
-    name: String,
-    mode: String,
-    accepted: usize,
-    digest: String,
-    findings: Vec<ChangedTool>,
-    damaged: Option<String>,
-    unkept: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct ChangedTool {
-    tool: Option<String>,
-    change: String,
-    withdrawn: bool,
-    hidden: Vec<String>,
-    diff: Vec<String>,
-}
-
 /// `mantyx-bridge trust`.
 pub(super) async fn trust(contact: &Contact, settings: Settings) -> Outcome {
     let client = Client::new(contact)?;
@@ -107,10 +84,7 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
         None => backends,
     };
     if json {
-        let all: serde_json::Value = parse(&text)?;
-        let one = all["backends"].as_array().into_iter().flatten();
-        let one = one.filter(|one| one["name"].as_str() == backend).collect::<Vec<_>>();
-        return print(&format!("{}\n", serde_json::json!({ "backends": one })));
+        return print(&format!("{}\n", serde_json::json!({ "backends": shown })));
     }
     let mut page = Page::default();
     if shown.is_empty() {
@@ -120,8 +94,8 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
         if at > 0 {
             page.line(Style::Plain, "");
         }
-        one.write(&mut page);
-        one.write_cure(&mut page);
+        write(one, &mut page);
+        write_cure(one, &mut page);
     }
     print(&page.text(Paper::stdout()))
 }
@@ -150,12 +124,11 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     if found.findings.is_empty() && wanted.all && !wanted.json {
         return print(&format!("{}: there is nothing to accept\n", found.name));
     }
-    let is_taken = |one: &ChangedTool| match &one.tool {
+    let is_taken = |one: &Found| match &one.tool {
         Some(tool) => wanted.all || wanted.tools.contains(tool),
         None => wanted.all,
     };
-    let (taken, left): (Vec<ChangedTool>, Vec<ChangedTool>) =
-        found.findings.into_iter().partition(is_taken);
+    let (taken, left): (Vec<Found>, Vec<Found>) = found.findings.into_iter().partition(is_taken);
     let accept = match wanted.all {
         true => serde_json::json!("all"),
         false => serde_json::json!(wanted.tools),
@@ -169,7 +142,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     } else {
         let mut page = Page::default();
         for one in &taken {
-            one.write(&mut page);
+            write_found(one, &mut page);
         }
         let many =
             |count: usize| if count == 1 { "1 tool".into() } else { format!("{count} tools") };
@@ -185,68 +158,64 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     }
 }
 
-impl Pinned {
-    fn write(&self, page: &mut Page) {
-        let Self { name, mode, accepted, findings, damaged, unkept, .. } = self;
-        if mode == "off" {
-            page.note(Style::Heading, format!("{name} (pin: off): changes are not checked"));
-            return;
-        }
-        let open = findings.iter().filter(|found| found.change != "gone").count();
-        let state = match (open, damaged) {
-            (0, None) if *accepted == 0 => "nothing of it was seen yet".to_owned(),
-            (0, None) => format!("{accepted} as accepted"),
-            _ => format!("{accepted} as accepted, {open} not"),
-        };
-        page.note(Style::Heading, format!("{name} (pin: {mode}): {state}"));
-        if let Some(why) = damaged {
-            page.note(Style::Bad, format!("the accepted tools cannot be read: {why}"));
-        }
-        if let Some(why) = unkept {
-            page.note(Style::Bad, format!("the accepted tools are not on disk: {why}"));
-        }
-        for found in findings {
-            page.line(Style::Plain, "");
-            found.write(page);
-        }
+fn write(pinned: &Pinned, page: &mut Page) {
+    let Pinned { name, mode, accepted, findings, damaged, unkept, .. } = pinned;
+    if mode == "off" {
+        page.note(Style::Heading, format!("{name} (pin: off): changes are not checked"));
+        return;
     }
-
-    fn write_cure(&self, page: &mut Page) {
-        if self.findings.is_empty() {
-            return;
-        }
-        let short = self.digest.get(..SHORT).unwrap_or(&self.digest);
-        let name = &self.name;
+    let open = findings.iter().filter(|found| found.change != "gone").count();
+    let state = match (open, damaged) {
+        (0, None) if *accepted == 0 => "nothing of it was seen yet".to_owned(),
+        (0, None) => format!("{accepted} as accepted"),
+        _ => format!("{accepted} as accepted, {open} not"),
+    };
+    page.note(Style::Heading, format!("{name} (pin: {mode}): {state}"));
+    if let Some(why) = damaged {
+        page.note(Style::Bad, format!("the accepted tools cannot be read: {why}"));
+    }
+    if let Some(why) = unkept {
+        page.note(Style::Bad, format!("the accepted tools are not on disk: {why}"));
+    }
+    for found in findings {
         page.line(Style::Plain, "");
-        page.note(
-            Style::Plain,
-            format!("accept it: mantyx-bridge trust accept {name} --all --digest {short}"),
-        );
+        write_found(found, page);
     }
 }
 
-impl ChangedTool {
-    fn write(&self, page: &mut Page) {
-        let Self { tool, change, withdrawn, hidden, diff } = self;
-        let tool = tool.as_deref().map_or_else(|| "the card".into(), visible::shown);
-        let offered = match (change.as_str(), withdrawn) {
-            ("gone", _) => "",
-            (_, true) => ", withdrawn",
-            (_, false) => ", offered all the same",
+fn write_cure(pinned: &Pinned, page: &mut Page) {
+    if pinned.findings.is_empty() {
+        return;
+    }
+    let short = pinned.digest.get(..SHORT).unwrap_or(&pinned.digest);
+    let name = &pinned.name;
+    page.line(Style::Plain, "");
+    page.note(
+        Style::Plain,
+        format!("accept it: mantyx-bridge trust accept {name} --all --digest {short}"),
+    );
+}
+
+fn write_found(found: &Found, page: &mut Page) {
+    let Found { tool, change, withdrawn, hidden, diff } = found;
+    let tool = tool.as_deref().map_or_else(|| "the card".into(), visible::shown);
+    let offered = match (change.as_str(), withdrawn) {
+        ("gone", _) => "",
+        (_, true) => ", withdrawn",
+        (_, false) => ", offered all the same",
+    };
+    let hidden = match hidden.as_slice() {
+        [] => String::new(),
+        some => format!("; with invisible characters: {}", some.join(" ")),
+    };
+    let style = if *withdrawn { Style::Bad } else { Style::Doubtful };
+    page.note(style, format!("{tool}: {change}{offered}{hidden}"));
+    for line in diff {
+        let style = match line.chars().next() {
+            Some('+') => Style::Good,
+            Some('-') => Style::Bad,
+            _ => Style::Plain,
         };
-        let hidden = match hidden.as_slice() {
-            [] => String::new(),
-            some => format!("; with invisible characters: {}", some.join(" ")),
-        };
-        let style = if *withdrawn { Style::Bad } else { Style::Doubtful };
-        page.note(style, format!("{tool}: {change}{offered}{hidden}"));
-        for line in diff {
-            let style = match line.chars().next() {
-                Some('+') => Style::Good,
-                Some('-') => Style::Bad,
-                _ => Style::Plain,
-            };
-            page.verbatim(style, line);
-        }
+        page.verbatim(style, line);
     }
 }

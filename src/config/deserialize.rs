@@ -43,9 +43,8 @@ pub struct At<T> {
 /// A value that does not fit the expected type.
 #[derive(Debug)]
 pub(super) struct Mistake {
+    /// The value, or its key, if that is to blame.
     pub node: NodeId,
-    /// The key is to blame, not the value.
-    pub at_key: bool,
     pub message: String,
     pub cure: Option<String>,
 }
@@ -63,9 +62,9 @@ pub(super) fn read<T: DeserializeOwned>(
             Ok(value) => return Some(value),
             Err(error) => error,
         };
-        let (node, at_key) = error.place.unwrap_or((document.root.id, false));
-        report(Mistake { node, at_key, message: error.message, cure: error.cure });
-        if node == document.root.id || !left_out.insert(node) {
+        let node = error.place.unwrap_or(document.root.id);
+        report(Mistake { node, message: error.message, cure: error.cure });
+        if node == document.root.id || !left_out.insert(NodeId::of_value(node.index)) {
             return None;
         }
     }
@@ -81,7 +80,7 @@ struct Reader<'d> {
 /// A serde error and its place.
 #[derive(Debug)]
 struct ReadError {
-    place: Option<(NodeId, bool)>,
+    place: Option<NodeId>,
     message: String,
     cure: Option<String>,
 }
@@ -92,8 +91,8 @@ impl ReadError {
     }
 
     /// Keeps the innermost place, which is the right one.
-    fn at(mut self, node: NodeId, at_key: bool) -> Self {
-        self.place.get_or_insert((node, at_key));
+    fn at(mut self, node: NodeId) -> Self {
+        self.place.get_or_insert(node);
         self
     }
 }
@@ -200,7 +199,7 @@ fn describe(unexpected: Unexpected<'_>) -> Cow<'static, str> {
 
 impl<'d> Reader<'d> {
     fn located<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
-        result.map_err(|error| error.at(self.node.id, false))
+        result.map_err(|error| error.at(self.node.id))
     }
 
     fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
@@ -251,7 +250,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, ReadError> {
         let result = match (name, &self.node.kind) {
-            (AT, _) => visitor.visit_map(MapDeserializer::new(once((self.node.id.0, self)))),
+            (AT, _) => visitor.visit_map(MapDeserializer::new(once((self.node.id.index, self)))),
             (SCALAR, Kind::Int(_, text) | Kind::Float(_, text)) => visitor.visit_str(text),
             (SCALAR, Kind::Bool(value)) => visitor.visit_string(value.to_string()),
             (LIST, Kind::Str(_)) => visitor.visit_seq(SeqDeserializer::new(once(self))),
@@ -315,7 +314,7 @@ impl<'de> Deserializer<'de> for Key<'_> {
     type Error = ReadError;
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        visitor.visit_str(self.text).map_err(|error: ReadError| error.at(self.node, true))
+        visitor.visit_str(self.text).map_err(|error: ReadError| error.at(self.node.key()))
     }
 
     forward_to_deserialize_any! {
@@ -355,7 +354,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<At<T>, A::Error> {
                 let lost = || de::Error::custom("this value cannot stand here");
                 let (node, value) = map.next_entry()?.ok_or_else(lost)?;
-                Ok(At { value, node: NodeId(node) })
+                Ok(At { value, node: NodeId::of_value(node) })
             }
         }
 

@@ -20,9 +20,23 @@ pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
 /// Deep enough for every shape, and for the JSON Schemas that a local tool may carry.
 const MAX_DEPTH: usize = 32;
 
-/// One value of the document: an index into its table of places.
+/// One value of the document, or its key: an index into the table of places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct NodeId(pub(super) u32);
+pub struct NodeId {
+    pub(super) index: u32,
+    is_key: bool,
+}
+
+impl NodeId {
+    pub(super) fn of_value(index: u32) -> Self {
+        Self { index, is_key: false }
+    }
+
+    /// The key of this value.
+    pub(super) fn key(self) -> Self {
+        Self { is_key: true, ..self }
+    }
+}
 
 /// A place in the file; lines and columns count from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,15 +109,10 @@ impl Document {
         Ok(Self { root, nodes })
     }
 
-    /// Where the value begins.
-    pub(super) fn value_place(&self, node: NodeId) -> Place {
-        self.info(node).at
-    }
-
-    /// Where the key of the value stands; the value's own place if it is in no map.
-    pub(super) fn key_place(&self, node: NodeId) -> Place {
+    /// Where the value begins, or its key. A value in no map stands for its key.
+    pub(super) fn place(&self, node: NodeId) -> Place {
         let info = self.info(node);
-        info.key.unwrap_or(info.at)
+        info.key.filter(|_| node.is_key).unwrap_or(info.at)
     }
 
     pub(super) fn parent(&self, node: NodeId) -> Option<NodeId> {
@@ -145,7 +154,7 @@ impl Document {
     }
 
     fn info(&self, node: NodeId) -> &Info {
-        &self.nodes[node.0 as usize]
+        &self.nodes[node.index as usize]
     }
 }
 
@@ -256,7 +265,7 @@ impl Builder<'_> {
         label: String,
     ) -> Node {
         // The budget keeps the number of nodes far below this bound.
-        let id = NodeId(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
+        let id = NodeId::of_value(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
         let is_collection = matches!(raw.value, Raw::Seq(_) | Raw::Map(_));
         let range = source_range(raw.defined);
         let source = self.text.get(range.clone()).unwrap_or_default().to_owned();

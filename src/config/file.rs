@@ -174,7 +174,7 @@ fn validated<T>(
     };
     warnings.sort_by_key(|&(node, _)| node);
     let warnings = warnings.into_iter().map(|(node, message)| {
-        let line = document.key_place(node).line;
+        let line = document.place(node.key()).line;
         format!("{name}:{line}: {}: {message}", document.path(node))
     });
     Ok((validated, warnings.collect()))
@@ -234,10 +234,7 @@ fn errors(file: String, text: &str, document: &Document, mistakes: Vec<Mistake>)
     let mut problems: Vec<Problem> = mistakes
         .into_iter()
         .map(|mistake| {
-            let place = match mistake.at_key {
-                true => document.key_place(mistake.node),
-                false => document.value_place(mistake.node),
-            };
+            let place = document.place(mistake.node);
             Problem {
                 path: document.path(mistake.node),
                 line: Some(place.line),

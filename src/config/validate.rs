@@ -244,14 +244,10 @@ impl<'a> Validator<'a> {
         Some(duration)
     }
 
-    /// Reports a mistake in a value.
+    /// Reports a mistake in a value, or in its key.
     fn error(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
-        self.mistake(node, false, message.into(), cure.into());
-    }
-
-    /// Reports a mistake in the key of a value.
-    fn error_at_key(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
-        self.mistake(node, true, message.into(), cure.into());
+        let mistake = Mistake { node, message: message.into(), cure: Some(cure.into()) };
+        self.findings.borrow_mut().mistakes.push(mistake);
     }
 
     /// [`Self::error`] in a value of which nothing can be used.
@@ -265,17 +261,6 @@ impl<'a> Validator<'a> {
         None
     }
 
-    /// [`Self::error_at_key`] of a value of which nothing can be used.
-    fn refuse_key<T>(
-        &self,
-        node: NodeId,
-        message: impl Into<String>,
-        cure: impl Into<String>,
-    ) -> Option<T> {
-        self.error_at_key(node, message, cure);
-        None
-    }
-
     /// Reports that the map `node` lacks a required value. Says nothing if a value of the map was
     /// wrong already, since that may be the missing one.
     fn missing<T>(
@@ -285,14 +270,9 @@ impl<'a> Validator<'a> {
         cure: impl Into<String>,
     ) -> Option<T> {
         if !self.left_out.iter().any(|&wrong| self.document.parent(wrong) == Some(node)) {
-            self.mistake(node, true, message.into(), cure.into());
+            self.error(node.key(), message, cure);
         }
         None
-    }
-
-    fn mistake(&self, node: NodeId, at_key: bool, message: String, cure: String) {
-        let cure = Some(cure);
-        self.findings.borrow_mut().mistakes.push(Mistake { node, at_key, message, cure });
     }
 
     fn warn(&self, node: NodeId, message: impl Into<String>) {
@@ -387,7 +367,7 @@ impl<'a> Validator<'a> {
     }
 
     fn line(&self, node: NodeId) -> usize {
-        self.document.key_place(node).line
+        self.document.place(node.key()).line
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Must not: know the listed things.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, cmp::Reverse};
 
 use super::{reply::Refusal, spec::Metadata};
 
@@ -74,14 +74,16 @@ impl Page {
         self.metadata.iter().all(|(key, value)| metadata.get(key) == Some(value))
     }
 
-    /// The entries of the page out of `rest`, and the cursor of the next one. `number` is that of an
-    /// entry.
+    /// The entries of the page out of `all`, those with the highest `number` first, and the cursor
+    /// of the next page.
     pub(super) fn cut<T>(
         &self,
-        rest: impl Iterator<Item = T>,
+        mut all: Vec<T>,
         number: impl Fn(&T) -> u64,
     ) -> (Vec<T>, Option<String>) {
-        let mut found: Vec<T> = rest.skip(self.offset).take(self.limit + 1).collect();
+        all.retain(|entry| self.cursor.is_none_or(|cursor| number(entry) < cursor));
+        all.sort_unstable_by_key(|entry| Reverse(number(entry)));
+        let mut found: Vec<T> = all.into_iter().skip(self.offset).take(self.limit + 1).collect();
         let has_more = found.len() > self.limit;
         found.truncate(self.limit);
         let last = found.last().filter(|_| has_more);

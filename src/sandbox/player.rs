@@ -8,15 +8,18 @@
 use std::{collections::HashMap, time::Duration};
 
 use serde::Serialize;
+use serde_json::{
+    Value, json,
+    value::{RawValue, to_raw_value},
+};
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
     Shared,
-    events::{AssistantMessage, BudgetExceeded, Delta, LocalToolCall, ToolCall, ToolResult},
     model::{self, Call, Step},
     run::{Run, Stop},
-    spec::{Kind, Plan, Schema},
-    terminal::{PlanStep, PlanView, Report, RunEnd, Tokens},
+    spec::{Enforcement, Kind, Plan, ToolBudget},
+    terminal::{MODEL_ID, RunEnd},
 };
 use crate::model::{answer::Answer, ids::ToolUseId, json::string_member};
 
@@ -25,7 +28,8 @@ pub(super) async fn play(shared: &Shared, run: &Run) {
     let mut player = Player {
         shared,
         run,
-        tokens: Tokens::default(),
+        input_tokens: 0,
+        output_tokens: 0,
         turns: 0,
         context_words: input_words(run),
         said: None,
@@ -38,16 +42,18 @@ pub(super) async fn play(shared: &Shared, run: &Run) {
         () = run.over.cancelled() => return,
         end = player.play() => end,
     };
-    let end = end.unwrap_or_else(|end| *end);
-    let report = Report::new(&run.spec, player.tokens, player.turns);
-    shared.finish(run, end, report);
+    let mut end = end.unwrap_or_else(|end| end);
+    player.report(&mut end.data);
+    shared.finish(run, end);
 }
 
 /// One run being played.
 struct Player<'a> {
     shared: &'a Shared,
     run: &'a Run,
-    tokens: Tokens,
+    /// The tokens that the model has read and written. Tokens are words.
+    input_tokens: u64,
+    output_tokens: u64,
     turns: u64,
     /// How many words the model would read if it were asked now.
     context_words: u64,
@@ -61,9 +67,6 @@ struct Player<'a> {
     counts: HashMap<String, u64>,
 }
 
-/// The end of a run whose playing stopped before the end of the script.
-type Halt = Box<RunEnd>;
-
 /// A call that the client has seen.
 struct Published {
     name: String,
@@ -72,14 +75,54 @@ struct Published {
     deadline: Instant,
 }
 
+// Not made with `json!`, as arguments may have numbers that a `Value` cannot hold.
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct AssistantMessage<'a> {
+    text: &'a str,
+    turn: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finish_reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tool_calls: Vec<ToolCall<'a>>,
+}
+
+#[derive(Serialize)]
+struct ToolCall<'a> {
+    id: &'a str,
+    name: &'a str,
+    input: &'a RawValue,
+}
+
+/// The data of `tool_call`, the call of a tool that the client does not answer.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct InnerCall<'a> {
+    tool_use_id: &'a str,
+    name: &'a str,
+    input: &'a RawValue,
+}
+
+/// The data of `local_tool_call`, with the arguments and the kind's own members as they were sent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct LocalToolCall<'a> {
+    tool_use_id: &'a str,
+    name: &'a str,
+    args: &'a RawValue,
+    #[serde(flatten)]
+    kind: &'a Kind,
+}
+
 impl Player<'_> {
-    async fn play(&mut self) -> Result<RunEnd, Halt> {
+    async fn play(&mut self) -> Result<RunEnd, RunEnd> {
         let run = self.run;
-        if let Some(Plan::Only { brief, steps }) = &run.spec.options.plan {
-            return self.plan_only(brief.clone(), steps);
+        if let Some(Plan::Own { plan_only: true, brief, steps }) = &run.spec.plan {
+            return self.plan_only(brief.as_deref(), steps);
         }
         self.begin_turn();
-        if run.spec.options.schema == Some(Schema::Strict) {
+        if run.spec.is_strict() {
             return Ok(strict());
         }
         for (index, step) in model::steps(run.turn.script(), &run.spec.tools).enumerate() {
@@ -97,44 +140,80 @@ impl Player<'_> {
                 Step::Sleep(duration) => tokio::time::sleep(duration).await,
                 Step::Event { kind, data } => self.emit(&kind, &data)?,
                 Step::Fail(error) => {
-                    let partial_text = self.said.clone();
+                    let mut end = RunEnd::failed("unknown", &error);
+                    if let Some(said) = &self.said {
+                        end.data["partialText"] = json!(said);
+                    }
                     self.end_turn(None, &[])?;
-                    return Ok(RunEnd::failed("unknown", error, partial_text));
+                    return Ok(end);
                 }
             }
         }
         self.call_tools().await?;
         self.end_turn(Some("end_turn"), &[])?;
-        Ok(RunEnd::success(self.reply.take().unwrap_or_default(), None))
+        Ok(RunEnd::success(self.reply.as_deref().unwrap_or_default()))
     }
 
     /// A plan-only run (agent-runs-protocol §4.9): returns the checklist as it was given.
-    fn plan_only(&mut self, brief: Option<String>, steps: &[String]) -> Result<RunEnd, Halt> {
-        if self.run.spec.options.schema == Some(Schema::Strict) {
+    fn plan_only(&mut self, brief: Option<&str>, steps: &[String]) -> Result<RunEnd, RunEnd> {
+        if self.run.spec.is_strict() {
             return Ok(strict());
         }
-        let step = |title: &String| PlanStep { title: title.clone(), status: "pending" };
-        let plan = PlanView { brief, steps: steps.iter().map(step).collect() };
+        let step = |title: &String| json!({"title": title, "status": "pending"});
+        let mut plan = json!({"steps": steps.iter().map(step).collect::<Vec<_>>()});
+        if let Some(brief) = brief {
+            plan["brief"] = json!(brief);
+        }
         self.emit("task_plan", &plan)?;
         let lines = steps.iter().enumerate().map(|(index, step)| format!("{}. {step}", index + 1));
         let list = lines.collect::<Vec<_>>().join("\n");
-        let text = match &plan.brief {
+        let text = match brief {
             _ if steps.is_empty() => "No multi-step plan was warranted.".to_owned(),
             Some(brief) => format!("{brief}\n\n{list}"),
             None => list,
         };
-        Ok(RunEnd::success(text, Some(plan)))
+        let mut end = RunEnd::success(&text);
+        end.data["plan"] = plan;
+        Ok(end)
+    }
+
+    /// Adds the members that every `result` and `error` has in common.
+    fn report(&self, data: &mut Value) {
+        let spec = &self.run.spec;
+        let enforcement = spec.output_schema.as_ref().map(|schema| schema.enforcement);
+        data["structuredOutput"] = json!({
+            "schemaRequested": enforcement.is_some(),
+            // The scripted model enforces no schema, and reports that.
+            "schemaEnforced": false,
+            "enforcementMechanism": "none",
+            "unconstrainedFallbackOccurred": enforcement == Some(Enforcement::BestEffort),
+        });
+        data["tokens"] = json!({
+            "inputTokens": self.input_tokens,
+            "cachedTokens": 0,
+            "reasoningTokens": 0,
+            "outputTokens": self.output_tokens,
+        });
+        data["turns"] = json!(self.turns);
+        data["model"] = json!({
+            "id": spec.model_id.as_deref().unwrap_or(MODEL_ID),
+            "provider": "sandbox",
+            "vendorModelId": "echo",
+        });
+        if let Some(effort) = spec.reasoning_level {
+            data["model"]["reasoningEffort"] = json!(effort.level());
+        }
     }
 
     fn begin_turn(&mut self) {
         self.turns += 1;
-        self.tokens.input_tokens += self.context_words;
+        self.input_tokens += self.context_words;
     }
 
     /// Says one piece of text, on a line of its own.
-    fn say(&mut self, text: &str) -> Result<(), Halt> {
+    fn say(&mut self, text: &str) -> Result<(), RunEnd> {
         let words = words(text);
-        self.tokens.output_tokens += words;
+        self.output_tokens += words;
         self.context_words += words;
         let delta = match &mut self.said {
             Some(said) => {
@@ -151,22 +230,29 @@ impl Player<'_> {
         if delta.is_empty() {
             return Ok(());
         }
-        self.emit("assistant_delta", &Delta { text: &delta })
+        self.emit("assistant_delta", &json!({"text": delta}))
     }
 
     /// Emits the text of this turn, and begins the next one without text.
     fn end_turn(
         &mut self,
-        finish_reason: Option<&'static str>,
-        tool_calls: &[ToolCall<'_>],
-    ) -> Result<(), Halt> {
+        finish_reason: Option<&str>,
+        calls: &[(ToolUseId, Call)],
+    ) -> Result<(), RunEnd> {
         let said = self.said.take();
         let text = said.as_deref().unwrap_or_default();
-        let turn = self.turns - 1;
-        self.emit(
-            "assistant_message",
-            &AssistantMessage { text, turn, finish_reason, tool_calls },
-        )?;
+        let tool_calls = calls.iter().map(|(id, call)| ToolCall {
+            id: id.as_str(),
+            name: &call.name,
+            input: &call.args,
+        });
+        let message = AssistantMessage {
+            text,
+            turn: self.turns - 1,
+            finish_reason,
+            tool_calls: tool_calls.collect(),
+        };
+        self.emit("assistant_message", &message)?;
         if let Some(said) = said {
             match &mut self.reply {
                 Some(reply) => {
@@ -181,7 +267,7 @@ impl Player<'_> {
 
     /// Ends the turn with its calls, waits for their answers, and begins the next turn by saying
     /// the results. Does nothing without calls.
-    async fn call_tools(&mut self) -> Result<(), Halt> {
+    async fn call_tools(&mut self) -> Result<(), RunEnd> {
         if self.calls.is_empty() {
             return Ok(());
         }
@@ -191,11 +277,10 @@ impl Player<'_> {
             .collect();
         for (_, call) in &calls {
             let words = 1 + words(call.args.get());
-            self.tokens.output_tokens += words;
+            self.output_tokens += words;
             self.context_words += words;
         }
-        let shown: Vec<ToolCall<'_>> = calls.iter().map(ToolCall::new).collect();
-        self.end_turn(Some("tool_use"), &shown)?;
+        self.end_turn(Some("tool_use"), &calls)?;
         let mut results = Vec::with_capacity(calls.len());
         // Adjacent read-only calls run concurrently, all others alone (§4.1.1).
         for group in calls.chunk_by(|(_, one), (_, next)| one.tool.read_only && next.tool.read_only)
@@ -231,19 +316,20 @@ impl Player<'_> {
         &mut self,
         id: &ToolUseId,
         call: &Call,
-    ) -> Result<Result<Published, Answer>, Halt> {
+    ) -> Result<Result<Published, Answer>, RunEnd> {
         self.run.count_call();
         if let Some(answer) = self.over_budget(id, call)? {
             return Ok(Err(answer));
         }
-        let event = LocalToolCall::new(id, call);
         match &call.tool.kind {
             Kind::Server(kind) => {
                 let why = format!(
                     "{} is a {kind} tool, which MANTYX would run itself; the sandbox cannot",
                     call.name
                 );
-                self.emit("tool_call", &event.informational())?;
+                let event =
+                    InnerCall { tool_use_id: id.as_str(), name: &call.name, input: &call.args };
+                self.emit("tool_call", &event)?;
                 return Ok(Err(self.informational_result(id, &call.name, why)?));
             }
             Kind::A2aLocal { .. } if string_member(call.args.get(), "message").is_none() => {
@@ -252,7 +338,13 @@ impl Player<'_> {
             }
             Kind::Local | Kind::A2aLocal { .. } | Kind::McpLocal { .. } => (),
         }
-        let text = serde_json::value::to_raw_value(&event).expect("made of JSON");
+        let event = LocalToolCall {
+            tool_use_id: id.as_str(),
+            name: &call.name,
+            args: &call.args,
+            kind: &call.tool.kind,
+        };
+        let text = to_raw_value(&event).expect("made of JSON");
         self.shared.make_room(text.get().len());
         let answered = self.run.publish(id.clone(), &text).map_err(halt)?;
         let deadline = Instant::now() + self.shared.config.local_tool_timeout;
@@ -260,12 +352,11 @@ impl Player<'_> {
     }
 
     /// Answers a call with an error if its tool has used up its `toolBudgets` (§4.7).
-    fn over_budget(&mut self, id: &ToolUseId, call: &Call) -> Result<Option<Answer>, Halt> {
+    fn over_budget(&mut self, id: &ToolUseId, call: &Call) -> Result<Option<Answer>, RunEnd> {
         let count = self.counts.entry(call.name.clone()).or_default();
         *count += 1;
         let call_index = *count;
-        let budgets = self.run.spec.options.budgets.as_ref();
-        let Some(&max_calls) = budgets.and_then(|budgets| budgets.get(&call.name)) else {
+        let Some(&ToolBudget { max_calls }) = self.run.spec.tool_budgets.get(&call.name) else {
             return Ok(None);
         };
         if call_index <= max_calls {
@@ -273,7 +364,7 @@ impl Player<'_> {
         }
         let why = format!("budget exceeded for {}: pivot or finalize", call.name);
         let answer = self.informational_result(id, &call.name, why)?;
-        let data = BudgetExceeded { tool: &call.name, max_calls, call_index };
+        let data = json!({"tool": call.name, "maxCalls": max_calls, "callIndex": call_index});
         self.emit("tool_budget_exceeded", &data)?;
         Ok(Some(answer))
     }
@@ -284,45 +375,51 @@ impl Player<'_> {
         id: &ToolUseId,
         name: &str,
         why: String,
-    ) -> Result<Answer, Halt> {
-        let data =
-            ToolResult { tool_use_id: id.as_str(), name, ok: false, summary: &why, result: &why };
+    ) -> Result<Answer, RunEnd> {
+        // `summary` and `ok` come from agent-runs-protocol §7, `result` from wire-protocol §4.2.
+        let data = json!({
+            "toolUseId": id.as_str(),
+            "name": name,
+            "ok": false,
+            "summary": why,
+            "result": why,
+        });
         self.emit("tool_result", &data)?;
         Ok(Answer::Error(why))
     }
 
-    fn emit(&self, kind: &str, data: &impl Serialize) -> Result<(), Halt> {
-        let data = serde_json::value::to_raw_value(data).expect("our own types have string keys");
+    fn emit(&self, kind: &str, data: &impl Serialize) -> Result<(), RunEnd> {
+        let data = to_raw_value(data).expect("our own types have string keys");
         self.shared.make_room(data.get().len());
         self.run.append(kind, &data).map_err(halt)
     }
 }
 
 /// The log has no room, or another request has ended the run; ending it a second time does nothing.
-fn halt(_: Stop) -> Halt {
-    Box::new(RunEnd::log_full())
+fn halt(_: Stop) -> RunEnd {
+    RunEnd::log_full()
 }
 
 /// Waits for the client's answer, until the deadline of the call.
-async fn answer_of(call: Published, timeout: Duration) -> Result<Answer, Halt> {
+async fn answer_of(call: Published, timeout: Duration) -> Result<Answer, RunEnd> {
     match tokio::time::timeout_at(call.deadline, call.answered).await {
         Ok(Ok(answer)) => Ok(answer),
         // The sender was dropped without an answer. Either the log had no room for the answer, or
         // the run has ended; ending it a second time does nothing.
-        Ok(Err(_)) => Err(Box::new(RunEnd::log_full())),
-        Err(_elapsed) => Err(Box::new(RunEnd::timed_out(format!(
+        Ok(Err(_)) => Err(RunEnd::log_full()),
+        Err(_elapsed) => Err(RunEnd::timed_out(&format!(
             "Timed out waiting for local tool result of {} ({}) after {} ms",
             call.name,
             call.id,
             timeout.as_millis()
-        )))),
+        ))),
     }
 }
 
 /// The scripted model has no way to enforce a schema (agent-runs-protocol §4.5).
 fn strict() -> RunEnd {
-    let error = "the sandbox's model cannot enforce an outputSchema".to_owned();
-    RunEnd::failed("structured_output_not_supported", error, None)
+    let error = "the sandbox's model cannot enforce an outputSchema";
+    RunEnd::failed("structured_output_not_supported", error)
 }
 
 /// Counts tokens; a token is a word between white space.

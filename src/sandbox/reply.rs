@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use serde::Serialize;
+use serde_json::{Value, value::RawValue};
 
 use super::read::Invalid;
 
@@ -34,8 +35,6 @@ pub(super) struct ErrorBody {
     pub(super) code: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) hint: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) candidates: Vec<String>,
 }
 
 impl Refusal {
@@ -92,11 +91,13 @@ pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> 
     response
 }
 
-/// A response without a body.
-pub(super) fn no_content() -> Response<Body> {
-    let mut response = Response::new(Full::default().boxed_unsync());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    response
+/// The snapshot of a run or a session, with its spec as it was sent.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Snapshot<'a> {
+    pub(super) agent_spec: &'a RawValue,
+    #[serde(flatten)]
+    pub(super) rest: Value,
 }
 
 /// `2026-06-08T17:00:00.000Z` (agent-runs-protocol §6.1).

@@ -3,17 +3,21 @@
 //! Must not: know what a result means.
 
 use http::StatusCode;
-use serde::Serialize;
+use serde::Deserialize;
+use serde_json::json;
 
 use super::{
-    Shared, files,
+    Shared,
     files::FileNote,
     read::{self, Invalid},
-    reply::{Refusal, Reply, json, no_content},
+    reply::{Refusal, Reply, json},
     run::Accepted,
     runs,
 };
-use crate::model::{answer::Answer, ids::ToolUseId};
+use crate::model::{
+    answer::{Answer, files::MAX_BYTES},
+    ids::ToolUseId,
+};
 
 /// The body of a tool result.
 #[derive(Debug)]
@@ -25,45 +29,43 @@ pub(super) struct ToolResult {
 
 /// Reads a tool result: exactly one of `result` and `error`, each within its limit.
 pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
-    let body = read::body(body)?;
-    let id = body.need("toolUseId")?.non_empty()?;
-    let result = body.get("result");
-    let error = body.get("error");
-    let (answer, value, max) = match (&result, &error) {
-        (Some(result), None) => (Answer::text(result.string()?), result, Answer::MAX_RESULT),
-        (None, Some(error)) => (Answer::Error(error.string()?), error, Answer::MAX_ERROR),
-        (Some(_), Some(_)) => return Err(body.invalid("send `result` or `error`, not both")),
-        (None, None) => return Err(body.invalid("`result` or `error` is required")),
-    };
-    let length = match &answer {
-        Answer::Result { text, .. } | Answer::Error(text) => text.len(),
-    };
-    value.fits(length, max, "bytes")?;
-    // Files beside an error are ignored (§8).
-    let files = match (&answer, body.get("files")) {
-        (Answer::Result { .. }, Some(files)) => files::read_files(&files)?,
-        _ => Vec::new(),
-    };
-    Ok(ToolResult { tool_use: id.into(), answer, files })
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Body {
+        tool_use_id: String,
+        result: Option<String>,
+        error: Option<String>,
+    }
+    let value = read::body(body, "toolResult")?;
+    let body: Body = read::members(&value)?;
+    let tool_use = body.tool_use_id.into();
+    match (body.result, body.error) {
+        (Some(result), None) => {
+            read::fits("/result", result.len(), Answer::MAX_RESULT)?;
+            let files: Vec<FileNote> = match value.get("files") {
+                Some(files) => read::members(files)?,
+                None => Vec::new(),
+            };
+            read::fits("/files", files.iter().map(|file| file.size_bytes).sum(), MAX_BYTES)?;
+            Ok(ToolResult { tool_use, answer: Answer::text(result), files })
+        }
+        (None, Some(error)) => {
+            read::fits("/error", error.len(), Answer::MAX_ERROR)?;
+            // Files beside an error are ignored (§8).
+            Ok(ToolResult { tool_use, answer: Answer::Error(error), files: Vec::new() })
+        }
+        (Some(_), Some(_)) => Err(Invalid("send `result` or `error`, not both".to_owned())),
+        (None, None) => Err(Invalid("`result` or `error` is required".to_owned())),
+    }
 }
 
 pub(super) fn post(shared: &Shared, id: &str, body: &[u8]) -> Reply {
-    #[derive(Serialize)]
-    struct Ok200 {
-        ok: bool,
-    }
     let run = runs::find(shared, id)?;
     let posted = read(body)?;
     // The event with the result is as long as the request, escapes included.
     shared.make_room(body.len() + 1024);
-    // If the log has no room for it, the run ends.
-    let accepted =
-        run.accept(&posted.tool_use, posted.answer, &posted.files).unwrap_or(Accepted::Terminal);
-    match accepted {
-        Accepted::Yes if shared.config.tool_result_status == StatusCode::NO_CONTENT => {
-            Ok(no_content())
-        }
-        Accepted::Yes => Ok(json(shared.config.tool_result_status, &Ok200 { ok: true })),
+    match run.accept(&posted.tool_use, posted.answer, &posted.files) {
+        Accepted::Yes => Ok(json(StatusCode::OK, &json!({"ok": true}))),
         Accepted::Unknown => Err(Refusal::new(
             StatusCode::NOT_FOUND,
             "unknown_tool_use",

@@ -4,13 +4,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header, request::Parts};
-use http_body::Body as _;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
 use secrecy::ExposeSecret as _;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use super::{
     Shared,
     reply::{Body, Refusal, Reply, json},
     results, runs, sessions, stream,
+    terminal::MODEL_ID,
 };
 
 /// How long a client may take to send a body.
@@ -56,8 +57,9 @@ async fn dispatch(
     };
     authorize(shared, &parts.headers)?;
     let (workspace, below) = below.split_once('/').unwrap_or((below, ""));
-    if decode(workspace).as_deref() != Some(shared.config.workspace.as_str()) {
-        let workspace = &shared.config.workspace;
+    let named = percent_decode_str(workspace).decode_utf8();
+    let workspace = &shared.config.workspace;
+    if named.ok().as_deref() != Some(workspace) {
         // §2 calls this error `not_found`; §2.3 shows this text as `error`.
         let text = "Workspace path does not match this credential";
         let mut refusal = Refusal::only(StatusCode::NOT_FOUND, text);
@@ -141,88 +143,44 @@ fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
 }
 
 async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes, Refusal> {
-    let too_large = || {
-        let message = format!("the body is larger than {limit} bytes");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message)
-    };
-    if body.size_hint().lower() > limit as u64 {
-        return Err(too_large());
-    }
-    let read = async {
-        let mut whole = BytesMut::new();
-        while let Some(frame) = body.frame().await {
-            let frame =
-                frame.map_err(|error| Refusal::invalid(format!("the body broke off: {error}")))?;
-            let Ok(data) = frame.into_data() else {
-                continue;
-            };
-            if whole.len() + data.len() > limit {
-                return Err(too_large());
-            }
-            whole.extend_from_slice(&data);
+    match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            let message = format!("the body is larger than {limit} bytes");
+            Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message))
         }
-        Ok(whole.freeze())
-    };
-    timeout(BODY_TIMEOUT, read).await.unwrap_or_else(|_elapsed| {
-        let message = "the body did not come in time";
-        Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
-    })
+        Ok(Err(error)) => Err(Refusal::invalid(format!("the body broke off: {error}"))),
+        Err(_elapsed) => {
+            let message = "the body did not come in time";
+            Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
+        }
+    }
 }
 
 async fn drain(body: &mut Incoming) {
-    let read = async {
-        let mut left = DRAIN_BYTES;
-        while let Some(Ok(frame)) = body.frame().await {
-            let length = frame.data_ref().map_or(0, Bytes::len);
-            let Some(rest) = left.checked_sub(length) else {
-                return;
-            };
-            left = rest;
-        }
-    };
+    let mut body = Limited::new(body, DRAIN_BYTES);
+    let read = async { while let Some(Ok(_)) = body.frame().await {} };
     // The rest is cut off with the connection.
     drop(timeout(DRAIN_TIMEOUT, read).await);
 }
 
-fn models() -> &'static RawValue {
-    serde_json::from_str(MODELS).expect("the text is JSON")
-}
-
-/// Decodes percent-encoding; `None` if it is malformed.
-fn decode(segment: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(rest.next()?).to_digit(16);
-        let value = digit()? * 16 + digit()?;
-        bytes.push(u8::try_from(value).ok()?);
-    }
-    String::from_utf8(bytes).ok()
-}
-
 /// The catalog of models (agent-runs-protocol §3).
-const MODELS: &str = concat!(
-    r#"{"models":[{"id":"sandbox/echo","label":"sandbox · echo","provider":"sandbox","#,
-    r#""vendorModelId":"echo","source":"platform_offering","contextWindowTokens":200000,"#,
-    r#""pricing":null}],"defaultModelId":"sandbox/echo"}"#,
-);
+fn models() -> Value {
+    let echo = json!({
+        "id": MODEL_ID,
+        "label": "sandbox · echo",
+        "provider": "sandbox",
+        "vendorModelId": "echo",
+        "source": "platform_offering",
+        "contextWindowTokens": 200_000,
+        "pricing": null,
+    });
+    json!({"models": [echo], "defaultModelId": MODEL_ID})
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percent_encoding() {
-        assert_eq!(decode("acme%2Deu").as_deref(), Some("acme-eu"));
-        assert_eq!(decode("%C3%A9").as_deref(), Some("é"));
-        assert_eq!(decode("100%"), None);
-        assert_eq!(decode("%C3"), None);
-        assert_eq!(decode("%zz"), None);
-    }
 
     #[test]
     fn routes() {

@@ -21,10 +21,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    budget::Charge,
+    budget::{Charge, grow},
     files::FileNote,
     spec::{Spec, Turn},
-    terminal::{Report, RunEnd},
+    terminal::RunEnd,
 };
 use crate::{
     model::{
@@ -72,7 +72,6 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Ended {
     pub(super) end: RunEnd,
-    pub(super) report: Option<Report>,
     pub(super) at: SystemTime,
     after: Duration,
 }
@@ -95,14 +94,9 @@ pub(super) struct Order {
     pub(super) size: usize,
 }
 
-/// Why no more events can be appended.
+/// No more events can be appended: the run has ended, or the log is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stop {
-    /// The run has ended.
-    Over,
-    /// The log is full.
-    Full,
-}
+pub(super) struct Stop;
 
 /// The outcome of a posted tool result.
 #[derive(Debug, PartialEq, Eq)]
@@ -134,10 +128,6 @@ impl Ended {
 impl View {
     pub(super) fn status(&self) -> &'static str {
         self.ended.as_ref().map_or("running", |ended| ended.end.status)
-    }
-
-    pub(super) fn report(&self) -> Option<&Report> {
-        self.ended.as_ref()?.report.as_ref()
     }
 }
 
@@ -201,49 +191,49 @@ impl Run {
     }
 
     /// Accepts a posted tool result. Its event is in the log before this returns.
-    pub(super) fn accept(
-        &self,
-        call: &ToolUseId,
-        answer: Answer,
-        files: &[FileNote],
-    ) -> Result<Accepted, Stop> {
+    pub(super) fn accept(&self, call: &ToolUseId, answer: Answer, files: &[FileNote]) -> Accepted {
         let mut state = self.state.lock();
         if state.ended.is_some() {
             // Late results of a cancelled run are accepted and ignored (agent-runs-protocol §9).
             let abandoned = state.abandoned.remove(call);
-            return Ok(if abandoned { Accepted::Yes } else { Accepted::Terminal });
+            return if abandoned { Accepted::Yes } else { Accepted::Terminal };
         }
         let Some(waiting) = state.waiting.remove(call) else {
-            return Ok(Accepted::Unknown);
+            return Accepted::Unknown;
         };
         let (output, error) = match &answer {
             Answer::Result { text, .. } => (Some(text.as_str()), None),
             Answer::Error(text) => (None, Some(text.as_str())),
         };
         let data = ResultIn { tool_use_id: call.as_str(), output, error, files };
-        self.push(&mut state, "local_tool_result_in", &to_json(&data))?;
+        let pushed = self.push(&mut state, "local_tool_result_in", &to_json(&data));
         drop(state);
+        if pushed.is_err() {
+            // The call has lost its sender, which ends the run.
+            return Accepted::Terminal;
+        }
         // Fails if the run has ended in between; the answer is of no use then.
         drop(waiting.send(answer));
-        Ok(Accepted::Yes)
+        Accepted::Yes
     }
 
     /// Ends the run; false if it has already ended.
-    pub(super) fn finish(&self, end: RunEnd, report: Option<Report>) -> bool {
-        let data = end.data(report.as_ref());
+    pub(super) fn finish(&self, end: RunEnd) -> bool {
+        let data = end.data.to_string();
         let mut state = self.state.lock();
         if state.ended.is_some() {
             return false;
         }
         let frame = self.frame(&state, end.kind, &data);
-        state.charge.force(frame.len());
+        // Kept even without room, as a run has to end. It repeats texts that were counted.
+        grow(&mut state.charge, frame.len());
         state.frames.push(frame);
         let waiting = std::mem::take(&mut state.waiting);
         if end.kind == "cancelled" {
             state.abandoned = waiting.into_keys().collect();
         }
         let after = self.started.elapsed();
-        state.ended = Some(Arc::new(Ended { end, report, at: SystemTime::now(), after }));
+        state.ended = Some(Arc::new(Ended { end, at: SystemTime::now(), after }));
         self.last.send_replace(state.frames.len() as u64);
         self.over.cancel();
         true
@@ -251,7 +241,7 @@ impl Run {
 
     /// Cancels the run for `reason`; does nothing to a run that has ended.
     pub(super) fn cancel(&self, reason: &'static str) {
-        self.finish(RunEnd::cancelled(reason), None);
+        self.finish(RunEnd::cancelled(reason));
     }
 
     pub(super) fn is_over(&self) -> bool {
@@ -303,12 +293,10 @@ impl Run {
     }
 
     fn push(&self, state: &mut State, kind: &str, data: &str) -> Result<(), Stop> {
-        if state.ended.is_some() {
-            return Err(Stop::Over);
-        }
         let frame = self.frame(state, kind, data);
-        if state.log_bytes + frame.len() > self.max_log_bytes || !state.charge.grow(frame.len()) {
-            return Err(Stop::Full);
+        let fits = state.log_bytes + frame.len() <= self.max_log_bytes;
+        if state.ended.is_some() || !fits || !grow(&mut state.charge, frame.len()) {
+            return Err(Stop);
         }
         state.log_bytes += frame.len();
         state.frames.push(frame);

@@ -9,18 +9,17 @@ use std::{
 };
 
 use http::StatusCode;
-use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::{
     Shared,
-    budget::Charge,
+    budget::{Charge, grow},
     page::Page,
     player::words,
-    reply::{Refusal, Reply, json, rfc3339},
+    reply::{Refusal, Reply, Snapshot, json, rfc3339},
     run::Order,
     runs,
-    spec::{self, Message, Metadata, Role, Spec, Turn},
+    spec::{self, Message, Role, Spec, Turn},
 };
 use crate::model::ids::SessionId;
 
@@ -99,13 +98,13 @@ impl Session {
     }
 
     fn append(&mut self, message: Message) {
-        while self.history.len() >= MAX_MESSAGES || !self.charge.grow(message.content.len()) {
+        while self.history.len() >= MAX_MESSAGES || !grow(&mut self.charge, message.content.len()) {
             let Some(oldest) = self.history.pop_front() else {
                 // This message alone exceeds the limit.
                 self.forgotten += 1;
                 return;
             };
-            self.charge.shrink(oldest.content.len());
+            drop(self.charge.split(oldest.content.len()));
             self.history_words -= words(&oldest.content);
             self.forgotten += 1;
         }
@@ -139,14 +138,9 @@ fn unknown(id: &str) -> Refusal {
 
 /// `POST agent-sessions`.
 pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Created {
-        session_id: String,
-    }
     let spec = spec::read_session(body)?;
-    shared.check_names(&spec)?;
-    let charge = charge(shared, 2 * body.len())?;
+    shared.check_agent(&spec)?;
+    let charge = shared.charge(2 * body.len())?;
     let id = SessionId::from(shared.ids.next("ses"));
     let mut sessions = shared.sessions.lock();
     if sessions.by_id.len() >= shared.config.limits.sessions {
@@ -156,13 +150,7 @@ pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
     let session = Session::new(spec, sessions.uses, charge);
     sessions.by_id.insert(id.clone(), session);
     drop(sessions);
-    Ok(json(StatusCode::CREATED, &Created { session_id: id.as_str().to_owned() }))
-}
-
-fn charge(shared: &Shared, bytes: usize) -> Result<Charge, Refusal> {
-    shared.make_room(bytes);
-    let mut charge = shared.budget.open();
-    if charge.grow(bytes) { Ok(charge) } else { Err(Refusal::full("the sandbox is full")) }
+    Ok(json(StatusCode::CREATED, &json!({"sessionId": id.as_str()})))
 }
 
 /// `POST agent-sessions/{id}/messages`.
@@ -181,7 +169,7 @@ pub(super) fn message(shared: &Arc<Shared>, id: &str, body: &[u8]) -> Reply {
         session.last_used = SystemTime::now();
         session.use_number = use_number;
         let size = body.len() + session.spec.raw.get().len();
-        let (spec, turn) = session.spec.for_message(message);
+        let (spec, turn) = session.spec.for_message(message)?;
         let history_words = session.history_words;
         Order { spec, turn, session: Some(session_id), history_words, size }
     };
@@ -191,12 +179,6 @@ pub(super) fn message(shared: &Arc<Shared>, id: &str, body: &[u8]) -> Reply {
 
 /// `DELETE agent-sessions/{id}`: ends the session and its runs. Repeating it changes nothing.
 pub(super) fn end(shared: &Shared, id: &str) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Ended<'a> {
-        session_id: &'a str,
-        status: &'static str,
-    }
     let session_id = SessionId::from(id);
     {
         let mut sessions = shared.sessions.lock();
@@ -205,91 +187,55 @@ pub(super) fn end(shared: &Shared, id: &str) -> Reply {
     }
     let running = shared.runs.lock().of_session(&session_id);
     running.iter().for_each(|run| run.cancel("session_ended"));
-    Ok(json(StatusCode::OK, &Ended { session_id: id, status: "ended" }))
+    Ok(json(StatusCode::OK, &json!({"sessionId": id, "status": "ended"})))
 }
 
 /// `GET agent-sessions/{id}`.
 pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Snapshot<'a> {
-        id: &'a str,
-        name: Option<&'a str>,
-        status: &'static str,
-        created_at: String,
-        last_used_at: String,
-        ended_at: Option<String>,
-        agent_spec: &'a RawValue,
-        messages: &'a VecDeque<Message>,
-        metadata: &'a Metadata,
-    }
     let sessions = shared.sessions.lock();
     let session = sessions.get(id)?;
-    Ok(json(
-        StatusCode::OK,
-        &Snapshot {
-            id,
-            name: session.spec.name.as_deref(),
-            status: session.status(),
-            created_at: rfc3339(session.created),
-            last_used_at: rfc3339(session.last_used),
-            ended_at: session.ended.map(rfc3339),
-            agent_spec: &session.spec.raw,
-            messages: &session.history,
-            metadata: &session.spec.metadata,
-        },
-    ))
+    let rest = json!({
+        "id": id,
+        "name": session.spec.name,
+        "status": session.status(),
+        "createdAt": rfc3339(session.created),
+        "lastUsedAt": rfc3339(session.last_used),
+        "endedAt": session.ended.map(rfc3339),
+        "messages": session.history,
+        "metadata": session.spec.metadata,
+    });
+    Ok(json(StatusCode::OK, &Snapshot { agent_spec: &session.spec.raw, rest }))
 }
 
 /// `GET agent-sessions`: most recently used first.
 pub(super) fn list(shared: &Shared, query: &str) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct List<'a> {
-        total: Option<usize>,
-        limit: usize,
-        offset: usize,
-        next_cursor: Option<String>,
-        sessions: Vec<Entry<'a>>,
-    }
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Entry<'a> {
-        session_id: &'a str,
-        creation_date: String,
-        last_interaction_date: String,
-        summary: String,
-        metadata: &'a Metadata,
-        status: &'static str,
-    }
     let page = Page::read(query)?;
     let sessions = shared.sessions.lock();
     let wanted = |(_, session): &(&SessionId, &Session)| {
         page.matches(&session.spec.metadata)
             && page.status.as_ref().is_none_or(|status| session.status() == status)
     };
-    let mut all: Vec<(&SessionId, &Session)> = sessions.by_id.iter().filter(wanted).collect();
-    all.sort_unstable_by_key(|(_, session)| std::cmp::Reverse(session.use_number));
+    let all: Vec<(&SessionId, &Session)> = sessions.by_id.iter().filter(wanted).collect();
     let total = page.include_total.unwrap_or(true).then_some(all.len());
-    let before = |(_, session): &(&SessionId, &Session)| {
-        page.cursor.is_none_or(|cursor| session.use_number < cursor)
-    };
-    let rest = all.into_iter().filter(before);
-    let (found, next_cursor) = page.cut(rest, |(_, session)| session.use_number);
-    let entries = found
-        .iter()
-        .map(|(id, session)| Entry {
-            session_id: id.as_str(),
-            creation_date: rfc3339(session.created),
-            last_interaction_date: rfc3339(session.last_used),
-            summary: session.summary(),
-            metadata: &session.spec.metadata,
-            status: session.status(),
+    let (found, next_cursor) = page.cut(all, |(_, session)| session.use_number);
+    let entry = |(id, session): &(&SessionId, &Session)| {
+        json!({
+            "sessionId": id.as_str(),
+            "creationDate": rfc3339(session.created),
+            "lastInteractionDate": rfc3339(session.last_used),
+            "summary": session.summary(),
+            "metadata": session.spec.metadata,
+            "status": session.status(),
         })
-        .collect();
-    let limit = page.limit;
-    let offset = page.offset;
-    Ok(json(StatusCode::OK, &List { total, limit, offset, next_cursor, sessions: entries }))
+    };
+    let body = json!({
+        "total": total,
+        "limit": page.limit,
+        "offset": page.offset,
+        "nextCursor": next_cursor,
+        "sessions": found.iter().map(entry).collect::<Vec<Value>>(),
+    });
+    Ok(json(StatusCode::OK, &body))
 }
 
 /// The requested part of a history (§6.2).
@@ -335,46 +281,34 @@ impl Window {
 
 /// `GET agent-sessions/{id}/events`.
 pub(super) fn events(shared: &Shared, id: &str, query: &str) -> Reply {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Events<'a> {
-        session_id: &'a str,
-        total: u64,
-        events: Vec<Event<'a>>,
-        next_before_seq: Option<u64>,
-        truncated: bool,
-    }
-    #[derive(Serialize)]
-    struct Event<'a> {
-        seq: u64,
-        #[serde(rename = "type")]
-        kind: &'static str,
-        text: &'a str,
-        #[serde(skip_serializing_if = "<[_]>::is_empty")]
-        attachments: &'a [spec::Attachment],
-    }
     let window = Window::read(query)?;
     let sessions = shared.sessions.lock();
     let session = sessions.get(id)?;
     let total = session.forgotten + session.history.len() as u64;
     let (start, end) = window.bounds(session.forgotten, total);
     let numbered = (session.forgotten..).zip(&session.history);
-    let events: Vec<Event<'_>> = numbered
-        .filter(|(index, _)| (start..end).contains(index))
-        .map(|(index, message)| Event {
-            seq: index + 1,
-            kind: match message.role {
-                Role::User => "user_message",
-                Role::Assistant => "assistant_message",
-                Role::System => "message",
-            },
-            text: &message.content,
-            attachments: &message.attachments,
-        })
-        .collect();
+    let event = |(index, message): (u64, &Message)| {
+        let kind = match message.role {
+            Role::User => "user_message",
+            Role::Assistant => "assistant_message",
+            Role::System => "message",
+        };
+        let mut event = json!({"seq": index + 1, "type": kind, "text": message.content});
+        if !message.attachments.is_empty() {
+            event["attachments"] = json!(message.attachments);
+        }
+        event
+    };
+    let wanted = numbered.filter(|(index, _)| (start..end).contains(index));
+    let events: Vec<Value> = wanted.map(event).collect();
     let truncated = start > session.forgotten;
-    let next_before_seq = truncated.then_some(start + 1);
-    let body = Events { session_id: id, total, events, next_before_seq, truncated };
+    let body = json!({
+        "sessionId": id,
+        "total": total,
+        "events": events,
+        "nextBeforeSeq": truncated.then_some(start + 1),
+        "truncated": truncated,
+    });
     Ok(json(StatusCode::OK, &body))
 }
 

@@ -1,75 +1,125 @@
-//! The specs of clients: checks the bodies of `POST agent-runs`, `POST agent-sessions` and `POST
-//! agent-sessions/{id}/messages` against the limits of agent-runs-protocol §4.
+//! The specs of clients: reads the bodies of `POST agent-runs`, `POST agent-sessions` and `POST
+//! agent-sessions/{id}/messages`. `bodies.json` has the limits of agent-runs-protocol §4; the few
+//! that a schema cannot express are here.
 //!
 //! If a limit is written as "KB" or "MB", the smaller reading applies, so that a body which passes
 //! here passes under either. Members that the protocol does not know are kept and otherwise
-//! ignored.
+//! ignored. `loopDetection`, `supervisor` and `budgets` are checked, and have no effect: the
+//! scripted model does not loop by itself.
 //!
 //! Must not: know runs or sessions, or change a byte that it keeps.
 
-mod guards;
 mod tools;
 mod turn;
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::BTreeMap};
 
-use serde_json::value::RawValue;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
 
 pub(super) use self::{
-    guards::{Plan, Schema},
     tools::{Kind, Tool, Tools},
-    turn::{Attachment, Message, Role, Turn},
+    turn::{Message, Role, Turn},
 };
-use super::read::{self, Invalid, Object};
+use super::read::{self, Invalid};
+use crate::model::json::Members;
 
 pub(super) type Metadata = BTreeMap<String, String>;
 
 /// The agent of one run or session.
-#[derive(Debug, Clone)]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct Spec {
     pub(super) name: Option<String>,
     pub(super) agent_id: Option<String>,
     pub(super) model_id: Option<String>,
     pub(super) system_prompt: Option<String>,
-    pub(super) tools: Arc<Tools>,
-    pub(super) options: Options,
-    pub(super) metadata: Metadata,
-    /// The spec as it was sent, without the input.
-    pub(super) raw: Arc<RawValue>,
-}
-
-/// The options that a session sets for all its runs, and that a message may set for its own run.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Options {
-    pub(super) effort: Option<&'static str>,
-    pub(super) schema: Option<Schema>,
+    pub(super) reasoning_level: Option<Effort>,
+    pub(super) output_schema: Option<OutputSchema>,
     pub(super) plan: Option<Plan>,
     /// How often each tool may be called.
-    pub(super) budgets: Option<Arc<HashMap<String, u64>>>,
+    #[serde(default)]
+    pub(super) tool_budgets: BTreeMap<String, ToolBudget>,
+    #[serde(default)]
+    pub(super) metadata: Metadata,
+    #[serde(skip)]
+    pub(super) tools: Tools,
+    /// The spec as it was sent, without the input.
+    #[serde(skip)]
+    pub(super) raw: Box<RawValue>,
+}
+
+/// `reasoningLevel`.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Effort {
+    Level(Level),
+    Number(u8),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Level {
+    Off,
+    Low,
+    Medium,
+    High,
+}
+
+/// `outputSchema`; the scripted model ignores the schema itself.
+#[derive(Debug, Deserialize)]
+pub(super) struct OutputSchema {
+    #[serde(default)]
+    pub(super) enforcement: Enforcement,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Enforcement {
+    #[default]
+    BestEffort,
+    Strict,
+}
+
+/// `plan`.
+#[derive(Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Plan {
+    Switch(bool),
+    Mode(String),
+    #[serde(rename_all = "camelCase")]
+    Own {
+        /// The run ends with the plan.
+        #[serde(default)]
+        plan_only: bool,
+        brief: Option<String>,
+        #[serde(default)]
+        steps: Vec<String>,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ToolBudget {
+    pub(super) max_calls: u64,
 }
 
 /// A message's request to its session.
 #[derive(Debug)]
 pub(super) struct MessageSpec {
     turn: Turn,
-    tools: Option<Tools>,
-    options: Options,
-    metadata: Metadata,
     /// The message as it was sent, without the input.
     raw: Box<RawValue>,
 }
 
 /// Reads the body of `POST agent-runs`.
 pub(super) fn read_run(bytes: &[u8]) -> Result<(Spec, Turn), Invalid> {
-    let body = read::body(bytes)?;
-    let turn = turn::read(&body)?;
-    let spec = read_spec(&body)?;
+    let MessageSpec { turn, raw } = read_message(bytes)?;
+    let spec = Spec::read(raw)?;
     if !spec.has_identity() && !turn.has_system_message() {
-        return Err(body.invalid(
-            "a run needs `systemPrompt`, `agentId` or a non-empty system message in `messages`",
+        return Err(Invalid(
+            "a run needs `systemPrompt`, `agentId` or a non-empty system message in `messages`"
+                .to_owned(),
         ));
     }
     Ok((spec, turn))
@@ -77,149 +127,119 @@ pub(super) fn read_run(bytes: &[u8]) -> Result<(Spec, Turn), Invalid> {
 
 /// Reads the body of `POST agent-sessions`.
 pub(super) fn read_session(bytes: &[u8]) -> Result<Spec, Invalid> {
-    let body = read::body(bytes)?;
+    let body = read_body(bytes)?;
     for key in ["prompt", "messages"] {
-        if let Some(value) = body.get(key) {
-            return Err(value.invalid(
-                "does not belong into the spec of a session; send it to \
-                 agent-sessions/{id}/messages",
-            ));
+        if body.get(key).is_some() {
+            return Err(Invalid(format!(
+                "/{key}: does not belong into the spec of a session; send it to \
+                 agent-sessions/{{id}}/messages"
+            )));
         }
     }
-    let spec = read_spec(&body)?;
+    let spec = Spec::read(without_input(bytes)?)?;
     if !spec.has_identity() {
-        return Err(body.invalid("a session needs `systemPrompt` or `agentId`"));
+        return Err(Invalid("a session needs `systemPrompt` or `agentId`".to_owned()));
     }
     Ok(spec)
 }
 
 /// Reads the body of `POST agent-sessions/{id}/messages`.
 pub(super) fn read_message(bytes: &[u8]) -> Result<MessageSpec, Invalid> {
-    let body = read::body(bytes)?;
-    Ok(MessageSpec {
-        turn: turn::read(&body)?,
-        tools: body.get("tools").map(|value| Tools::read(&value)).transpose()?,
-        options: read_options(&body)?,
-        metadata: read_metadata(&body)?,
-        raw: without_input(&body),
-    })
+    let turn = Turn::read(&read_body(bytes)?)?;
+    Ok(MessageSpec { turn, raw: without_input(bytes)? })
 }
 
 impl Spec {
+    /// Reads a spec that has been checked.
+    fn read(raw: Box<RawValue>) -> Result<Self, Invalid> {
+        let body: Value = serde_json::from_str(raw.get()).map_err(unreadable)?;
+        let mut spec: Self = read::members(&body)?;
+        spec.tools = Tools::read(&body, &raw)?;
+        spec.raw = raw;
+        Ok(spec)
+    }
+
     fn has_identity(&self) -> bool {
-        self.agent_id.is_some() || self.system_prompt.is_some()
+        let has_prompt = self.system_prompt.as_ref().is_some_and(|prompt| !prompt.is_empty());
+        has_prompt || self.agent_id.is_some()
+    }
+
+    /// Whether the reply must fit the `outputSchema`.
+    pub(super) fn is_strict(&self) -> bool {
+        let strict = |schema: &OutputSchema| schema.enforcement == Enforcement::Strict;
+        self.output_schema.as_ref().is_some_and(strict)
     }
 
     /// The spec of one run in a session: members of the message replace those of the session,
     /// `metadata` key by key (agent-runs-protocol §4.10, wire-protocol §2.2).
-    pub(super) fn for_message(&self, message: MessageSpec) -> (Self, Turn) {
-        let mut metadata = self.metadata.clone();
-        metadata.extend(message.metadata);
-        let options = Options {
-            effort: message.options.effort.or(self.options.effort),
-            schema: message.options.schema.or(self.options.schema),
-            plan: message.options.plan.or_else(|| self.options.plan.clone()),
-            budgets: message.options.budgets.or_else(|| self.options.budgets.clone()),
-        };
-        let spec = Self {
-            tools: message.tools.map_or_else(|| Arc::clone(&self.tools), Arc::new),
-            options,
-            metadata,
-            raw: overlay(&self.raw, &message.raw),
-            ..self.clone()
-        };
-        (spec, message.turn)
-    }
-}
-
-fn read_spec(body: &Object<'_>) -> Result<Spec, Invalid> {
-    let model_id = body.non_empty("modelId")?;
-    let fallback = body.non_empty("fallbackModelId")?;
-    if fallback.is_some() && fallback == model_id {
-        return Err(body.invalid("fallbackModelId: must be another model than modelId"));
-    }
-    guards::check(body)?;
-    Ok(Spec {
-        name: body.string("name")?,
-        agent_id: body.non_empty("agentId")?,
-        model_id,
-        system_prompt: body.string("systemPrompt")?.filter(|prompt| !prompt.is_empty()),
-        tools: Arc::new(match body.get("tools") {
-            Some(tools) => Tools::read(&tools)?,
-            None => Tools::default(),
-        }),
-        options: read_options(body)?,
-        metadata: read_metadata(body)?,
-        raw: without_input(body).into(),
-    })
-}
-
-fn read_options(body: &Object<'_>) -> Result<Options, Invalid> {
-    Ok(Options {
-        effort: guards::read_effort(body)?,
-        schema: guards::read_schema(body)?,
-        plan: guards::read_plan(body)?,
-        budgets: guards::read_budgets(body)?.map(Arc::new),
-    })
-}
-
-/// Reads `metadata` (agent-runs-protocol §4.10).
-fn read_metadata(body: &Object<'_>) -> Result<Metadata, Invalid> {
-    const MAX_ENTRIES: usize = 16;
-    const MAX_KEY: usize = 64;
-    const MAX_VALUE: usize = 256;
-    const MAX_SIZE: usize = 4_000;
-    let Some(value) = body.get("metadata") else {
-        return Ok(Metadata::new());
-    };
-    let object = value.object()?;
-    value.fits(object.len(), MAX_ENTRIES, "entries")?;
-    value.is_short(MAX_SIZE)?;
-    let mut metadata = Metadata::new();
-    for (key, value) in object.members() {
-        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(legal) {
-            return Err(value.invalid("the key must match ^[A-Za-z0-9._-]{1,64}$"));
+    pub(super) fn for_message(&self, message: MessageSpec) -> Result<(Self, Turn), Invalid> {
+        let mut spec = Self::read(overlay(&self.raw, &message.raw)?)?;
+        for (key, value) in &self.metadata {
+            spec.metadata.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        let text = value.string()?;
-        if text.chars().count() > MAX_VALUE {
-            return Err(value.invalid(format_args!("is longer than {MAX_VALUE} characters")));
-        }
-        metadata.insert(key.to_owned(), text);
+        Ok((spec, message.turn))
     }
-    Ok(metadata)
+}
+
+impl Effort {
+    /// The level of a number by the steps of wire-protocol §4.8.1.
+    pub(super) fn level(self) -> Level {
+        match self {
+            Self::Level(level) => level,
+            Self::Number(0) => Level::Off,
+            Self::Number(1..=35) => Level::Low,
+            Self::Number(36..=65) => Level::Medium,
+            Self::Number(_) => Level::High,
+        }
+    }
+}
+
+/// Reads a body with a spec, and checks the rules that a schema cannot express.
+fn read_body(bytes: &[u8]) -> Result<Value, Invalid> {
+    const MAX_OUTPUT_SCHEMA: usize = 32_000;
+    const MAX_METADATA: usize = 4_000;
+    let body = read::body(bytes, "spec")?;
+    if body.get("modelId").is_some() && body.get("modelId") == body.get("fallbackModelId") {
+        return Err(Invalid("/fallbackModelId: must be another model than modelId".to_owned()));
+    }
+    let loops = &body["loopDetection"];
+    let threshold = |key, default| loops[key].as_u64().unwrap_or(default);
+    if threshold("hardCutoffThreshold", 6) <= threshold("consecutiveThreshold", 3) {
+        let why = "hardCutoffThreshold must be greater than consecutiveThreshold";
+        return Err(Invalid(format!("/loopDetection: {why}")));
+    }
+    for (key, max) in [("outputSchema", MAX_OUTPUT_SCHEMA), ("metadata", MAX_METADATA)] {
+        read::fits(&format!("/{key}"), body[key].to_string().len(), max)?;
+    }
+    Ok(body)
+}
+
+fn unreadable(error: impl std::fmt::Debug) -> Invalid {
+    Invalid(format!("the body cannot be read: {error:?}"))
 }
 
 /// The members of a body without its input, each as it was sent.
-fn without_input(body: &Object<'_>) -> Box<RawValue> {
-    let kept = body.members().filter(|(key, _)| !matches!(*key, "prompt" | "messages"));
-    write_object(kept.map(|(key, value)| (key.to_owned(), value.raw.get().to_owned())))
+fn without_input(body: &[u8]) -> Result<Box<RawValue>, Invalid> {
+    let body: &RawValue = serde_json::from_slice(body).map_err(unreadable)?;
+    let mut members = Members::read(body.get()).map_err(unreadable)?;
+    members.0.retain(|(key, _)| !matches!(key.as_ref(), "prompt" | "messages"));
+    Ok(write_object(&members.0))
 }
 
 /// `base`, with members replaced by those of `over`.
-fn overlay(base: &RawValue, over: &RawValue) -> Arc<RawValue> {
-    let (Ok(base_members), Ok(over)) = (
-        crate::model::json::Members::read(base.get()),
-        crate::model::json::Members::read(over.get()),
-    ) else {
-        return base.to_owned().into();
-    };
-    let stays = base_members.0.iter().filter(|(key, _)| over.get(key).is_none());
-    let members = stays.chain(&over.0);
-    write_object(members.map(|(key, raw)| (key.to_string(), raw.get().to_owned()))).into()
+fn overlay(base: &RawValue, over: &RawValue) -> Result<Box<RawValue>, Invalid> {
+    let mut members = Members::read(base.get()).map_err(unreadable)?;
+    let over = Members::read(over.get()).map_err(unreadable)?;
+    members.0.retain(|(key, _)| over.get(key).is_none());
+    members.0.extend(over.0);
+    Ok(write_object(&members.0))
 }
 
-fn write_object(members: impl Iterator<Item = (String, String)>) -> Box<RawValue> {
-    let mut text = String::from("{");
-    for (key, value) in members {
-        if text.len() > 1 {
-            text.push(',');
-        }
-        text.push_str(&serde_json::to_string(&key).expect("a string is JSON"));
-        text.push(':');
-        text.push_str(&value);
-    }
-    text.push('}');
+fn write_object(members: &[(Cow<'_, str>, &RawValue)]) -> Box<RawValue> {
+    let write =
+        |(key, value): &(Cow<'_, str>, &RawValue)| format!("{}:{value}", Value::from(&**key));
+    let members: Vec<String> = members.iter().map(write).collect();
+    let text = format!("{{{}}}", members.join(","));
     RawValue::from_string(text).expect("made of whole JSON values")
 }
 

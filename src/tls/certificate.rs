@@ -30,9 +30,10 @@ pub struct Facts {
 }
 
 /// The state of a certificate's validity.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub enum Validity {
     /// It need not be replaced yet.
+    #[default]
     Good,
     /// It should be replaced soon.
     Ending,

@@ -323,6 +323,15 @@ impl Connection {
                 )))
             }
             Err(CallError::Refused(why))
+                if raw_request
+                    .refusal()
+                    .is_some_and(|error| error.code == questions::URL_FIRST) =>
+            {
+                let error = raw_request.refusal().expect("it was looked at");
+                call.progress.error(error);
+                Err(CallError::Refused(format!("{why}.{}", questions::links(error))))
+            }
+            Err(CallError::Refused(why))
                 if raw_request.refusal().is_some_and(|error| error.code == HEADER_MISMATCH) =>
             {
                 self.state.changed.notify_one();

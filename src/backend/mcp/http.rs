@@ -295,7 +295,7 @@ impl Shared {
         if let Some((code, text)) = reply::error_in(body) {
             self.state.forget(&request.id);
             if let Some(raw_request) = raw_request_of(message) {
-                raw_request.refuse(code, &text);
+                raw_request.refuse(code, &text, None);
             }
             let data = is_discover.then(|| reply::error_data(body)).flatten();
             let error = ErrorData::new(ErrorCode(code), text, data);

@@ -6,13 +6,18 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    backend::peer::{CallError, Progress},
-    model::json::{Members, member, string_member},
+    backend::peer::{CallError, ErrorReply, Progress},
+    model::json::{Elements, Members, member, string_member},
 };
 
 /// How often a server may ask during one call.
 pub(super) const ROUNDS: usize = 10;
 
+/// The error of a server of 2025-11-25 if the user has to open a link before the call.
+pub(super) const URL_FIRST: i32 = -32042;
+
+/// The most links that an answer names.
+const MOST_LINKS: usize = 5;
 const REFUSED: &str = "the server wants input from the user before it runs the tool, and no client \
                        that could ask has made the call";
 
@@ -56,4 +61,14 @@ pub(super) async fn answer(
     }
     let responses = RawValue::from_string(format!("{{{}}}", responses.join(",")));
     Some(Ok(Inputs { responses: responses.expect("its parts are JSON"), state }))
+}
+
+/// The links that a server wants opened, in a sentence for the model.
+pub(super) fn links(error: &ErrorReply) -> String {
+    let listed = error.data.as_ref().and_then(|data| member(data.get(), "elicitations"));
+    let listed = listed.and_then(|listed| Elements::read(listed.get()).ok());
+    let elements = listed.iter().flat_map(|listed| &listed.0);
+    let links: Vec<String> =
+        elements.filter_map(|one| string_member(one.get(), "url")).take(MOST_LINKS).collect();
+    format!(" The user has to open {} first; then call it again.", links.join(" and "))
 }

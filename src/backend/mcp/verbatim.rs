@@ -27,7 +27,10 @@ use tokio::sync::{Notify, watch};
 use super::questions::Inputs;
 use crate::{
     backend::peer::{CallError, ErrorReply, NotRead, PeerErrorKind, Progress},
-    model::{call::CallRequest, json::Members},
+    model::{
+        call::CallRequest,
+        json::{Members, member},
+    },
 };
 
 mod handshake;
@@ -148,9 +151,12 @@ impl RawRequest {
     }
 
     /// Ends the request with a JSON-RPC error of the server.
-    pub(super) fn refuse(&self, code: i32, message: &str) {
+    pub(super) fn refuse(&self, code: i32, message: &str, data: Option<&RawValue>) {
         // Only the first end counts, here too.
-        self.refusal.get_or_init(|| ErrorReply { code, message: message.to_owned() });
+        self.refusal.get_or_init(|| {
+            let data = data.map(RawValue::to_owned);
+            ErrorReply { code, message: message.to_owned(), data }
+        });
         self.settle(Err(CallError::Refused(format!("{message} (JSON-RPC error {code})"))));
     }
 
@@ -432,7 +438,7 @@ impl<'a> Envelope<'a> {
     fn settle(&self, id: i64, raw_request: &RawRequest) -> ServerJsonRpcMessage {
         if let Some(error) = self.error {
             let (code, message) = error_of(error);
-            raw_request.refuse(code, &message);
+            raw_request.refuse(code, &message, member(error.get(), "data"));
         } else if let Some(result) = self.result {
             raw_request.settle(Ok(result.to_owned()));
         }

@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 
+use super::ErrorReply;
 use crate::{
     budget::{Budget, Held, NoRoom},
     model::{
@@ -60,6 +61,7 @@ pub struct Question {
 struct Kept {
     /// The server's `CallToolResult`, or the reason for which it was not kept.
     result: Option<Result<Box<RawValue>, NoRoom>>,
+    error: Option<ErrorReply>,
     /// Counts the result for the client's app.
     held: Held,
 }
@@ -73,7 +75,12 @@ impl McpClient {
         modes: Modes,
     ) -> Self {
         let held = Budget::of_process().hold_for(Some(app.clone()));
-        Self { progress, questions, modes, kept: Mutex::new(Kept { result: None, held }) }
+        Self {
+            progress,
+            questions,
+            modes,
+            kept: Mutex::new(Kept { result: None, error: None, held }),
+        }
     }
 
     /// Hands a question over; `None` if the client does not take it.
@@ -92,6 +99,15 @@ impl McpClient {
             true => Ok(result.to_owned()),
             false => Err(NoRoom),
         });
+    }
+
+    pub(super) fn keep_error(&self, error: &ErrorReply) {
+        self.kept.lock().error = Some(error.clone());
+    }
+
+    /// Takes the error that the server gave in place of a result, if the client has to know it.
+    pub fn take_error(&self) -> Option<ErrorReply> {
+        self.kept.lock().error.take()
     }
 
     /// Takes the server's result, if it gave one, and the part of the budget that counts it.

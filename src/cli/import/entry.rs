@@ -20,15 +20,8 @@ pub(super) struct Server {
     was: Option<String>,
     /// Why it is written as a comment.
     pub(super) left_out: Option<String>,
-    keys: Vec<(&'static str, Written)>,
-}
-
-/// A value of an entry, with its secrets replaced.
-#[derive(Debug)]
-enum Written {
-    Text(String),
-    List(Vec<String>),
-    Map(Vec<(String, String)>),
+    /// Its keys, and their values as lines of YAML, with their secrets replaced.
+    keys: Vec<(&'static str, String)>,
 }
 
 /// Reads an entry. It keeps the first reason why the entry cannot be used, and reads on, so that
@@ -101,23 +94,22 @@ impl Reader<'_> {
             ("env" | "headers", Value::Object(map)) => {
                 let is_variable = known == "env";
                 let pairs = map.iter().filter_map(|(key, value)| {
-                    let text = text(value)?;
-                    let text = self.text(server, &text, key, is_variable);
-                    Some((key.clone(), text))
+                    let text = self.text(server, &text(value)?, key, is_variable);
+                    Some(format!("\n  {}: {}", yaml::scalar(key), yaml::scalar(&text)))
                 });
-                let pairs: Vec<_> = pairs.collect();
-                (pairs.len() == map.len()).then_some(Written::Map(pairs))
+                let pairs: Vec<String> = pairs.collect();
+                let lines = if map.is_empty() { " {}".to_owned() } else { pairs.concat() };
+                (pairs.len() == map.len()).then_some(lines)
             }
             ("args" | "env" | "headers", _) => None,
             (_, Value::String(value)) => {
                 // The name of a command itself is no secret.
-                Some(Written::Text(self.text(server, value, known, false)))
+                Some(format!(" {}", yaml::scalar(&self.text(server, value, known, false))))
             }
             _ => None,
         };
         match written {
-            Some(written) if server.keys.iter().any(|(found, _)| *found == known) => {
-                drop(written);
+            Some(_) if server.keys.iter().any(|(found, _)| *found == known) => {
                 self.notes.push(format!("`{}`: a second `{known}` is left out", server.name));
             }
             Some(written) => server.keys.push((known, written)),
@@ -127,7 +119,7 @@ impl Reader<'_> {
         }
     }
 
-    fn list(&mut self, server: &mut Server, items: &[Value]) -> Option<Written> {
+    fn list(&mut self, server: &mut Server, items: &[Value]) -> Option<String> {
         let mut list = Vec::new();
         let mut option = String::new();
         for item in items {
@@ -138,7 +130,7 @@ impl Reader<'_> {
             option =
                 if is_option { item.trim_start_matches('-').to_owned() } else { String::new() };
         }
-        Some(Written::List(list))
+        Some(format!(" {}", yaml::list(&list)))
     }
 
     fn transport(&mut self, server: &mut Server, key: &str, value: &Value) {
@@ -149,7 +141,7 @@ impl Reader<'_> {
             "streamable-http" | "streamableHttp" | "streamable_http" => "streamable-http",
             _ => return self.foreign(server, key, value),
         };
-        server.keys.push(("transport", Written::Text(known.to_owned())));
+        server.keys.push(("transport", format!(" {known}")));
     }
 
     /// Reports a key that the bridge does not have.
@@ -240,8 +232,13 @@ fn text(value: &Value) -> Option<String> {
 
 impl Server {
     /// The server at an address.
-    pub(super) fn at(name: String, url: String) -> Self {
-        Self { name, was: None, left_out: None, keys: vec![("url", Written::Text(url))] }
+    pub(super) fn at(name: String, url: &str) -> Self {
+        Self {
+            name,
+            was: None,
+            left_out: None,
+            keys: vec![("url", format!(" {}", yaml::scalar(url)))],
+        }
     }
 
     /// Writes the entry below `mcp:`.
@@ -256,19 +253,7 @@ impl Server {
         let off = if self.left_out.is_some() { "# " } else { "" };
         lines.push(format!("{off}{}:", yaml::scalar(&self.name)));
         for (key, value) in &self.keys {
-            match value {
-                Written::Text(text) => lines.push(format!("{off}  {key}: {}", yaml::scalar(text))),
-                Written::List(items) => lines.push(format!("{off}  {key}: {}", yaml::list(items))),
-                Written::Map(pairs) => {
-                    lines.push(format!(
-                        "{off}  {key}:{}",
-                        if pairs.is_empty() { " {}" } else { "" }
-                    ));
-                    lines.extend(pairs.iter().map(|(key, text)| {
-                        format!("{off}    {}: {}", yaml::scalar(key), yaml::scalar(text))
-                    }));
-                }
-            }
+            lines.extend(format!("{key}:{value}").lines().map(|line| format!("{off}  {line}")));
         }
         for line in lines {
             writeln!(out, "  {line}").expect("writing to a String cannot fail");

@@ -3,20 +3,26 @@
 use super::*;
 
 const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl":"https://m.test",
-    "workspace":"acme","reachable":false,"lastError":"refused"},"runs":{"driven":2},"approvals":{"waiting":2},
+    "workspace":"acme","reachable":false,"lastError":"refused","tokenError":null},
+    "runs":{"driven":2,"asleep":0},"approvals":{"waiting":2},"operator":false,
+    "journal":{"bytes":0,"lastError":null,"full":false,"lost":null},
+    "state":{"lastError":null,"exposed":null},"audit":null,"tls":null,
+    "config":{"loadedAt":"","lastError":null},
     "problems":[{"subject":"config","message":"line 3","cure":"Mend it."},
     {"subject":"hr","message":"is not\nthere","cure":"Start it."}],"backends":[
-    {"name":"fs","kind":"mcp","state":"ready","transport":"stdio","protocolVersion":"2025-11-25",
+    {"name":"fs","kind":"mcp","state":"ready","required":false,"transport":"stdio","protocolVersion":"2025-11-25",
      "tools":7,"stale":false,"lastRefresh":"2026-01-01T00:00:00.000Z","lastError":null,
-     "callsInFlight":3,"breaker":{"state":"closed","retryAt":null}},
-    {"name":"hr","kind":"a2a","state":"down","transport":"jsonrpc","protocolVersion":null,
+     "callsInFlight":3,"pin":{"mode":"off","changed":0,"withdrawn":0},
+     "breaker":{"state":"closed","retryAt":null}},
+    {"name":"hr","kind":"a2a","state":"down","required":false,"transport":"jsonrpc","protocolVersion":null,
      "tools":1,"stale":true,"lastRefresh":null,"lastError":"is not\nthere","callsInFlight":0,
+     "pin":{"mode":"off","changed":0,"withdrawn":0},
      "breaker":{"state":"open","retryAt":"2026-01-01T00:01:35.000Z"}}]}"#;
 
 fn lines(columns: Option<usize>, strict: bool) -> Vec<String> {
     let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
     let status: Status = parse(TEXT).unwrap_or_else(|error| panic!("{error:?}"));
-    status.page(now).lines(Paper { colours: false, columns }, strict)
+    page(&status, now).lines(Paper { colours: false, columns }, strict)
 }
 
 #[test]

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::{
     Validator,
-    auth::Place,
     backend::{Common, Inherited},
 };
 use crate::{
@@ -25,7 +24,7 @@ impl Validator<'_> {
         &self,
         name: &BackendName,
         at: &At<file_format::A2a>,
-        inherited: Inherited,
+        inherited: Inherited<'_>,
     ) -> Option<Backend> {
         let At { value: entry, node } = at;
         let card = self.card(*node, entry);
@@ -35,11 +34,10 @@ impl Validator<'_> {
         };
         let allow_hosts = self.allow_hosts(entry.allow_hosts.as_ref());
         let mut headers = self.headers(entry.headers.as_ref(), Dialect::Own, url)?;
-        let place = Place { url, is_socket: false };
-        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, place)?;
+        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, url, false)?;
         let is_bundled = matches!(card, Some(CardSource::Bundled));
         if let Some(at) = entry.pin.as_ref().filter(|_| is_bundled) {
-            self.error_at_key(at.node, "the bundled agent is the bridge's own", "leave `pin` out");
+            self.error(at.node.key(), "the bundled agent is the bridge's own", "leave `pin` out");
         }
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url)?;
         let signers = self.signature(entry.signature.as_ref(), is_bundled)?;
@@ -83,8 +81,8 @@ impl Validator<'_> {
         .flatten()
         .collect();
         if let [_, second, ..] = given[..] {
-            return self.refuse_key(
-                second,
+            return self.refuse(
+                second.key(),
                 "an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`",
                 "remove all but one",
             );

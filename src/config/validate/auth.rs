@@ -9,37 +9,33 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{Validator, web::is_in_the_open};
-use crate::config::{
-    ClientCredentials, Written, deserialize::At, document::NodeId, file_format, reference::Dialect,
-    scalars::Scalar,
+use crate::{
+    config::{
+        ClientCredentials, Written, deserialize::At, document::NodeId, file_format,
+        reference::Dialect, scalars::Scalar,
+    },
+    oauth::{assertion::ClientKey, endpoint::Shows},
 };
 
-/// The backend that the section belongs to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Place<'a> {
-    pub url: Option<&'a Url>,
-    /// It is behind a unix socket, so its address leads to no token endpoint.
-    pub is_socket: bool,
-}
-
 impl Validator<'_> {
-    /// Adds a static token to `headers`, or returns the client that fetches tokens. `None` outside:
-    /// a mistake was reported.
+    /// Adds a static token to `headers`, or returns the client that fetches tokens. The address of a
+    /// backend that `is_socket` leads to no token endpoint. `None` outside: a mistake was reported.
     pub(super) fn backend_auth(
         &self,
         section: Option<&At<file_format::BackendAuth>>,
         headers: &mut HeaderMap,
-        place: Place<'_>,
+        url: Option<&Url>,
+        is_socket: bool,
     ) -> Option<Option<Arc<ClientCredentials>>> {
         let Some(At { value: auth, node }) = section else { return Some(None) };
         if headers.contains_key(header::AUTHORIZATION) {
             let message = "`auth` and the header Authorization say the same thing twice";
-            self.error_at_key(*node, message, "remove one of the two");
+            self.error(node.key(), message, "remove one of the two");
         }
         match (&auth.bearer, &auth.oauth) {
             (Some(_), Some(oauth)) => {
                 let message = "`auth` has either `bearer` or `oauth`";
-                self.refuse_key(oauth.node, message, "remove one of the two")
+                self.refuse(oauth.node.key(), message, "remove one of the two")
             }
             (None, None) => {
                 let cure = "write `bearer: ${file:/path}`, or `oauth: {client_id: …, \
@@ -48,14 +44,14 @@ impl Validator<'_> {
             }
             (Some(bearer), None) => {
                 headers.insert(header::AUTHORIZATION, self.bearer(bearer)?);
-                if place.url.is_some_and(is_in_the_open) {
+                if url.is_some_and(is_in_the_open) {
                     let message = "`bearer` travels without TLS; write https:// in the URL";
                     self.warn(bearer.node, message);
                 }
                 Some(None)
             }
             (None, Some(oauth)) => {
-                self.client_credentials(oauth, place).map(|oauth| Some(Arc::new(oauth)))
+                self.client_credentials(oauth, is_socket).map(|oauth| Some(Arc::new(oauth)))
             }
         }
     }
@@ -78,20 +74,42 @@ impl Validator<'_> {
     fn client_credentials(
         &self,
         At { value: oauth, node }: &At<file_format::BackendOauth>,
-        place: Place<'_>,
+        is_socket: bool,
     ) -> Option<ClientCredentials> {
         let id = self.client_id(*node, &oauth.client_id, "write who the bridge is there");
-        let secret = self.needed_secret(*node, &oauth.client_secret, "client_secret");
+        let shows = oauth.private_key.as_ref().map_or(Shows::default(), |_| Shows::Signed);
+        let secret = match (&oauth.client_secret, &oauth.private_key) {
+            (Some(_), Some(key)) => {
+                let message = "`oauth` has either `client_secret` or `private_key`";
+                self.refuse(key.node.key(), message, "remove one of the two")
+            }
+            (None, Some(key)) => self.private_key(key),
+            (secret, None) => self.needed_secret(*node, secret, "client_secret"),
+        };
         let token_url = match &oauth.token_url {
             Some(at) => self.token_url(at).map(Some),
-            None if place.is_socket => {
+            None if is_socket => {
                 let message = "`token_url` is missing, and cannot be found out on a unix socket";
                 self.missing(*node, message, "write `token_url: https://…`")
             }
             None => Some(None),
         };
         let scopes = self.scopes(oauth.scopes.as_ref());
-        Some(ClientCredentials { id: id?, secret: secret?, token_url: token_url?, scopes })
+        let (id, secret, token_url) = (id?, secret?, token_url?);
+        Some(ClientCredentials { id, secret, shows, token_url, scopes })
+    }
+
+    fn private_key(&self, at: &At<Scalar>) -> Option<SecretString> {
+        let (pem, _) = self.resolve(at.node, &at.value.0, Dialect::Own)?;
+        for line in pem.lines().filter(|line| line.len() > 16 && !line.starts_with('-')) {
+            self.keep_secret(line);
+        }
+        if ClientKey::read(&pem).is_none() {
+            let cure =
+                "write `${file:/path}` of a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA";
+            return self.refuse(at.node, "this is no private key", cure);
+        }
+        Some(pem.into())
     }
 
     /// The `client_id` in the map `node`.

@@ -43,10 +43,9 @@ pub(super) struct Common<'s> {
 
 /// The defaults that backends inherit from the file.
 #[derive(Clone, Copy)]
-pub(super) struct Inherited {
-    refresh: Duration,
-    call_timeout: Duration,
-    pending_timeout: Duration,
+pub(super) struct Inherited<'c> {
+    refresh: &'c Refresh,
+    calls: &'c Calls,
 }
 
 impl Backends {
@@ -78,19 +77,15 @@ impl Backends {
 
 impl Validator<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
-        let inherited = Inherited {
-            refresh: refresh.interval,
-            call_timeout: calls.timeout,
-            pending_timeout: calls.pending_timeout,
-        };
+        let inherited = Inherited { refresh, calls };
         let mut backends = Backends {
             written: self.backend_names(),
             ready: BTreeMap::new(),
             disabled: Vec::new(),
         };
         if let (Some(_), Some(second)) = (&file.mcp, &file.mcp_servers) {
-            self.error_at_key(
-                second.node,
+            self.error(
+                second.node.key(),
                 "`mcp` and `mcpServers` are two names of one section",
                 "move the entries into one of them",
             );
@@ -141,18 +136,18 @@ impl Validator<'_> {
                         Ok(plain) => format!("{bad}: write `{plain}`"),
                         Err(_) => bad.to_string(),
                     };
-                    self.error_at_key(node.id, format!("`{name}` is no backend name"), cure);
+                    self.error(node.id.key(), format!("`{name}` is no backend name"), cure);
                 }
                 if name == pending::TOOL {
-                    self.error_at_key(
-                        node.id,
+                    self.error(
+                        node.id.key(),
                         format!("`{name}` is the name of a tool that the bridge has itself"),
                         "choose another name",
                     );
                 }
                 if let Some(&first) = names.get(name) {
-                    self.error_at_key(
-                        node.id,
+                    self.error(
+                        node.id.key(),
                         format!(
                             "there is a backend `{name}` already, in line {}",
                             self.line(first)
@@ -173,7 +168,7 @@ impl Validator<'_> {
         target: Target,
         naming: Naming,
         common: &Common<'_>,
-        inherited: Inherited,
+        inherited: Inherited<'_>,
     ) -> Backend {
         let pending_after = self.pending_after(common, inherited);
         Backend {
@@ -182,7 +177,7 @@ impl Validator<'_> {
             naming,
             required: common.required,
             on_unavailable: common.on_unavailable.map_or(OnUnavailable::Stale, |at| at.value),
-            refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh),
+            refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh.interval),
             call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
             pending_after,
             concurrency: common.concurrency,
@@ -194,9 +189,9 @@ impl Validator<'_> {
 
     /// After how long a call gets a first answer and continues. MANTYX no longer waits for the call
     /// then, so a limit for calls that MANTYX waits for must be later than this.
-    fn pending_after(&self, common: &Common<'_>, inherited: Inherited) -> Option<Duration> {
+    fn pending_after(&self, common: &Common<'_>, inherited: Inherited<'_>) -> Option<Duration> {
         let own = common.call_timeout.map(|at| at.value.0);
-        let waited = own.map_or(inherited.call_timeout, |own| own.min(inherited.call_timeout));
+        let waited = own.map_or(inherited.calls.timeout, |own| own.min(inherited.calls.timeout));
         let Some(at) = common.pending_after else {
             return common.default_pending.filter(|after| *after < waited);
         };
@@ -217,17 +212,17 @@ impl Validator<'_> {
         &self,
         common: &Common<'_>,
         can_pend: bool,
-        inherited: Inherited,
+        inherited: Inherited<'_>,
     ) -> Duration {
         let at = common.call_timeout;
         if can_pend {
             let why = ", which calls.pending_timeout is";
             return self
-                .duration(at, inherited.pending_timeout, why)
-                .unwrap_or(inherited.pending_timeout);
+                .duration(at, inherited.calls.pending_timeout, why)
+                .unwrap_or(inherited.calls.pending_timeout);
         }
-        let Some(timeout) = self.call_timeout(at) else { return inherited.call_timeout };
-        if let Some(at) = at.filter(|_| timeout > inherited.call_timeout) {
+        let Some(timeout) = self.call_timeout(at) else { return inherited.calls.timeout };
+        if let Some(at) = at.filter(|_| timeout > inherited.calls.timeout) {
             self.warn(at.node, "this is longer than calls.timeout, which ends the call first");
         }
         timeout

@@ -3,64 +3,38 @@
 //! Must not: know the purpose of the value.
 
 use super::Validator;
-use crate::config::document::{Kind, Node, NodeId};
+use crate::config::document::{Kind, Node};
 
 impl Validator<'_> {
     /// The JSON text of a value of the file. A value that JSON cannot express is reported as a
     /// mistake.
-    pub(super) fn json(&self, id: NodeId) -> Option<String> {
-        let mut text = String::new();
-        self.write_json(self.document.node(id)?, &mut text).then_some(text)
-    }
-
-    fn write_json(&self, node: &Node, text: &mut String) -> bool {
-        match &node.kind {
-            Kind::Null => text.push_str("null"),
-            Kind::Bool(value) => text.push_str(if *value { "true" } else { "false" }),
+    pub(super) fn json(&self, Node { id, kind }: &Node) -> Option<String> {
+        // All parts are read, so that every mistake is reported.
+        let joined = |parts: Vec<Option<String>>| {
+            parts.into_iter().collect::<Option<Vec<_>>>().map(|parts| parts.join(","))
+        };
+        Some(match kind {
+            Kind::Null => "null".to_owned(),
+            Kind::Bool(value) => value.to_string(),
             // YAML has more forms of a number than JSON.
-            Kind::Int(_, written) | Kind::Float(_, written) if is_json(written) => {
-                text.push_str(written);
-            }
-            Kind::Int(value, _) => text.push_str(&value.to_string()),
-            Kind::Float(value, _) if value.is_finite() => text.push_str(&value.to_string()),
+            Kind::Int(_, written) | Kind::Float(_, written) if is_json(written) => written.clone(),
+            Kind::Int(value, _) => value.to_string(),
+            Kind::Float(value, _) if value.is_finite() => value.to_string(),
             Kind::Float(..) => {
-                let message = "JSON has no such number";
-                self.error(node.id, message, "write a finite number, or a text in quotes");
-                return false;
+                let cure = "write a finite number, or a text in quotes";
+                return self.refuse(*id, "JSON has no such number", cure);
             }
-            Kind::Str(value) => text.push_str(&quoted(value)),
+            Kind::Str(value) => quoted(value),
             Kind::Seq(items) => {
-                return self.write_all('[', items.iter().map(|i| (None, i)), ']', text);
+                format!("[{}]", joined(items.iter().map(|item| self.json(item)).collect())?)
             }
             Kind::Map(entries) => {
-                let entries = entries.iter().map(|(key, node)| (Some(key.as_str()), node));
-                return self.write_all('{', entries, '}', text);
+                let member = |(key, value): &(String, Node)| {
+                    Some(format!("{}:{}", quoted(key), self.json(value)?))
+                };
+                format!("{{{}}}", joined(entries.iter().map(member).collect())?)
             }
-        }
-        true
-    }
-
-    fn write_all<'n>(
-        &self,
-        open: char,
-        parts: impl Iterator<Item = (Option<&'n str>, &'n Node)>,
-        close: char,
-        text: &mut String,
-    ) -> bool {
-        let mut complete = true;
-        text.push(open);
-        for (at, (key, node)) in parts.enumerate() {
-            if at > 0 {
-                text.push(',');
-            }
-            if let Some(key) = key {
-                text.push_str(&quoted(key));
-                text.push(':');
-            }
-            complete &= self.write_json(node, text);
-        }
-        text.push(close);
-        complete
+        })
     }
 }
 

@@ -68,7 +68,7 @@ impl Validator<'_> {
         let client_ca = optional(client_ca, |at| self.path(at))?;
         if !has_tcp {
             let message = "a unix socket has no TLS, and there is no TCP address";
-            self.error_at_key(at.node, message, "write `tcp: 0.0.0.0:7717` beside it");
+            self.error(at.node.key(), message, "write `tcp: 0.0.0.0:7717` beside it");
         }
         Some(Files { cert: cert?, key: key?, client_ca })
     }

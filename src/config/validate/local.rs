@@ -30,7 +30,7 @@ impl Validator<'_> {
         &self,
         name: &BackendName,
         at: &At<file_format::Local>,
-        inherited: Inherited,
+        inherited: Inherited<'_>,
     ) -> Option<Backend> {
         let At { value: entry, node } = at;
         let definition = self.definition(entry);
@@ -71,8 +71,9 @@ impl Validator<'_> {
 
     /// The JSON text of a schema; MANTYX requires one of an object.
     fn object_schema(&self, id: NodeId) -> Option<String> {
-        let text = self.json(id)?;
-        let Kind::Map(entries) = &self.document.node(id)?.kind else { return None };
+        let schema = self.document.node(id)?;
+        let text = self.json(schema)?;
+        let Kind::Map(entries) = &schema.kind else { return None };
         match entries.iter().find(|(key, _)| key == "type") {
             Some((_, node)) if !matches!(&node.kind, Kind::Str(kind) if kind == "object") => {
                 let cure = "write `type: object`, and what there is below `properties`";
@@ -81,15 +82,15 @@ impl Validator<'_> {
             Some(_) => Some(text),
             None => {
                 let cure = "write `type: object` into it";
-                self.refuse_key(id, "the schema does not say that it is one of an object", cure)
+                self.refuse(id.key(), "the schema does not say that it is one of an object", cure)
             }
         }
     }
 
     fn action(&self, node: NodeId, entry: &file_format::Local) -> Option<Action> {
         match (&entry.http, &entry.command) {
-            (Some(http), Some(command)) => self.refuse_key(
-                http.node.max(command.node),
+            (Some(http), Some(command)) => self.refuse(
+                http.node.max(command.node).key(),
                 "a local tool has either `http` or a `command`",
                 "remove one of the two, or make two entries of it",
             ),

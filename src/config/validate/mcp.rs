@@ -9,7 +9,6 @@ use secrecy::SecretString;
 
 use super::{
     Validator,
-    auth::Place,
     backend::{Common, Inherited},
     everybody_reads,
     program::ProgramKeys,
@@ -31,7 +30,7 @@ impl Validator<'_> {
         &self,
         name: &BackendName,
         at: &At<file_format::Mcp>,
-        inherited: Inherited,
+        inherited: Inherited<'_>,
     ) -> Option<Backend> {
         let At { value: entry, node } = at;
         let naming = self.naming(name, entry);
@@ -58,14 +57,14 @@ impl Validator<'_> {
         let url = match (&entry.url, &entry.server_url) {
             (Some(url), Some(second)) => {
                 let message = "`url` and `serverUrl` are two names of one key";
-                self.error_at_key(second.node, message, "remove one of the two");
+                self.error(second.node.key(), message, "remove one of the two");
                 Some(url)
             }
             (url, server_url) => url.as_ref().or(server_url.as_ref()),
         };
         match (&entry.command, url) {
-            (Some(_), Some(url)) => self.refuse_key(
-                url.node,
+            (Some(_), Some(url)) => self.refuse(
+                url.node.key(),
                 "an MCP server has either a `command` or a `url`",
                 "remove one of the two, or make two entries of it",
             ),
@@ -104,8 +103,9 @@ impl Validator<'_> {
             Some(At { value: McpTransport::Sse, .. }) => HttpTransport::Sse,
             Some(_) => HttpTransport::Streamable,
         };
-        let place = Place { url: Some(&*url), is_socket: socket.is_some() };
-        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, place)?;
+        let is_socket = socket.is_some();
+        let auth = entry.auth.as_ref();
+        let oauth = self.backend_auth(auth, &mut headers, Some(&url), is_socket)?;
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Foreign, Some(&url))?;
         Some(Mcp::Http { url, headers, socket, transport, oauth, tls })
     }
@@ -128,7 +128,7 @@ impl Validator<'_> {
             && is_sse(transport) != is_sse(kind)
         {
             let message = "`transport` and `type` are two names of one key";
-            self.error_at_key(kind.node, message, "remove one of the two");
+            self.error(kind.node.key(), message, "remove one of the two");
         }
     }
 

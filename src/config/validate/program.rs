@@ -56,7 +56,7 @@ impl Validator<'_> {
     pub(super) fn check_foreign_keys(&self, node: NodeId, keys: &[&str], beside: &str) {
         for (key, node) in self.given(node, keys) {
             let message = format!("`{key}` means nothing beside `{beside}`");
-            self.error_at_key(node, message, "remove it");
+            self.error(node.key(), message, "remove it");
         }
     }
 
@@ -181,7 +181,7 @@ impl Validator<'_> {
         for (name, at) in section.iter().flat_map(|section| &section.value) {
             if name.is_empty() || name.contains(['=', '\0']) {
                 let message = format!("`{name}` is no name of an environment variable");
-                self.error_at_key(at.node, message, "letters, digits and _, such as API_KEY");
+                self.error(at.node.key(), message, "letters, digits and _, such as API_KEY");
             }
             let Some((value, template)) = self.resolve(at.node, &at.value.0, dialect) else {
                 complete = false;

@@ -21,7 +21,7 @@ impl Validator<'_> {
         let Some(At { value: section, node }) = section else { return Some(None) };
         if is_bundled {
             let message = "the bundled agent is the bridge's own";
-            return self.refuse_key(*node, message, "leave `signature` out");
+            return self.refuse(node.key(), message, "leave `signature` out");
         }
         let files = section.keys.as_ref().map(|at| at.value.0.as_slice()).unwrap_or_default();
         if files.is_empty() {

@@ -34,8 +34,8 @@ impl Validator<'_> {
         let Some(At { value: tls, node }) = section else { return Some(None) };
         if url.is_some_and(|url| url.scheme() != "https") {
             let message = "`tls` means nothing where the address is not https://";
-            return self.refuse_key(
-                *node,
+            return self.refuse(
+                node.key(),
                 message,
                 "write https:// in the address, or remove this",
             );
@@ -47,7 +47,7 @@ impl Validator<'_> {
             }
             (_, Some(lone), None) | (_, None, Some(lone)) => {
                 let message = "`cert` and `key` stand together: a certificate and its private key";
-                return self.refuse_key(lone.node, message, "write both, or neither");
+                return self.refuse(lone.node.key(), message, "write both, or neither");
             }
             _ => (),
         }

@@ -49,8 +49,8 @@ impl Validator<'_> {
         let workspace = optional(&upstream.workspace, |at| self.workspace(at));
         if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
             for (key, node) in self.given(*node, &["base_url", "credential", "oauth", "tls"]) {
-                self.error_at_key(
-                    node,
+                self.error(
+                    node.key(),
                     format!("`{key}` clashes with `sandbox: true`"),
                     "the sandbox is inside the bridge: remove one of the two",
                 );
@@ -67,7 +67,7 @@ impl Validator<'_> {
             (None, Some(at)) => self.refresh_grant(at, base_url.as_ref()),
             (Some(_), Some(oauth)) => {
                 let message = "`upstream` has either `credential` or `oauth`";
-                self.refuse_key(oauth.node, message, "remove one of the two")
+                self.refuse(oauth.node.key(), message, "remove one of the two")
             }
             (None, None) => self.missing(*node, "`credential` is missing", CREDENTIAL_CURE),
         };
@@ -97,8 +97,8 @@ impl Validator<'_> {
         let mut apps: Vec<App> = Vec::new();
         for (name, At { value: app, node }) in entries {
             if name.is_empty() || name.len() > 64 || !name.chars().all(is_name_char) {
-                self.error_at_key(
-                    *node,
+                self.error(
+                    node.key(),
                     format!("`{name}` is no name for an app"),
                     "it has 1 to 64 characters out of a-z, A-Z, 0-9, _, - and .",
                 );
@@ -211,8 +211,8 @@ impl Validator<'_> {
         let asked =
             |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         if listen.is_some_and(|listen| !asked(listen)) {
-            self.error_at_key(
-                at.node,
+            self.error(
+                at.node.key(),
                 "no client certificate is asked for",
                 "write `client_ca` into `listen.tls`: the authority that signs those of apps",
             );
@@ -272,20 +272,20 @@ impl Validator<'_> {
             let Some(backend) = backends.find(name) else {
                 if !backends.is_written(name) {
                     let message = format!("there is no backend `{name}`");
-                    self.error_at_key(*node, message, backends.candidates(name));
+                    self.error(node.key(), message, backends.candidates(name));
                 }
                 continue;
             };
             if !backends.is_mcp(&backend) {
-                self.error_at_key(
-                    *node,
+                self.error(
+                    node.key(),
                     format!("`{name}` is one tool, not a server with several"),
                     "write it into `backends`, or leave it out there",
                 );
             }
             if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&backend)) {
                 let message = format!("the app may not use `{name}` at all");
-                self.error_at_key(*node, message, "add it to `backends`, or remove this");
+                self.error(node.key(), message, "add it to `backends`, or remove this");
             }
             if filter.allow.is_none() && filter.deny.is_none() {
                 let cure = "write `allow: [glob…]`, `deny: [glob…]`, or both";

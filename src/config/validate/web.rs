@@ -95,7 +95,7 @@ impl Validator<'_> {
             };
             if headers.contains_key(&name) {
                 let message = format!("the header `{name}` is here twice");
-                self.error_at_key(at.node, message, "case does not matter: remove one");
+                self.error(at.node.key(), message, "case does not matter: remove one");
             }
             if url.is_some_and(is_in_the_open) && looks_secret(name.as_str()) {
                 let message = format!("`{name}` travels without TLS; write https:// in the URL");
@@ -114,7 +114,7 @@ impl Validator<'_> {
     ) -> Option<(HeaderName, HeaderValue)> {
         let Ok(parsed) = name.parse::<HeaderName>() else {
             let cure = "letters, digits and hyphens, such as X-API-Key";
-            return self.refuse_key(at.node, format!("`{name}` is no name of a header"), cure);
+            return self.refuse(at.node.key(), format!("`{name}` is no name of a header"), cure);
         };
         let framing = [
             header::CONNECTION,
@@ -123,8 +123,8 @@ impl Validator<'_> {
             header::UPGRADE,
         ];
         if framing.contains(&parsed) {
-            return self.refuse_key(
-                at.node,
+            return self.refuse(
+                at.node.key(),
                 format!("`{name}` is set by the connection itself"),
                 "remove the line",
             );

@@ -6,8 +6,6 @@
 //!
 //! Must not: make a call.
 
-use std::sync::Arc;
-
 use http::{HeaderMap, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,48 +30,48 @@ use crate::{
 const MAX_DECISION: usize = 16 << 10;
 
 /// One question, as it is shown.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Shown<'a> {
-    id: &'a str,
+pub(crate) struct Shown {
+    pub(crate) id: String,
     /// `waiting`, or how it has ended: `approved`, `denied`, `expired` or `withdrawn`.
-    state: &'static str,
-    app: &'a str,
+    pub(crate) state: String,
+    pub(crate) app: String,
     /// `null` for a call by hand.
-    run_id: Option<&'a str>,
-    tool_use_id: &'a str,
+    pub(crate) run_id: Option<String>,
+    tool_use_id: String,
     /// The name that the model called.
-    name: &'a str,
-    backend: &'a str,
+    pub(crate) name: String,
+    pub(crate) backend: String,
     /// The backend's own name of the tool; empty for an agent.
-    tool: &'a str,
+    tool: String,
     /// The exact arguments; only in the list, and only while it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
-    arguments: Option<Arc<RawValue>>,
+    arguments: Option<Box<RawValue>>,
     /// The arguments as text for people: verbatim, except that invisible characters are written
     /// out. A program that parses `arguments` may lose digits and duplicate keys, and so show
     /// another call than the one that will be made.
     #[serde(skip_serializing_if = "Option::is_none")]
-    arguments_text: Option<String>,
-    arguments_sha256: &'a str,
-    since: String,
+    pub(crate) arguments_text: Option<String>,
+    arguments_sha256: String,
+    pub(crate) since: String,
     /// The time at which the question counts as denied.
-    deadline: String,
+    pub(crate) deadline: String,
     /// The time at which it ended.
-    decided_at: Option<String>,
+    pub(crate) decided_at: Option<String>,
     /// The reason that came with the decision.
-    reason: Option<&'a str>,
+    pub(crate) reason: Option<String>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ApprovalList<'a> {
+pub(crate) struct ApprovalList {
     /// Whether the caller may decide: the operator, and an app with `approves: true`.
     may_decide: bool,
     /// First the questions that wait, in the order in which they were asked; then the ended ones,
     /// the latest first.
-    approvals: Vec<Shown<'a>>,
+    pub(crate) approvals: Vec<Shown>,
 }
 
 /// What a person decides.
@@ -94,31 +92,31 @@ enum Verdict {
     Deny,
 }
 
-impl<'a> Shown<'a> {
+impl Shown {
     /// A question without the arguments that it is about.
-    pub(super) fn of(approval: &'a Approval) -> Self {
+    pub(super) fn of(approval: &Approval) -> Self {
         let ended = approval.ended.as_ref();
         Self {
-            id: approval.id.as_str(),
-            state: approval.outcome().map_or("waiting", Outcome::as_str),
-            app: approval.app.as_str(),
-            run_id: approval.run.as_ref().map(RunId::as_str),
-            tool_use_id: approval.tool_use.as_str(),
-            name: &approval.name,
-            backend: approval.backend.as_str(),
-            tool: &approval.tool,
+            id: approval.id.to_string(),
+            state: approval.outcome().map_or("waiting", Outcome::as_str).to_owned(),
+            app: approval.app.to_string(),
+            run_id: approval.run.as_ref().map(RunId::to_string),
+            tool_use_id: approval.tool_use.to_string(),
+            name: approval.name.clone(),
+            backend: approval.backend.to_string(),
+            tool: approval.tool.clone(),
             arguments: None,
             arguments_text: None,
-            arguments_sha256: &approval.digest,
+            arguments_sha256: approval.digest.clone(),
             since: time(approval.since),
             deadline: time(approval.until),
             decided_at: ended.map(|ended| time(ended.at)),
-            reason: ended.and_then(|ended| ended.reason.as_deref()),
+            reason: ended.and_then(|ended| ended.reason.clone()),
         }
     }
 
-    fn whole(approval: &'a Approval) -> Self {
-        let arguments = approval.arguments.clone();
+    fn whole(approval: &Approval) -> Self {
+        let arguments = approval.arguments.as_deref().map(RawValue::to_owned);
         let arguments_text = arguments.as_ref().map(|text| telemetry::plain_json(text.get()));
         Self { arguments, arguments_text, ..Self::of(approval) }
     }

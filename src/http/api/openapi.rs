@@ -36,12 +36,15 @@ pub(super) struct Alive {
     status: String,
 }
 
-/// Refs as they go into a spec's `tools`.
+/// Refs as they go into a spec's `tools`, or the tools of an API.
 #[derive(Serialize, Deserialize, JsonSchema)]
-pub(super) struct ToolRefs {
-    tools: Vec<Map<String, Value>>,
-    /// Changes with the refs; also the `ETag`.
+pub(crate) struct ToolRefs {
+    pub(crate) tools: Vec<Map<String, Value>>,
+    /// Changes with the tools; also the `ETag`.
     digest: String,
+    /// What was changed for the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    notes: Option<Vec<String>>,
 }
 
 /// An agent run's spec, as MANTYX takes it; what is not named here goes on as it is.
@@ -67,12 +70,12 @@ pub(super) struct ToolCall {
 /// What is to be posted as the call's result: one of `result` and `error`.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct ToolResult {
+pub(crate) struct ToolResult {
     tool_use_id: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    result: Option<String>,
+    pub(crate) result: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub(crate) error: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     files: Option<Vec<Map<String, Value>>>,
 }
@@ -80,10 +83,10 @@ pub(super) struct ToolResult {
 /// A run that MANTYX has accepted.
 #[derive(Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Submitted {
+pub(crate) struct Submitted {
     run_id: String,
     /// A path of the bridge.
-    stream_url: String,
+    pub(crate) stream_url: String,
 }
 
 #[derive(Serialize, JsonSchema)]

@@ -4,7 +4,7 @@
 
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::status::{Backend, Daemon};
 use crate::{
@@ -18,20 +18,20 @@ use crate::{
 };
 
 /// One thing that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Problem {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Problem {
     /// `upstream`, `journal`, `state`, `memory`, `audit`, `tls`, `config`, or the name of a backend.
-    subject: String,
-    message: String,
-    cure: &'static str,
+    pub(crate) subject: String,
+    pub(crate) message: String,
+    pub(crate) cure: String,
 }
 
 /// All current problems; those that concern everyone come first.
-pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
+pub(super) fn all(daemon: &Daemon, backends: &[Backend]) -> Vec<Problem> {
     let mut problems = Vec::new();
-    let mut add = |subject: &str, message: Option<&str>, otherwise: &str, cure| {
+    let mut add = |subject: &str, message: Option<&str>, otherwise: &str, cure: &str| {
         let message = message.unwrap_or(otherwise).to_owned();
-        problems.push(Problem { subject: subject.to_owned(), message, cure });
+        problems.push(Problem { subject: subject.to_owned(), message, cure: cure.to_owned() });
     };
     if let Some(error) = &daemon.journal.last_error {
         let cure = if daemon.journal.full { FULL } else { JOURNAL };
@@ -96,7 +96,7 @@ pub(super) fn all(daemon: &Daemon<'_>, backends: &[Backend]) -> Vec<Problem> {
 /// Adds the problems of one backend.
 fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, &'static str)) {
     let error = backend.last_error.as_deref();
-    match (backend.state, backend.breaker.state) {
+    match (backend.state.as_str(), backend.breaker.state.as_str()) {
         ("down", _) => add(&backend.name, error, "There is no connection.", down(backend)),
         ("degraded", _) => add(&backend.name, error, "The last refresh failed.", DEGRADED),
         (_, "open" | "half-open") => {
@@ -219,7 +219,7 @@ fn refused(status: Option<StatusCode>) -> &'static str {
 }
 
 fn down(backend: &Backend) -> &'static str {
-    match (backend.kind, backend.transport) {
+    match (backend.kind.as_str(), backend.transport.as_str()) {
         (_, "stdio") => {
             "The bridge restarts the program by itself. Run its command by hand; its stderr is in \
              the daemon's log."

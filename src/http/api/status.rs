@@ -10,7 +10,7 @@ use std::{
 
 use http::StatusCode;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
@@ -38,23 +38,23 @@ use crate::{
     upstream::OpenError,
 };
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Status<'a> {
-    version: &'static str,
-    uptime_seconds: u64,
+pub(crate) struct Status {
+    pub(crate) version: String,
+    pub(crate) uptime_seconds: u64,
     #[serde(flatten)]
-    daemon: Daemon<'a>,
-    backends: Vec<Backend>,
+    pub(crate) daemon: Daemon,
+    pub(crate) backends: Vec<Backend>,
 }
 
 /// The state of the daemon itself.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Daemon<'a> {
-    pub(super) upstream: Upstream<'a>,
-    runs: Runs,
-    approvals: Approvals,
+pub(crate) struct Daemon {
+    pub(crate) upstream: Upstream,
+    pub(crate) runs: Runs,
+    pub(crate) approvals: Approvals,
     /// Whether the caller has shown the operator's secret, and so sees the data of all apps.
     operator: bool,
     pub(super) journal: Journal,
@@ -71,7 +71,7 @@ pub(super) struct Daemon<'a> {
     #[serde(skip)]
     pub(super) shortage: Option<String>,
     /// The current problems, with their cures.
-    problems: Vec<Problem>,
+    pub(crate) problems: Vec<Problem>,
 }
 
 /// Runs whose streams cannot be opened, all for the same reason.
@@ -111,14 +111,14 @@ impl Failing {
     }
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Upstream<'a> {
-    base_url: &'a str,
-    workspace: Option<String>,
+pub(crate) struct Upstream {
+    pub(crate) base_url: String,
+    pub(crate) workspace: Option<String>,
     /// `null` before the first exchange.
-    pub(super) reachable: Option<bool>,
-    pub(super) last_error: Option<String>,
+    pub(crate) reachable: Option<bool>,
+    pub(crate) last_error: Option<String>,
     /// Why there is no token of `upstream.oauth`, or no newer one; `null` if the last request for
     /// one succeeded.
     pub(super) token_error: Option<String>,
@@ -127,33 +127,33 @@ pub(super) struct Upstream<'a> {
     pub(super) grant_ended: bool,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Backend {
-    pub(super) name: String,
-    pub(super) kind: &'static str,
-    pub(super) state: &'static str,
+pub(crate) struct Backend {
+    pub(crate) name: String,
+    pub(crate) kind: String,
+    pub(crate) state: String,
     required: bool,
-    pub(super) transport: &'static str,
-    protocol_version: Option<String>,
+    pub(crate) transport: String,
+    pub(crate) protocol_version: Option<String>,
     #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
     server_info: Option<Box<RawValue>>,
     /// Whether an agent's card is signed; `null` where no keys are configured, or no card was read.
     pub(super) signature: Option<Signature>,
     /// How many tools it offers.
-    tools: usize,
+    pub(crate) tools: usize,
     digest: Option<String>,
-    stale: bool,
-    last_refresh: Option<String>,
+    pub(crate) stale: bool,
+    pub(crate) last_refresh: Option<String>,
     next_refresh: Option<String>,
-    pub(super) last_error: Option<String>,
+    pub(crate) last_error: Option<String>,
     /// Why the program can read the bridge's own files; `problems` explains it.
     #[serde(skip)]
     pub(super) exposure: Option<Exposure>,
     last_call: Option<LastCall>,
-    calls_in_flight: usize,
-    pub(super) breaker: Breaker,
-    pub(super) pin: Pin,
+    pub(crate) calls_in_flight: usize,
+    pub(crate) breaker: Breaker,
+    pub(crate) pin: Pin,
     /// The listed tools that the bridge does not offer, as they are too large or too many.
     pub(super) left_out: Option<String>,
     /// A resource that MCP clients read from another server, which has the same URI.
@@ -161,10 +161,10 @@ pub(super) struct Backend {
 }
 
 /// Whether an Agent Card is signed by one of the keys of its backend's `signature`.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Signature {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Signature {
     valid: bool,
-    algorithm: Option<&'static str>,
+    algorithm: Option<String>,
     /// The `kid` of the key, if it has one.
     key: Option<String>,
     /// Why it counts as not signed.
@@ -176,7 +176,7 @@ impl From<&Verdict> for Signature {
         match verdict {
             Verdict::Valid { algorithm, key } => Self {
                 valid: true,
-                algorithm: Some(algorithm.as_str()),
+                algorithm: Some(algorithm.as_str().to_owned()),
                 key: key.clone(),
                 error: None,
             },
@@ -188,14 +188,14 @@ impl From<&Verdict> for Signature {
 }
 
 /// The differences between a backend and what the operator has accepted; `GET /v1/trust` has more.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Pin {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Pin {
     /// `off`, `warn` or `enforce`.
-    mode: &'static str,
+    mode: String,
     /// Tools that changed, or that are new.
     changed: usize,
     /// How many of them are neither offered nor called.
-    withdrawn: usize,
+    pub(crate) withdrawn: usize,
     #[serde(skip)]
     pub(super) review: Arc<Review>,
     #[serde(skip)]
@@ -203,18 +203,18 @@ pub(super) struct Pin {
 }
 
 /// Whether calls reach the backend.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Breaker {
+pub(crate) struct Breaker {
     /// `closed`: calls reach the backend. `open`: it keeps failing, and no call does. `half-open`:
     /// one call may try.
-    pub(super) state: &'static str,
+    pub(crate) state: String,
     /// While it is open: when the next call may try.
-    retry_at: Option<String>,
+    pub(crate) retry_at: Option<String>,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct LastCall {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct LastCall {
     at: String,
     /// Whether the peer answered; an error of its tool counts as an answer.
     answered: bool,
@@ -227,9 +227,9 @@ impl From<calls::LastCall> for LastCall {
 }
 
 /// The journal of runs and calls. While it has an error, the bridge makes no calls.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Journal {
+pub(crate) struct Journal {
     bytes: u64,
     pub(super) last_error: Option<String>,
     /// The disk works, but the journal has reached its largest size.
@@ -240,9 +240,9 @@ pub(super) struct Journal {
 }
 
 /// The rest of the state directory. Its errors do not stop calls.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct State {
+pub(crate) struct State {
     /// Why a file could not be written; the bridge tries again.
     pub(super) last_error: Option<String>,
     /// A file that other users of the machine can read or replace.
@@ -250,18 +250,18 @@ pub(super) struct State {
 }
 
 /// The audit log. Its errors do not stop calls.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Audit {
+pub(crate) struct Audit {
     pub(super) last_error: Option<String>,
     /// The lines that were dropped before they could be written.
     pub(super) lost: u64,
 }
 
 /// The certificate of the listeners.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Tls {
+pub(crate) struct Tls {
     /// Its subjects: DNS names and addresses.
     names: Vec<String>,
     /// The end of its validity.
@@ -288,24 +288,24 @@ impl From<tls::Health> for Tls {
     }
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
-struct Runs {
-    driven: usize,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Runs {
+    pub(crate) driven: usize,
     /// Runs from before a restart that wait for their app's credential; 0 where the app uses the
     /// bridge's.
     asleep: usize,
 }
 
 /// The questions to the app's people.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Approvals {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Approvals {
     /// The app's calls that wait for a person.
-    waiting: usize,
+    pub(crate) waiting: usize,
 }
 
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Config {
+pub(crate) struct Config {
     /// When the bridge last took bridge.yaml over.
     loaded_at: String,
     /// What the bridge has not taken over since, and why; `null` if it took everything.
@@ -326,10 +326,10 @@ impl Config {
 }
 
 /// The status, limited to what the caller may see.
-pub(super) fn status<'a>(api: &'a Api, caller: &Caller) -> Status<'a> {
+pub(super) fn status(api: &Api, caller: &Caller) -> Status {
     let backends = backends(api, &caller.app);
     Status {
-        version: env!("CARGO_PKG_VERSION"),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
         daemon: daemon(api, caller, &backends),
         backends,
@@ -337,7 +337,7 @@ pub(super) fn status<'a>(api: &'a Api, caller: &Caller) -> Status<'a> {
 }
 
 /// The state of the daemon, for a caller that sees these backends.
-pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) -> Daemon<'a> {
+pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon {
     let health = api.runs.upstream().health();
     let token_failure = api.runs.upstream().token_failure();
     let loaded = api.loaded();
@@ -347,7 +347,7 @@ pub(super) fn daemon<'a>(api: &'a Api, caller: &Caller, backends: &[Backend]) ->
     let last_error = health.last_error.or_else(|| refused.map(|failing| failing.error.clone()));
     let mut daemon = Daemon {
         upstream: Upstream {
-            base_url: &api.facts.base_url,
+            base_url: api.facts.base_url.clone(),
             workspace: loaded.workspace.clone(),
             reachable: health.reachable,
             last_error,
@@ -433,10 +433,10 @@ fn one(api: &Api, name: &BackendName, backend: &BackendHandle) -> Option<Backend
     let stale = known.is_stale();
     Some(Backend {
         name: name.to_string(),
-        kind,
-        state: known.phase.as_str(),
+        kind: kind.to_owned(),
+        state: known.phase.as_str().to_owned(),
         required: backend.rules.required,
-        transport: backend.dial.transport(),
+        transport: backend.dial.transport().to_owned(),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
         signature: known.about.signature.as_deref().map(Signature::from),
@@ -453,7 +453,7 @@ fn one(api: &Api, name: &BackendName, backend: &BackendHandle) -> Option<Backend
         left_out: known.catalog.as_ref().and_then(|catalog| Some(catalog.left_out()?.to_owned())),
         shadowed: registry.shadowed(name),
         pin: Pin {
-            mode: known.review.mode.as_str(),
+            mode: known.review.mode.as_str().to_owned(),
             changed: known.review.open().count(),
             withdrawn: known.review.withdrawn(),
             review: known.review,
@@ -467,5 +467,6 @@ fn breaker(look: Look) -> Breaker {
         Look::Open(wait) => Some(wait),
         Look::Closed | Look::HalfOpen => None,
     };
-    Breaker { state: look.as_str(), retry_at: wait.map(|wait| time(SystemTime::now() + wait)) }
+    let retry_at = wait.map(|wait| time(SystemTime::now() + wait));
+    Breaker { state: look.as_str().to_owned(), retry_at }
 }

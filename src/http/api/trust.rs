@@ -36,43 +36,43 @@ const MAX_ACCEPT: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The pins of the backends.
-#[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Trust {
-    backends: Vec<Pinned>,
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Trust {
+    pub(crate) backends: Vec<Pinned>,
 }
 
 /// The pins of one backend, and its differences from them.
-#[derive(Debug, Serialize, JsonSchema)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Pinned {
-    name: String,
-    kind: &'static str,
+pub(crate) struct Pinned {
+    pub(crate) name: String,
+    kind: String,
     /// `off`, `warn` or `enforce`.
-    mode: &'static str,
+    pub(crate) mode: String,
     /// How many tools are as accepted; the card of an agent counts as one.
-    accepted: usize,
+    pub(crate) accepted: usize,
     /// The hash of the findings. Accepting has to send it back, so that nothing is accepted unseen.
-    digest: String,
-    findings: Vec<Found>,
+    pub(crate) digest: String,
+    pub(crate) findings: Vec<Found>,
     /// Why the pins cannot be read.
-    damaged: Option<String>,
+    pub(crate) damaged: Option<String>,
     /// Why the pins are not on disk; a restart would forget them.
-    unkept: Option<String>,
+    pub(crate) unkept: Option<String>,
 }
 
 /// One tool that differs from what was accepted.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Found {
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Found {
     /// The server's own name of the tool; `null` for the card of an agent.
-    tool: Option<String>,
+    pub(crate) tool: Option<String>,
     /// `changed`, `new`, `hidden` (not known before, and with hidden characters) or `gone`.
-    change: &'static str,
+    pub(crate) change: String,
     /// The bridge neither offers nor calls it.
-    withdrawn: bool,
+    pub(crate) withdrawn: bool,
     /// The invisible characters in it.
-    hidden: Vec<String>,
+    pub(crate) hidden: Vec<String>,
     /// Accepted lines begin with `-`, present ones with `+`. Hidden characters are written out.
-    diff: Vec<String>,
+    pub(crate) diff: Vec<String>,
 }
 
 /// A decision to accept.
@@ -105,8 +105,8 @@ impl Pinned {
         let findings = findings.filter(|found| rights.include_tool(name, &found.tool));
         Self {
             name: name.to_string(),
-            kind,
-            mode: review.mode.as_str(),
+            kind: kind.to_owned(),
+            mode: review.mode.as_str().to_owned(),
             accepted: review.known,
             digest: review.digest.clone(),
             findings: findings.map(|found| Found::of(found, review)).collect(),
@@ -121,7 +121,7 @@ impl Found {
         let hidden = finding.hidden.iter().map(|c| format!("U+{:04X}", u32::from(*c)));
         Self {
             tool: (finding.tool != CARD).then(|| finding.tool.clone()),
-            change: finding.change.as_str(),
+            change: finding.change.as_str().to_owned(),
             withdrawn: review.withdraws(&finding.tool),
             hidden: hidden.collect(),
             diff: finding.diff(),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::sandbox::spec;
 
-fn tools() -> Arc<Tools> {
+fn tools() -> Tools {
     let body = br#"{"systemPrompt":"s","prompt":"p","tools":[{"kind":"local","name":"add"}]}"#;
     spec::read_run(body).unwrap().0.tools
 }

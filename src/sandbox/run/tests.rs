@@ -3,22 +3,23 @@
 use std::sync::Arc;
 
 use serde_json::{json, value::RawValue};
+use tokio::sync::Semaphore;
 
 use super::*;
-use crate::sandbox::{budget::Budget, spec};
+use crate::sandbox::{budget::take, spec};
 
-fn run(max_log_bytes: usize, budget: &Arc<Budget>) -> Run {
+fn run(max_log_bytes: usize, budget: &Arc<Semaphore>) -> Run {
     let (spec, turn) = spec::read_run(br#"{"systemPrompt":"s","prompt":"p"}"#).unwrap();
     let order = Order { spec, turn, session: None, history_words: 0, size: 0 };
-    Run::new("run_1".into(), 1, order, max_log_bytes, budget.open())
+    Run::new("run_1".into(), 1, order, max_log_bytes, take(budget, 0).unwrap())
 }
 
 fn plain() -> Run {
-    run(1 << 20, &Budget::new(1 << 20))
+    run(1 << 20, &Arc::new(Semaphore::new(1 << 20)))
 }
 
 fn success() -> RunEnd {
-    RunEnd::success("done".to_owned(), None)
+    RunEnd::success("done")
 }
 
 fn text(batch: &Batch) -> &str {
@@ -38,7 +39,7 @@ fn readers_start_anywhere_and_batches_are_bounded() {
     assert_eq!(run.after(3, 1).last, 4, "at least one event");
     assert!(run.after(4, 1).bytes.is_empty());
     assert!(run.after(u64::MAX, 1).bytes.is_empty());
-    run.finish(success(), None);
+    run.finish(success());
     assert!(run.after(4, 1).is_end && run.after(9, 1).is_end);
     assert!(!run.after(0, 1).is_end);
 }
@@ -58,14 +59,14 @@ fn a_result_is_taken_once() {
     let call = ToolUseId::from("tu_1");
     let mut waiting = run.publish(call.clone(), &json!({})).unwrap();
     let answer = || Answer::text("ok");
-    assert_eq!(run.accept(&"tu_2".into(), answer(), &[]), Ok(Accepted::Unknown));
-    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Yes));
+    assert_eq!(run.accept(&"tu_2".into(), answer(), &[]), Accepted::Unknown);
+    assert_eq!(run.accept(&call, answer(), &[]), Accepted::Yes);
     assert_eq!(waiting.try_recv(), Ok(answer()));
     let event = r#""type":"local_tool_result_in","data":{"toolUseId":"tu_1","output":"ok"}}"#;
     assert!(text(&run.after(1, 1)).contains(event));
-    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Unknown));
-    run.finish(success(), None);
-    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Terminal));
+    assert_eq!(run.accept(&call, answer(), &[]), Accepted::Unknown);
+    run.finish(success());
+    assert_eq!(run.accept(&call, answer(), &[]), Accepted::Terminal);
 }
 
 #[test]
@@ -76,8 +77,8 @@ fn a_cancelled_run_takes_late_results_and_ignores_them() {
     run.cancel("user");
     drop(waiting);
     let answer = || Answer::Error("late".to_owned());
-    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Yes));
-    assert_eq!(run.accept(&call, answer(), &[]), Ok(Accepted::Terminal));
+    assert_eq!(run.accept(&call, answer(), &[]), Accepted::Yes);
+    assert_eq!(run.accept(&call, answer(), &[]), Accepted::Terminal);
     let last = run.after(0, 1 << 10);
     assert!(text(&last).ends_with("\"type\":\"cancelled\",\"data\":{\"reason\":\"user\"}}\n\n"));
     assert_eq!(last.last, 2);
@@ -86,20 +87,20 @@ fn a_cancelled_run_takes_late_results_and_ignores_them() {
 #[test]
 fn a_run_ends_once_and_nothing_follows() {
     let run = plain();
-    assert!(run.finish(success(), None));
+    assert!(run.finish(success()));
     run.cancel("user");
-    assert_eq!(run.append("x", &json!({})), Err(Stop::Over));
+    assert_eq!(run.append("x", &json!({})), Err(Stop));
     assert_eq!((run.view().status(), run.view().last_seq), ("succeeded", 1));
 }
 
 #[test]
 fn the_log_is_bounded_and_the_end_still_fits() {
-    let budget = Budget::new(200);
-    for run in [run(100, &Budget::new(1 << 20)), run(1 << 20, &budget)] {
+    let budget = Arc::new(Semaphore::new(200));
+    for run in [run(100, &Arc::new(Semaphore::new(1 << 20))), run(1 << 20, &budget)] {
         let full = (0..10).find_map(|_| run.append("x", &json!("y".repeat(20))).err());
-        assert_eq!(full, Some(Stop::Full));
-        assert!(run.finish(RunEnd::log_full(), None));
+        assert_eq!(full, Some(Stop));
+        assert!(run.finish(RunEnd::log_full()));
         assert_eq!(run.view().status(), "failed");
     }
-    assert!(budget.has(200), "a dropped run gives back what it took");
+    assert!(budget.available_permits() == 200, "a dropped run gives back what it took");
 }

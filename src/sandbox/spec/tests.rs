@@ -34,7 +34,7 @@ fn catalog(count: usize) -> String {
 
 #[test]
 fn bodies() {
-    refused(run("[]"), "the body must be one JSON object");
+    refused(run("[]"), "the body: the value is not of type");
     refused(run("{"), "the body must be one JSON object");
     refused(run(r#"{"systemPrompt":"s"}"#), "`prompt` or `messages` is required");
     refused(run(r#"{"systemPrompt":"s","prompt":"p","messages":[]}"#), "send `prompt` or");
@@ -53,58 +53,82 @@ fn of_a_key_that_stands_twice_the_last_counts() {
 #[test]
 fn names_of_tools() {
     with(&format!(r#""tools":[{}]"#, local(&"x".repeat(64)))).unwrap();
-    bad(&format!(r#""tools":[{}]"#, local(&"x".repeat(65))), "tools[0].name: must");
-    bad(&format!(r#""tools":[{},{}]"#, local("a"), local("b-c")), "tools[1].name: must");
-    bad(&format!(r#""tools":[{},{}]"#, local("a"), local("a")), "tools[1].name: another tool");
+    bad(
+        &format!(r#""tools":[{}]"#, local(&"x".repeat(65))),
+        "/tools/0/name: the value does not match",
+    );
+    bad(
+        &format!(r#""tools":[{},{}]"#, local("a"), local("b-c")),
+        "/tools/1/name: the value does not match",
+    );
+    bad(
+        &format!(r#""tools":[{},{}]"#, local("a"), local("a")),
+        "/tools: two tools of this spec are called \"a\"",
+    );
     let twice = r#""tools":[{"kind":"local","name":"t"},
         {"kind":"mcp_local","name":"fs","tools":[{"name":"u"},{"name":"t"}]}]"#;
-    bad(twice, "tools[1].tools[1].name: another tool");
+    bad(twice, "/tools: two tools of this spec are called \"t\"");
 }
 
 #[test]
 fn shapes_of_tools() {
-    bad(r#""tools":{}"#, "tools: must");
-    bad(r#""tools":null"#, "tools: must");
-    bad(r#""tools":[1]"#, "tools[0]: must");
-    bad(r#""tools":[{"name":"x"}]"#, "tools[0].kind: is required");
-    bad(r#""tools":[{"kind":"magic","name":"x"}]"#, "tools[0].kind: \"magic\" is");
-    bad(r#""tools":[{"kind":"local"}]"#, "tools[0].name: is required");
-    bad(r#""tools":[{"kind":"local","name":"x","readOnly":1}]"#, "tools[0].readOnly: must");
-    bad(r#""tools":[{"kind":"a2a_local","name":"hr"}]"#, "tools[0].agentCard: is required");
+    bad(r#""tools":{}"#, "/tools: the value is not");
+    bad(r#""tools":null"#, "/tools: the value is not");
+    bad(r#""tools":[1]"#, "/tools/0: the value is not");
+    bad(r#""tools":[{"name":"x"}]"#, "/tools/0: \"kind\" is a required");
+    bad(r#""tools":[{"kind":"magic","name":"x"}]"#, "/tools/0/kind: the value is not one of");
+    bad(r#""tools":[{"kind":"local"}]"#, "/tools/0: \"name\" is a required");
+    bad(
+        r#""tools":[{"kind":"local","name":"x","readOnly":1}]"#,
+        "/tools/0/readOnly: the value is not",
+    );
+    bad(r#""tools":[{"kind":"a2a_local","name":"hr"}]"#, "/tools/0: \"agentCard\" is a required");
     let card = r#""tools":[{"kind":"a2a_local","name":"hr","agentCard":[]}]"#;
-    bad(card, "tools[0].agentCard: must");
-    bad(r#""tools":[{"kind":"mcp","name":"gh"}]"#, "tools[0].url: is required");
-    bad(r#""tools":[{"kind":"mcp","name":"gh","url":"gh"}]"#, "tools[0].url: must");
-    bad(&catalog(0), "tools[0].tools: has 0 tools, 1 to 64 fit");
-    bad(&catalog(65), "tools[0].tools: has 65 tools, 1 to 64 fit");
+    bad(card, "/tools/0/agentCard: the value is not");
+    bad(r#""tools":[{"kind":"mcp","name":"gh"}]"#, "/tools/0: \"url\" is a required");
+    bad(
+        r#""tools":[{"kind":"mcp","name":"gh","url":"gh"}]"#,
+        "/tools/0/url: the value does not match",
+    );
+    bad(&catalog(0), "/tools/0/tools: the value has less than 1 item");
+    bad(&catalog(65), "/tools/0/tools: the value has more than 64 items");
     with(&catalog(64)).unwrap();
 }
 
 #[test]
 fn metadata() {
     let many: Vec<String> = (0..17).map(|index| format!(r#""k{index}":"v""#)).collect();
-    bad(&format!(r#""metadata":{{{}}}"#, many.join(",")), "metadata: has 17 entries, 16 fit");
-    bad(r#""metadata":{"a b":"v"}"#, "metadata.a b: the key must match");
-    bad(r#""metadata":{"a":1}"#, "metadata.a: must");
-    bad(&format!(r#""metadata":{{"a":"{}"}}"#, "é".repeat(257)), "metadata.a: is longer than 256");
+    bad(
+        &format!(r#""metadata":{{{}}}"#, many.join(",")),
+        "/metadata: the value has more than 16 properties",
+    );
+    bad(r#""metadata":{"a b":"v"}"#, "/metadata: \"a b\" does not match");
+    bad(r#""metadata":{"a":1}"#, "/metadata/a: the value is not");
+    bad(
+        &format!(r#""metadata":{{"a":"{}"}}"#, "é".repeat(257)),
+        "/metadata/a: the value is longer than 256",
+    );
     with(&format!(r#""metadata":{{"a":"{}"}}"#, "é".repeat(256))).unwrap();
 }
 
 #[test]
 fn knobs() {
-    bad(r#""outputSchema":{}"#, "outputSchema.schema: is required");
-    bad(r#""outputSchema":{"schema":[]}"#, "outputSchema.schema: must");
-    bad(r#""outputSchema":{"schema":{},"name":"a b"}"#, "outputSchema.name: must");
+    bad(r#""outputSchema":{}"#, "/outputSchema: \"schema\" is a required");
+    bad(r#""outputSchema":{"schema":[]}"#, "/outputSchema/schema: the value is not");
+    bad(
+        r#""outputSchema":{"schema":{},"name":"a b"}"#,
+        "/outputSchema/name: the value does not match",
+    );
     let large = format!(r#""outputSchema":{{"schema":{{"x":"{}"}}}}"#, "y".repeat(32_000));
-    bad(&large, "outputSchema: is longer than 32000");
-    bad(r#""reasoningLevel":"max""#, "reasoningLevel: must");
-    bad(r#""reasoningLevel":101"#, "reasoningLevel: must");
-    bad(r#""reasoningLevel":1.5"#, "reasoningLevel: must");
-    bad(r#""loopDetection":true"#, "loopDetection: must");
-    bad(r#""loopDetection":{"consecutiveThreshold":6}"#, "loopDetection: hardCutoffThreshold");
-    bad(r#""toolBudgets":{"a":{}}"#, "toolBudgets.a.maxCalls: is required");
-    bad(r#""plan":"maybe""#, "plan: must");
-    bad(r#""modelId":"a","fallbackModelId":"a""#, "fallbackModelId: must");
+    bad(&large, "/outputSchema: has 32019 bytes, 32000 fit");
+    bad(r#""reasoningLevel":"max""#, "/reasoningLevel: the value is");
+    bad(r#""reasoningLevel":101"#, "/reasoningLevel: the value is");
+    bad(r#""reasoningLevel":1.5"#, "/reasoningLevel: the value is");
+    bad(r#""loopDetection":true"#, "/loopDetection: ");
+    bad(r#""loopDetection":{"consecutiveThreshold":6}"#, "/loopDetection: hardCutoffThreshold");
+    bad(r#""toolBudgets":{"a":{}}"#, "/toolBudgets/a: \"maxCalls\" is a required");
+    bad(r#""plan":"maybe""#, "/plan: the value is not one of");
+    bad(r#""modelId":"a","fallbackModelId":"a""#, "/fallbackModelId: must");
     let all = r#""outputSchema":{"schema":{},"enforcement":"strict"},"reasoningLevel":50,
         "loopDetection":false,"toolBudgets":{"a":{"maxCalls":0}},"supervisor":{"interval":5},
         "plan":{"mode":"auto","steps":["x"]},"budgets":{"maxToolTurns":32},"unknown":[]"#;
@@ -114,16 +138,16 @@ fn knobs() {
 #[test]
 fn messages() {
     let of = |messages: &str| run(&format!(r#"{{"systemPrompt":"s","messages":[{messages}]}}"#));
-    let must = "messages: the last message that is not `system` must be the `user`'s";
+    let must = "/messages: the last message that is not `system` must be the `user`'s";
     refused(of(""), must);
     refused(of(r#"{"role":"user","content":"a"},{"role":"assistant","content":"b"}"#), must);
-    refused(of(r#"{"role":"tool","content":"a"}"#), "messages[0].role: must");
-    refused(of(r#"{"role":"user"}"#), "messages[0].content: is required");
+    refused(of(r#"{"role":"tool","content":"a"}"#), "/messages/0/role: the value is not one of");
+    refused(of(r#"{"role":"user"}"#), "/messages/0: \"content\" is a required");
     let long = "x".repeat(200_001);
     let long = format!(r#"{{"role":"user","content":"{long}"}}"#);
-    refused(of(&long), "messages[0].content: has 200001 characters, 200000 fit");
+    refused(of(&long), "/messages/0/content: the value is longer than 200000");
     let many = vec![r#"{"role":"user","content":"a"}"#; 201].join(",");
-    refused(of(&many), "messages: has 201 messages, 200 fit");
+    refused(of(&many), "/messages: the value has more than 200 items");
     let (_, turn) = of(r#"{"role":"user","content":"a"},{"role":"system","content":"b"}"#).unwrap();
     assert_eq!(turn.script(), "a");
 }
@@ -140,16 +164,19 @@ fn attachments() {
     let file = |mime: &str, data: &str| {
         format!(r#"{{"type":"input_file","mimeType":"{mime}","filename":"f","data":"{data}"}}"#)
     };
-    let at = "messages[1].attachments";
-    refused(of(&file("application/zip", "")), &format!("{at}[0].mimeType: \"application/zip\" is"));
-    refused(of(&file("text/plain", "?")), &format!("{at}[0].data: is not base64"));
-    refused(of(&vec![file("text/plain", ""); 21].join(",")), &format!("{at}: has 21 files"));
+    let at = "/messages/1/attachments";
+    refused(of(&file("application/zip", "")), &format!("{at}/0/mimeType: the value is not"));
+    refused(of(&file("text/plain", "?")), &format!("{at}/0/data: the value does not match"));
+    refused(
+        of(&vec![file("text/plain", ""); 21].join(",")),
+        &format!("{at}: the value has more than 20 items"),
+    );
     let large = file("text/plain", &"AAAA".repeat(1_666_667));
-    refused(of(&large), &format!("{at}: has 5000001 bytes decoded, 5000000 fit"));
+    refused(of(&large), &format!("{at}: has 5000001 bytes, 5000000 fit"));
     let link = r#"{"type":"input_file_url","url":"http://example.com/a.png"}"#;
-    refused(of(link), &format!("{at}[0].url: must be an https URL"));
+    refused(of(link), &format!("{at}/0/url: the value does not match \"^https:"));
     let (_, turn) = of(&file("text/plain", "aGkh")).unwrap();
-    let note = Attachment::InputFile {
+    let note = turn::Attachment::InputFile {
         mime_type: "text/plain".to_owned(),
         filename: "f".to_owned(),
         size: 3,
@@ -160,7 +187,7 @@ fn attachments() {
 #[test]
 fn a_session_has_no_input_and_needs_an_identity() {
     let session = |text: &str| read_session(text.as_bytes()).map_err(|invalid| invalid.0);
-    assert!(session(r#"{"systemPrompt":"s","prompt":"p"}"#).unwrap_err().starts_with("prompt: "));
+    assert!(session(r#"{"systemPrompt":"s","prompt":"p"}"#).unwrap_err().starts_with("/prompt: "));
     assert_eq!(session("{}").unwrap_err(), "a session needs `systemPrompt` or `agentId`");
 }
 
@@ -171,7 +198,7 @@ fn a_message_replaces_what_it_carries_for_its_run() {
         local("old")
     );
     let session = read_session(session.as_bytes()).unwrap();
-    let message = |text: &str| session.for_message(read_message(text.as_bytes()).unwrap());
+    let message = |text: &str| session.for_message(read_message(text.as_bytes()).unwrap()).unwrap();
 
     let (plain, _) = message(r#"{"prompt":"p"}"#);
     assert!(plain.tools.get("old").is_some());
@@ -183,7 +210,7 @@ fn a_message_replaces_what_it_carries_for_its_run() {
     ));
     assert!(own.tools.get("old").is_none() && own.tools.get("new").is_some());
     assert_eq!((own.metadata["a"].as_str(), own.metadata["b"].as_str()), ("1", "2"));
-    assert_eq!(own.options.plan, Some(Plan::Off));
+    assert_eq!(own.plan, Some(Plan::Switch(false)));
     let raw = r#"{"systemPrompt":"s","tools":[{"kind":"local","name":"new"}],"metadata":{"b":"2"},"plan":false}"#;
     assert_eq!(own.raw.get(), raw);
 }

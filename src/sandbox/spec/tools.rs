@@ -5,14 +5,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, value::RawValue};
 
-use crate::sandbox::read::{Invalid, Object, Value};
-
-/// The most tools of one `mcp_local` ref.
-const MAX_MCP_TOOLS: usize = 64;
-/// The longest value of a header of a remote peer.
-const MAX_HEADER: usize = 8_000;
+use super::unreadable;
+use crate::{
+    model::json::{Elements, Members},
+    sandbox::read::{self, Invalid},
+};
 
 /// All tools that the model may call.
 #[derive(Debug, Default)]
@@ -30,17 +30,21 @@ pub(crate) struct Tool {
 }
 
 /// The part that answers a tool, and the extra fields of its calls.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase")]
 pub(crate) enum Kind {
     Local,
     A2aLocal {
-        card: Box<RawValue>,
+        agent_card: Box<RawValue>,
     },
     McpLocal {
-        server: Arc<str>,
-        info: Option<Arc<RawValue>>,
+        mcp_server: String,
+        mcp_tool_name: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        mcp_server_info: Option<Box<RawValue>>,
     },
     /// MANTYX would answer it; holds the name of the kind.
+    #[serde(skip)]
     Server(&'static str),
 }
 
@@ -52,11 +56,55 @@ struct Remote {
     tool: Arc<Tool>,
 }
 
+/// One entry of `tools`, without the parts that are echoed.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase")]
+enum Ref {
+    Mantyx {
+        id: String,
+    },
+    MantyxPlugin {
+        name: String,
+    },
+    Local {
+        name: String,
+        #[serde(default)]
+        read_only: bool,
+    },
+    A2a {
+        name: String,
+    },
+    A2aLocal {
+        name: String,
+    },
+    Mcp {
+        name: String,
+        tool_filter: Option<Vec<String>>,
+    },
+    McpLocal {
+        name: String,
+        tools: Vec<McpTool>,
+    },
+}
+
+#[derive(Deserialize)]
+struct McpTool {
+    name: String,
+    #[serde(default)]
+    annotations: Value,
+}
+
 impl Tools {
-    pub(super) fn read(value: &Value<'_>) -> Result<Self, Invalid> {
+    /// The tools of `spec`, whose text is `raw`.
+    pub(super) fn read(spec: &Value, raw: &RawValue) -> Result<Self, Invalid> {
         let mut tools = Self::default();
-        for entry in value.array()? {
-            tools.add(&entry.object()?)?;
+        let members = Members::read(raw.get()).map_err(unreadable)?;
+        let (Some(entries), Some(raw)) = (spec["tools"].as_array(), last(&members, "tools")) else {
+            return Ok(tools);
+        };
+        let texts = Elements::read(raw.get()).map_err(unreadable)?;
+        for (entry, text) in entries.iter().zip(texts.0) {
+            tools.add(entry, text)?;
         }
         Ok(tools)
     }
@@ -74,139 +122,49 @@ impl Tools {
             .or_else(|| self.remote.iter().find(of_remote).map(|remote| &remote.tool))
     }
 
-    fn add(&mut self, tool: &Object<'_>) -> Result<(), Invalid> {
-        let kind = tool.need("kind")?;
-        tool.string("description")?;
-        match kind.string()?.as_str() {
-            "local" => self.add_local(tool),
-            "a2a_local" => {
-                let card = tool.need("agentCard")?;
-                card.object()?;
-                let kind = Kind::A2aLocal { card: card.raw.to_owned() };
-                self.insert(&tool.need("name")?, kind, false)
+    fn add(&mut self, entry: &Value, text: &RawValue) -> Result<(), Invalid> {
+        let members = Members::read(text.get()).map_err(unreadable)?;
+        let echoed = |key| last(&members, key).map(ToOwned::to_owned);
+        match read::members(entry)? {
+            Ref::Mantyx { id } => self.insert(id, Kind::Server("mantyx"), false),
+            Ref::MantyxPlugin { name } => self.insert(name, Kind::Server("mantyx_plugin"), false),
+            Ref::Local { name, read_only } => self.insert(name, Kind::Local, read_only),
+            Ref::A2a { name } => self.insert(name, Kind::Server("a2a"), false),
+            Ref::A2aLocal { name } => {
+                let agent_card = echoed("agentCard").unwrap_or_default();
+                self.insert(name, Kind::A2aLocal { agent_card }, false)
             }
-            "mcp_local" => self.add_mcp_local(tool),
-            "mantyx" => {
-                let id = tool.need("id")?;
-                id.non_empty()?;
-                self.insert_unchecked(&id, Kind::Server("mantyx"), false)
+            Ref::Mcp { name, tool_filter } => {
+                let tool = Arc::new(Tool { kind: Kind::Server("mcp"), read_only: false });
+                self.remote.push(Remote { prefix: format!("{name}_"), filter: tool_filter, tool });
+                Ok(())
             }
-            "mantyx_plugin" => {
-                let name = tool.need("name")?;
-                name.non_empty()?;
-                self.insert_unchecked(&name, Kind::Server("mantyx_plugin"), false)
+            Ref::McpLocal { name: server, tools } => {
+                tools.into_iter().try_for_each(|McpTool { name, annotations }| {
+                    let kind = Kind::McpLocal {
+                        mcp_server: server.clone(),
+                        mcp_tool_name: name.clone(),
+                        mcp_server_info: echoed("serverInfo"),
+                    };
+                    self.insert(name, kind, annotations["readOnlyHint"] == true)
+                })
             }
-            "a2a" => {
-                check_url(&tool.need("agentCardUrl")?)?;
-                check_headers(tool)?;
-                tool.string("contextId")?;
-                self.insert(&tool.need("name")?, Kind::Server("a2a"), false)
-            }
-            "mcp" => self.add_mcp(tool),
-            other => Err(kind.invalid(format_args!(
-                "{other:?} is none of mantyx, mantyx_plugin, local, a2a, a2a_local, mcp, mcp_local"
-            ))),
         }
     }
 
-    fn add_local(&mut self, tool: &Object<'_>) -> Result<(), Invalid> {
-        // A `parameters` or `outputSchema` that is no object schema is coerced or dropped, not
-        // refused (§4.1.1).
-        for key in ["longRunning", "retain"] {
-            tool.boolean(key)?;
-        }
-        let read_only = tool.boolean("readOnly")?.unwrap_or(false);
-        self.insert(&tool.need("name")?, Kind::Local, read_only)
-    }
-
-    fn add_mcp_local(&mut self, tool: &Object<'_>) -> Result<(), Invalid> {
-        let server: Arc<str> = read_name(&tool.need("name")?)?.into();
-        let info = tool.get("serverInfo");
-        if let Some(info) = &info {
-            info.object()?;
-        }
-        let info: Option<Arc<RawValue>> = info.map(|info| info.raw.to_owned().into());
-        let list = tool.need("tools")?;
-        let entries = list.array()?;
-        if entries.is_empty() || entries.len() > MAX_MCP_TOOLS {
-            let count = entries.len();
-            return Err(list.invalid(format_args!("has {count} tools, 1 to {MAX_MCP_TOOLS} fit")));
-        }
-        for entry in entries {
-            let entry = entry.object()?;
-            entry.string("description")?;
-            entry.object("inputSchema")?;
-            let annotations = entry.object("annotations")?;
-            let hint = annotations.and_then(|hints| hints.get("readOnlyHint"));
-            let read_only = hint.is_some_and(|hint| hint.raw.get() == "true");
-            let kind = Kind::McpLocal { server: Arc::clone(&server), info: info.clone() };
-            self.insert(&entry.need("name")?, kind, read_only)?;
-        }
-        Ok(())
-    }
-
-    fn add_mcp(&mut self, tool: &Object<'_>) -> Result<(), Invalid> {
-        let name = read_name(&tool.need("name")?)?;
-        check_url(&tool.need("url")?)?;
-        check_headers(tool)?;
-        let filter = match tool.get("toolFilter") {
-            Some(filter) => {
-                let names = filter.array()?;
-                Some(names.iter().map(Value::string).collect::<Result<_, _>>()?)
-            }
-            None => None,
-        };
-        let tool = Arc::new(Tool { kind: Kind::Server("mcp"), read_only: false });
-        self.remote.push(Remote { prefix: format!("{name}_"), filter, tool });
-        Ok(())
-    }
-
-    fn insert(&mut self, name: &Value<'_>, kind: Kind, read_only: bool) -> Result<(), Invalid> {
-        read_name(name)?;
-        self.insert_unchecked(name, kind, read_only)
-    }
-
-    fn insert_unchecked(
-        &mut self,
-        name: &Value<'_>,
-        kind: Kind,
-        read_only: bool,
-    ) -> Result<(), Invalid> {
-        let text = name.string()?;
-        if self.named.contains_key(&text) {
-            return Err(name.invalid(format_args!(
-                "another tool of this spec is called {text:?}, and names are not prefixed"
+    fn insert(&mut self, name: String, kind: Kind, read_only: bool) -> Result<(), Invalid> {
+        if self.named.contains_key(&name) {
+            return Err(Invalid(format!(
+                "/tools: two tools of this spec are called {name:?}, and names are not prefixed"
             )));
         }
-        self.named.insert(text, Arc::new(Tool { kind, read_only }));
+        self.named.insert(name, Arc::new(Tool { kind, read_only }));
         Ok(())
     }
 }
 
-fn read_name(value: &Value<'_>) -> Result<String, Invalid> {
-    let name = value.string()?;
-    let legal = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    if name.is_empty() || name.len() > 64 || !name.bytes().all(legal) {
-        return Err(value.wrong_type("a name that matches ^[a-zA-Z0-9_]{1,64}$"));
-    }
-    Ok(name)
-}
-
-fn check_url(value: &Value<'_>) -> Result<(), Invalid> {
-    match url::Url::parse(&value.string()?) {
-        Ok(url) if matches!(url.scheme(), "http" | "https") => Ok(()),
-        _ => Err(value.wrong_type("an http or https URL")),
-    }
-}
-
-fn check_headers(tool: &Object<'_>) -> Result<(), Invalid> {
-    let Some(headers) = tool.object("headers")? else {
-        return Ok(());
-    };
-    for (_, value) in headers.members() {
-        if value.string()?.len() > MAX_HEADER {
-            return Err(value.invalid(format_args!("is longer than {MAX_HEADER} bytes")));
-        }
-    }
-    Ok(())
+/// The value under `key`. If the key occurs twice, the last one counts, as in `JSON.parse`.
+fn last<'a>(members: &Members<'a>, key: &str) -> Option<&'a RawValue> {
+    let (_, value) = members.0.iter().rfind(|(name, _)| name == key)?;
+    Some(value)
 }

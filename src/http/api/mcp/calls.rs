@@ -39,7 +39,9 @@ use crate::{
         ids::AppName,
         json::{each_member, member},
         offer::{Offer, Route, Target},
+        trace::{self, Trace},
     },
+    traces::Context,
 };
 
 /// How often an event stream without events shows that it lives, and how long a call is waited for
@@ -55,6 +57,7 @@ struct Making {
     /// Counts the arguments for the client's app.
     arguments: Held,
     client: Arc<McpClient>,
+    trace: Context,
 }
 
 /// The answer to a call, as it comes.
@@ -69,17 +72,21 @@ pub(super) struct Answering {
     questions: mpsc::Receiver<Question>,
     /// The client's token for the progress.
     token: String,
-    /// The `CallToolResult`, and what counts it; nothing if the call was cancelled.
-    done: oneshot::Receiver<(String, Held)>,
+    /// Nothing if the call was cancelled.
+    done: oneshot::Receiver<Outcome>,
     /// Cancels the call when this is dropped, for a client of 2026-07-28.
     _cancels: Option<DropGuard>,
 }
+
+/// How a call has ended: the `CallToolResult`, or an error of the server that clients with sessions
+/// know; and what counts it.
+type Outcome = (Result<String, RpcError>, Held);
 
 /// What comes next of a call.
 enum Next {
     Progress(Box<RawValue>),
     Question(Question),
-    Done(Option<(String, Held)>),
+    Done(Option<Outcome>),
     Nothing,
 }
 
@@ -114,7 +121,9 @@ impl Client<'_> {
         let reports = token.is_some().then_some(reports);
         let client = Arc::new(McpClient::new(app, reports, asks, self.modes(request)));
         let (finish, done) = oneshot::channel();
-        self.spawn(request.id, Making { route, call, arguments, client }, stop.clone(), finish);
+        let trace = self.trace(request);
+        let making = Making { route, call, arguments, client, trace };
+        self.spawn(request.id, making, stop.clone(), finish);
         let answering = Answering {
             id: request.id.to_owned(),
             era: self.era.clone(),
@@ -145,6 +154,17 @@ impl Client<'_> {
         answering.id = request.id.to_owned();
         answering.token = request.progress_token().unwrap_or_default();
         Ok(answering.respond(self.takes_events()).await)
+    }
+
+    /// The trace that `_meta` names, as in requests of the bridge to servers; else that of the HTTP
+    /// request.
+    fn trace(&self, request: &Request<'_>) -> Context {
+        let text = |key| serde_json::from_str::<String>(request.meta(key)?.get()).ok();
+        let state = text(trace::STATE);
+        let states: Vec<&str> = state.iter().map(String::as_str).collect();
+        let read = text(trace::PARENT).and_then(|parent| Trace::read(&[&parent], &states));
+        let in_meta = read.map(|read| self.api.runs.traces().context(Some(Arc::new(read))));
+        in_meta.unwrap_or_else(|| self.trace.clone())
     }
 
     /// The questions that the client can put to its user.
@@ -184,12 +204,12 @@ impl Client<'_> {
         id: &str,
         making: Making,
         stop: CancellationToken,
-        finish: oneshot::Sender<(String, Held)>,
+        finish: oneshot::Sender<Outcome>,
     ) {
         let (calls, app) = (Arc::clone(&self.api.runs.calls), self.caller.app.name.clone());
-        let (era, trace, id) = (self.era.clone(), self.trace.clone(), id.to_owned());
+        let (era, id) = (self.era.clone(), id.to_owned());
         self.api.runs.calls.spawn(&self.caller.app.name, async move {
-            let Making { route, call, arguments, client } = making;
+            let Making { route, call, arguments, client, trace } = making;
             let made = calls.call_by_hand(&app, &route, call, &trace, Some(Arc::clone(&client)));
             let made = stop.run_until_cancelled(made).await;
             drop(arguments);
@@ -197,12 +217,14 @@ impl Client<'_> {
                 session.end_call(&id);
             }
             if let Some(made) = made {
-                let (result, mut held) =
-                    result(&made.answer, &client, matches!(era, Era::Stateless));
+                let is_stateless = matches!(era, Era::Stateless);
+                let (result, mut held) = result(&made.answer, &client, is_stateless);
                 // Counted for the app until its client has read it, however slowly it does.
                 held.follow(result.len());
-                // The client may have gone; then nothing can take the result.
-                finish.send((result, held)).ok();
+                let error = client.take_error().filter(|_| !is_stateless);
+                let outcome = error.map_or(Ok(result), |error| Err(RpcError::of_server(error)));
+                // The client may have gone; then nothing can take the outcome.
+                finish.send((outcome, held)).ok();
             }
         });
     }
@@ -277,9 +299,12 @@ impl Answering {
     }
 
     /// The response, on one line.
-    fn response(&self, (result, mut held): (String, Held)) -> Bytes {
-        let mut text = message::response(&self.id, &result).into_bytes();
-        drop(result);
+    fn response(&self, (outcome, mut held): Outcome) -> Bytes {
+        let mut text = match outcome {
+            Ok(result) => message::response(&self.id, &result),
+            Err(error) => error.text(&self.id),
+        }
+        .into_bytes();
         // In JSON, line ends stand between tokens only; they would end an event.
         for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
             *byte = b' ';

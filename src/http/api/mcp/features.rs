@@ -87,10 +87,10 @@ impl Client<'_> {
         method: &'static str,
         params: Value,
     ) -> Result<String, RpcError> {
-        let error = |code, why| RpcError::new(StatusCode::OK, code, why);
         let reply = self.api.backends().ask(backend, method, params).await;
-        let reply = reply.map_err(|why| error(codes::INTERNAL_ERROR, why))?;
-        let result = reply.map_err(|refusal| error(refusal.code, refusal.message))?;
+        let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
+        let reply = reply.map_err(error)?;
+        let result = reply.map_err(RpcError::of_server)?;
         Ok(Box::<str>::from(result).into_string())
     }
 

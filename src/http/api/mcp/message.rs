@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use http::StatusCode;
 use serde_json::{Value, value::RawValue};
 
-use crate::model::json::Members;
+use crate::{backend::peer::ErrorReply, model::json::Members};
 
 /// The most members of a message, of its parameters and of `_meta`.
 const MAX_MEMBERS: usize = 256;
@@ -69,6 +69,12 @@ impl RpcError {
     /// The parameters of a known method do not fit.
     pub fn invalid_params(why: impl Into<String>) -> Self {
         Self::new(StatusCode::OK, codes::INVALID_PARAMS, why)
+    }
+
+    /// A server's own error.
+    pub fn of_server(error: ErrorReply) -> Self {
+        let data = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
+        Self { data, ..Self::new(StatusCode::OK, error.code, error.message) }
     }
 
     /// The text of the response to the request `id`.
