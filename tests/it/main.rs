@@ -106,6 +106,8 @@ mod logs;
 #[cfg(test)]
 mod mcp_clients;
 #[cfg(test)]
+mod mcp_conformance;
+#[cfg(test)]
 mod mcp_server;
 #[cfg(test)]
 mod mcp_tasks;
