@@ -47,6 +47,7 @@ pub use self::{
 use crate::{
     http_client::Tls,
     model::ids::{AppName, BackendName},
+    oauth::endpoint::Shows,
     public_keys::PublicKey,
 };
 pub use crate::{
@@ -377,7 +378,9 @@ pub struct Signers {
 #[derive(Debug, Clone)]
 pub struct ClientCredentials {
     pub id: String,
+    /// A private key as PEM where the client signs.
     pub secret: SecretString,
+    pub shows: Shows,
     /// The token endpoint; `None`: the one that the backend names.
     pub token_url: Option<Written<Url>>,
     /// The scopes; empty means those that the backend names.

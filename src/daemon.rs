@@ -233,10 +233,19 @@ impl Daemon {
         let orderly = async {
             let until = Instant::now() + DRAIN + MARGIN;
             // Requests end while runs drain: app streams close, and calls are answered.
-            let (stuck, drained) = tokio::join!(
-                self.front.shut_down(DRAIN + MARGIN),
-                timeout(DRAIN, self.runs.drain())
-            );
+            let ended = async {
+                let drained = timeout(DRAIN, self.runs.drain());
+                tokio::join!(self.front.shut_down(DRAIN + MARGIN), drained)
+            };
+            let cut = async {
+                sleep(DRAIN).await;
+                self.runs.cut();
+                std::future::pending().await
+            };
+            let (stuck, drained) = tokio::select! {
+                ended = ended => ended,
+                never = cut => never,
+            };
             // The listeners are gone, so no new requests can come.
             let left = until.saturating_duration_since(Instant::now());
             let finished = self.requests.finish(left).await;

@@ -27,6 +27,7 @@ pub(crate) mod public_keys;
 pub(crate) mod runs;
 pub(crate) mod sandbox;
 pub(crate) mod settings;
+pub(crate) mod small_server;
 pub(crate) mod sse;
 pub(crate) mod state_dir;
 pub(crate) mod systemd;

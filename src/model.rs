@@ -30,5 +30,6 @@ pub mod run;
 pub mod san;
 pub mod schema;
 pub mod spec;
+pub mod tool_format;
 pub mod trace;
 pub mod visible;

@@ -19,6 +19,7 @@ mod driven;
 mod driver;
 mod forgetting;
 pub mod history;
+pub mod idempotency;
 pub mod log;
 pub mod long_calls;
 mod mask;
@@ -83,6 +84,9 @@ const KEEP_COUNT: usize = 10_000;
 /// owners, sessions and results of long calls, of all apps together. The bound leaves room for
 /// calls: while the journal is full, the bridge makes none.
 const KEEP_BESIDE: usize = journal::MAX_SIZE / 2;
+/// About how many bytes of the journal the answers to requests with an `Idempotency-Key` may take,
+/// of all apps together.
+const KEEP_ANSWERS: usize = journal::MAX_SIZE / 16;
 /// The part of [`KEEP_BESIDE`] for sessions, in bytes.
 const KEEP_SESSION_BYTES: usize = KEEP_BESIDE / 4;
 /// The most bytes of answers for calls that MANTYX did not know, over all runs; each app has an
@@ -432,6 +436,11 @@ impl Runs {
         self.calls.drain.cancel();
         self.calls.tracker.close();
         self.calls.tracker.wait().await;
+    }
+
+    /// Answers the calls by hand that have not ended.
+    pub fn cut(&self) {
+        self.calls.cut.cancel();
     }
 
     /// Stops waiting for work that peers have named, as the next process can ask for it. Returns

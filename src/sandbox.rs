@@ -26,7 +26,6 @@ mod results;
 mod routes;
 mod run;
 mod runs;
-mod server;
 mod sessions;
 mod spec;
 mod stream;
@@ -44,7 +43,10 @@ use self::{
     budget::Charge, ids::Ids, reply::Refusal, run::Run, runs::Runs, sessions::Sessions, spec::Spec,
     terminal::RunEnd,
 };
+use crate::small_server;
 
+/// How long a connection may be idle.
+const IDLE: Duration = Duration::from_mins(2);
 /// The id of the only stored agent, which has no tools and no prompt.
 const AGENT: &str = "agent_sandbox";
 
@@ -152,7 +154,14 @@ impl Sandbox {
     /// Answers requests until `stop`, then closes all connections, streams included, within a
     /// second. The runs go on, as they do in MANTYX, and can be served again.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        server::serve(&self.shared, &listener, &stop).await;
+        let (shared, until) = (Arc::clone(&self.shared), stop.clone());
+        let answer = move |request| {
+            let (shared, until) = (Arc::clone(&shared), until.clone());
+            async move { routes::answer(&shared, &until, request).await }
+        };
+        let connections = self.shared.config.limits.connections;
+        let limits = small_server::Limits { connections, idle: IDLE };
+        small_server::serve(&listener, limits, &stop, answer).await;
     }
 }
 

@@ -388,6 +388,8 @@ pub struct BackendOauth {
     pub client_id: Option<At<Scalar>>,
     /// Its secret, as a reference.
     pub client_secret: Option<At<Scalar>>,
+    /// In its place, the private key that signs (`private_key_jwt`), as a reference: PEM, PKCS #8.
+    pub private_key: Option<At<Scalar>>,
     /// Where tokens are issued; the client's secret goes there and nowhere else. Left out: the
     /// address that the backend names.
     pub token_url: Option<At<String>>,

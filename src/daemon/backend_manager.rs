@@ -246,7 +246,7 @@ impl BackendManager {
                     let (listener, url) = inner_listener().await?;
                     agent.card = CardSource::Base(url.into());
                     let stop = CancellationToken::new();
-                    let serving = demo::a2a_agent::serve(listener, stop.clone().cancelled_owned());
+                    let serving = demo::a2a_agent::serve(listener, stop.clone());
                     bundled = Some(stop.drop_guard());
                     self.tasks.spawn(async move {
                         if let Err(error) = serving.await {

@@ -2,7 +2,7 @@
 //!
 //! Must not: keep anything, reach anything, or answer the same question in two ways.
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use a2a::{A2AError, JsonRpcError, JsonRpcId, JsonRpcResponse};
 use bytes::Bytes;
@@ -11,22 +11,15 @@ use http::{
     header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH},
 };
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
-};
-use serde_json::Value;
-use tokio::{net::TcpListener, task::JoinSet, time::sleep};
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
-use crate::http_client::keep_alive;
+use crate::small_server::{self, Limits};
 
-const MAX_CONNECTIONS: usize = 64;
 const MAX_BODY: usize = 1024 * 1024;
-/// Of a request, and of a connection that idles: every answer says so.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long requests may take to end once the agent stops.
-const GRACE: Duration = Duration::from_secs(2);
+const LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(30) };
 
 /// The agent's card, made once: it names the address that the agent listens at.
 struct Card {
@@ -34,70 +27,28 @@ struct Card {
     etag: HeaderValue,
 }
 
-/// Serves the agent on `listener` until `stop` ends.
-pub async fn serve(listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
+/// Serves the agent on `listener` until `stop`.
+pub async fn serve(listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
     let card = Arc::new(Card::new(listener.local_addr()?));
-    let graceful = GracefulShutdown::new();
-    let mut connections = JoinSet::new();
-    let mut stop = std::pin::pin!(stop);
-    loop {
-        let stream = tokio::select! {
-            () = &mut stop => break,
-            Some(_) = connections.join_next() => continue,
-            accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "the demo agent cannot accept a connection");
-                    sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            },
-        };
-        let card = card.clone();
-        let service = service_fn(move |request| {
-            let answer = handle(request, card.clone());
-            async move {
-                let mut answer = answer.await?;
-                answer.headers_mut().insert("keep-alive", keep_alive(HEADER_TIMEOUT));
-                Ok::<_, Infallible>(answer)
-            }
-        });
-        let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(HEADER_TIMEOUT)
-            .serve_connection(TokioIo::new(stream), service);
-        let connection = graceful.watch(connection);
-        connections.spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the demo agent broke");
-            }
-        });
-    }
-    drop(listener);
-    tokio::select! {
-        () = graceful.shutdown() => {}
-        () = sleep(GRACE) => tracing::debug!("the demo agent stops with requests in flight"),
-    }
+    let answer = move |request| handle(request, Arc::clone(&card));
+    small_server::serve(&listener, LIMITS, &stop, answer).await;
     Ok(())
 }
 
-async fn handle(
-    request: Request<Incoming>,
-    card: Arc<Card>,
-) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn handle(request: Request<Incoming>, card: Arc<Card>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    Ok(match (&head.method, head.uri.path()) {
+    match (&head.method, head.uri.path()) {
         (&Method::GET, "/.well-known/agent-card.json") => card.response(&head.headers),
         (&Method::POST, "/") => match Limited::new(body, MAX_BODY).collect().await {
-            Ok(body) => json(&respond(&head.headers, &body.to_bytes())),
+            Ok(body) => as_json(&respond(&head.headers, &body.to_bytes())),
             Err(_) => empty(StatusCode::PAYLOAD_TOO_LARGE),
         },
         (_, "/" | "/.well-known/agent-card.json") => empty(StatusCode::METHOD_NOT_ALLOWED),
         _ => empty(StatusCode::NOT_FOUND),
-    })
+    }
 }
 
-fn json<T: serde::Serialize>(value: &T) -> Response<Full<Bytes>> {
+fn as_json<T: serde::Serialize>(value: &T) -> Response<Full<Bytes>> {
     let text = serde_json::to_vec(value).expect("A2A's types are always JSON");
     let mut response = Response::new(Full::new(text.into()));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -112,41 +63,27 @@ fn empty(status: StatusCode) -> Response<Full<Bytes>> {
 
 impl Card {
     fn new(address: SocketAddr) -> Self {
-        let text = |text: &str| text.to_owned();
-        let skill = a2a::AgentSkill {
-            id: text("facilities"),
-            name: text("Facilities questions"),
-            description: text("Answers questions about rooms, badges, parking and time off."),
-            tags: vec![text("facilities"), text("office"), text("pto")],
-            examples: Some(vec![text("When does PTO reset?"), text("Where can I park?")]),
-            input_modes: None,
-            output_modes: None,
-            security_requirements: None,
-        };
-        let card = a2a::AgentCard {
-            name: text("Facilities desk"),
-            description: text("The facilities desk of Acme, an example company."),
-            version: text(env!("CARGO_PKG_VERSION")),
-            supported_interfaces: vec![a2a::AgentInterface::new(
-                format!("http://{address}/"),
-                a2a::TRANSPORT_PROTOCOL_JSONRPC,
-            )],
-            capabilities: a2a::AgentCapabilities {
-                streaming: Some(false),
-                push_notifications: Some(false),
-                ..Default::default()
-            },
-            default_input_modes: vec![text("text/plain")],
-            default_output_modes: vec![text("text/plain")],
-            skills: vec![skill],
-            provider: None,
-            documentation_url: None,
-            icon_url: None,
-            security_schemes: None,
-            security_requirements: None,
-            signatures: None,
-        };
-        let json = serde_json::to_vec(&card).expect("A2A's types are always JSON").into();
+        let card = json!({
+            "name": "Facilities desk",
+            "description": "The facilities desk of Acme, an example company.",
+            "version": env!("CARGO_PKG_VERSION"),
+            "supportedInterfaces": [{
+                "url": format!("http://{address}/"),
+                "protocolBinding": a2a::TRANSPORT_PROTOCOL_JSONRPC,
+                "protocolVersion": "1.0",
+            }],
+            "capabilities": { "streaming": false, "pushNotifications": false },
+            "defaultInputModes": ["text/plain"],
+            "defaultOutputModes": ["text/plain"],
+            "skills": [{
+                "id": "facilities",
+                "name": "Facilities questions",
+                "description": "Answers questions about rooms, badges, parking and time off.",
+                "tags": ["facilities", "office", "pto"],
+                "examples": ["When does PTO reset?", "Where can I park?"],
+            }],
+        });
+        let json = card.to_string().into();
         let etag = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
         Self { json, etag: HeaderValue::from_static(etag) }
     }

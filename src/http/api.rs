@@ -19,9 +19,11 @@ pub(crate) mod trust;
 use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
 
 use bytes::Bytes;
+use futures_util::future::try_join_all;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
-use serde::Serialize;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tokio::{sync::watch, time::Instant};
 
 use self::{
@@ -30,6 +32,7 @@ use self::{
 };
 use crate::{
     backend::{calls::Backends, queue::STANDSTILL},
+    budget::Budget,
     config::App,
     http::{
         auth::{Authenticator, Caller, rate_limit, sessions::Sessions},
@@ -40,20 +43,26 @@ use crate::{
     metrics::Requests,
     model::{
         answer::Answer,
+        catalog::hex,
         ending::{Ending, Made},
         event::Call,
         ids::{BackendName, RunKind},
-        json,
-        offer::Offer,
+        offer::{Offer, Ref},
+        pending,
         spec::InjectError,
+        tool_format::Format,
     },
-    runs::Runs,
+    runs::{Runs, idempotency::NotAnswered},
     state_dir::StateDir,
     tls::Tls,
+    traces::Context,
 };
 
 /// The largest accepted `local_tool_call` event, in bytes.
 pub const MAX_CALL: usize = 8 << 20;
+
+/// The calls of one request, and its body.
+type Asked = (Format, Arc<[Call]>, Bytes);
 
 /// The bridge's own API.
 #[derive(Debug, Clone)]
@@ -174,27 +183,20 @@ impl Api {
     }
 
     fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Answered {
-        let query = request.uri().query().unwrap_or_default();
-        let asked = url::form_urlencoded::parse(query.as_bytes())
-            .find(|(key, _)| key == "backends")
-            .map(|(_, names)| proxy::names(&names));
         let offer = self.offer(app);
-        let chosen = choose(&offer, asked)?;
-        let digest = offer.digest(&chosen);
-        let etag = format!("\"{digest}\"");
-        if matches_etag(request.headers(), &etag) {
-            let mut response = Response::new(response::full(Bytes::new()));
-            *response.status_mut() = StatusCode::NOT_MODIFIED;
-            set_etag(&mut response, &etag);
-            return Ok(response);
-        }
+        let chosen = choose(&offer, backends(request))?;
         let refs = offer.refs(&chosen).map(|one| one.json.as_ref());
-        let mut text = b"{\"tools\":[".to_vec();
-        text.extend_from_slice(&refs.collect::<Vec<_>>().join(&b","[..]));
-        text.extend_from_slice(format!("],\"digest\":\"{digest}\"}}").as_bytes());
-        let mut response = response::json_text(StatusCode::OK, text);
-        set_etag(&mut response, &etag);
-        Ok(response)
+        let refs = refs.collect::<Vec<_>>().join(&b","[..]);
+        Ok(tagged(request, [b"{\"tools\":[", refs.as_slice(), b"]"].concat()))
+    }
+
+    fn tools(&self, app: &App, request: &Request<Incoming>) -> Answered {
+        let format = format(request, "")?;
+        let offer = self.offer(app);
+        let chosen = choose(&offer, backends(request))?;
+        let (tools, notes) = format.tools(offer.refs(&chosen).flat_map(Ref::definitions));
+        let text = format!("{{\"tools\":{tools},\"notes\":{}", json!(notes));
+        Ok(tagged(request, text.into_bytes()))
     }
 
     async fn inject(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
@@ -212,51 +214,66 @@ impl Api {
     }
 
     async fn tool_call(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
-        #[derive(Serialize)]
-        #[serde(rename_all = "camelCase")]
-        struct ToolResult<'a> {
-            tool_use_id: &'a str,
-            #[serde(flatten)]
-            answer: Answer,
-        }
+        let format = format(&request, "event")?;
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
-        let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+        let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
         let text = std::str::from_utf8(&body);
         let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
-        // The client may send the whole event, or its `data` alone.
-        let data = json::Members::read(text).ok().and_then(|event| event.get("data"));
-        let data = data.map_or(text, |data| data.get());
-        let call = Call::read(data).map_err(|error| {
-            bad_request(&format!(
-                "The body is no local_tool_call event, nor the data of one: {error}."
-            ))
-        })?;
-        let tool_use = call.tool_use.clone();
-        let offer = self.offer(&caller.app);
-        let route = offer.route(&call.name);
-        let stated = json::string_member(data, "kind").is_some();
-        let answer = match route {
-            None => Answer::Error(format!(
-                "The bridge has no tool `{}`. GET /v1/tool-refs lists those that it has.",
-                call.name
-            )),
-            Some(route) if stated && call.kind != Some(route.kind) => Answer::Error(format!(
-                "`{}` is of the kind {}, not the one that the call names; it was not run.",
-                call.name,
-                route.kind.as_str()
-            )),
-            Some(route) => {
-                let calls = &self.runs.calls;
-                match calls.call_by_hand(&caller.app.name, route, call, &trace, None).await {
-                    Made { answer: Answer::Error(why), ending: Ending::Busy } => {
-                        return Err(busy(&why));
-                    }
-                    made => made.answer,
-                }
+        let calls: Arc<[Call]> = format.read(text).map_err(|why| bad_request(&why))?.into();
+        let digest = hex(&Sha256::digest(format!("{format:?}\n{text}")));
+        let asked = (format, Arc::clone(&calls), body);
+        let made = self.clone().make(Arc::clone(&caller.app), trace, asked);
+        let answer = match headers.get("idempotency-key").map(HeaderValue::to_str) {
+            None => made.await,
+            Some(Ok(key)) if (1..=255).contains(&key.len()) => {
+                self.runs.calls.once(&caller.app.name, key.to_owned(), digest, made).await
             }
+            Some(_) => return Err(bad_request("An Idempotency-Key is 1 to 255 ASCII letters.")),
         };
-        let tool_use_id = tool_use.as_str();
-        Ok(response::json(StatusCode::OK, &ToolResult { tool_use_id, answer }))
+        match answer {
+            Ok(answer) => Ok(response::json_text(StatusCode::OK, answer)),
+            Err(NotAnswered::NotMade(why)) => Err(busy(&why)),
+            Err(NotAnswered::OtherRequest) => {
+                Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))
+            }
+            Err(NotAnswered::Lost) => {
+                let lost = |call: &Call| format.result(call, &pending::lost(&call.name));
+                let results: Vec<_> = calls.iter().map(lost).collect();
+                Ok(response::json_text(StatusCode::OK, format.answer(&results)))
+            }
+        }
+    }
+
+    /// Makes the calls of one request side by side, and writes the answer to it. The body counts
+    /// the calls' arguments for the app.
+    async fn make(self, app: Arc<App>, trace: Context, asked: Asked) -> Result<Bytes, NotAnswered> {
+        let (format, calls, _body) = asked;
+        let offer = self.offer(&app);
+        let hold = || Budget::of_process().hold_for(Some(app.name.clone()));
+        let results = calls.iter().map(async |call| {
+            let route = offer.route(&call.name);
+            let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
+            let Some(route) = route else {
+                let unknown = format!("The bridge has no tool `{}` of this kind.", call.name);
+                return Ok((format.result(call, &Answer::Error(unknown)), hold()));
+            };
+            let made = self.runs.calls.call_by_hand(&app.name, route, call.clone(), &trace, None);
+            let Made { mut answer, ending } = made.await;
+            if let (Format::Event, Ending::Busy, Answer::Error(why)) = (format, ending, &answer) {
+                return Err(NotAnswered::NotMade(why.clone()));
+            }
+            let mut held = hold();
+            if let Err(no_room) = held.resize(answer.size()).await {
+                answer = Answer::Error(format!("The tool has run; {no_room}, its result is lost."));
+            }
+            Ok((format.result(call, &answer), held))
+        });
+        let (results, _counted): (Vec<_>, Vec<_>) =
+            try_join_all(results).await?.into_iter().unzip();
+        let answer = format.answer(&results).into_bytes();
+        let mut held = hold();
+        held.follow(answer.len());
+        Ok(held.pay_for(answer))
     }
 
     async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
@@ -291,6 +308,22 @@ fn choose(
         known.ok_or_else(|| unknown_backend(name, &all))
     };
     asked.into_iter().map(known).collect()
+}
+
+/// The value of the query's parameter `key`.
+fn parameter(request: &Request<Incoming>, key: &str) -> Option<String> {
+    let mut pairs = url::form_urlencoded::parse(request.uri().query()?.as_bytes());
+    Some(pairs.find(|(name, _)| name == key)?.1.into_owned())
+}
+
+fn backends(request: &Request<Incoming>) -> Option<Vec<String>> {
+    parameter(request, "backends").map(|names| proxy::names(&names))
+}
+
+fn format(request: &Request<Incoming>, otherwise: &str) -> Result<Format, Response<Body>> {
+    let format = parameter(request, "format").unwrap_or_else(|| otherwise.to_owned());
+    let names = "`format` must be mcp, openai-chat, openai-responses, anthropic or gemini.";
+    serde_json::from_value(format.into()).map_err(|_unknown| bad_request(names))
 }
 
 fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body> {
@@ -338,8 +371,17 @@ fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
     value.is_some_and(|value| value.split(',').map(str::trim).any(same))
 }
 
-fn set_etag(response: &mut Response<Body>, etag: &str) {
+/// The answer of `text`, an object that lacks its digest and its end, or 304 if the app has it.
+fn tagged(request: &Request<Incoming>, mut text: Vec<u8>) -> Response<Body> {
+    let etag = format!("\"{}\"", hex(&Sha256::digest(&text)));
+    let mut response = if matches_etag(request.headers(), &etag) {
+        response::with_status(Response::new(response::full("")), StatusCode::NOT_MODIFIED)
+    } else {
+        text.extend_from_slice(format!(",\"digest\":{etag}}}").as_bytes());
+        response::json_text(StatusCode::OK, text)
+    };
     if let Ok(value) = HeaderValue::try_from(etag) {
         response.headers_mut().insert(header::ETAG, value);
     }
+    response
 }

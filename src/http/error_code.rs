@@ -51,6 +51,7 @@ impl Code {
             Self::CatalogChanged => "Look again: `mantyx-bridge trust BACKEND`.",
             Self::DrivenAlready => "Read the stream of the eval.",
             Self::HostRefused => "Use an address of the bridge, or name the host in listen.hosts.",
+            Self::IdempotencyKeyReused => "Send another Idempotency-Key.",
             Self::Internal => "The log of the bridge has more; please report it.",
             Self::InvalidRequest => "Correct the request.",
             Self::MethodNotAllowed => "Use a method that Allow names.",
@@ -94,6 +95,7 @@ codes! {
     CatalogChanged = "catalog_changed", CONFLICT;
     DrivenAlready = "driven_already", CONFLICT;
     HostRefused = "host_refused", FORBIDDEN;
+    IdempotencyKeyReused = "idempotency_key_reused", UNPROCESSABLE_ENTITY;
     Internal = "internal", INTERNAL_SERVER_ERROR;
     InvalidRequest = "invalid_request", BAD_REQUEST;
     MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED;

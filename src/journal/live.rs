@@ -36,6 +36,7 @@ enum Key<'a> {
     Session(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
     Owner(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
     Long(#[serde(borrow)] Text<'a>),
+    Request(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
 }
 
 type Text<'a> = Cow<'a, str>;
@@ -92,6 +93,8 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
         Change::ForgetOwner(key) => frame.remove(&Key::owner(key)),
         Change::Long(id, call) => frame.put(&Key::Long(id.into()), call),
         Change::ForgetLong(id) => frame.remove(&Key::Long(id.into())),
+        Change::Request((app, key), it) => frame.put(&Key::Request(app.into(), key.into()), it),
+        Change::ForgetRequest((app, key)) => frame.remove(&Key::Request(app.into(), key.into())),
         Change::Lost(loss) => frame.put(&Key::Lost, loss),
     }
 }
@@ -355,6 +358,10 @@ impl<'a> Live<'a> {
                 Key::Long(id) => {
                     let long = record("long call", value);
                     kept.long.extend(long.map(|long| (id.into_owned(), long)));
+                }
+                Key::Request(app, key) => {
+                    let restore = |request| ((app.into_owned(), key.into_owned()), request);
+                    kept.requests.extend(record("request", value).map(restore));
                 }
                 // No record has this key.
                 Key::Calls(_) => (),

@@ -185,6 +185,19 @@ pub struct LongRecord {
     pub ended: Option<(Millis, Answer)>,
 }
 
+/// What identifies a request with an `Idempotency-Key`: its app and the key.
+pub type RequestKey = (String, String);
+
+/// A request for calls with an `Idempotency-Key`.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RequestRecord {
+    /// SHA-256 of what was asked for, in hex.
+    pub digest: String,
+    pub begun_at: Millis,
+    /// The body of the answer, once all of its calls have ended.
+    pub answer: Option<Box<RawValue>>,
+}
+
 /// The scope that may fetch its result; the app must be the same as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -250,6 +263,8 @@ pub enum Change {
     /// A long call, by its id.
     Long(String, LongRecord),
     ForgetLong(String),
+    Request(RequestKey, RequestRecord),
+    ForgetRequest(RequestKey),
     Lost(LossRecord),
 }
 
@@ -266,6 +281,7 @@ impl Change {
             Self::Call(_, call) => text(&call.args),
             Self::Answer(_, body) => body.len(),
             Self::Session(_, session) => text(&session.tools),
+            Self::Request(_, request) => text(&request.answer),
             Self::Long(_, long) => {
                 let answer = long.ended.as_ref().map_or(0, |(_, answer)| answer.size());
                 text(&long.arguments) + answer
@@ -312,6 +328,7 @@ pub struct Kept {
     pub owners: Vec<(OwnedKey, OwnerRecord)>,
     /// The long calls, by their ids.
     pub long: Vec<(String, LongRecord)>,
+    pub requests: Vec<(RequestKey, RequestRecord)>,
     /// The highest number of a run that any key has.
     pub last_slot: u64,
     /// The latest time at which a frame was written.

@@ -15,8 +15,8 @@ use serde_json::value::RawValue;
 
 use super::{
     record::{
-        CallKey, CallRecord, KeptCall, KeptRun, OwnedKey, OwnerRecord, RunRecord, SessionRecord,
-        Slot,
+        CallKey, CallRecord, KeptCall, KeptRun, OwnedKey, OwnerRecord, RequestRecord, RunRecord,
+        SessionRecord, Slot,
     },
     *,
 };
@@ -97,6 +97,10 @@ async fn what_was_written_is_there_again() {
     let eval = Some("eval_1".to_owned());
     let owner = OwnerRecord { app: "a".to_owned(), attached: false, eval, since: 4 };
     journal.write(vec![Change::Owner(OwnedKey::clone(&owned), owner.clone())]);
+    let asked = ("a".to_owned(), "\"k\"".to_owned());
+    let answer = Some(RawValue::from_string("{\"n\" : 1e400}".to_owned()).unwrap());
+    let request = RequestRecord { digest: "d".to_owned(), begun_at: 5, answer };
+    journal.write(vec![Change::Request(asked.clone(), request)]);
     journal.close();
 
     let (journal, kept) = Journal::open(&path, false).unwrap();
@@ -110,6 +114,9 @@ async fn what_was_written_is_there_again() {
     assert_eq!(kept.sessions[0].record.tools.as_ref().unwrap().get(), "[ 1.0 ]");
     assert_eq!(kept.sessions[0].key, ("w".to_owned(), "s".to_owned()));
     assert_eq!(kept.owners, [(owned.clone(), owner)]);
+    let [(of, request)] = kept.requests.as_slice() else { panic!("{kept:?}") };
+    assert_eq!((of, &*request.digest, request.begun_at), (&asked, "d", 5));
+    assert_eq!(request.answer.as_ref().unwrap().get(), "{\"n\" : 1e400}");
 
     write(&journal, vec![Change::ForgetAnswer(key(1, "tu_2"))]).await;
     write(&journal, run(2, Some(5))).await;
@@ -117,9 +124,10 @@ async fn what_was_written_is_there_again() {
     write(&journal, vec![Change::ForgetCalls(Slot(1))]).await;
     write(&journal, vec![Change::ForgetSession(("w".to_owned(), "s".to_owned()))]).await;
     write(&journal, vec![Change::ForgetOwner(owned)]).await;
+    write(&journal, vec![Change::ForgetRequest(asked)]).await;
     journal.close();
     let (journal, kept) = Journal::open(&path, false).unwrap();
-    assert!(kept.sessions.is_empty() && kept.owners.is_empty());
+    assert!(kept.sessions.is_empty() && kept.owners.is_empty() && kept.requests.is_empty());
     assert_eq!(kept.runs.iter().map(|run| run.calls.len()).collect::<Vec<_>>(), [0, 1]);
     write(&journal, vec![Change::ForgetRun(Slot(2)), Change::ForgetRun(Slot(1))]).await;
     journal.close();

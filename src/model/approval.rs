@@ -9,6 +9,7 @@ use globset::GlobSet;
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    answer::codes::OUTCOME_UNKNOWN,
     catalog::hex,
     ids::ApprovalId,
     recovery::LEAST_BUDGET,
@@ -135,8 +136,14 @@ pub fn too_many(name: &str) -> String {
 
 /// The answer to a caller by hand if the bridge shuts down before a decision.
 pub fn going_down(name: &str) -> String {
+    format!("The bridge shuts down, and the call of `{name}` had not begun yet. It was not made.")
+}
+
+/// The answer to a call that was cancelled at its tool, as the bridge shuts down.
+pub fn cut(name: &str) -> String {
     format!(
-        "The bridge shuts down, and the call of `{name}` was not approved yet. It was not made."
+        "{OUTCOME_UNKNOWN}: the bridge shuts down, and `{name}` has not answered in time. The call \
+         was cancelled; it may or may not have taken effect. Check before you repeat it."
     )
 }
 

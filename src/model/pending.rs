@@ -149,8 +149,8 @@ pub fn unknown() -> Answer {
 /// The result of a call of `tool` that ran during a restart and whose work the peer had not named.
 pub fn lost(tool: &str) -> Answer {
     Answer::Error(format!(
-        "{OUTCOME_UNKNOWN}: the bridge was restarted while `{tool}` went on. The call may or may \
-         not have taken effect; check before you repeat it."
+        "{OUTCOME_UNKNOWN}: the bridge was restarted while `{tool}` went on, or its result was not \
+         kept. The call may or may not have taken effect; check before you repeat it."
     ))
 }
 

@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 use url::{Url, form_urlencoded};
 
-use super::{IssueError, Issued};
+use super::{IssueError, Issued, assertion::ClientKey};
 use crate::{
     error_chain::error_chain,
     http_client::{self, Client},
@@ -46,12 +46,17 @@ const ERRORS: [&str; 10] = [
 ];
 const INVALID_GRANT: &str = "invalid_grant";
 
+/// The form of an assertion (RFC 7523, 2.2).
+const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
+
 /// The way in which a client shows its secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Shows {
     #[default]
     InHeader,
     InBody,
+    /// The secret is a private key, which signs ([`super::assertion`]).
+    Signed,
 }
 
 impl Shows {
@@ -59,6 +64,7 @@ impl Shows {
         match self {
             Self::InHeader => Self::InBody,
             Self::InBody => Self::InHeader,
+            Self::Signed => Self::Signed,
         }
     }
 }
@@ -105,7 +111,7 @@ impl Question<'_> {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,
         };
-        if !refusal.is_about_client {
+        if !refusal.is_about_client || *shows == Shows::Signed {
             return Err(refusal.error);
         }
         let other = shows.other();
@@ -164,6 +170,15 @@ impl Question<'_> {
             Shows::InHeader => request.header(AUTHORIZATION, basic(id, secret)).body(form.finish()),
             Shows::InBody => {
                 form.append_pair("client_id", id).append_pair("client_secret", secret);
+                request.body(form.finish())
+            }
+            Shows::Signed => {
+                let key = ClientKey::read(secret);
+                let sign = |key: ClientKey| key.assertion(id, self.url.as_str(), SystemTime::now());
+                let assertion = key.and_then(sign).unwrap_or_default();
+                form.append_pair("client_id", id)
+                    .append_pair("client_assertion_type", JWT_BEARER)
+                    .append_pair("client_assertion", &assertion);
                 request.body(form.finish())
             }
         }

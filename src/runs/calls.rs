@@ -17,6 +17,7 @@ use super::{
     changes::Changes,
     driven::InFlight,
     history::History,
+    idempotency::Requests,
     long_calls::{LongCalls, Patience},
     permission_check::PermissionCheck,
     shares::Shares,
@@ -60,6 +61,8 @@ pub struct Calls {
     pub audit: Option<Arc<Audit>>,
     pub(super) settings: watch::Receiver<Arc<Settings>>,
     pub(super) long: Arc<LongCalls>,
+    /// The requests with an `Idempotency-Key`.
+    pub(super) requests: parking_lot::Mutex<Requests>,
     pub(super) journal: Arc<Journal>,
     pub(super) changes: Changes,
     /// How many bytes of the journal the open calls of each app take.
@@ -67,6 +70,9 @@ pub struct Calls {
     pub(super) tracker: TaskTracker,
     /// Cancelled at shutdown: no new calls are accepted, and those in flight are finished.
     pub(super) drain: CancellationToken,
+    /// Cancelled when the time for the calls by hand is over: they are answered, while their clients
+    /// are still connected.
+    pub(super) cut: CancellationToken,
     /// Cancelled later in the shutdown: the bridge stops waiting for calls whose work a peer has
     /// named.
     pub(super) leave: CancellationToken,
@@ -99,9 +105,13 @@ impl ActiveCall {
         self.in_flight.as_ref().map(InFlight::run)
     }
 
-    /// The answer of a call by hand that still waits for approval when the bridge shuts down.
+    /// The answer of a call by hand that has not ended when the bridge shuts down.
     fn going_down(&self) -> Made {
-        Made::failed(Ending::Cancelled, approval::going_down(self.tool()))
+        let why = match self.recorder.has_reached_tool() {
+            true => approval::cut(self.tool()),
+            false => approval::going_down(self.tool()),
+        };
+        Made::failed(Ending::Cancelled, why)
     }
 
     /// Ends the call for its observers and returns its result. A panic becomes an answer as well:
@@ -139,11 +149,13 @@ impl Calls {
             audit,
             long: Arc::new(LongCalls::kept_in(Arc::clone(&journal))),
             journal,
+            requests: <_>::default(),
             changes,
             shares: Shares::new(settings.clone()),
             settings,
             tracker: TaskTracker::new(),
             drain: CancellationToken::new(),
+            cut: CancellationToken::new(),
             leave: CancellationToken::new(),
         }
     }
@@ -195,7 +207,12 @@ impl Calls {
         let mut active = self.activate(request, trace, recorder, within);
         active.context.client = client;
         let active = Arc::new(active);
-        let made = self.call(Arc::clone(&active), patience).await;
+        let made = tokio::select! {
+            biased;
+            made = self.call(Arc::clone(&active), patience) => made,
+            // Dropping the call cancels it at its peer.
+            () = self.cut.cancelled() => active.ends(Ok(Err(Left))),
+        };
         made.unwrap_or_else(|Left| active.going_down())
     }
 

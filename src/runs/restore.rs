@@ -41,7 +41,8 @@ impl Runs {
     /// Restores the journal's records. Runs that were being driven are driven on at once; those
     /// that need their app's own credential, as soon as the app shows it.
     pub fn restore(self: &Arc<Self>, kept: Kept) {
-        let Kept { upstream, runs, sessions, owners, long, last_slot, lost, noted: _ } = kept;
+        let Kept { upstream, runs, sessions, owners, long, requests, last_slot, lost, .. } = kept;
+        self.calls.restore_requests(requests);
         self.next_slot.store(last_slot + 1, Ordering::Relaxed);
         let now = self.upstream.base().to_string();
         if upstream.is_none() && lost.is_some() {

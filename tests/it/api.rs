@@ -19,6 +19,7 @@ async fn every_route_but_two_wants_a_token() {
     let routes = [
         ("GET", "/v1/status".to_owned()),
         ("GET", "/v1/tool-refs".to_owned()),
+        ("GET", "/v1/tools?format=mcp".to_owned()),
         ("POST", "/v1/specs/inject".to_owned()),
         ("POST", "/v1/tool-calls".to_owned()),
         ("POST", "/v1/runs".to_owned()),

@@ -58,6 +58,15 @@ fn blocks(page: &str) -> Vec<Block> {
     found
 }
 
+/// The files of a page, by name.
+pub(crate) fn files(page: &str) -> Vec<(String, String)> {
+    let file = |block| match block {
+        Block::File(name, text) => Some((name, text)),
+        Block::Run(_) | Block::Printed(_) => None,
+    };
+    blocks(page).into_iter().filter_map(file).collect()
+}
+
 /// A new user at an empty directory.
 struct User {
     port: u16,

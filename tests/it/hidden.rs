@@ -161,7 +161,10 @@ fn of_nobody() -> TempDir {
     for file in ["state/token", "bridge.yaml", "script"] {
         fs::write(path(file), BREAK_OUT).expect("writable");
     }
-    fs::copy(BINARY, path("bridge")).expect("writable");
+    // Another process copies: a child that another test starts meanwhile would hold a descriptor of
+    // ours that writes the file, and a file that is written cannot be run.
+    let copied = Command::new("cp").arg(BINARY).arg(path("bridge")).status().expect("it starts");
+    assert!(copied.success());
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("ours");
     if geteuid().is_root() {
         for name in ["state", "room", "state/token", "bridge.yaml", "script", "bridge", ""] {

@@ -113,6 +113,7 @@ mod mcp_server;
 mod mcp_tasks;
 #[cfg(test)]
 mod metrics;
+mod model_apis;
 #[cfg(test)]
 mod names;
 #[cfg(test)]

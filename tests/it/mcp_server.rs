@@ -17,6 +17,8 @@ use crate::{
     peers, process, wait,
 };
 
+mod features;
+
 /// A client of `/mcp` that writes its own requests.
 struct Client<'a> {
     bridge: &'a Bridge,
@@ -115,6 +117,10 @@ async fn definitions_and_results_come_as_the_server_wrote_them() {
     let listed = client.answer("tools/list", "").await.text();
     assert!(listed.contains(note), "{listed}");
     let arguments = r#""name":"plain_note","arguments":{"text":"é"}"#;
+    let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+    let traced = format!(r#"{arguments},"_meta":{{"traceparent":"{parent}"}}"#);
+    client.answer("tools/call", &traced).await.expect(200);
+    assert_eq!(rig.executions()[0]["meta"]["traceparent"], parent);
     let called = client.answer("tools/call", arguments).await.text();
     assert_eq!(called, format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#));
 
@@ -264,110 +270,6 @@ async fn each_app_has_its_own_view_and_its_own_sessions() {
     let thief = Client { token: "bbbbbbbbbbbbbbbb".to_owned(), session: a.session.clone(), ..a };
     assert_eq!(thief.answer("ping", "").await.status, 404);
     assert!(!ledger.exists(), "no call was made");
-}
-
-#[tokio::test]
-async fn resources_and_prompts_are_those_of_the_apps_servers() {
-    let config = format!(
-        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  \
-         b: {{token: bbbbbbbbbbbbbbbb, tools: {{one: {{allow: [echo]}}}}}}\n\
-         mcp:\n  one: {}\n  two: {}\n",
-        peers::everything_stdio(),
-        peers::everything_stdio()
-    );
-    let rig = Harness::bare(&config).await;
-    let a = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
-    let b = Client::with_token(&rig.bridge, "bbbbbbbbbbbbbbbb").await;
-    let names = async |client: &Client<'_>, method: &str, list: &str, key: &str| -> Vec<String> {
-        let listed = client.answer(method, "").await.expect(200);
-        let all = listed["result"][list].as_array().unwrap().iter();
-        all.map(|one| one[key].as_str().unwrap().to_owned()).collect()
-    };
-    let prompts = async |client| names(client, "prompts/list", "prompts", "name").await;
-    // Resources are listed after the tools of a new connection.
-    wait::soon("prompts of both", async || (prompts(&a).await.len() == 8).then_some(())).await;
-    assert_eq!(prompts(&b).await, prompts(&a).await[4..], "it may use all of `two` alone");
-    let uris = names(&a, "resources/list", "resources", "uri").await;
-    let mut once = uris.clone();
-    once.dedup();
-    assert_eq!(uris, once, "each URI is there once");
-    let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
-    let status = status.answer(rig.bridge.addr()).await.expect(200);
-    let shadowed = |name: &str| {
-        let all = status["problems"].as_array().unwrap().iter();
-        all.filter(|one| one["subject"] == name)
-            .map(|one| one["message"].clone())
-            .collect::<Vec<_>>()
-    };
-    assert_eq!(shadowed("one"), Vec::<Value>::new());
-    assert!(shadowed("two")[0].as_str().unwrap().contains("from `one`"), "{status}");
-    let hidden = b.answer("prompts/get", r#""name":"one_simple_prompt""#).await;
-    assert_eq!(hidden.expect(200)["error"]["code"], -32602);
-    let refused = a.answer("prompts/get", r#""name":"one_args_prompt","arguments":{}"#).await;
-    assert_eq!(refused.expect(200)["error"]["code"], -32602, "the server's own error");
-}
-
-#[tokio::test]
-async fn a_question_goes_to_no_one_but_the_client_that_called() {
-    let config = format!(
-        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  b: {{token: bbbbbbbbbbbbbbbb}}\n\
-         mcp:\n  all: {}\n  ask: {}\n",
-        peers::everything_stdio(),
-        peers::asking()
-    );
-    let rig = Harness::bare(&config).await;
-    let addr = rig.bridge.addr();
-    // This client has not said that it can ask.
-    let mute = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
-    let cancelled = mute.answer("tools/call", r#""name":"all_trigger_elicitation_request""#).await;
-    assert!(cancelled.text().contains("cancelled"), "{}", cancelled.text());
-    let refused = mute.answer("tools/call", r#""name":"ask_greet""#).await.expect(200);
-    let why = refused["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(refused["result"]["isError"] == true && why.contains("input from the user"), "{why}");
-
-    let stateless =
-        |token: &str| Client { bridge: &rig.bridge, token: token.to_owned(), session: None };
-    let (a, b) = (stateless("aaaaaaaaaaaaaaaa"), stateless("bbbbbbbbbbbbbbbb"));
-    // A client with sessions knows the error that asks for a link to be opened before the call.
-    let link = r#""name":"all_trigger_url_elicitation","arguments":{"url":"https://a.example/x","message":"m","errorPath":true}"#;
-    let first = mute.answer("tools/call", link).await.expect(200);
-    assert_eq!(first["error"]["code"], -32042, "{first}");
-    let url = first["error"]["data"]["elicitations"][0]["url"].as_str().unwrap();
-    assert!(url.starts_with("https://"), "{first}");
-    let other = link.replace("a.example", "b.example");
-    let told = a.answer("tools/call", &other).await.expect(200);
-    let text = told["result"]["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("open https://"), "{told}");
-    let greet = async |client: &Client<'_>, params: &str| -> Value {
-        let capable = META.replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}}");
-        let message = format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"ask_greet"{params},{capable}}}}}"#
-        );
-        let request = client.post(&message).header("MCP-Protocol-Version", "2026-07-28");
-        let request = request.header("Mcp-Method", "tools/call").header("Mcp-Name", "ask_greet");
-        request.answer(addr).await.expect(200)
-    };
-    let asked = greet(&a, "").await;
-    let question = &asked["result"]["inputRequests"]["question"];
-    assert_eq!(question["params"]["message"], "Which name?", "{asked}");
-    let state = asked["result"]["requestState"].to_string();
-    let reply = r#"{"question":{"action":"accept","content":{"value":"Ada"}}}"#;
-    let with = |responses: &str| format!(r#","requestState":{state},"inputResponses":{responses}"#);
-    assert_eq!(greet(&b, &with(reply)).await["error"]["code"], -32602, "another app's call");
-    assert_eq!(greet(&a, &with("{}")).await["error"]["code"], -32602, "no answer");
-    let asked = greet(&a, &with(reply)).await;
-    assert_eq!(greet(&a, &with(reply)).await["error"]["code"], -32602, "answered already");
-    let next = asked["result"]["requestState"].to_string();
-    let decline = with(r#"{"question":{"action":"decline"}}"#).replace(&state, &next);
-    let declined = greet(&a, &decline).await;
-    assert_eq!(declined["result"]["content"][0]["text"], "decline: colour", "{declined}");
-    let idle = async || {
-        let status = Request::new("GET", "/v1/status").bearer("aaaaaaaaaaaaaaaa");
-        let status = status.answer(addr).await.expect(200);
-        let all = status["backends"].as_array().unwrap().iter();
-        all.map(|one| one["callsInFlight"].as_u64().unwrap()).sum::<u64>() == 0
-    };
-    assert!(idle().await, "no call is left");
 }
 
 #[tokio::test]

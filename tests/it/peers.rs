@@ -145,6 +145,18 @@ pub(crate) async fn everything_sse() -> Peer {
     Peer::start(start, free_port()).await
 }
 
+/// Stand-ins of the APIs of models.
+pub(crate) async fn model_apis() -> Peer {
+    let script = repository("tests/peers/model_apis.py").display().to_string();
+    let start = Start {
+        program: fetch::python_models(),
+        args: vec![script],
+        port_flag: None,
+        ready: "READY ",
+    };
+    Peer::start(start, 0).await
+}
+
 /// A server on the Python SDK that listens on the unix socket `socket`.
 pub(crate) async fn mcp_uds(socket: &Path, args: &[&str]) -> Peer {
     let script = repository("tests/peers/mcp_uds.py");

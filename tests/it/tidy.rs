@@ -27,6 +27,10 @@ const DIRECTIONS: &[(&str, &str)] = &[
     ("upstream", "backend cli daemon http runs sandbox settings"),
     ("settings", "cli daemon http journal runs sandbox upstream"),
     ("journal", "backend cli config daemon http runs sandbox upstream"),
+    (
+        "small_server",
+        "backend cli config daemon http journal model runs sandbox state_dir tls upstream sse",
+    ),
     ("sandbox", "backend cli config daemon http runs upstream"),
     ("tls", "backend cli config daemon http journal runs sandbox upstream sse"),
     ("runs", "cli daemon http sandbox"),

@@ -297,10 +297,8 @@ async fn a_repeated_call_has_the_same_message_id() {
 async fn the_bundled_agent_answers() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let served = crate::demo::a2a_agent::serve(listener, async move {
-        drop(stopped.await);
-    });
+    let stop = tokio_util::sync::CancellationToken::new();
+    let served = crate::demo::a2a_agent::serve(listener, stop.clone());
     let asked = async {
         let peer = dialer(CardSource::Base((url).into())).dial().await.unwrap();
         let first = peer.resolve().await.unwrap();
@@ -309,7 +307,7 @@ async fn the_bundled_agent_answers() {
         assert!(
             matches!(answer, Ok(Answer::Result { text, .. }) if text.starts_with("PTO resets"))
         );
-        drop(stop);
+        stop.cancel();
     };
     let (served, ()) = tokio::join!(served, asked);
     served.unwrap();

@@ -75,7 +75,7 @@ impl Issuer {
             told: Told::Operator,
             is_own: true,
         });
-        let known = Mutex::new(Known { endpoint, shows: Shows::default() });
+        let known = Mutex::new(Known { endpoint, shows: credentials.shows });
         Self { backend, clients, credentials, known }
     }
 
@@ -92,8 +92,9 @@ impl Issuer {
             let text = "it is not known where tokens are issued; set `auth.oauth.token_url`";
             IssueError::passing(text.to_owned())
         })?;
-        let Discovered { token_endpoint, is_own, resource, shows } =
+        let Discovered { token_endpoint, is_own, resource, shows: found } =
             discovery::find(&self.clients, challenge).await?;
+        let shows = if shows == Shows::Signed { shows } else { found };
         tracing::info!(
             backend = %self.backend,
             token_url = shown(&token_endpoint),

@@ -9,9 +9,12 @@ use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
 use super::{Validator, web::is_in_the_open};
-use crate::config::{
-    ClientCredentials, Written, deserialize::At, document::NodeId, file_format, reference::Dialect,
-    scalars::Scalar,
+use crate::{
+    config::{
+        ClientCredentials, Written, deserialize::At, document::NodeId, file_format,
+        reference::Dialect, scalars::Scalar,
+    },
+    oauth::{assertion::ClientKey, endpoint::Shows},
 };
 
 impl Validator<'_> {
@@ -74,7 +77,15 @@ impl Validator<'_> {
         is_socket: bool,
     ) -> Option<ClientCredentials> {
         let id = self.client_id(*node, &oauth.client_id, "write who the bridge is there");
-        let secret = self.needed_secret(*node, &oauth.client_secret, "client_secret");
+        let shows = oauth.private_key.as_ref().map_or(Shows::default(), |_| Shows::Signed);
+        let secret = match (&oauth.client_secret, &oauth.private_key) {
+            (Some(_), Some(key)) => {
+                let message = "`oauth` has either `client_secret` or `private_key`";
+                self.refuse(key.node.key(), message, "remove one of the two")
+            }
+            (None, Some(key)) => self.private_key(key),
+            (secret, None) => self.needed_secret(*node, secret, "client_secret"),
+        };
         let token_url = match &oauth.token_url {
             Some(at) => self.token_url(at).map(Some),
             None if is_socket => {
@@ -84,7 +95,21 @@ impl Validator<'_> {
             None => Some(None),
         };
         let scopes = self.scopes(oauth.scopes.as_ref());
-        Some(ClientCredentials { id: id?, secret: secret?, token_url: token_url?, scopes })
+        let (id, secret, token_url) = (id?, secret?, token_url?);
+        Some(ClientCredentials { id, secret, shows, token_url, scopes })
+    }
+
+    fn private_key(&self, at: &At<Scalar>) -> Option<SecretString> {
+        let (pem, _) = self.resolve(at.node, &at.value.0, Dialect::Own)?;
+        for line in pem.lines().filter(|line| line.len() > 16 && !line.starts_with('-')) {
+            self.keep_secret(line);
+        }
+        if ClientKey::read(&pem).is_none() {
+            let cure =
+                "write `${file:/path}` of a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA";
+            return self.refuse(at.node, "this is no private key", cure);
+        }
+        Some(pem.into())
     }
 
     /// The `client_id` in the map `node`.

@@ -36,12 +36,15 @@ pub(super) struct Alive {
     status: String,
 }
 
-/// Refs as they go into a spec's `tools`.
+/// Refs as they go into a spec's `tools`, or the tools of an API.
 #[derive(Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ToolRefs {
     pub(crate) tools: Vec<Map<String, Value>>,
-    /// Changes with the refs; also the `ETag`.
+    /// Changes with the tools; also the `ETag`.
     digest: String,
+    /// What was changed for the API.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    notes: Option<Vec<String>>,
 }
 
 /// An agent run's spec, as MANTYX takes it; what is not named here goes on as it is.

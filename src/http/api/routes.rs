@@ -6,7 +6,7 @@
 use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use hyper::body::Incoming;
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::{JsonSchema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
 use super::{
@@ -75,7 +75,8 @@ pub struct ApiRequest {
 ///
 /// Every request that changes something, here or at MANTYX, continues. A call by `POST
 /// /v1/tool-calls` does not: only its caller wants the answer, so a hang-up cancels the call at its
-/// server. The records of a call are also written when its future is dropped.
+/// server. The records of a call are also written when its future is dropped. With an
+/// `Idempotency-Key`, the calls run in a task of `runs::idempotency`, and continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterHangUp {
     Dropped,
@@ -115,10 +116,22 @@ const BACKENDS_HEADER: Parameter = (
 const OPERATOR_HEADER: Parameter =
     ("X-Bridge-Operator", "header", "what stands in the file `operator` of the state directory");
 
+const WHOSE: Parameter = ("backends", "query", "whose tools, with commas between them; or all");
+const KNOWN_TAG: Parameter = ("If-None-Match", "header", "the `ETag` of what the caller has");
+const FORMAT: Parameter =
+    ("format", "query", "the API of a model: openai-chat, openai-responses, anthropic or gemini");
+const ONCE: Parameter = ("Idempotency-Key", "header", "the same request is made once a day");
+
 const TOO_LARGE: Gives = error(413, "The body is too large.");
 const NOT_JSON: Gives = error(415, "The body is not said to be JSON.");
 const BAD: Gives = error(400, "The request cannot be used.");
 const NO_BACKEND: &str = "There is no such backend: `candidates` names those that there are.";
+
+const TOOLS: &[Gives] = &[
+    (200, "The tools.", Json(of::<ToolRefs>)),
+    (304, "They are those that the caller has.", Nothing),
+    error(400, NO_BACKEND),
+];
 
 /// All own routes, in the order of the OpenAPI document.
 pub static ROUTES: &[OwnRoute] = &[
@@ -145,15 +158,13 @@ pub static ROUTES: &[OwnRoute] = &[
     get("/v1/tool-refs", "toolRefs", "The refs as they go into specs", |api, asked| {
         Box::pin(either(async move { api.tool_refs(&asked.caller.app, &asked.request) }))
     })
-    .parameters(&[
-        ("backends", "query", "whose refs, with commas between them; without it all"),
-        ("If-None-Match", "header", "the `ETag` of refs that the caller has"),
-    ])
-    .gives(&[
-        (200, "The refs.", Json(of::<ToolRefs>)),
-        (304, "They are those that the caller has.", Nothing),
-        error(400, NO_BACKEND),
-    ]),
+    .parameters(&[WHOSE, KNOWN_TAG])
+    .gives(TOOLS),
+    get("/v1/tools", "tools", "The tools for the API of a model", |api, asked| {
+        Box::pin(either(async move { api.tools(&asked.caller.app, &asked.request) }))
+    })
+    .parameters(&[FORMAT, WHOSE, KNOWN_TAG])
+    .gives(TOOLS),
     post("/v1/specs/inject", "inject", "The spec that the proxy would send out", |api, asked| {
         Box::pin(either(api.inject(asked.caller, asked.request)))
     })
@@ -161,17 +172,19 @@ pub static ROUTES: &[OwnRoute] = &[
     .parameters(&[BACKENDS_HEADER])
     .takes(of::<Spec>)
     .gives(&[(200, "The spec with refs.", Json(of::<Spec>)), BAD, TOO_LARGE, NOT_JSON]),
-    post("/v1/tool-calls", "call", "Makes one call", |api, asked| {
+    post("/v1/tool-calls", "call", "Makes calls", |api, asked| {
         Box::pin(either(api.tool_call(asked.caller, asked.request)))
     })
     .access(Access::App)
     .traced("/v1/tool-calls")
-    .takes(of::<ToolCall>)
+    .parameters(&[FORMAT, ONCE])
+    .takes(|of| json_schema!({ "anyOf": [of.subschema_for::<ToolCall>(), {}] }))
     .gives(&[
-        (200, "What came of it.", Json(of::<ToolResult>)),
+        (200, "What came of them.", Json(tool_results)),
         BAD,
         TOO_LARGE,
         NOT_JSON,
+        error(422, "Another request of the app had this Idempotency-Key."),
         error(503, "There was no turn for it; it was not made."),
     ]),
     post(
@@ -414,6 +427,11 @@ impl OwnRoute {
 
 fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> schemars::Schema {
     generator.subschema_for::<T>()
+}
+
+/// With `format`, the answer is an object with `messages`.
+fn tool_results(generator: &mut SchemaGenerator) -> schemars::Schema {
+    json_schema!({ "anyOf": [generator.subschema_for::<ToolResult>(), { "required": ["messages"] }] })
 }
 
 const fn error(status: u16, what: &'static str) -> Gives {

@@ -201,6 +201,14 @@ impl Unfit {
 }
 
 impl File {
+    /// The answer's `text`, in which the file's line says that the file is left out.
+    pub fn left_out_of(&self, text: &str) -> String {
+        let line = format!("[file {} {}, ", self.filename, self.mime_type);
+        let Some((before, after)) = text.split_once(&line) else { return text.to_owned() };
+        let left_out = "not passed on, as the API of the model takes no such file here]";
+        [before, &line, &after.replacen("attached]", left_out, 1)].concat()
+    }
+
     pub fn filename(&self) -> &str {
         &self.filename
     }

@@ -41,7 +41,8 @@ impl Offer {
 }
 
 impl Ref {
-    fn definitions(&self) -> Vec<String> {
+    /// Its tools in the same form.
+    pub fn definitions(&self) -> Vec<String> {
         let text = str::from_utf8(&self.json).expect("a ref is written from text");
         let members = Members::read(text).expect("a ref is written as an object");
         match members.get("tools").and_then(|tools| Elements::read(tools.get()).ok()) {

@@ -65,6 +65,21 @@ async fn a_call_by_hand_that_panics_is_answered() {
 }
 
 #[tokio::test]
+async fn a_call_by_hand_that_outlasts_the_shutdown_is_answered() {
+    let harness = Harness::start(None).await;
+    harness.world.calling.send_replace(Mood::Hanging);
+    let cut = async {
+        while World::count(&harness.world.calls) == 0 {
+            tokio::task::yield_now().await;
+        }
+        harness.runs.cut();
+    };
+    let (made, ()) = tokio::join!(harness.by_hand(), cut);
+    let Answer::Error(why) = made.answer else { panic!("no error") };
+    assert_unknown(&why);
+}
+
+#[tokio::test]
 async fn a_long_call_that_panics_has_a_result() {
     let harness = Harness::start(Some(Duration::from_millis(20))).await;
     harness.world.calling.send_replace(Mood::Hanging);

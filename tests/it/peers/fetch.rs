@@ -22,6 +22,8 @@ const PYTHON: &[&str] = &[
 ];
 /// The older A2A SDK cannot share an environment with the newer.
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==0.54.0"];
+/// The official clients of the APIs of models.
+const MODELS: &[&str] = &["openai==3.54.0", "anthropic==2.12.0", "google-genai==3.4.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
 /// MCP's clients and its conformance suite, with the Node.js that they need.
 const MCP_NODE: &[&str] = &[
@@ -62,6 +64,12 @@ pub(crate) fn python() -> PathBuf {
 pub(crate) fn python_v03() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-v03", PYTHON_V03, venv))).join("bin/python")
+}
+
+/// The interpreter that has the clients of the APIs of models.
+pub(crate) fn python_models() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-models", MODELS, venv))).join("bin/python")
 }
 
 /// The interpreter that has the messages of OTLP.

@@ -20,6 +20,7 @@ fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Is
     let config = ClientCredentials {
         id: "bridge one".to_owned(),
         secret: SecretString::from(SECRET.to_owned()),
+        shows: Shows::default(),
         token_url: token_url.map(Into::into),
         scopes: scopes.iter().map(ToString::to_string).collect(),
     };
@@ -44,6 +45,28 @@ fn fails(status: u16, error: &str) -> Reply {
 
 fn form(seen: &Seen) -> Vec<(String, String)> {
     form_urlencoded::parse(seen.body.as_bytes()).into_owned().collect()
+}
+
+#[tokio::test]
+async fn a_client_with_a_key_signs_and_is_not_asked_twice() {
+    let (agent, url) = endpoint(|_| fails(401, "invalid_client")).await;
+    let config = ClientCredentials {
+        id: "me".to_owned(),
+        secret: rcgen::KeyPair::generate().unwrap().serialize_pem().into(),
+        shows: Shows::Signed,
+        token_url: Some(url.into()),
+        scopes: Vec::new(),
+    };
+    let name = BackendName::parse("b").unwrap();
+    let issuer = Issuer::new(name, Arc::new(config), None, clients());
+    assert!(issuer.fetch(None).await.is_err());
+    let [seen] = &agent.seen()[..] else { panic!("one request") };
+    let form = form(seen);
+    let keys: Vec<&str> = form.iter().map(|(key, _)| key.as_str()).collect();
+    assert_eq!(keys, ["grant_type", "client_id", "client_assertion_type", "client_assertion"]);
+    assert_eq!(form[2].1, "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+    assert_eq!(form[3].1.split('.').count(), 3);
+    assert!(!seen.body.contains("PRIVATE"));
 }
 
 #[tokio::test]

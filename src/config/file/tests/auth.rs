@@ -120,6 +120,31 @@ error: `token_url` is missing, and cannot be found out on a unix socket
 }
 
 #[test]
+fn a_private_key_stands_for_the_secret() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  b: {url: 'https://b', auth: {oauth: {client_id: b, client_secret: '${env:TOKEN}', private_key: '${env:TOKEN}'}}}
+  c: {url: 'https://c', auth: {oauth: {client_id: c, private_key: hunter22}}}",
+        r"error: `oauth` has either `client_secret` or `private_key`
+ --> /srv/bridge.yaml:3:85 (mcp.b.auth.oauth.private_key)
+  |
+3 |   b: {url: 'https://b', auth: {oauth: {client_id: b, client_secret: '${env:TOKEN}', private_key: '${env:TOKEN}'}}}
+  |                                                                                     ^^^^^^^^^^^
+  = remove one of the two
+
+error: this is no private key
+ --> /srv/bridge.yaml:4:67 (mcp.c.auth.oauth.private_key)
+  |
+4 |   c: {url: 'https://c', auth: {oauth: {client_id: c, private_key: ***}}}
+  |                                                                   ^^^
+  = write `${file:/path}` of a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA
+
+2 errors in /srv/bridge.yaml",
+    );
+}
+
+#[test]
 fn mistakes_of_clients() {
     check(
         r"upstream: {sandbox: true}

@@ -39,7 +39,9 @@ use crate::{
         ids::AppName,
         json::{each_member, member},
         offer::{Offer, Route, Target},
+        trace::{self, Trace},
     },
+    traces::Context,
 };
 
 /// How often an event stream without events shows that it lives, and how long a call is waited for
@@ -55,6 +57,7 @@ struct Making {
     /// Counts the arguments for the client's app.
     arguments: Held,
     client: Arc<McpClient>,
+    trace: Context,
 }
 
 /// The answer to a call, as it comes.
@@ -118,7 +121,9 @@ impl Client<'_> {
         let reports = token.is_some().then_some(reports);
         let client = Arc::new(McpClient::new(app, reports, asks, self.modes(request)));
         let (finish, done) = oneshot::channel();
-        self.spawn(request.id, Making { route, call, arguments, client }, stop.clone(), finish);
+        let trace = self.trace(request);
+        let making = Making { route, call, arguments, client, trace };
+        self.spawn(request.id, making, stop.clone(), finish);
         let answering = Answering {
             id: request.id.to_owned(),
             era: self.era.clone(),
@@ -149,6 +154,17 @@ impl Client<'_> {
         answering.id = request.id.to_owned();
         answering.token = request.progress_token().unwrap_or_default();
         Ok(answering.respond(self.takes_events()).await)
+    }
+
+    /// The trace that `_meta` names, as in requests of the bridge to servers; else that of the HTTP
+    /// request.
+    fn trace(&self, request: &Request<'_>) -> Context {
+        let text = |key| serde_json::from_str::<String>(request.meta(key)?.get()).ok();
+        let state = text(trace::STATE);
+        let states: Vec<&str> = state.iter().map(String::as_str).collect();
+        let read = text(trace::PARENT).and_then(|parent| Trace::read(&[&parent], &states));
+        let in_meta = read.map(|read| self.api.runs.traces().context(Some(Arc::new(read))));
+        in_meta.unwrap_or_else(|| self.trace.clone())
     }
 
     /// The questions that the client can put to its user.
@@ -191,9 +207,9 @@ impl Client<'_> {
         finish: oneshot::Sender<Outcome>,
     ) {
         let (calls, app) = (Arc::clone(&self.api.runs.calls), self.caller.app.name.clone());
-        let (era, trace, id) = (self.era.clone(), self.trace.clone(), id.to_owned());
+        let (era, id) = (self.era.clone(), id.to_owned());
         self.api.runs.calls.spawn(&self.caller.app.name, async move {
-            let Making { route, call, arguments, client } = making;
+            let Making { route, call, arguments, client, trace } = making;
             let made = calls.call_by_hand(&app, &route, call, &trace, Some(Arc::clone(&client)));
             let made = stop.run_until_cancelled(made).await;
             drop(arguments);

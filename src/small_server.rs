@@ -1,33 +1,52 @@
-//! Accepts connections and speaks HTTP/1.1 on them.
+//! A plain HTTP/1.1 server, for the sandbox and the demo's agent.
 //!
-//! Must not: know a route.
+//! Must not: know a route, or serve apps (`http::server` does).
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
 
-use hyper::{server::conn::http1, service::service_fn};
+use http::{Request, Response};
+use hyper::{
+    body::{Body, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::Semaphore,
+    sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
     time::{sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{Shared, routes};
 use crate::http_client::keep_alive;
 
-/// How long a client may take to send the head of a request, and how long a connection may be idle.
-/// Every answer announces this.
-const HEAD_TIMEOUT: Duration = Duration::from_mins(2);
 /// How long connections may take to finish writing when the server stops.
 const GRACE: Duration = Duration::from_secs(1);
 /// The wait after `accept` has failed, as it does without free descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// The limits of a server.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The most connections at a time; further clients wait.
+    pub connections: usize,
+    /// How long a client may take to send the head of a request, and how long a connection may be
+    /// idle. Every answer announces this.
+    pub idle: Duration,
+}
+
 /// Serves until `stop`; all connections are closed when this returns.
-pub(super) async fn serve(shared: &Arc<Shared>, listener: &TcpListener, stop: &CancellationToken) {
-    let slots = Arc::new(Semaphore::new(shared.config.limits.connections));
+pub async fn serve<F, B>(
+    listener: &TcpListener,
+    limits: Limits,
+    stop: &CancellationToken,
+    answer: impl Fn(Request<Incoming>) -> F + Clone + Send + Sync + 'static,
+) where
+    F: Future<Output = Response<B>> + Send,
+    B: Body<Data: Send, Error: std::error::Error + Send + Sync> + Send + 'static,
+{
+    let slots = Arc::new(Semaphore::new(limits.connections));
     let mut connections = JoinSet::new();
     loop {
         // Each arm is safe to drop at its await: a permit is returned, and `accept` takes no
@@ -39,15 +58,14 @@ pub(super) async fn serve(shared: &Arc<Shared>, listener: &TcpListener, stop: &C
         };
         match accepted {
             Ok((stream, permit)) => {
-                let shared = Arc::clone(shared);
-                let stop = stop.clone();
+                let (stop, answer) = (stop.clone(), answer.clone());
                 connections.spawn(async move {
-                    connection(&shared, stream, &stop).await;
+                    connection(stream, limits.idle, &stop, answer).await;
                     drop(permit);
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "the sandbox cannot accept a connection");
+                tracing::warn!(%error, "a server inside the bridge cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -61,24 +79,32 @@ pub(super) async fn serve(shared: &Arc<Shared>, listener: &TcpListener, stop: &C
 async fn accept(
     slots: &Arc<Semaphore>,
     listener: &TcpListener,
-) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let permit = Arc::clone(slots).acquire_owned().await.map_err(std::io::Error::other)?;
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(slots).acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     // Turns Nagle's algorithm off: events are small, and must not wait for more data.
     stream.set_nodelay(true)?;
     Ok((stream, permit))
 }
 
-async fn connection(shared: &Arc<Shared>, stream: TcpStream, stop: &CancellationToken) {
+async fn connection<F, B>(
+    stream: TcpStream,
+    idle: Duration,
+    stop: &CancellationToken,
+    answer: impl Fn(Request<Incoming>) -> F,
+) where
+    F: Future<Output = Response<B>>,
+    B: Body<Error: std::error::Error + Send + Sync> + 'static,
+{
     let service = service_fn(|request| async {
-        let mut answer = routes::answer(shared, stop, request).await;
-        answer.headers_mut().insert("keep-alive", keep_alive(HEAD_TIMEOUT));
+        let mut answer = answer(request).await;
+        answer.headers_mut().insert("keep-alive", keep_alive(idle));
         Ok::<_, Infallible>(answer)
     });
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
+            .header_read_timeout(idle)
             .serve_connection(TokioIo::new(stream), service)
     );
     let ended = tokio::select! {
@@ -90,6 +116,6 @@ async fn connection(shared: &Arc<Shared>, stream: TcpStream, stop: &Cancellation
     };
     if let Err(error) = ended {
         // The client has left, mostly in the middle of a stream.
-        tracing::debug!(%error, "a connection of the sandbox broke");
+        tracing::debug!(%error, "a connection of a server inside the bridge broke");
     }
 }

@@ -1,0 +1,125 @@
+//! A client that shows its private key instead of a secret: it signs an assertion for each request
+//! (`private_key_jwt`; RFC 7523, 2.2 and 3).
+//!
+//! Must not: let a key out.
+
+use std::time::{Duration, SystemTime};
+
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL};
+use ring::{
+    rand::SystemRandom,
+    signature::{
+        ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
+        Ed25519KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
+    },
+};
+use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject as _};
+use serde_json::json;
+
+/// How long an assertion is good for.
+const LIFETIME: Duration = Duration::from_secs(300);
+
+/// The private key of a client.
+#[derive(Debug)]
+pub struct ClientKey {
+    algorithm: &'static str,
+    pair: Pair,
+}
+
+#[derive(Debug)]
+enum Pair {
+    Ec(EcdsaKeyPair),
+    Ed25519(Ed25519KeyPair),
+    Rsa(RsaKeyPair),
+}
+
+impl ClientKey {
+    /// Reads a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA of at least 2048 bits.
+    pub fn read(pem: &str) -> Option<Self> {
+        let der = PrivatePkcs8KeyDer::from_pem_slice(pem.as_bytes()).ok()?;
+        let der = der.secret_pkcs8_der();
+        let ec =
+            |kind| EcdsaKeyPair::from_pkcs8(kind, der, &SystemRandom::new()).ok().map(Pair::Ec);
+        let ed25519 = || Ed25519KeyPair::from_pkcs8_maybe_unchecked(der).ok().map(Pair::Ed25519);
+        let rsa = || RsaKeyPair::from_pkcs8(der).ok().map(Pair::Rsa);
+        let found = ec(&ECDSA_P256_SHA256_FIXED_SIGNING).map(|pair| ("ES256", pair));
+        let found = found.or_else(|| Some(("ES384", ec(&ECDSA_P384_SHA384_FIXED_SIGNING)?)));
+        let found = found.or_else(|| Some(("EdDSA", ed25519()?)));
+        let (algorithm, pair) = found.or_else(|| Some(("RS256", rsa()?)))?;
+        Some(Self { algorithm, pair })
+    }
+
+    /// The assertion of `client` for the token endpoint `audience`; `None` if the operating system
+    /// gives no random numbers.
+    pub fn assertion(&self, client: &str, audience: &str, now: SystemTime) -> Option<String> {
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let header = json!({ "alg": self.algorithm, "typ": "JWT" }).to_string();
+        let claims = json!({
+            "iss": client,
+            "sub": client,
+            "aud": audience,
+            "jti": uuid::Uuid::new_v4().to_string(),
+            "iat": now.as_secs(),
+            "exp": (now + LIFETIME).as_secs(),
+        });
+        let text = [header, claims.to_string()].map(|part| BASE64URL.encode(part)).join(".");
+        let (random, bytes) = (SystemRandom::new(), text.as_bytes());
+        let signature = match &self.pair {
+            Pair::Ec(pair) => pair.sign(&random, bytes).ok()?.as_ref().to_vec(),
+            Pair::Ed25519(pair) => pair.sign(bytes).as_ref().to_vec(),
+            Pair::Rsa(pair) => {
+                let mut signature = vec![0; pair.public().modulus_len()];
+                pair.sign(&RSA_PKCS1_SHA256, &random, bytes, &mut signature).ok()?;
+                signature
+            }
+        };
+        Some(format!("{text}.{}", BASE64URL.encode(signature)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Assertions, checked with the public keys.
+
+    use rcgen::{
+        KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ECDSA_P384_SHA384, PKCS_ED25519, PublicKeyData as _,
+    };
+    use ring::signature::{
+        ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, UnparsedPublicKey,
+        VerificationAlgorithm,
+    };
+    use serde_json::Value;
+
+    use super::*;
+
+    #[test]
+    fn an_assertion_is_signed_for_its_audience() {
+        let checks: [(_, &'static dyn VerificationAlgorithm, _); 3] = [
+            (&PKCS_ECDSA_P256_SHA256, &ECDSA_P256_SHA256_FIXED, "ES256"),
+            (&PKCS_ECDSA_P384_SHA384, &ECDSA_P384_SHA384_FIXED, "ES384"),
+            (&PKCS_ED25519, &ED25519, "EdDSA"),
+        ];
+        for (kind, algorithm, name) in checks {
+            let pair = KeyPair::generate_for(kind).unwrap();
+            let key = ClientKey::read(&pair.serialize_pem()).unwrap();
+            let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000);
+            let assertion = key.assertion("me", "https://idp/token", now).unwrap();
+            let (text, signature) = assertion.rsplit_once('.').unwrap();
+            let signature = BASE64URL.decode(signature).unwrap();
+            let public = UnparsedPublicKey::new(algorithm, pair.der_bytes());
+            public.verify(text.as_bytes(), &signature).unwrap();
+            let (header, claims) = text.split_once('.').unwrap();
+            let read = |part| -> Value {
+                serde_json::from_slice(&BASE64URL.decode(part).unwrap()).unwrap()
+            };
+            assert_eq!(read(header), json!({ "alg": name, "typ": "JWT" }));
+            let claims = read(claims);
+            assert_eq!([&claims["iss"], &claims["sub"]], ["me", "me"]);
+            assert_eq!(
+                (&claims["aud"], &claims["exp"]),
+                (&json!("https://idp/token"), &json!(1300))
+            );
+        }
+        assert!(ClientKey::read("hunter2").is_none());
+    }
+}

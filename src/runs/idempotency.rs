@@ -1,0 +1,213 @@
+//! Requests with an `Idempotency-Key`: for a day, the same request of an app gets the same answer,
+//! and its calls are made once, also over restarts.
+//!
+//! A request is on disk before its first call is made, and its answer before the app gets it. A
+//! crash in between leaves a request without an answer: the outcome of its calls is unknown.
+//!
+//! Must not: know what a request asks for.
+
+use std::{collections::HashMap, sync::Arc};
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::{KEEP_ANSWERS, calls::Calls, forgetting::beyond_bytes};
+use crate::{
+    journal::{
+        self, NotWritten,
+        record::{Change, Millis, RequestKey, RequestRecord},
+    },
+    model::ids::AppName,
+};
+
+/// How long a request is remembered.
+const KEEP: Millis = 24 * 60 * 60 * 1_000;
+/// The most requests of all apps together that are remembered. Beyond that, the app with the most
+/// loses its oldest.
+const KEEP_COUNT: usize = 10_000;
+
+/// The requests that are remembered.
+pub(super) type Requests = HashMap<RequestKey, Asked>;
+
+/// A request that is under way or has ended.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Without the answer.
+    record: RequestRecord,
+    /// Closed once the request has ended; without a value then, its answer is not kept.
+    answer: watch::Receiver<Option<Answered>>,
+}
+
+/// The body of the answer to a request.
+type Answered = Result<Bytes, NotAnswered>;
+
+/// Why a request has no answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotAnswered {
+    /// No call was made; the request may be repeated.
+    NotMade(String),
+    /// The key belongs to a request that asked for something else.
+    OtherRequest,
+    /// The calls may have been made, and their answer is not kept.
+    Lost,
+}
+
+impl Asked {
+    fn is_under_way(&self) -> bool {
+        self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
+    }
+
+    /// How many bytes of answer it keeps.
+    fn size(&self) -> usize {
+        self.answer.borrow().iter().flatten().map(Bytes::len).sum()
+    }
+}
+
+impl Calls {
+    /// Gives the answer of `work`, which makes calls of `app`, to all requests with this `key`. The
+    /// first of them starts `work`, in a task of the daemon; the others wait for its answer.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, or another request has this key: `digest` says what is asked for.
+    pub async fn once(
+        self: &Arc<Self>,
+        app: &AppName,
+        key: String,
+        digest: String,
+        work: impl Future<Output = Answered> + Send + 'static,
+    ) -> Answered {
+        let key = (app.to_string(), key);
+        let mut answer = {
+            let mut requests = self.requests.lock();
+            self.journal.write(make_room(&mut requests));
+            match requests.get(&key) {
+                Some(it) if it.record.digest != digest => return Err(NotAnswered::OtherRequest),
+                Some(it) => it.answer.clone(),
+                None => {
+                    let (tell, answer) = watch::channel(None);
+                    let record = RequestRecord { digest, begun_at: journal::now(), answer: None };
+                    let asked = Asked { record: record.clone(), answer: answer.clone() };
+                    requests.insert(key.clone(), asked);
+                    self.spawn(app, Arc::clone(self).answer_once((key, record), work, tell));
+                    answer
+                }
+            }
+        };
+        let answered = answer.wait_for(Option::is_some).await;
+        answered.ok().and_then(|answered| answered.clone()).unwrap_or(Err(NotAnswered::Lost))
+    }
+
+    /// Records the request, does `work`, and records the answer.
+    async fn answer_once(
+        self: Arc<Self>,
+        (key, mut record): (RequestKey, RequestRecord),
+        work: impl Future<Output = Answered>,
+        tell: watch::Sender<Option<Answered>>,
+    ) {
+        let begun = vec![Change::Request(key.clone(), record.clone())];
+        let answer = match self.journal.commit(begun).await {
+            Ok(()) if self.journal.is_open() => work.await,
+            _ => Err(NotAnswered::NotMade(format!("{NotWritten}; nothing was called."))),
+        };
+        let ended = if let Ok(body) = &answer {
+            let body = (body.len() <= KEEP_ANSWERS).then_some(body);
+            record.answer = body.and_then(|body| serde_json::from_slice(body).ok());
+            Change::Request(key, record)
+        } else {
+            self.requests.lock().remove(&key);
+            Change::ForgetRequest(key)
+        };
+        // If this fails, the answer is lost with the process.
+        self.journal.commit(vec![ended]).await.ok();
+        tell.send(Some(answer)).ok();
+    }
+
+    /// Restores the requests that earlier processes have recorded.
+    pub(super) fn restore_requests(&self, kept: Vec<(RequestKey, RequestRecord)>) {
+        let restore = |(key, mut record): (RequestKey, RequestRecord)| {
+            let answer = record.answer.take().map(|body| Ok(String::from(Box::from(body)).into()));
+            (key, Asked { record, answer: watch::channel(answer).1 })
+        };
+        self.requests.lock().extend(kept.into_iter().map(restore));
+    }
+}
+
+/// Forgets requests that are too old or too many, and answers that take too much; the changes are
+/// for the journal.
+fn make_room(requests: &mut Requests) -> Vec<Change> {
+    let oldest = |requests: &Requests, most, size: fn(&Asked) -> usize| {
+        let ended = requests.iter().filter(|(_, it)| !it.is_under_way() && size(it) > 0);
+        let ended = ended.map(|(key, it)| (&key.0, (it.record.begun_at, size(it), key)));
+        beyond_bytes(most, ended).into_iter().cloned().collect::<Vec<_>>()
+    };
+    let since = journal::now().saturating_sub(KEEP);
+    let old = requests.extract_if(|_, it| it.record.begun_at < since && !it.is_under_way());
+    let mut changes: Vec<_> = old.map(|(key, _)| Change::ForgetRequest(key)).collect();
+    for key in oldest(requests, KEEP_COUNT, |_| 1) {
+        requests.remove(&key);
+        changes.push(Change::ForgetRequest(key));
+    }
+    for key in oldest(requests, KEEP_ANSWERS, Asked::size) {
+        let asked = requests.get_mut(&key).expect("it was there");
+        asked.answer = watch::channel(None).1;
+        changes.push(Change::Request(key, asked.record.clone()));
+    }
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which requests and answers are forgotten.
+
+    use super::*;
+
+    fn key(app: &str, number: usize) -> RequestKey {
+        (app.to_owned(), number.to_string())
+    }
+
+    fn ended(age: Millis, body: Option<Vec<u8>>) -> Asked {
+        let begun_at = journal::now() - age;
+        let record = RequestRecord { digest: "d".to_owned(), begun_at, answer: None };
+        let answer = body.map(|body| Ok(body.into()));
+        Asked { record, answer: watch::channel(answer).1 }
+    }
+
+    #[test]
+    fn a_day_later_a_request_is_forgotten_unless_it_is_under_way() {
+        let (tell, answer) = watch::channel(None);
+        let under_way = Asked { answer, ..ended(KEEP + 1_000, None) };
+        let mut requests = Requests::from([
+            (key("a", 1), ended(KEEP + 1_000, Some(b"{}".to_vec()))),
+            (key("a", 2), ended(KEEP + 1_000, None)),
+            (key("a", 3), ended(KEEP - 60_000, None)),
+            (key("a", 4), under_way),
+        ]);
+        assert_eq!(make_room(&mut requests).len(), 2);
+        let mut left: Vec<_> = requests.keys().map(|(_, number)| number.as_str()).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["3", "4"]);
+        drop(tell);
+        assert_eq!(make_room(&mut requests).len(), 1);
+    }
+
+    #[test]
+    fn the_app_that_takes_most_loses_its_oldest_answers_and_then_its_oldest_keys() {
+        let large = || Some(vec![b' '; KEEP_ANSWERS / 4]);
+        let mut requests: Requests = (1..=5)
+            .map(|number| (key("a", number), ended(60_000 - number as Millis, large())))
+            .chain([(key("b", 1), ended(120_000, Some(b"{}".to_vec())))])
+            .collect();
+        let changes = make_room(&mut requests);
+        assert_eq!((changes.len(), requests.len()), (2, 6), "their keys stay");
+        let kept = |key: RequestKey| requests[&key].size() > 0;
+        assert!(kept(key("b", 1)) && !kept(key("a", 1)) && !kept(key("a", 2)) && kept(key("a", 3)));
+
+        let many = (0..KEEP_COUNT).map(|number| (key("a", number), ended(60_000, None)));
+        let mut requests: Requests = many.collect();
+        requests.insert(key("a", 7), ended(90_000, None));
+        requests.insert(key("b", 1), ended(120_000, None));
+        assert_eq!(make_room(&mut requests).len(), 1);
+        assert!(!requests.contains_key(&key("a", 7)) && requests.contains_key(&key("b", 1)));
+    }
+}
