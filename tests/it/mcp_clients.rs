@@ -15,18 +15,13 @@ use crate::{
 const SESSIONS: (&str, &str) = ("sessions", "2025-11-25");
 const STATELESS: (&str, &str) = ("stateless", "2026-07-28");
 
-async fn harness() -> Harness {
+#[tokio::test]
+async fn the_official_sdks_use_all_backends() {
     let all = format!("  all: {}\n  ask: {}\n", peers::everything_stdio(), peers::asking());
     let rig = Harness::with(&all, &[], "").await;
     for backend in ["all", "ask"] {
         rig.bridge.wait_backend(backend, "ready").await;
     }
-    rig
-}
-
-#[tokio::test]
-async fn the_python_sdk_uses_all_backends() {
-    let rig = harness().await;
     let url = format!("{}/mcp", rig.bridge.url());
     let config = rig.bridge.config_path();
     for (era, revision) in [SESSIONS, STATELESS] {
@@ -37,13 +32,6 @@ async fn the_python_sdk_uses_all_backends() {
         command.arg(&script).args(["stdio", era, BINARY, "mcp", "-c"]).arg(&config);
         check(&mut command, revision).await;
     }
-}
-
-#[tokio::test]
-async fn the_typescript_sdks_use_all_backends() {
-    let rig = harness().await;
-    let url = format!("{}/mcp", rig.bridge.url());
-    let config = rig.bridge.config_path();
     let mcp = fetch::mcp_node();
     for (sdk, (era, revision)) in [("v1", SESSIONS), ("v2", SESSIONS), ("v2", STATELESS)] {
         let client = || {
@@ -59,7 +47,9 @@ async fn the_typescript_sdks_use_all_backends() {
 
 #[tokio::test]
 async fn the_inspector_lists_and_calls() {
-    let rig = harness().await;
+    let all = format!("  all: {}\n", peers::everything_stdio());
+    let rig = Harness::with(&all, &[], "").await;
+    rig.bridge.wait_backend("all", "ready").await;
     let url = format!("{}/mcp", rig.bridge.url());
     let bearer = format!("Authorization: Bearer {}", rig.bridge.token());
     let config = rig.bridge.config_path();
