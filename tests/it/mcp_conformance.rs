@@ -49,9 +49,6 @@ const WITHOUT_SESSIONS: &[(&str, &str)] = &[
     // It makes a result with `isError` of a server's error, also of one that wants sampling.
     ("server-stateless", "sep-2575-server-rejects-undeclared-capability"),
     ("server-stateless", "sep-2575-missing-capability-http-400"),
-    // It takes `initialize` of every client, and names unknown revisions before it compares them.
-    ("server-stateless", "sep-2575-http-server-method-not-found-404-initialize"),
-    ("server-stateless", "sep-2575-http-server-header-mismatch-400"),
 ];
 
 /// Checks that wait less than the 5 s that the bridge leaves between two refreshes for a server's
