@@ -74,15 +74,9 @@ pub fn load(state: &StateDir, name: &BackendName, identity: &Identity) -> Option
 pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationToken) {
     let mut kept = BTreeMap::new();
     loop {
-        let news = tokio::select! {
-            biased;
-            news = registry.wait_for(|registry| fresh(registry, &kept)) => news,
-            // A catalog may be there whose write has not been announced yet.
-            () = stop.cancelled() => match fresh(&registry, &kept) {
-                Some(news) => news,
-                None => return,
-            },
-        };
+        let news = stop.run_until_cancelled(registry.wait_for(|now| fresh(now, &kept))).await;
+        // At the stop, a catalog may be there whose write has not been announced yet.
+        let Some(news) = news.or_else(|| fresh(&registry, &kept)) else { return };
         let mut failed = false;
         for (name, identity, catalog) in news {
             let on_disk = (identity.clone(), catalog.digest().to_owned());
@@ -103,11 +97,8 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
                 kept.insert(name, on_disk);
             }
         }
-        if failed {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = sleep(AGAIN) => (),
-            }
+        if failed && stop.run_until_cancelled(sleep(AGAIN)).await.is_none() {
+            return;
         }
     }
 }

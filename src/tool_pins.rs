@@ -66,15 +66,9 @@ pub fn load(state: &StateDir, name: &BackendName) -> Accepted {
 /// Writes the pins on `registry` into `state`, until `stop`.
 pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationToken) {
     loop {
-        let news = tokio::select! {
-            biased;
-            news = registry.wait_for(Registry::unkept) => news,
-            // Pins may be there whose write has not been announced yet.
-            () = stop.cancelled() => match registry.unkept() {
-                Some(news) => news,
-                None => return,
-            },
-        };
+        let news = stop.run_until_cancelled(registry.wait_for(Registry::unkept)).await;
+        // At the stop, pins may be there whose write has not been announced yet.
+        let Some(news) = news.or_else(|| registry.unkept()) else { return };
         let mut failed = false;
         for (name, pins) in news {
             let file = file(&name);
@@ -89,11 +83,8 @@ pub async fn keep(registry: Arc<Registry>, state: StateDir, stop: CancellationTo
             }
             registry.kept(&name, pins, error);
         }
-        if failed {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = sleep(AGAIN) => (),
-            }
+        if failed && stop.run_until_cancelled(sleep(AGAIN)).await.is_none() {
+            return;
         }
     }
 }

@@ -17,6 +17,7 @@ use std::{
 };
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use tokio::{sync::watch, time::timeout};
 use url::Url;
@@ -182,6 +183,11 @@ impl OpenError {
     pub fn is_answer(&self) -> bool {
         !matches!(self, Self::Unreachable(_))
     }
+
+    /// Whether another credential may succeed.
+    pub fn is_of_the_credential(&self) -> bool {
+        matches!(self.status(), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+    }
 }
 
 impl Upstream {
@@ -235,14 +241,10 @@ impl Upstream {
         let mut own = self.own.subscribe();
         loop {
             let now = own.borrow_and_update().clone();
-            let fresh = async {
-                match now.as_ref().and_then(UpstreamCredential::tokens) {
-                    Some(tokens) => tokens.keep_fresh().await,
-                    None => std::future::pending().await,
-                }
-            };
+            let tokens = now.as_ref().and_then(UpstreamCredential::tokens);
+            let fresh = OptionFuture::from(tokens.map(|tokens| tokens.keep_fresh()));
             tokio::select! {
-                () = fresh => (),
+                Some(()) = fresh => (),
                 changed = own.changed() => changed.expect("the sender is in `self`"),
             }
         }
@@ -374,9 +376,7 @@ impl Upstream {
         self.note(Err(&error));
         OpenError::Unreachable(error)
     }
-}
 
-impl Upstream {
     /// Records the rate limit for posts that an answer to an app shows. `credential` is that app's
     /// credential.
     pub fn overheard(&self, credential: &UpstreamCredential, headers: &HeaderMap) {
@@ -390,13 +390,6 @@ impl Upstream {
     /// The rate limit of a credential; it covers the posts of all runs.
     fn rate_limit(&self, credential: &UpstreamCredential) -> Arc<RateLimiter> {
         self.rate_limits.of(credential.id)
-    }
-}
-
-impl OpenError {
-    /// Whether another credential may succeed.
-    pub fn is_of_the_credential(&self) -> bool {
-        matches!(self.status(), Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 }
 

@@ -8,6 +8,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::SystemTime};
 
+use futures_util::future::OptionFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -159,7 +160,7 @@ impl Reloader {
                 () = close.cancelled(), if reload.is_some() => reload = None,
                 () = self.manager.ended() => {}
                 () = registry.started(), if !started => started = true,
-                news = next(reload.as_mut()), if started => {
+                Some(news) = OptionFuture::from(reload.as_mut().map(|it| it.watch.next())), if started => {
                     if let Some(reload) = &mut reload {
                         self.look_at_certificate().await;
                         self.look(&mut reload.file, news).await;
@@ -296,14 +297,6 @@ fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
     let keys = keys.join(", ");
     let what = format!("what has changed in {keys} needs a restart{kept}");
     (!keys.is_empty()).then_some(Flaw::NeedsRestart(what))
-}
-
-/// Waits for news. Pends for ever without a source.
-async fn next(reload: Option<&mut Reload>) -> News {
-    match reload {
-        Some(reload) => reload.watch.next().await,
-        None => std::future::pending().await,
-    }
 }
 
 /// The state of the backends in a few words.

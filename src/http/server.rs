@@ -73,15 +73,10 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         };
         counted.evicted.inc_by(slots.evicted());
         let stop = stop.child_token();
-        let (slot, handler) = match slot {
-            Assigned::Slot(slot) => {
-                let let_in = slot.let_in();
-                (slot, Handler::Regular(Arc::clone(&service), let_in))
-            }
-            Assigned::Overflow(slot) => {
-                (slot, Handler::Overflow(Arc::clone(&service), stop.clone()))
-            }
-            Assigned::None => continue,
+        let Some((slot, is_overflow)) = slot else { continue };
+        let handler = match is_overflow {
+            true => Handler::Overflow(Arc::clone(&service), stop.clone()),
+            false => Handler::Regular(Arc::clone(&service), slot.let_in()),
         };
         counted.opened.inc();
         let connection = Connection { socket, slot, handler, stop };
@@ -104,24 +99,18 @@ struct ListenerSlots {
     overflow: Arc<ConnectionLimit>,
 }
 
-/// The slot of a new connection.
-enum Assigned {
-    Slot(Slot),
-    /// No regular slot is free: the one request of this connection gets that error.
-    Overflow(Slot),
-    None,
-}
-
 impl ListenerSlots {
     fn new() -> Self {
         let regular = Arc::new(ConnectionLimit::new(MAX_CONNECTIONS, MAX_UNKNOWN));
         Self { regular, overflow: Arc::new(ConnectionLimit::new(OVERFLOW, OVERFLOW)) }
     }
 
-    async fn slot(&self, peer: ClientKey) -> Assigned {
+    /// The slot of a new connection, and whether it is of the overflow. Then no regular slot is
+    /// free, and the one request of the connection gets that error.
+    async fn slot(&self, peer: ClientKey) -> Option<(Slot, bool)> {
         match self.regular.slot(peer).await {
-            Some(slot) => Assigned::Slot(slot),
-            None => self.overflow.slot(peer).await.map_or(Assigned::None, Assigned::Overflow),
+            Some(slot) => Some((slot, false)),
+            None => Some((self.overflow.slot(peer).await?, true)),
         }
     }
 

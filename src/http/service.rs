@@ -287,28 +287,23 @@ impl Service {
     /// Answers a refused request.
     fn refuse(&self, path: &str, client: &ClientInfo, refusal: &AuthRefusal) -> Response<Body> {
         self.requests.refused.of(refusal.kind()).inc();
-        let mut response = response::error(refusal.code(), &refusal.to_string());
-        match refusal {
+        let response = response::error(refusal.code(), &refusal.to_string());
+        let response = match refusal {
             // Floods no log: beyond a few failures, the refusal is `TooManyFailures`.
             AuthRefusal::NoToken
             | AuthRefusal::WrongToken
             | AuthRefusal::OtherApp
             | AuthRefusal::OtherCertificate => {
                 info!(peer = %client, path, %refusal, "refused");
-                response = response::challenged(response);
+                return response::challenged(response);
             }
             AuthRefusal::TooManyFailures(wait) | AuthRefusal::TooManyRequests(wait) => {
-                debug!(peer = %client, path, %refusal, "refused");
-                response = response::retry_after(response, rate_limit::seconds(*wait));
+                response::retry_after(response, rate_limit::seconds(*wait))
             }
-            AuthRefusal::TooManyConnections => {
-                debug!(peer = %client, path, %refusal, "refused");
-                response = response::retry_after(response, 1);
-            }
-            AuthRefusal::NoHost | AuthRefusal::ForeignHost | AuthRefusal::CrossOrigin => {
-                debug!(peer = %client, path, %refusal, "refused");
-            }
-        }
+            AuthRefusal::TooManyConnections => response::retry_after(response, 1),
+            AuthRefusal::NoHost | AuthRefusal::ForeignHost | AuthRefusal::CrossOrigin => response,
+        };
+        debug!(peer = %client, path, %refusal, "refused");
         response
     }
 }

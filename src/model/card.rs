@@ -6,9 +6,7 @@
 mod payload;
 pub mod signature;
 
-use serde_json::value::RawValue;
-
-use super::json::{Elements, Members};
+use super::json::Members;
 
 /// What the bridge reads of an Agent Card.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,23 +50,24 @@ impl Card {
     /// the fields of both into one card.
     pub fn read(text: &str) -> Result<Self, BadCard> {
         let card = Members::read(text).map_err(|error| BadCard::NotAnObject(error.to_string()))?;
-        let name = string(&card, "name").filter(|name| !name.trim().is_empty());
+        let name = card.string("name").filter(|name| !name.trim().is_empty());
         let name = name.ok_or(BadCard::NoName)?;
-        let version = string(&card, "protocolVersion");
+        let version = card.string("protocolVersion");
 
         let mut interfaces = Vec::new();
         for entry in objects(&card, "supportedInterfaces") {
-            let Some(url) = string(&entry, "url") else { continue };
+            let Some(url) = entry.string("url") else { continue };
             interfaces.push(Interface {
                 url,
-                binding: string(&entry, "protocolBinding")
+                binding: entry
+                    .string("protocolBinding")
                     .unwrap_or_else(|| DEFAULT_BINDING.to_owned()),
-                version: string(&entry, "protocolVersion").or_else(|| version.clone()),
-                tenant: string(&entry, "tenant").filter(|tenant| !tenant.is_empty()),
+                version: entry.string("protocolVersion").or_else(|| version.clone()),
+                tenant: entry.string("tenant").filter(|tenant| !tenant.is_empty()),
             });
         }
-        if let Some(url) = string(&card, "url") {
-            let binding = string(&card, "preferredTransport");
+        if let Some(url) = card.string("url") {
+            let binding = card.string("preferredTransport");
             interfaces.push(Interface {
                 url,
                 binding: binding.unwrap_or_else(|| DEFAULT_BINDING.to_owned()),
@@ -77,13 +76,13 @@ impl Card {
             });
         }
         for entry in objects(&card, "additionalInterfaces") {
-            let (Some(url), Some(binding)) = (string(&entry, "url"), string(&entry, "transport"))
+            let (Some(url), Some(binding)) = (entry.string("url"), entry.string("transport"))
             else {
                 continue;
             };
             interfaces.push(Interface { url, binding, version: version.clone(), tenant: None });
         }
-        let capabilities = object(&card, "capabilities");
+        let capabilities = card.object("capabilities");
         let streaming = capabilities
             .and_then(|has| serde_json::from_str::<bool>(has.get("streaming")?.get()).ok());
         let token_url = token_url(&card);
@@ -93,28 +92,19 @@ impl Card {
 
 /// The token URL of the first security scheme that has the flow of client credentials.
 fn token_url(card: &Members<'_>) -> Option<String> {
-    let schemes = object(card, "securitySchemes")?;
+    let schemes = card.object("securitySchemes")?;
     schemes.0.iter().find_map(|(_, scheme)| {
         let scheme = Members::read(scheme.get()).ok()?;
         // 1.0 wraps the schemes that 0.3 distinguishes by `type`.
-        let scheme = object(&scheme, "oauth2SecurityScheme").unwrap_or(scheme);
-        let flow = object(&object(&scheme, "flows")?, "clientCredentials")?;
-        string(&flow, "tokenUrl").filter(|url| !url.is_empty())
+        let scheme = scheme.object("oauth2SecurityScheme").unwrap_or(scheme);
+        let flow = scheme.object("flows")?.object("clientCredentials")?;
+        flow.string("tokenUrl").filter(|url| !url.is_empty())
     })
-}
-
-fn string(members: &Members<'_>, key: &str) -> Option<String> {
-    serde_json::from_str(members.get(key)?.get()).ok()
-}
-
-fn object<'a>(members: &Members<'a>, key: &str) -> Option<Members<'a>> {
-    Members::read(members.get(key)?.get()).ok()
 }
 
 /// The objects of the array under `key`; other elements are skipped.
 fn objects<'a>(members: &Members<'a>, key: &str) -> Vec<Members<'a>> {
-    let elements = members.get(key).and_then(|array| Elements::read(array.get()).ok());
-    let elements: Vec<&'a RawValue> = elements.map_or_else(Vec::new, |elements| elements.0);
+    let elements = members.array(key).unwrap_or_default();
     elements.into_iter().filter_map(|element| Members::read(element.get()).ok()).collect()
 }
 

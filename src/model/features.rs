@@ -70,10 +70,15 @@ impl Feature {
     }
 }
 
+/// The most features of one server, and the most bytes of them: the bridge keeps them all.
+const MOST: usize = 5_000;
+const MOST_BYTES: usize = 4 << 20;
+
 /// The features of one server, each in the server's order.
 #[derive(Debug, Default)]
 pub struct Features {
     items: Vec<Item>,
+    bytes: usize,
     completes: bool,
 }
 
@@ -87,18 +92,20 @@ struct Item {
 impl Features {
     /// `completes`: whether the server completes the arguments of prompts and templates.
     pub fn new(completes: bool) -> Self {
-        Self { items: Vec::new(), completes }
+        Self { completes, ..Self::default() }
     }
 
-    /// Adds the definitions of one kind. Those that clients cannot read are left out, as a client
-    /// refuses the whole list for one of them; returns how many.
+    /// Adds the definitions of one kind. Those that are too many are left out, and those that clients
+    /// cannot read, as a client refuses the whole list for one of them; returns how many.
     pub fn add(&mut self, kind: Feature, definitions: Vec<Box<RawValue>>) -> usize {
         let (all, before) = (definitions.len(), self.items.len());
         for definition in definitions {
             let json: Box<str> = definition.into();
             let id = string_member(&json, kind.key());
             let has_name = string_member(&json, "name").is_some();
-            if let Some(id) = id.filter(|_| has_name && are_typed(&json, &TYPES)) {
+            let has_room = self.items.len() < MOST && self.bytes + json.len() <= MOST_BYTES;
+            if let Some(id) = id.filter(|_| has_room && has_name && are_typed(&json, &TYPES)) {
+                self.bytes += json.len();
                 self.items.push(Item { list: kind.list(), id, json });
             }
         }

@@ -51,6 +51,21 @@ impl<'a> Members<'a> {
         self.0.iter().find(|(name, _)| name == key).map(|(_, value)| *value)
     }
 
+    /// The text under `key`.
+    pub fn string(&self, key: &str) -> Option<String> {
+        serde_json::from_str(self.get(key)?.get()).ok()
+    }
+
+    /// The object under `key`.
+    pub fn object(&self, key: &str) -> Option<Self> {
+        Self::read(self.get(key)?.get()).ok()
+    }
+
+    /// The elements of the array under `key`.
+    pub fn array(&self, key: &str) -> Option<Vec<&'a RawValue>> {
+        Some(Elements::read(self.get(key)?.get()).ok()?.0)
+    }
+
     /// The first duplicate key.
     pub fn duplicate(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();

@@ -195,9 +195,7 @@ fn basic(id: &str, secret: &str) -> HeaderValue {
 }
 
 fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> TokenRefusal {
-    let named = Members::read(body)
-        .ok()
-        .and_then(|body| serde_json::from_str::<String>(body.get("error")?.get()).ok());
+    let named = Members::read(body).ok().and_then(|body| body.string("error"));
     let known = ERRORS.iter().find(|error| named.as_deref() == Some(**error)).copied();
     let code = status.as_u16();
     let text = match known {
@@ -219,11 +217,10 @@ fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> 
 /// The token in an answer, if it is a bearer token.
 fn read(body: &str) -> Option<Granted> {
     let body = Members::read(body).ok()?;
-    let text = |key: &str| serde_json::from_str::<String>(body.get(key)?.get()).ok();
-    if text("token_type").is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
+    if body.string("token_type").is_some_and(|kind| !kind.eq_ignore_ascii_case("bearer")) {
         return None;
     }
-    let token = text("access_token").filter(|token| !token.is_empty())?;
+    let token = body.string("access_token").filter(|token| !token.is_empty())?;
     let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
     value.set_sensitive(true);
     // Some issuers write the number as a string.
@@ -231,7 +228,7 @@ fn read(body: &str) -> Option<Granted> {
     let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());
     let seconds = seconds.map(|seconds| seconds.min(LONGEST_LIFE.as_secs_f64()));
     let lifetime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    let refresh_token = text("refresh_token").filter(|token| !token.is_empty());
+    let refresh_token = body.string("refresh_token").filter(|token| !token.is_empty());
     let refresh_token = refresh_token.map(SecretString::from);
     Some(Granted { issued: Issued { value, lifetime }, refresh_token })
 }

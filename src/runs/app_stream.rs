@@ -7,7 +7,11 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::{Stream, future::BoxFuture, stream};
+use futures_util::{
+    Stream,
+    future::{BoxFuture, OptionFuture},
+    stream,
+};
 use tokio::{
     sync::watch,
     time::{Instant, sleep_until, timeout},
@@ -74,16 +78,11 @@ impl Wake {
             let patience = if failure.since < self.begun { Duration::ZERO } else { PATIENCE };
             failure.since + patience
         });
-        let too_long = async {
-            match refused {
-                Some(until) => sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-        };
+        let too_long = OptionFuture::from(refused.map(sleep_until));
         tokio::select! {
             changed = self.events.changed() => changed.is_ok(),
             changed = self.access.changed() => changed.is_ok(),
-            () = too_long => false,
+            Some(()) = too_long => false,
         }
     }
 }

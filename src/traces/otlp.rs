@@ -14,6 +14,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures_util::future::OptionFuture;
 use http::{StatusCode, header};
 use tokio::{
     sync::mpsc,
@@ -134,12 +135,7 @@ impl Exporter {
     async fn collect(&mut self, stop: &CancellationToken) -> bool {
         let mut until = None;
         while self.batch.len() < self.settings.batch {
-            let waited = async {
-                match until {
-                    Some(until) => sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let waited = OptionFuture::from(until.map(sleep_until));
             tokio::select! {
                 biased;
                 span = self.queue.recv() => match span {
@@ -147,7 +143,7 @@ impl Exporter {
                     None => return false,
                 },
                 () = stop.cancelled() => return false,
-                () = waited => break,
+                Some(()) = waited => break,
             }
             until.get_or_insert_with(|| Instant::now() + self.settings.delay);
         }
@@ -173,10 +169,7 @@ impl Exporter {
                 return Err((Dropped::Undelivered, why));
             }
             debug!(why, "the collector did not take spans; trying again");
-            tokio::select! {
-                () = sleep(wait) => (),
-                () = stop.cancelled() => (),
-            }
+            stop.run_until_cancelled(sleep(wait)).await;
         }
     }
 

@@ -135,10 +135,7 @@ impl Inner {
     async fn write_until_done(self: Arc<Self>) {
         let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         loop {
-            tokio::select! {
-                () = sleep(backoff.next_wait()) => (),
-                () = self.stop.cancelled() => (),
-            }
+            self.stop.run_until_cancelled(sleep(backoff.next_wait())).await;
             let is_last = self.stop.is_cancelled();
             let is_written = self.write().await;
             let mut unsaved = self.unsaved.lock();

@@ -134,15 +134,10 @@ impl Upstream {
                 }
             };
             let again = Instant::now() + wait;
-            let other = async {
-                match verdict {
-                    Verdict::Unauthorized => credential.other_than(&shown).await,
-                    Verdict::Ends(_) | Verdict::Again => std::future::pending().await,
-                }
-            };
+            let is_refused = verdict == Verdict::Unauthorized;
             tokio::select! {
                 () = sleep_until(again.min(deadline)) => (),
-                () = other => (),
+                () = credential.other_than(&shown), if is_refused => (),
             }
             if Instant::now() >= deadline {
                 error!(path, "a result could not be delivered before its call timed out");

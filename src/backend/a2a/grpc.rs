@@ -93,22 +93,8 @@ pub(super) async fn result(
     messages::decode(operation, message)
 }
 
-/// The events of one response.
-pub(super) struct Events(Messages);
-
-impl Events {
-    pub(super) fn new(response: Response) -> Self {
-        Self(Messages::new(response))
-    }
-
-    /// The next event; `None` after a complete stream.
-    pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, A2aFailure> {
-        self.0.next().await?.map(messages::decode_event).transpose()
-    }
-}
-
 /// The messages of one response, and then its status.
-struct Messages {
+pub(super) struct Messages {
     head: HeaderMap,
     body: reqwest::Body,
     buffer: BytesMut,
@@ -117,7 +103,7 @@ struct Messages {
 }
 
 impl Messages {
-    fn new(response: Response) -> Self {
+    pub(super) fn new(response: Response) -> Self {
         let (head, body) = http::Response::from(response).into_parts();
         Self {
             head: head.headers,
@@ -125,6 +111,11 @@ impl Messages {
             buffer: BytesMut::new(),
             held: Budget::of_process().hold(),
         }
+    }
+
+    /// The next event; `None` after a complete stream.
+    pub(super) async fn next_event(&mut self) -> Result<Option<Box<RawValue>>, A2aFailure> {
+        self.next().await?.map(messages::decode_event).transpose()
     }
 
     /// The next message; `None` after the last one of a successful call.

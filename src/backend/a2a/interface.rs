@@ -4,8 +4,6 @@
 //! Must not: do IO. An [`Endpoint`] is made here and nowhere else, so holding one proves that the
 //! configured headers may go to it.
 
-use std::fmt::{self, Write as _};
-
 use url::Url;
 
 use crate::{
@@ -45,33 +43,40 @@ pub(super) struct Rules<'a> {
 }
 
 /// No interface of the card can be used.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct NoInterface {
-    why_not: Vec<WhyNot>,
-    binding: Option<A2aBinding>,
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum NoInterface {
+    #[error(
+        "the card names no interface: it needs `supportedInterfaces` (A2A 1.0) or `url` (A2A 0.3)"
+    )]
+    NoneNamed,
+    /// Each interface as it may be shown, with its [`Reason`].
+    #[error("the card offers no interface that the bridge can use: {}", .0.join("; "))]
+    NoneUsable(Vec<String>),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct WhyNot {
-    /// The interface, as it may be shown.
-    interface: String,
-    reason: Reason,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The interface cannot be used, as it ...
+#[derive(Debug, thiserror::Error)]
 enum Reason {
+    #[error("is a binding that the bridge does not speak")]
     Binding,
-    NotConfigured,
+    #[error("is not the configured `transport: {}`", .0.as_str())]
+    NotConfigured(A2aBinding),
+    #[error("is neither A2A 0.x nor 1.x")]
     Version,
     /// gRPC of 0.x, which is another service.
+    #[error("is gRPC of A2A 0.x, of which 1.x alone is spoken")]
     OldGrpc,
+    #[error("has no usable URL ({0})")]
     BadUrl(String),
+    #[error("carries a user name or password in its URL; put credentials into `headers`")]
     Credentials,
+    #[error("is a link-local address, which is never called")]
     LinkLocal,
-    OtherOrigin {
-        card: String,
-        host: String,
-    },
+    #[error(
+        "is not on the card's own origin {card}; if it is right, add `{host}` to the agent's \
+         `allow_hosts`"
+    )]
+    OtherOrigin { card: String, host: String },
 }
 
 /// Chooses the interface to call.
@@ -85,12 +90,15 @@ pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterf
     for interface in &card.interfaces {
         match judge(interface, rules) {
             Ok(endpoint) => usable.push(endpoint),
-            Err(reason) => why_not.push(WhyNot { interface: describe(interface), reason }),
+            Err(reason) => why_not.push(format!("{} {reason}", describe(interface))),
         }
     }
-    let preferred = usable.iter().find(|endpoint| !is_grpc(endpoint.binding));
+    let preferred = usable.iter().find(|endpoint| endpoint.binding != A2aBinding::Grpc);
     let Some(binding) = preferred.or(usable.first()).map(|endpoint| endpoint.binding) else {
-        return Err(NoInterface { why_not, binding: rules.binding });
+        return Err(match why_not.is_empty() {
+            true => NoInterface::NoneNamed,
+            false => NoInterface::NoneUsable(why_not),
+        });
     };
     // Find the first of the newest; `max_by_key` would return the last one.
     let newest = usable.iter().filter(|e| e.binding == binding).map(|e| e.generation).max();
@@ -100,15 +108,15 @@ pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterf
 
 fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
     let binding = binding(&interface.binding)?;
-    if rules.binding.is_some_and(|wanted| wanted != binding) {
-        return Err(Reason::NotConfigured);
+    if let Some(wanted) = rules.binding.filter(|wanted| *wanted != binding) {
+        return Err(Reason::NotConfigured(wanted));
     }
     let generation = generation(interface.version.as_deref()).ok_or(Reason::Version)?;
-    if is_grpc(binding) && generation == Generation::V03 {
+    if binding == A2aBinding::Grpc && generation == Generation::V03 {
         return Err(Reason::OldGrpc);
     }
     let url = match rules.card_url {
-        _ if is_grpc(binding) && is_bare(&interface.url) => {
+        _ if binding == A2aBinding::Grpc && is_bare(&interface.url) => {
             // With the card's scheme, so that an agent behind https is not called over http.
             let scheme = rules.card_url.map_or("https", Url::scheme);
             Url::parse(&format!("{scheme}://{}", interface.url))
@@ -140,23 +148,13 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
 }
 
 fn binding(name: &str) -> Result<A2aBinding, Reason> {
-    if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_JSONRPC) {
-        return Ok(A2aBinding::JsonRpc);
-    }
-    if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_HTTP_JSON) {
-        return Ok(A2aBinding::HttpJson);
-    }
-    if name.eq_ignore_ascii_case(a2a::TRANSPORT_PROTOCOL_GRPC) {
-        return Ok(A2aBinding::Grpc);
-    }
-    Err(Reason::Binding)
-}
-
-fn is_grpc(binding: A2aBinding) -> bool {
-    match binding {
-        A2aBinding::JsonRpc | A2aBinding::HttpJson => false,
-        A2aBinding::Grpc => true,
-    }
+    let known = [
+        (a2a::TRANSPORT_PROTOCOL_JSONRPC, A2aBinding::JsonRpc),
+        (a2a::TRANSPORT_PROTOCOL_HTTP_JSON, A2aBinding::HttpJson),
+        (a2a::TRANSPORT_PROTOCOL_GRPC, A2aBinding::Grpc),
+    ];
+    let found = known.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+    found.map(|(_, binding)| binding).ok_or(Reason::Binding)
 }
 
 /// Whether it is a `host:port`, as gRPC's own libraries write addresses.
@@ -196,47 +194,6 @@ fn describe(interface: &Interface) -> String {
     let text = format!("{url} ({} {version})", interface.binding);
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
-
-impl fmt::Display for NoInterface {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.why_not.is_empty() {
-            return f.write_str(
-                "the card names no interface: it needs `supportedInterfaces` (A2A 1.0) or `url` \
-                 (A2A 0.3)",
-            );
-        }
-        f.write_str("the card offers no interface that the bridge can use: ")?;
-        for (index, WhyNot { interface, reason }) in self.why_not.iter().enumerate() {
-            if index > 0 {
-                f.write_str("; ")?;
-            }
-            f.write_str(interface)?;
-            f.write_char(' ')?;
-            match reason {
-                Reason::Binding => f.write_str("is a binding that the bridge does not speak"),
-                Reason::NotConfigured => {
-                    let wanted = self.binding.map_or("any", A2aBinding::as_str);
-                    write!(f, "is not the configured `transport: {wanted}`")
-                }
-                Reason::Version => f.write_str("is neither A2A 0.x nor 1.x"),
-                Reason::OldGrpc => f.write_str("is gRPC of A2A 0.x, of which 1.x alone is spoken"),
-                Reason::BadUrl(error) => write!(f, "has no usable URL ({error})"),
-                Reason::Credentials => f.write_str(
-                    "carries a user name or password in its URL; put credentials into `headers`",
-                ),
-                Reason::LinkLocal => f.write_str("is a link-local address, which is never called"),
-                Reason::OtherOrigin { card, host } => write!(
-                    f,
-                    "is not on the card's own origin {card}; if it is right, add `{host}` to the \
-                     agent's `allow_hosts`"
-                ),
-            }?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for NoInterface {}
 
 #[cfg(test)]
 mod tests;

@@ -67,7 +67,7 @@ pub(super) enum Opened {
 /// The events of one response.
 pub(super) enum Events {
     Sse(SseEvents),
-    Grpc(grpc::Events),
+    Grpc(grpc::Messages),
 }
 
 pub(super) struct SseEvents {
@@ -106,7 +106,7 @@ impl Link {
     pub(super) async fn open(&self, operation: Operation<'_>) -> Result<Opened, A2aFailure> {
         let response = self.send(operation, "text/event-stream, application/json").await?;
         if self.is_grpc(&response) {
-            let events = Events::Grpc(grpc::Events::new(response));
+            let events = Events::Grpc(grpc::Messages::new(response));
             return Ok(Opened::Events(Box::new(events)));
         }
         let content_type = response.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes);
@@ -233,7 +233,7 @@ impl Events {
     pub(super) async fn next(&mut self) -> Result<Option<Box<RawValue>>, A2aFailure> {
         match self {
             Self::Sse(events) => events.next().await,
-            Self::Grpc(events) => events.next().await,
+            Self::Grpc(messages) => messages.next_event().await,
         }
     }
 }

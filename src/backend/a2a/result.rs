@@ -12,7 +12,7 @@ use crate::model::{
         Answer,
         files::{Attachments, DescribedFile, File, grouped},
     },
-    json::{Elements, Members},
+    json::Members,
 };
 
 /// An agent's reply to a message, or a task as it stands.
@@ -79,20 +79,20 @@ const WAITS_FOR_AUTHORIZATION: &str = "[the agent waits for an authorization, wh
 pub fn read(result: &str, encoding: PartEncoding) -> Result<Reply, Unreadable> {
     let result =
         Members::read(result).map_err(|error| Unreadable::NotAnObject(error.to_string()))?;
-    let kind = string(&result, "kind");
+    let kind = result.string("kind");
     if kind.as_deref() == Some("task") {
         return task(&result, encoding);
     }
     if kind.as_deref() == Some("message") {
         return Ok(message(&result, encoding));
     }
-    if let Some(inner) = object(&result, "task") {
+    if let Some(inner) = result.object("task") {
         return task(&inner, encoding);
     }
     if result.get("status").is_some() {
         return task(&result, encoding);
     }
-    if let Some(inner) = object(&result, "message").or_else(|| object(&result, "msg")) {
+    if let Some(inner) = result.object("message").or_else(|| result.object("msg")) {
         return Ok(message(&inner, encoding));
     }
     if parts_of(&result).is_some() {
@@ -111,11 +111,11 @@ fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
 }
 
 fn task(task: &Members<'_>, encoding: PartEncoding) -> Result<Reply, Unreadable> {
-    let status = object(task, "status");
-    let state = status.as_ref().and_then(|status| string(status, "state"));
+    let status = task.object("status");
+    let state = status.as_ref().and_then(|status| status.string("state"));
     let state = state.as_deref().and_then(TaskState::parse).ok_or(Unreadable::UnknownState)?;
     let task_id = id(task, "id");
-    let message = status.and_then(|status| object(&status, "message"));
+    let message = status.and_then(|status| status.object("message"));
     let said = |files| Said::read(&message, encoding, files);
     let made = |files| Said::read(&artifacts(task), encoding, files);
     let mut left_out = Vec::new();
@@ -213,20 +213,20 @@ impl Said {
 }
 
 fn artifacts<'a>(task: &Members<'a>) -> Vec<Members<'a>> {
-    let artifacts = array(task, "artifacts").unwrap_or_default();
+    let artifacts = task.array("artifacts").unwrap_or_default();
     artifacts.iter().filter_map(|artifact| Members::read(artifact.get()).ok()).collect()
 }
 
 /// 0.3 over HTTP+JSON calls the parts of a message `content`.
 fn parts_of<'a>(message: &Members<'a>) -> Option<Vec<&'a RawValue>> {
-    array(message, "parts").or_else(|| array(message, "content"))
+    message.array("parts").or_else(|| message.array("content"))
 }
 
 fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -> String {
     let Ok(part) = Members::read(part.get()) else {
         return unknown_part(part.get().len());
     };
-    if let Some(text) = string(&part, "text") {
+    if let Some(text) = part.string("text") {
         return text;
     }
     if let Some(data) = part.get("data") {
@@ -236,7 +236,7 @@ fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -
             _ => data.get().to_owned(),
         };
     }
-    if let Some(file) = object(&part, "file") {
+    if let Some(file) = part.object("file") {
         return file_line(&file, encoding, files);
     }
     if part.get("raw").is_some() || part.get("url").is_some() {
@@ -249,10 +249,10 @@ fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -
 /// The line of a file: 1.0 has its fields in the part itself, 0.3 in `file`, under two sets of
 /// names.
 fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments) -> String {
-    let any = |keys: &[&str]| keys.iter().find_map(|key| string(file, key));
+    let any = |keys: &[&str]| keys.iter().find_map(|key| file.string(key));
     let name = any(&["name", "filename"]);
     let mime_type = any(&["mimeType", "mediaType"]);
-    let protobuf = string(file, "fileWithBytes");
+    let protobuf = file.string("fileWithBytes");
     let twice = protobuf.is_some() && encoding == PartEncoding::Nested;
     if let Some(data) = any(&["bytes", "raw"]).or(protobuf) {
         return files.add(DescribedFile {
@@ -290,20 +290,8 @@ fn lines(texts: &[&str]) -> String {
     texts.iter().filter(|text| !text.is_empty()).copied().collect::<Vec<_>>().join("\n")
 }
 
-fn string(members: &Members<'_>, key: &str) -> Option<String> {
-    serde_json::from_str(members.get(key)?.get()).ok()
-}
-
 fn id(members: &Members<'_>, key: &str) -> Option<String> {
-    string(members, key).filter(|id| !id.is_empty())
-}
-
-fn object<'a>(members: &Members<'a>, key: &str) -> Option<Members<'a>> {
-    Members::read(members.get(key)?.get()).ok()
-}
-
-fn array<'a>(members: &Members<'a>, key: &str) -> Option<Vec<&'a RawValue>> {
-    Some(Elements::read(members.get(key)?.get()).ok()?.0)
+    members.string(key).filter(|id| !id.is_empty())
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::A2aBinding,
     model::{
-        json::{Elements, Members, string_member},
+        json::{Members, string_member},
         trace::Trace,
     },
 };
@@ -48,6 +48,17 @@ impl Operation<'_> {
             Self::GetTask(_) => a2a::methods::GET_TASK,
             Self::Subscribe(_) => a2a::methods::SUBSCRIBE_TO_TASK,
             Self::CancelTask(_) => a2a::methods::CANCEL_TASK,
+        }
+    }
+
+    /// The method in the JSON-RPC binding of 0.3.
+    fn method_0_3(self) -> &'static str {
+        match self {
+            Self::Send(_, Reply::Stream) => "message/stream",
+            Self::Send(_, Reply::WhenDone | Reply::AtOnce) => "message/send",
+            Self::GetTask(_) => "tasks/get",
+            Self::Subscribe(_) => "tasks/resubscribe",
+            Self::CancelTask(_) => "tasks/cancel",
         }
     }
 }
@@ -99,41 +110,26 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) ->
 }
 
 fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
-    let tenant = endpoint.tenant.clone();
-    let (method, params) = match (endpoint.generation, operation) {
-        (Generation::V10, Operation::Send(message, reply)) => {
-            (operation.method(), text_of(&send_1_0(message, reply, tenant)))
+    let method = match endpoint.generation {
+        Generation::V10 => operation.method(),
+        Generation::V03 => operation.method_0_3(),
+    };
+    let params = match (operation, endpoint.generation) {
+        (Operation::Send(message, reply), Generation::V10) => {
+            text_of(&send_1_0(message, reply, endpoint.tenant.clone()))
         }
-        (Generation::V10, Operation::GetTask(id)) => {
-            let request = a2a::GetTaskRequest { id: id.to_owned(), history_length: None, tenant };
-            (operation.method(), text_of(&request))
-        }
-        (Generation::V10, Operation::CancelTask(id)) => {
-            let request = a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant };
-            (operation.method(), text_of(&request))
-        }
-        (Generation::V10, Operation::Subscribe(id)) => {
-            let request = a2a::SubscribeToTaskRequest { id: id.to_owned(), tenant };
-            (operation.method(), text_of(&request))
-        }
-        (Generation::V03, Operation::Send(message, reply)) => {
-            let method = match reply {
-                Reply::Stream => "message/stream",
-                Reply::WhenDone | Reply::AtOnce => "message/send",
-            };
+        (Operation::Send(message, reply), Generation::V03) => {
             let body = json!({
                 "kind": "message",
                 "role": "user",
                 "parts": [{"kind": "text", "text": message.text}],
             });
-            (method, send_0_3(body, message, reply))
+            send_0_3(body, message, reply)
         }
-        (Generation::V03, Operation::Subscribe(id)) => {
-            ("tasks/resubscribe", json!({"id": id}).to_string())
-        }
-        (Generation::V03, Operation::GetTask(id)) => ("tasks/get", json!({"id": id}).to_string()),
-        (Generation::V03, Operation::CancelTask(id)) => {
-            ("tasks/cancel", json!({"id": id}).to_string())
+        (Operation::GetTask(id) | Operation::Subscribe(id) | Operation::CancelTask(id), of) => {
+            let tenant = endpoint.tenant.clone().filter(|_| of == Generation::V10);
+            // The requests of the three operations have the same members.
+            text_of(&a2a::SubscribeToTaskRequest { id: id.to_owned(), tenant })
         }
     };
     let id = text_of(id);
@@ -270,16 +266,13 @@ pub(super) fn decode(
 
 /// The result in one event of a stream, or the agent's refusal to continue.
 pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, A2aFailure> {
-    let refusal = match binding {
-        A2aBinding::JsonRpc => None,
-        // `grpc::Events` reads these.
-        A2aBinding::Grpc => None,
-        A2aBinding::HttpJson => Members::read(data).ok().and_then(|members| {
-            let error = Members::read(present(&members, "error")?).ok()?;
-            Some(refused_event(&error))
-        }),
-    };
-    refusal.map_or_else(|| decode(binding, StatusCode::OK, data.as_bytes()), Err)
+    // `decode` reads the errors of JSON-RPC, and `grpc::Messages` those of gRPC.
+    if binding == A2aBinding::HttpJson
+        && let Some(error) = Members::read(data).ok().and_then(|event| event.object("error"))
+    {
+        return Err(refused_event(&error));
+    }
+    decode(binding, StatusCode::OK, data.as_bytes())
 }
 
 /// An error event of HTTP+JSON. Its `code` is the HTTP status that an error response would have.
@@ -287,8 +280,7 @@ fn refused_event(error: &Members<'_>) -> A2aFailure {
     let status = error.get("code").and_then(|code| serde_json::from_str::<u16>(code.get()).ok());
     let status = status.and_then(|code| StatusCode::from_u16(code).ok());
     let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let message = error.get("message").and_then(|m| serde_json::from_str::<String>(m.get()).ok());
-    let message = message.unwrap_or_else(|| "no message".to_owned());
+    let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
     let text = cut(&format!("HTTP {}: {message}", status.as_u16()));
     A2aFailure::Refused { code: reason(error).or_else(|| code_of(status)), status, text }
 }
@@ -296,8 +288,8 @@ fn refused_event(error: &Members<'_>) -> A2aFailure {
 /// The code of the `ErrorInfo` among the details of a `google.rpc.Status`: several errors of 1.0
 /// share one HTTP status.
 fn reason(error: &Members<'_>) -> Option<i64> {
-    let details = Elements::read(error.get("details")?.get()).ok()?;
-    let reasons = details.0.iter().filter_map(|detail| string_member(detail.get(), "reason"));
+    let details = error.array("details")?;
+    let reasons = details.iter().filter_map(|detail| string_member(detail.get(), "reason"));
     reasons.filter_map(|reason| a2a::reason_to_error_code(&reason)).map(i64::from).next()
 }
 
@@ -323,8 +315,7 @@ fn raw(text: &str) -> Result<Box<RawValue>, A2aFailure> {
 /// A JSON-RPC error, or the `google.rpc.Status` in an HTTP+JSON body.
 fn refused(error: &Members<'_>, status: StatusCode) -> A2aFailure {
     let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
-    let message = error.get("message").and_then(|m| serde_json::from_str(m.get()).ok());
-    let message: String = message.unwrap_or_else(|| "no message".to_owned());
+    let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
     let code_text = code.map_or_else(|| "without a code".to_owned(), |code| code.to_string());
     A2aFailure::Refused { code, status, text: cut(&format!("A2A error {code_text}: {message}")) }
 }
@@ -332,12 +323,10 @@ fn refused(error: &Members<'_>, status: StatusCode) -> A2aFailure {
 /// An HTTP status other than a success, with the message in its body: A2A 1.0 has it in
 /// `error.message`, A2A 0.3 in `message`, common frameworks in `detail`.
 fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
-    let error = body.as_ref().and_then(|body| Members::read(body.get("error")?.get()).ok());
+    let error = body.as_ref().and_then(|body| body.object("error"));
     let code = error.and_then(|error| reason(&error)).or_else(|| code_of(status));
     let message = body.and_then(|body| {
-        let own = ["message", "detail", "error"]
-            .iter()
-            .find_map(|key| serde_json::from_str::<String>(body.get(key)?.get()).ok());
+        let own = ["message", "detail", "error"].iter().find_map(|key| body.string(key));
         let nested = || string_member(body.get("error")?.get(), "message");
         nested().or(own)
     });

@@ -57,11 +57,11 @@ pub(super) async fn find(
         let Some(text) = get(clients, base, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
-        let named = string(&metadata, "issuer").unwrap_or_default();
+        let named = metadata.string("issuer").unwrap_or_default();
         if named.trim_end_matches('/') != issuer.as_str().trim_end_matches('/') {
             return Err(wrong("is that of another issuer"));
         }
-        let endpoint = string(&metadata, "token_endpoint");
+        let endpoint = metadata.string("token_endpoint");
         let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
         let token_endpoint = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
@@ -122,7 +122,7 @@ async fn resource(
         let Some(text) = get(clients, base, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
         let metadata = Members::read(&text).map_err(|_bad| wrong("is no JSON object"))?;
-        let name = string(&metadata, "resource");
+        let name = metadata.string("resource");
         let own = name.as_ref().and_then(|name| Url::parse(name).ok());
         if own.is_some_and(|own| own.origin() != base.origin()) {
             return Err(wrong("is that of another server"));
@@ -228,10 +228,6 @@ fn shows(methods: Option<&[String]>) -> Shows {
         true => Shows::InBody,
         false => Shows::InHeader,
     }
-}
-
-fn string(members: &Members<'_>, key: &str) -> Option<String> {
-    serde_json::from_str(members.get(key)?.get()).ok()
 }
 
 fn strings(raw: &RawValue) -> Vec<String> {

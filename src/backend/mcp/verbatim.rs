@@ -327,11 +327,12 @@ impl ConnectionState {
     pub(super) fn take_question(&self, id: &RequestId) -> Option<(Progress, Box<RawValue>)> {
         let params = lock(&self.questions).remove(id)?;
         let waiting = lock(&self.waiting);
-        let mut calls = waiting.values().filter_map(|one| match one {
-            Waiting::Raw(raw_request) if raw_request.call.is_some() => Some(&raw_request.progress),
+        let mut requests = waiting.values().filter_map(|one| match one {
+            Waiting::Raw(raw_request) => Some(raw_request),
             _ => None,
         });
-        calls.next().filter(|_| calls.next().is_none()).map(|progress| (progress.clone(), params))
+        let only = requests.next().filter(|_| requests.next().is_none())?;
+        only.call.is_some().then(|| (only.progress.clone(), params))
     }
 
     /// Touches the call that a notification of progress is about. The rest of the notification is

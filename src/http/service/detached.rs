@@ -8,7 +8,6 @@
 
 use std::{
     collections::{HashMap, hash_map::Entry},
-    future::pending,
     sync::Arc,
     time::Duration,
 };
@@ -120,16 +119,13 @@ where
     counted.is_left_alone();
     let app = &counted.app;
     info!(%app, "an app has hung up; its request is handled to the end");
-    let is_too_late = async {
-        match after {
-            AfterHangUp::ToItsEnd => pending().await,
-            AfterHangUp::ForAWhile | AfterHangUp::Dropped => sleep(ALONE).await,
-        }
-    };
+    let has_limit = after != AfterHangUp::ToItsEnd;
     tokio::select! {
         _ = work => {}
         () = cut.cancelled() => {}
-        () = is_too_late => warn!(%app, "a request without its app has taken over {ALONE:?}; dropped"),
+        () = sleep(ALONE), if has_limit => {
+            warn!(%app, "a request without its app has taken over {ALONE:?}; dropped");
+        }
     }
     None
 }
@@ -188,6 +184,8 @@ fn going_down() -> Response<Body> {
 #[cfg(test)]
 mod tests {
     //! Requests whose caller goes away, fails, or is one too many. Time is paused.
+
+    use std::future::pending;
 
     use tokio::{sync::oneshot, time::Instant};
 

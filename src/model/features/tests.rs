@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::{Feature, FeatureView, Features, fits};
+use super::{Feature, FeatureView, Features, MOST, MOST_BYTES, fits};
 use crate::model::{ids::BackendName, naming::Naming};
 
 fn features(kind: Feature, definitions: &[&str]) -> Features {
@@ -72,6 +72,21 @@ fn a_definition_that_clients_cannot_read_is_left_out() {
         assert_eq!(features.add(Feature::Resource, bad), 1);
     }
     assert_eq!(features.of(Feature::Resource).count(), 0);
+}
+
+#[test]
+fn a_server_offers_only_so_much() {
+    let mut features = Features::new(false);
+    let one = |number: usize, text: &str| {
+        let text = format!(r#"{{"uri":"x://{number}","name":"n","description":"{text}"}}"#);
+        RawValue::from_string(text).unwrap()
+    };
+    let large = "x".repeat(MOST_BYTES / 2);
+    let all = vec![one(1, &large), one(2, &large), one(3, "")];
+    assert_eq!(features.add(Feature::Resource, all), 1);
+    let mut features = Features::new(false);
+    let all = (0..=MOST).map(|number| one(number, "")).collect();
+    assert_eq!(features.add(Feature::Resource, all), 1);
 }
 
 #[test]

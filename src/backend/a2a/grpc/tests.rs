@@ -74,11 +74,11 @@ async fn messages_may_be_cut_anywhere() {
     for size in 1..=all.len() {
         let mut frames: Vec<Sent> = all.chunks(size).map(data).collect();
         frames.push(end("0"));
-        let mut events = Events::new(response(HeaderMap::new(), frames));
+        let mut events = Messages::new(response(HeaderMap::new(), frames));
         for expected in [EMPTY, HI, EMPTY] {
-            assert_eq!(events.next().await.unwrap().unwrap().get(), expected, "{size}");
+            assert_eq!(events.next_event().await.unwrap().unwrap().get(), expected, "{size}");
         }
-        assert!(events.next().await.unwrap().is_none(), "{size}");
+        assert!(events.next_event().await.unwrap().is_none(), "{size}");
     }
 }
 
@@ -93,13 +93,16 @@ async fn a_stream_has_ended_well_only_where_its_status_says_so() {
         (vec![whole(), end("14")], Err(lost("gRPC status UNAVAILABLE"))),
     ] {
         let what = format!("{frames:?}");
-        let mut events = Events::new(response(HeaderMap::new(), frames));
-        assert_eq!(events.next().await.unwrap().unwrap().get(), HI, "{what}");
-        assert_eq!(events.next().await.map(|event| event.map(|event| event.get().len())), expected);
+        let mut events = Messages::new(response(HeaderMap::new(), frames));
+        assert_eq!(events.next_event().await.unwrap().unwrap().get(), HI, "{what}");
+        assert_eq!(
+            events.next_event().await.map(|event| event.map(|event| event.get().len())),
+            expected
+        );
     }
-    let mut events = Events::new(response(HeaderMap::new(), vec![whole(), broken()]));
-    assert_eq!(events.next().await.unwrap().unwrap().get(), HI);
-    let failure = events.next().await.unwrap_err();
+    let mut events = Messages::new(response(HeaderMap::new(), vec![whole(), broken()]));
+    assert_eq!(events.next_event().await.unwrap().unwrap().get(), HI);
+    let failure = events.next_event().await.unwrap_err();
     assert!(matches!(&failure, A2aFailure::Lost(why) if why.ends_with("the test breaks it")));
 }
 

@@ -5,9 +5,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{
-    Outcome, PartEncoding, Reply, TaskState, Unreadable, array, id, message, object, string,
-};
+use super::{Outcome, PartEncoding, Reply, TaskState, Unreadable, id, message};
 use crate::model::json::Members;
 
 /// The most artifacts of one task. No sane agent makes more.
@@ -155,7 +153,7 @@ impl Gathering {
         self.status = Some(status.to_owned());
         self.has_gap = false;
         self.artifacts.clear();
-        for raw in array(task, "artifacts").unwrap_or_default() {
+        for raw in task.array("artifacts").unwrap_or_default() {
             let Ok(members) = Members::read(raw.get()) else { continue };
             self.artifacts.push(Artifact::read(&members));
         }
@@ -178,7 +176,7 @@ impl Gathering {
         if !self.belongs(id(update, "taskId"), id(update, "contextId")) {
             return Step::LeftOut(FOREIGN);
         }
-        let Some(members) = object(update, "artifact") else { return Step::LeftOut(UNKNOWN) };
+        let Some(members) = update.object("artifact") else { return Step::LeftOut(UNKNOWN) };
         let artifact = Artifact::read(&members);
         let appends = update.get("append").is_some_and(|append| append.get() == "true");
         let known = match &artifact.id {
@@ -250,14 +248,14 @@ impl Gathering {
 impl<'a> Event<'a> {
     /// In 0.3's JSON-RPC, an event has a `kind`; all others wrap the event under its name.
     fn of(event: Members<'a>) -> Option<Self> {
-        match string(&event, "kind").as_deref() {
+        match event.string("kind").as_deref() {
             Some("message") => return Some(Self::Message(event)),
             Some("task") => return Some(Self::Task(event)),
             Some("status-update") => return Some(Self::Status(event)),
             Some("artifact-update") => return Some(Self::Artifact(event)),
             _ => {}
         }
-        let wrapped = |key: &str| object(&event, key);
+        let wrapped = |key: &str| event.object(key);
         None.or_else(|| wrapped("task").map(Self::Task))
             .or_else(|| wrapped("statusUpdate").map(Self::Status))
             .or_else(|| wrapped("artifactUpdate").map(Self::Artifact))
@@ -304,7 +302,7 @@ impl Artifact {
 
 impl Piece {
     fn read(part: &RawValue) -> Self {
-        let text = Members::read(part.get()).ok().and_then(|part| string(&part, "text"));
+        let text = Members::read(part.get()).ok().and_then(|part| part.string("text"));
         text.map_or_else(|| Self::Raw(part.to_owned()), Self::Text)
     }
 
@@ -328,7 +326,7 @@ fn state(status: &RawValue) -> Option<TaskState> {
 }
 
 fn state_of(status: &str) -> Option<TaskState> {
-    TaskState::parse(&string(&Members::read(status).ok()?, "state")?)
+    TaskState::parse(&Members::read(status).ok()?.string("state")?)
 }
 
 fn json(text: Option<&str>) -> String {
