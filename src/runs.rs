@@ -46,7 +46,7 @@ use tracing::{info, warn};
 
 pub use self::{
     access::{Access, StreamFailure},
-    driven::{DrivenRun, Phase, RunKey},
+    driven::{DrivenRun, Phase},
     whose::Thing,
 };
 use self::{
@@ -65,7 +65,7 @@ use crate::{
     },
     metrics,
     model::{
-        ids::{AppName, SessionId, Workspace},
+        ids::{AppName, RunKey, SessionId, Workspace},
         spec::{Selection, Table},
     },
     traces::{Context, Traces},
@@ -121,9 +121,9 @@ impl Session {
             Selection::All => None,
             Selection::Named(names) => Some(names.clone()),
         };
-        let app = self.app.to_string();
-        let record = SessionRecord { app, tools, selection, table, created_at: self.created_at };
-        let key = (workspace.to_string(), id.to_string());
+        let (app, created_at) = (self.app.clone(), self.created_at);
+        let record = SessionRecord { app, tools, selection, table, created_at };
+        let key = (workspace.clone(), id.clone());
         vec![Change::Routes(routes.clone()), Change::Session(key, record)]
     }
 }
@@ -392,8 +392,7 @@ impl Runs {
         self.calls.forget_session(workspace, id);
         let known = self.inner.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
         // The journal's key has the spelling of the first request.
-        if let Some(((workspace, id), _)) = known {
-            let key = (workspace.to_string(), id.to_string());
+        if let Some((key, _)) = known {
             self.journal().write(vec![Change::ForgetSession(key)]);
         }
     }

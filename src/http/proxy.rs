@@ -27,10 +27,10 @@ use crate::{
         response::{self, Answered, Body},
     },
     model::{
-        ids::{RunId, RunKind, SessionId, ToolUseId, Workspace},
+        ids::{RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace},
         json::string_member,
     },
-    runs::{RunKey, Runs, Thing, app_stream},
+    runs::{Runs, Thing, app_stream},
 };
 
 /// The largest tool result that an app may post, in bytes. MANTYX takes 2 MB of text and 5 MB of

@@ -15,31 +15,30 @@ use super::{
     frames::{Contents, Frame},
     record::{
         CallKey, CallRecord, Change, Kept, KeptCall, KeptRun, KeptSession, LongRecord, LossRecord,
-        OwnedKey, RunRecord, SessionRecord, Slot,
+        OwnedKey, RequestKey, RunRecord, SessionKey, SessionRecord, Slot,
     },
 };
-use crate::model::{moment::Moment, recovery::Stage, routes::Routes};
+use crate::model::{ids::CallId, moment::Moment, recovery::Stage, routes::Routes};
 
 /// The key of a record; JSON in the file.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Key<'a> {
+enum Key {
     Upstream,
     Lost,
-    Routes(#[serde(borrow)] Text<'a>),
-    Run(u64),
-    Call(u64, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
-    Answer(u64, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
+    /// By their digest.
+    Routes(Arc<str>),
+    Run(Slot),
+    Call(CallKey),
+    Answer(CallKey),
     /// All calls of a run, and the answers to them. No record has this key; only its removal is
     /// written.
-    Calls(u64),
-    Session(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
-    Owner(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
-    Long(#[serde(borrow)] Text<'a>),
-    Request(#[serde(borrow)] Text<'a>, #[serde(borrow)] Text<'a>),
+    Calls(Slot),
+    Session(SessionKey),
+    Owner(OwnedKey),
+    Long(CallId),
+    Request(RequestKey),
 }
-
-type Text<'a> = Cow<'a, str>;
 
 /// What the keys of a call and of an answer begin with.
 const CALL: &[u8] = b"{\"call\":";
@@ -72,52 +71,35 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
         Change::Upstream(upstream) => frame.put(&Key::Upstream, upstream),
         Change::Routes(routes) if has_routes(&routes.digest) => (),
         Change::Routes(routes) => {
-            frame.put_bytes(&Key::Routes((&*routes.digest).into()), routes.text.as_bytes());
+            frame.put_bytes(&Key::Routes(routes.digest.clone()), routes.text.as_bytes());
         }
-        Change::Run(Slot(slot), run) => frame.put(&Key::Run(*slot), run),
-        Change::Call(key, call) => frame.put(&Key::call(key), call),
-        Change::Answer(key, body) => frame.put_bytes(&Key::answer(key), body),
-        Change::ForgetAnswer(key) => frame.remove(&Key::answer(key)),
-        Change::ForgetCalls(Slot(slot)) => frame.remove(&Key::Calls(*slot)),
-        Change::ForgetRun(Slot(slot)) => {
+        Change::Run(slot, run) => frame.put(&Key::Run(*slot), run),
+        Change::Call(key, call) => frame.put(&Key::Call(key.clone()), call),
+        Change::Answer(key, body) => frame.put_bytes(&Key::Answer(key.clone()), body),
+        Change::ForgetAnswer(key) => frame.remove(&Key::Answer(key.clone())),
+        Change::ForgetCalls(slot) => frame.remove(&Key::Calls(*slot)),
+        Change::ForgetRun(slot) => {
             frame.remove(&Key::Calls(*slot));
             frame.remove(&Key::Run(*slot));
         }
-        Change::Session((workspace, session), record) => {
-            frame.put(&Key::Session(workspace.into(), session.into()), record);
-        }
-        Change::ForgetSession((workspace, session)) => {
-            frame.remove(&Key::Session(workspace.into(), session.into()));
-        }
-        Change::Owner(key, owner) => frame.put(&Key::owner(key), owner),
-        Change::ForgetOwner(key) => frame.remove(&Key::owner(key)),
-        Change::Long(id, call) => frame.put(&Key::Long(id.into()), call),
-        Change::ForgetLong(id) => frame.remove(&Key::Long(id.into())),
-        Change::Request((app, key), it) => frame.put(&Key::Request(app.into(), key.into()), it),
-        Change::ForgetRequest((app, key)) => frame.remove(&Key::Request(app.into(), key.into())),
+        Change::Session(key, session) => frame.put(&Key::Session(key.clone()), session),
+        Change::ForgetSession(key) => frame.remove(&Key::Session(key.clone())),
+        Change::Owner(key, owner) => frame.put(&Key::Owner(key.clone()), owner),
+        Change::ForgetOwner(key) => frame.remove(&Key::Owner(key.clone())),
+        Change::Long(id, call) => frame.put(&Key::Long(id.clone()), call),
+        Change::ForgetLong(id) => frame.remove(&Key::Long(id.clone())),
+        Change::Request(key, request) => frame.put(&Key::Request(key.clone()), request),
+        Change::ForgetRequest(key) => frame.remove(&Key::Request(key.clone())),
         Change::Lost(loss) => frame.put(&Key::Lost, loss),
     }
 }
 
-impl<'a> Key<'a> {
-    fn call(key: &'a CallKey) -> Self {
-        Self::Call(key.slot.0, (&key.agent_run).into(), (&key.tool_use).into())
-    }
-
-    fn owner((workspace, kind, id): &'a OwnedKey) -> Self {
-        Self::Owner(workspace.into(), kind.into(), id.into())
-    }
-
-    fn answer(key: &'a CallKey) -> Self {
-        Self::Answer(key.slot.0, (&key.agent_run).into(), (&key.tool_use).into())
-    }
-
+impl Key {
     /// The number of the run that the record belongs to.
-    fn slot(&self) -> Option<u64> {
+    fn slot(&self) -> Option<Slot> {
         match self {
-            Self::Run(slot) | Self::Call(slot, ..) | Self::Answer(slot, ..) | Self::Calls(slot) => {
-                Some(*slot)
-            }
+            Self::Run(slot) | Self::Calls(slot) => Some(*slot),
+            Self::Call(key) | Self::Answer(key) => Some(key.slot),
             _ => None,
         }
     }
@@ -204,7 +186,7 @@ impl<'a> Live<'a> {
     /// Forgets the calls whose runs are not known, and returns how many there were: a later run may
     /// get the number of a run that is lost, and would inherit its calls.
     pub(super) fn forget_orphans(&mut self) -> usize {
-        let runs: HashSet<u64> = self.slots_of(b"{\"run\":").map(|(slot, _)| slot).collect();
+        let runs: HashSet<Slot> = self.slots_of(b"{\"run\":").map(|(slot, _)| slot).collect();
         let mut count = 0;
         for kind in [CALL, ANSWER] {
             let calls = self.slots_of(kind).filter(|(slot, _)| !runs.contains(slot));
@@ -218,14 +200,15 @@ impl<'a> Live<'a> {
     }
 
     /// The numbers of runs in the keys that begin with `prefix`.
-    fn slots_of(&self, prefix: &'static [u8]) -> impl Iterator<Item = (u64, &Cow<'a, [u8]>)> {
+    fn slots_of(&self, prefix: &'static [u8]) -> impl Iterator<Item = (Slot, &Cow<'a, [u8]>)> {
         let keys = self.beginning_with(prefix).map(|(key, _)| key);
-        keys.filter_map(|key| Some((record::<Key<'_>>("key", key)?.slot()?, key)))
+        keys.filter_map(|key| Some((record::<Key>("key", key)?.slot()?, key)))
     }
 
     /// The answer to a call.
     pub(super) fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        let key = serde_json::to_vec(&Key::answer(key)).expect("text and numbers can be written");
+        let key =
+            serde_json::to_vec(&Key::Answer(key.clone())).expect("text and numbers can be written");
         self.0.get(key.as_slice()).map(|body| Bytes::copy_from_slice(body))
     }
 
@@ -247,7 +230,7 @@ impl<'a> Live<'a> {
     }
 
     /// The records with their keys. A key that cannot be read is left out and logged.
-    fn entries(&self) -> impl Iterator<Item = (Key<'_>, &[u8])> {
+    fn entries(&self) -> impl Iterator<Item = (Key, &[u8])> {
         self.0.iter().filter_map(|(key, value)| Some((record("key", key)?, value.as_ref())))
     }
 
@@ -280,7 +263,7 @@ impl<'a> Live<'a> {
     }
 
     /// The digests of the routes.
-    pub(super) fn routes(&self) -> impl Iterator<Item = Text<'_>> {
+    pub(super) fn routes(&self) -> impl Iterator<Item = Arc<str>> {
         self.beginning_with(b"{\"routes\":").filter_map(|(key, _)| match record("key", key)? {
             Key::Routes(digest) => Some(digest),
             _ => None,
@@ -321,14 +304,14 @@ impl<'a> Live<'a> {
     /// All records, as the types of `record`. One that cannot be read is left out and logged.
     pub(super) fn kept(&self) -> Kept {
         let mut kept = Kept::default();
-        let mut routes: HashMap<Text<'_>, Arc<Routes>> = HashMap::new();
+        let mut routes: HashMap<Arc<str>, Arc<Routes>> = HashMap::new();
         let mut answers: HashMap<CallKey, Bytes> = HashMap::new();
-        let mut calls: HashMap<u64, Vec<KeptCall>> = HashMap::new();
+        let mut calls: HashMap<Slot, Vec<KeptCall>> = HashMap::new();
         let mut runs = Vec::new();
         let mut sessions = Vec::new();
         kept.lost = self.lost();
         for (key, value) in self.entries() {
-            kept.last_slot = kept.last_slot.max(key.slot().unwrap_or(0));
+            kept.last_slot = kept.last_slot.max(key.slot().map_or(0, |slot| slot.0));
             match key {
                 // It has been read above.
                 Key::Lost => (),
@@ -339,29 +322,16 @@ impl<'a> Live<'a> {
                     }
                 }
                 Key::Run(slot) => runs.push((slot, value)),
-                Key::Call(slot, agent_run, tool_use) => {
+                Key::Call(key) => {
                     let Some(record) = record("call", value) else { continue };
-                    let key = call_key(slot, agent_run, tool_use);
-                    calls.entry(slot).or_default().push(KeptCall { key, record, answer: None });
+                    calls.entry(key.slot).or_default().push(KeptCall { key, record, answer: None });
                 }
-                Key::Answer(slot, agent_run, tool_use) => {
-                    let body = Bytes::copy_from_slice(value);
-                    answers.insert(call_key(slot, agent_run, tool_use), body);
-                }
-                Key::Session(workspace, session) => {
-                    sessions.push(((workspace.into_owned(), session.into_owned()), value));
-                }
-                Key::Owner(workspace, kind, id) => {
-                    let key = (workspace.into_owned(), kind.into_owned(), id.into_owned());
-                    kept.owners.extend(record("owner", value).map(|owner| (key, owner)));
-                }
-                Key::Long(id) => {
-                    let long = record("long call", value);
-                    kept.long.extend(long.map(|long| (id.into_owned(), long)));
-                }
-                Key::Request(app, key) => {
-                    let restore = |request| ((app.into_owned(), key.into_owned()), request);
-                    kept.requests.extend(record("request", value).map(restore));
+                Key::Answer(key) => drop(answers.insert(key, Bytes::copy_from_slice(value))),
+                Key::Session(key) => sessions.push((key, value)),
+                Key::Owner(key) => kept.owners.extend(record("owner", value).map(|it| (key, it))),
+                Key::Long(id) => kept.long.extend(record("long call", value).map(|it| (id, it))),
+                Key::Request(key) => {
+                    kept.requests.extend(record("request", value).map(|it| (key, it)));
                 }
                 // No record has this key.
                 Key::Calls(_) => (),
@@ -379,7 +349,7 @@ impl<'a> Live<'a> {
                 record.past_is_lost = true;
             }
             let calls = calls.remove(&slot).unwrap_or_default();
-            kept.runs.push(KeptRun { slot: Slot(slot), record, routes, calls });
+            kept.runs.push(KeptRun { slot, record, routes, calls });
         }
         kept.runs.sort_unstable_by_key(|run| run.slot);
         for (key, value) in sessions {
@@ -393,10 +363,6 @@ impl<'a> Live<'a> {
     }
 }
 
-fn call_key(slot: u64, agent_run: Text<'_>, tool_use: Text<'_>) -> CallKey {
-    CallKey { slot: Slot(slot), agent_run: agent_run.into_owned(), tool_use: tool_use.into_owned() }
-}
-
 fn restore(text: &[u8]) -> Option<Routes> {
     let text = String::from_utf8_lossy(text);
     Routes::restore(&text).map_err(|error| warn!(%error, "cannot read routes in the journal")).ok()
@@ -406,4 +372,77 @@ fn record<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8]) -> Option<T> {
     serde_json::from_slice(text)
         .map_err(|error| warn!(%error, "cannot read a {what} in the journal; leaving it out"))
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Journals of earlier versions are read, and later ones by them: the text stays as it is.
+
+    use std::fmt::Debug;
+
+    use super::*;
+    use crate::journal::record::OwnerRecord;
+
+    fn stays<T: DeserializeOwned + Serialize + Debug>(text: &str) -> T {
+        let read: T = serde_json::from_str(text).expect(text);
+        assert_eq!(serde_json::to_string(&read).expect("it was JSON"), text, "{read:?}");
+        read
+    }
+
+    #[test]
+    fn keys_have_the_text_that_they_always_had() {
+        for key in [
+            "\"upstream\"",
+            "\"lost\"",
+            r#"{"routes":"abc"}"#,
+            r#"{"run":7}"#,
+            r#"{"call":[7,"","tu_1"]}"#,
+            r#"{"call":[7,"run_1","tu_1"]}"#,
+            r#"{"answer":[7,"run_1","tu_\"1"]}"#,
+            r#"{"calls":7}"#,
+            r#"{"session":["acme","s"]}"#,
+            r#"{"owner":["acme","agent-runs","run_1"]}"#,
+            r#"{"owner":["acme","agent-sessions","s"]}"#,
+            r#"{"long":"call_1"}"#,
+            r#"{"request":["app","key"]}"#,
+        ] {
+            stays::<Key>(key);
+        }
+    }
+
+    #[test]
+    fn records_have_the_text_that_they_always_had() {
+        let table = r#"{"routes":"abc","backends":["fs"],"renamed":{"a":"b"},"taken":["c"],"results":true,"assumed":false}"#;
+        let run = |kind: &str, session: &str| {
+            format!(
+                r#"{{"workspace":"acme","kind":"{kind}","run":"Run_1","app":"a","session":{session},"callers_credential":false,"table":{table},"has_past":true,"read_to":18446744073709551615,"started_at":1,"ended_at":null,"trace":["00-a-b-01",null]}}"#
+            )
+        };
+        stays::<RunRecord>(&run("eval-runs", "null"));
+        let of_session = stays::<RunRecord>(&run("agent-runs", "\"s\""));
+        assert_eq!(of_session.key.run.as_str(), "Run_1");
+        assert!(serde_json::from_str::<RunRecord>(&run("other-runs", "null")).is_err());
+        stays::<OwnerRecord>(r#"{"app":"a","eval":"eval_1","since":4}"#);
+        stays::<SessionRecord>(&format!(
+            r#"{{"app":"a","tools":[ 1.0 ],"selection":["fs"],"table":{table},"created_at":3}}"#
+        ));
+        for kind in ["\"local\"", "\"a2a_local\"", "\"mcp_local\"", "null"] {
+            stays::<CallRecord>(&format!(
+                r#"{{"stage":"dispatched","attempts":1,"seq":7,"received_at":2,"content":18446744073709551615,"name":"fs_ls","kind":{kind},"mcp_server":null,"args":{{"n" : 1e400}}}}"#
+            ));
+        }
+        for of in [
+            r#"{"session":{"workspace":"acme","session":"s"}}"#,
+            r#"{"run":{"workspace":"acme","kind":"eval-runs","run":"e","agent_run":"r"}}"#,
+            "\"app\"",
+        ] {
+            let long = |backend: &str| {
+                format!(
+                    r#"{{"app":"a","of":{of},"tool":"fs_ls","backend":"{backend}","kind":"mcp_local","target":"ls","origin":["r","tu_1"],"handle":null,"arguments":{{"n" : 1e400}},"begun_at":4,"ended":null}}"#
+                )
+            };
+            stays::<LongRecord>(&long("fs"));
+            assert!(serde_json::from_str::<LongRecord>(&long("no name")).is_err());
+        }
+    }
 }

@@ -12,15 +12,18 @@ use serde_json::value::RawValue;
 use super::clock;
 use crate::model::{
     answer::Answer,
+    call::Of,
     catalog::Identity,
+    ids::{AppName, BackendName, CallId, RunId, RunKey, SessionId, ToolUseId, Workspace},
     moment::{Moment, Uptime},
+    offer::RefKind,
     recovery::Stage,
     routes::{Routes, Stored},
     spec::StoredTable,
 };
 
 /// The journal's own number of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot(pub u64);
 
 pub use crate::model::moment::Millis;
@@ -28,12 +31,10 @@ pub use crate::model::moment::Millis;
 /// A run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
-    pub workspace: String,
-    /// [`crate::model::ids::RunKind::collection`].
-    pub kind: String,
-    pub run: String,
-    pub app: String,
-    pub session: Option<String>,
+    #[serde(flatten)]
+    pub key: RunKey,
+    pub app: AppName,
+    pub session: Option<SessionId>,
     /// The run is driven with the app's own credential, which is not kept.
     pub callers_credential: bool,
     pub table: StoredTable,
@@ -65,12 +66,29 @@ impl RunRecord {
 }
 
 /// What identifies a call.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "StoredCallKey", into = "StoredCallKey")]
 pub struct CallKey {
     pub slot: Slot,
-    /// The agent run in an eval; otherwise empty.
-    pub agent_run: String,
-    pub tool_use: String,
+    /// The agent run, in an eval.
+    pub agent_run: Option<RunId>,
+    pub tool_use: ToolUseId,
+}
+
+/// A [`CallKey`] in the file; without an agent run, that is empty.
+type StoredCallKey = (Slot, RunId, ToolUseId);
+
+impl From<StoredCallKey> for CallKey {
+    fn from((slot, agent_run, tool_use): StoredCallKey) -> Self {
+        let agent_run = Some(agent_run).filter(|run| !run.as_str().is_empty());
+        Self { slot, agent_run, tool_use }
+    }
+}
+
+impl From<CallKey> for StoredCallKey {
+    fn from(key: CallKey) -> Self {
+        (key.slot, key.agent_run.unwrap_or_default(), key.tool_use)
+    }
 }
 
 /// A call that is the bridge's to answer.
@@ -93,7 +111,7 @@ pub struct CallRecord {
     /// [`crate::model::event::Call::content`].
     pub content: u64,
     pub name: String,
-    pub kind: Option<String>,
+    pub kind: Option<RefKind>,
     pub mcp_server: Option<String>,
     /// Verbatim; `None` once they are no longer needed.
     pub args: Option<Box<RawValue>>,
@@ -127,7 +145,7 @@ impl CallRecord {
 /// A session, for its later messages, which are given tools as well.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SessionRecord {
-    pub app: String,
+    pub app: AppName,
     /// The `tools` that the app itself gave.
     pub tools: Option<Box<RawValue>>,
     /// The backends that were asked for; `None` for all.
@@ -139,37 +157,36 @@ pub struct SessionRecord {
 /// Which app a run or a session belongs to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerRecord {
-    pub app: String,
+    pub app: AppName,
     /// The app has attached it, and did not create it here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub attached: bool,
     /// The eval whose agent run it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub eval: Option<String>,
+    pub eval: Option<RunId>,
     pub since: Millis,
 }
 
 /// What identifies a run or a session among all that have an owner: its workspace, its collection in
 /// MANTYX's API, and its id.
-pub type OwnedKey = (String, String, String);
+pub type OwnedKey = (Workspace, String, String);
 
 /// What identifies a session: its workspace and its id.
-pub type SessionKey = (String, String);
+pub type SessionKey = (Workspace, SessionId);
 
 /// A long call that runs, or that has ended and has a result.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LongRecord {
-    pub app: String,
-    pub of: LongOf,
+    pub app: AppName,
+    pub of: Of,
     /// The name that the model called.
     pub tool: String,
-    /// Its route: the backend, [`crate::model::offer::RefKind`], and the peer's own name of the
-    /// tool.
-    pub backend: String,
-    pub kind: String,
-    pub target: String,
+    /// Its route: the backend, the kind, and the peer's own name of the tool.
+    pub backend: BackendName,
+    pub kind: RefKind,
+    pub target: Arc<str>,
     /// The run and the tool use that began it; `None` for a call by hand.
-    pub origin: Option<(String, String)>,
+    pub origin: Option<(RunId, ToolUseId)>,
     /// What the peer calls the work.
     pub handle: Option<String>,
     /// The peer that it was dispatched to.
@@ -186,7 +203,7 @@ pub struct LongRecord {
 }
 
 /// What identifies a request with an `Idempotency-Key`: its app and the key.
-pub type RequestKey = (String, String);
+pub type RequestKey = (AppName, String);
 
 /// A request for calls with an `Idempotency-Key`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -196,15 +213,6 @@ pub struct RequestRecord {
     pub begun_at: Millis,
     /// The body of the answer, once all of its calls have ended.
     pub answer: Option<Box<RawValue>>,
-}
-
-/// The scope that may fetch its result; the app must be the same as well.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LongOf {
-    Session { workspace: String, session: String },
-    Run { workspace: String, kind: String, run: String, agent_run: String },
-    App,
 }
 
 /// The note that the journal has lost something.
@@ -261,8 +269,8 @@ pub enum Change {
     Owner(OwnedKey, OwnerRecord),
     ForgetOwner(OwnedKey),
     /// A long call, by its id.
-    Long(String, LongRecord),
-    ForgetLong(String),
+    Long(CallId, LongRecord),
+    ForgetLong(CallId),
     Request(RequestKey, RequestRecord),
     ForgetRequest(RequestKey),
     Lost(LossRecord),
@@ -327,7 +335,7 @@ pub struct Kept {
     /// The owners of runs and sessions, in no order.
     pub owners: Vec<(OwnedKey, OwnerRecord)>,
     /// The long calls, by their ids.
-    pub long: Vec<(String, LongRecord)>,
+    pub long: Vec<(CallId, LongRecord)>,
     pub requests: Vec<(RequestKey, RequestRecord)>,
     /// The highest number of a run that any key has.
     pub last_slot: u64,

@@ -20,15 +20,23 @@ use super::{
     },
     *,
 };
-use crate::model::{recovery::Stage, routes::Routes, spec::Table};
+use crate::model::{
+    ids::{AppName, RunKey, RunKind},
+    offer::RefKind,
+    recovery::Stage,
+    routes::Routes,
+    spec::Table,
+};
 
 fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
     let (table, routes) = (Table::empty().stored().0, Routes::default().stored().clone());
     let record = RunRecord {
-        workspace: "w".to_owned(),
-        kind: "agent-runs".to_owned(),
-        run: format!("run_{slot}"),
-        app: "default".to_owned(),
+        key: RunKey {
+            workspace: "w".into(),
+            kind: RunKind::Agent,
+            run: format!("run_{slot}").into(),
+        },
+        app: "default".into(),
         session: None,
         callers_credential: false,
         table,
@@ -44,7 +52,7 @@ fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
 }
 
 fn key(slot: u64, tool_use: &str) -> CallKey {
-    CallKey { slot: Slot(slot), agent_run: String::new(), tool_use: tool_use.to_owned() }
+    CallKey { slot: Slot(slot), agent_run: None, tool_use: tool_use.into() }
 }
 
 fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
@@ -59,7 +67,7 @@ fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
         received_up: None,
         content: u64::MAX,
         name: "fs_ls".to_owned(),
-        kind: Some("mcp_local".to_owned()),
+        kind: Some(RefKind::McpLocal),
         mcp_server: None,
         args: Some(args),
         is_others: false,
@@ -86,18 +94,18 @@ async fn what_was_written_is_there_again() {
     write(&journal, answered).await;
     let tools = Some(RawValue::from_string("[ 1.0 ]".to_owned()).unwrap());
     let session = SessionRecord {
-        app: "default".to_owned(),
+        app: "default".into(),
         tools,
         selection: Some(vec!["fs".to_owned()]),
         table: Table::empty().stored().0,
         created_at: 3,
     };
-    journal.write(vec![Change::Session(("w".to_owned(), "s".to_owned()), session)]);
-    let owned = ["w", "agent-runs", "run_9"].map(str::to_owned).into();
-    let eval = Some("eval_1".to_owned());
-    let owner = OwnerRecord { app: "a".to_owned(), attached: false, eval, since: 4 };
-    journal.write(vec![Change::Owner(OwnedKey::clone(&owned), owner.clone())]);
-    let asked = ("a".to_owned(), "\"k\"".to_owned());
+    journal.write(vec![Change::Session(("w".into(), "s".into()), session)]);
+    let owned: OwnedKey = ("w".into(), "agent-runs".to_owned(), "run_9".to_owned());
+    let eval = Some("eval_1".into());
+    let owner = OwnerRecord { app: "a".into(), attached: false, eval, since: 4 };
+    journal.write(vec![Change::Owner(owned.clone(), owner.clone())]);
+    let asked = (AppName::from("a"), "\"k\"".to_owned());
     let answer = Some(RawValue::from_string("{\"n\" : 1e400}".to_owned()).unwrap());
     let request = RequestRecord { digest: "d".to_owned(), begun_at: 5, answer };
     journal.write(vec![Change::Request(asked.clone(), request)]);
@@ -105,14 +113,14 @@ async fn what_was_written_is_there_again() {
 
     let (journal, kept) = Journal::open(&path, false).unwrap();
     let [only] = kept.runs.as_slice() else { panic!("{kept:?}") };
-    assert_eq!((only.slot, only.record.run.as_str()), (Slot(1), "run_1"));
+    assert_eq!((only.slot, only.record.key.run.as_str()), (Slot(1), "run_1"));
     let [first, second] = only.calls.as_slice() else { panic!("{only:?}") };
     assert_eq!((first.key.clone(), first.record.stage), (key(1, "tu_1"), Stage::Dispatched));
     assert_eq!(first.record.args.as_ref().unwrap().get(), "{\"n\" : 1e400}");
     assert_eq!((first.record.content, first.record.seq), (u64::MAX, 7));
     assert_eq!(second.answer.as_deref(), Some("{\"result\":\"é\"}".as_bytes()));
     assert_eq!(kept.sessions[0].record.tools.as_ref().unwrap().get(), "[ 1.0 ]");
-    assert_eq!(kept.sessions[0].key, ("w".to_owned(), "s".to_owned()));
+    assert_eq!(kept.sessions[0].key, ("w".into(), "s".into()));
     assert_eq!(kept.owners, [(owned.clone(), owner)]);
     let [(of, request)] = kept.requests.as_slice() else { panic!("{kept:?}") };
     assert_eq!((of, &*request.digest, request.begun_at), (&asked, "d", 5));
@@ -122,7 +130,7 @@ async fn what_was_written_is_there_again() {
     write(&journal, run(2, Some(5))).await;
     write(&journal, vec![call(2, "tu_1", Stage::Closed)]).await;
     write(&journal, vec![Change::ForgetCalls(Slot(1))]).await;
-    write(&journal, vec![Change::ForgetSession(("w".to_owned(), "s".to_owned()))]).await;
+    write(&journal, vec![Change::ForgetSession(("w".into(), "s".into()))]).await;
     write(&journal, vec![Change::ForgetOwner(owned)]).await;
     write(&journal, vec![Change::ForgetRequest(asked)]).await;
     journal.close();
@@ -204,7 +212,8 @@ impl Step {
 }
 
 fn model(kept: &Kept) -> Model {
-    let id = |call: &KeptCall| call.key.tool_use.strip_prefix("tu_").unwrap().parse().unwrap();
+    let id =
+        |call: &KeptCall| call.key.tool_use.as_str().strip_prefix("tu_").unwrap().parse().unwrap();
     let calls =
         |run: &KeptRun| run.calls.iter().map(|call| (id(call), call.answer.is_some())).collect();
     kept.runs.iter().map(|run| (run.slot.0, calls(run))).collect()

@@ -3,11 +3,12 @@
 //!
 //! Must not: know how far the call is.
 
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
     event::Call,
-    ids::{AppName, RunId, SessionId, ToolUseId, Workspace},
+    ids::{AppName, RunId, RunKey, SessionId, ToolUseId, Workspace},
     offer::Route,
 };
 
@@ -33,6 +34,42 @@ pub struct CallingRun {
     /// The agent run; in an eval, one of its own.
     pub run: RunId,
     pub session: Option<SessionId>,
+}
+
+/// What a long call belongs to: who may fetch its result.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Of {
+    /// All runs of a session.
+    Session { workspace: Workspace, session: SessionId },
+    /// One agent run: the driven run itself or, of an eval, one of its agent runs.
+    Run {
+        #[serde(flatten)]
+        driven: RunKey,
+        agent_run: RunId,
+    },
+    /// The calls that the app has made by hand.
+    App,
+}
+
+impl Of {
+    pub fn is_session(&self, of: &Workspace, id: &SessionId) -> bool {
+        matches!(self, Self::Session { workspace, session } if workspace == of && session == id)
+    }
+
+    pub fn is_run(&self, key: &RunKey) -> bool {
+        matches!(self, Self::Run { driven, .. } if driven == key)
+    }
+
+    /// The agent run that began a call of this scope.
+    pub fn calling_run(&self, run: RunId) -> Option<CallingRun> {
+        let (workspace, session) = match self {
+            Self::Session { workspace, session } => (workspace.clone(), Some(session.clone())),
+            Self::Run { driven, .. } => (driven.workspace.clone(), None),
+            Self::App => return None,
+        };
+        Some(CallingRun { workspace, run, session })
+    }
 }
 
 impl CallRequest {

@@ -10,10 +10,13 @@ use std::{
     sync::Arc,
 };
 
+use serde::{Deserialize, Serialize};
+
 /// The name of a backend: unique over `mcp`, `a2a` and `local` of one configuration.
 ///
 /// Matches `^[a-zA-Z0-9_]{1,40}$`, so that it can stand in model-facing names.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Arc<str>")]
 pub struct BackendName(Arc<str>);
 
 impl BackendName {
@@ -30,6 +33,14 @@ impl BackendName {
 
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl TryFrom<Arc<str>> for BackendName {
+    type Error = BadBackendName;
+
+    fn try_from(name: Arc<str>) -> Result<Self, BadBackendName> {
+        Self::parse(&name)
     }
 }
 
@@ -68,7 +79,8 @@ macro_rules! opaque_id {
     };
     (@bare $(#[$attribute:meta])* $name:ident) => {
         $(#[$attribute])*
-        #[derive(Clone)]
+        #[derive(Clone, Serialize, Deserialize)]
+        #[serde(transparent)]
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -104,11 +116,13 @@ macro_rules! opaque_id {
 }
 
 /// What kind of run an id names: ids are only known to be unique within their kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RunKind {
-    /// `agent-runs`: one model at work.
+    /// One model at work.
+    #[serde(rename = "agent-runs")]
     Agent,
-    /// `eval-runs`: many agent runs behind one stream.
+    /// Many agent runs behind one stream.
+    #[serde(rename = "eval-runs")]
     Eval,
 }
 
@@ -187,6 +201,7 @@ path_id! {
 }
 path_id! {
     /// One agent run or eval run, as `POST agent-runs` named it.
+    #[derive(Default)]
     RunId
 }
 path_id! {
@@ -208,6 +223,38 @@ opaque_id! {
 opaque_id! {
     /// One long call, as the bridge named it.
     CallId
+}
+
+/// What identifies a run: ids are only known to be unique within their workspace and kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RunKey {
+    /// The workspace's slug as it stands in paths.
+    pub workspace: Workspace,
+    pub kind: RunKind,
+    pub run: RunId,
+}
+
+impl RunKey {
+    /// The path of the run.
+    pub fn path(&self) -> String {
+        let Self { workspace, kind, run } = self;
+        let workspace = as_segment(workspace.as_str());
+        let run = as_segment(run.as_str());
+        format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
+    }
+
+    /// The path of its event stream.
+    pub fn stream_path(&self) -> String {
+        format!("{}/stream", self.path())
+    }
+
+    /// The path to which results are posted for `asked_by`: the run itself or, of an eval, one of
+    /// its agent runs.
+    pub fn results_path(&self, asked_by: &RunId) -> String {
+        let workspace = self.workspace.clone();
+        let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
+        format!("{}/tool-results", asked.path())
+    }
 }
 
 #[cfg(test)]

@@ -61,7 +61,8 @@ pub enum OnUnavailable {
 }
 
 /// The kinds of tool refs that the bridge makes; MANTYX's `kind` (agent-runs-protocol §1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RefKind {
     Local,
     A2aLocal,

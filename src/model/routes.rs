@@ -94,22 +94,22 @@ pub struct Stored {
 /// The text was not written by [`Routes::stored`].
 #[derive(Debug, thiserror::Error)]
 #[error("stored routes cannot be read: {0}")]
-pub struct Unreadable(String);
+pub struct Unreadable(#[from] serde_json::Error);
 
 #[derive(Serialize, Deserialize)]
 struct Text<'a> {
-    digests: BTreeMap<String, String>,
+    digests: BTreeMap<BackendName, String>,
     #[serde(borrow)]
     routes: Vec<RouteRecord<'a>>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct RouteRecord<'a> {
-    name: String,
-    backend: String,
-    kind: String,
+    name: Arc<str>,
+    backend: BackendName,
+    kind: RefKind,
     /// `None` for a stub, and for the bridge's own tool, which its backend identifies.
-    tool: Option<String>,
+    tool: Option<Arc<str>>,
     #[serde(borrow, default)]
     input: Option<&'a RawValue>,
     repeatable: bool,
@@ -155,8 +155,7 @@ impl Routes {
         self.stored.get_or_init(|| {
             let mut routes: Vec<RouteRecord<'_>> = self.iter().map(RouteRecord::of).collect();
             routes.sort_by(|a, b| a.name.cmp(&b.name));
-            let digests = self.digests.iter().map(|(name, one)| (name.to_string(), one.clone()));
-            let text = Text { digests: digests.collect(), routes };
+            let text = Text { digests: self.digests.clone(), routes };
             let text = serde_json::to_string(&text).expect("strings and JSON can be written");
             let digest = hex(&Sha256::digest(&text));
             Stored { digest: digest.into(), text: text.into() }
@@ -165,33 +164,22 @@ impl Routes {
 
     /// Reads the text of [`Self::stored`].
     pub fn restore(text: &str) -> Result<Self, Unreadable> {
-        let read: Text<'_> =
-            serde_json::from_str(text).map_err(|error| Unreadable(error.to_string()))?;
-        let name = |name: &str| {
-            BackendName::parse(name).map_err(|error| Unreadable(format!("{name:?}: {error}")))
-        };
-        let mut by_name = HashMap::with_capacity(read.routes.len());
-        for line in &read.routes {
-            by_name.insert(Arc::from(line.name.as_str()), line.route(name(&line.backend)?)?);
-        }
-        let mut digests = BTreeMap::new();
-        for (backend, digest) in read.digests {
-            digests.insert(name(&backend)?, digest);
-        }
-        Ok(Self::new(by_name, digests))
+        let read: Text<'_> = serde_json::from_str(text)?;
+        let by_name = read.routes.into_iter().map(RouteRecord::route).collect();
+        Ok(Self::new(by_name, read.digests))
     }
 }
 
 impl<'a> RouteRecord<'a> {
     fn of((name, route): (&Arc<str>, &'a Route)) -> Self {
         let (tool, input) = match &route.target {
-            Target::Tool { name, input } => (Some(name.to_string()), input.as_ref()),
+            Target::Tool { name, input } => (Some(Arc::clone(name)), input.as_ref()),
             Target::Stub | Target::Results => (None, None),
         };
         Self {
-            name: name.to_string(),
-            backend: route.backend.to_string(),
-            kind: route.kind.as_str().to_owned(),
+            name: Arc::clone(name),
+            backend: route.backend.clone(),
+            kind: route.kind,
             tool,
             input: input.and_then(|input| input.schema()),
             repeatable: route.repeatable,
@@ -199,17 +187,15 @@ impl<'a> RouteRecord<'a> {
         }
     }
 
-    fn route(&self, backend: BackendName) -> Result<Route, Unreadable> {
-        let kind = RefKind::parse(&self.kind)
-            .ok_or_else(|| Unreadable(format!("{:?} is no kind", self.kind)))?;
+    fn route(self) -> (Arc<str>, Route) {
+        let Self { name, backend, kind, tool, repeatable, destructive, .. } = self;
         let input = self.input.map(|schema| Arc::new(InputSchema::alone(schema)));
-        let target = match &self.tool {
-            Some(name) => Target::Tool { name: name.as_str().into(), input },
+        let target = match tool {
+            Some(name) => Target::Tool { name, input },
             None if backend.as_str() == pending::TOOL => Target::Results,
             None => Target::Stub,
         };
-        let destructive = self.destructive;
-        Ok(Route { backend, kind, target, repeatable: self.repeatable, destructive })
+        (name, Route { backend, kind, target, repeatable, destructive })
     }
 }
 

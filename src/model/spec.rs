@@ -132,9 +132,9 @@ pub struct Table {
 pub struct StoredTable {
     /// The digest of the routes, which the journal keeps once for all runs that have them.
     pub routes: Arc<str>,
-    backends: Vec<String>,
-    renamed: BTreeMap<String, String>,
-    taken: BTreeSet<String>,
+    backends: Arc<BTreeSet<BackendName>>,
+    renamed: BTreeMap<String, Arc<str>>,
+    taken: BTreeSet<Arc<str>>,
     #[serde(default)]
     results: bool,
     assumed: bool,
@@ -174,12 +174,11 @@ impl Table {
     /// The record of the table, and its routes.
     pub fn stored(&self) -> (StoredTable, &Stored) {
         let routes = self.routes.stored();
-        let renamed = self.renamed.iter().map(|(new, name)| (new.clone(), name.to_string()));
         let table = StoredTable {
             routes: Arc::clone(&routes.digest),
-            backends: self.backends.iter().map(ToString::to_string).collect(),
-            renamed: renamed.collect(),
-            taken: self.taken.iter().map(ToString::to_string).collect(),
+            backends: Arc::clone(&self.backends),
+            renamed: self.renamed.clone().into_iter().collect(),
+            taken: self.taken.iter().cloned().collect(),
             results: self.results,
             assumed: self.assumed,
         };
@@ -188,14 +187,13 @@ impl Table {
 
     /// Restores the table; `routes` are those of its digest.
     pub fn restore(stored: &StoredTable, routes: Arc<Routes>) -> Self {
-        let backends = stored.backends.iter().filter_map(|name| BackendName::parse(name).ok());
-        let renamed = stored.renamed.iter().map(|(new, name)| (new.clone(), name.as_str().into()));
         Self {
-            renamed: renamed.collect(),
-            taken: stored.taken.iter().map(|name| name.as_str().into()).collect(),
+            routes,
+            backends: Arc::clone(&stored.backends),
+            renamed: stored.renamed.clone().into_iter().collect(),
+            taken: stored.taken.iter().cloned().collect(),
             results: stored.results,
             assumed: stored.assumed,
-            ..Self::new(routes, backends.collect())
         }
     }
 

@@ -31,7 +31,6 @@ use crate::{
         event::Call,
         ids::{CallId, RunId},
         moment::Moment,
-        offer::RefKind,
         recovery::{Known, Stage},
     },
 };
@@ -75,16 +74,12 @@ impl CallRecorder {
         call: &Call,
         seq: u64,
     ) -> Self {
-        let key = CallKey {
-            slot,
-            agent_run: agent_run.map(ToString::to_string).unwrap_or_default(),
-            tool_use: call.tool_use.to_string(),
-        };
+        let key = CallKey { slot, agent_run: agent_run.cloned(), tool_use: call.tool_use.clone() };
         keeping.share.hold(call.args.get().len());
         let record = CallRecord {
             content: call.content(),
             name: call.name.clone(),
-            kind: call.kind.map(|kind| kind.as_str().to_owned()),
+            kind: call.kind,
             mcp_server: call.mcp_server.clone(),
             args: Some(call.args.clone()),
             ..received(seq)
@@ -94,8 +89,8 @@ impl CallRecorder {
 
     /// The recorder of a call by hand.
     pub(super) fn by_hand(keeping: Keeping, call: &CallRequest) -> Self {
-        let tool_use = call.tool_use.to_string();
-        let key = CallKey { slot: Slot(0), agent_run: String::new(), tool_use };
+        let tool_use = call.tool_use.clone();
+        let key = CallKey { slot: Slot(0), agent_run: None, tool_use };
         // Its own record is never written.
         Self { is_by_hand: true, ..Self::of(keeping, key, received(0), Duration::ZERO) }
     }
@@ -199,13 +194,12 @@ impl CallRecorder {
     /// The call as it was read; with `null` for arguments that are not kept any more.
     pub(super) fn call(&self) -> Call {
         let record = self.record.lock();
-        let agent_run = Some(self.key.agent_run.as_str()).filter(|run| !run.is_empty());
         let nothing = || serde_json::value::to_raw_value(&()).expect("null is JSON");
         Call {
-            tool_use: self.key.tool_use.as_str().into(),
-            agent_run: agent_run.map(RunId::from),
+            tool_use: self.key.tool_use.clone(),
+            agent_run: self.key.agent_run.clone(),
             name: record.name.clone(),
-            kind: record.kind.as_deref().and_then(RefKind::parse),
+            kind: record.kind,
             args: record.args.clone().unwrap_or_else(nothing),
             mcp_server: record.mcp_server.clone(),
         }
@@ -241,7 +235,7 @@ impl CallRecorder {
         } else {
             warn!(
                 tool = self.record.lock().name,
-                toolUseId = self.key.tool_use,
+                toolUseId = %self.key.tool_use,
                 "the app has no room in the journal for the answer; it is posted, and a crash would \
                  lose it"
             );

@@ -5,8 +5,7 @@
 
 use tokio::sync::broadcast;
 
-use super::RunKey;
-use crate::model::ids::{AppName, ApprovalId};
+use crate::model::ids::{AppName, ApprovalId, RunKey};
 
 /// How many changes wait for a slow subscriber.
 const WAITING: usize = 1024;

@@ -11,9 +11,9 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 
-use super::{DrivenRun, RunKey, Runs};
+use super::{DrivenRun, Runs};
 use crate::{
-    model::ids::{AppName, RunId, RunKind, SessionId, Workspace},
+    model::ids::{AppName, RunId, RunKey, RunKind, SessionId, Workspace},
     upstream::{PostCredential, UpstreamCredential},
 };
 

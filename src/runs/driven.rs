@@ -31,7 +31,7 @@ use crate::{
     model::{
         call::{CallRequest, CallingRun},
         event::Call,
-        ids::{AppName, RunId, RunKind, SessionId, ToolUseId, Workspace, as_segment},
+        ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId},
         offer::Route,
         run::{Run, Seen},
         spec::Table,
@@ -39,38 +39,6 @@ use crate::{
     traces::Context,
     upstream::OpenError,
 };
-
-/// What identifies a run: ids are only known to be unique within their workspace and kind.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RunKey {
-    /// The workspace's slug as it stands in paths.
-    pub workspace: Workspace,
-    pub kind: RunKind,
-    pub run: RunId,
-}
-
-impl RunKey {
-    /// The path of the run.
-    pub fn path(&self) -> String {
-        let Self { workspace, kind, run } = self;
-        let workspace = as_segment(workspace.as_str());
-        let run = as_segment(run.as_str());
-        format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
-    }
-
-    /// The path of its event stream.
-    pub fn stream_path(&self) -> String {
-        format!("{}/stream", self.path())
-    }
-
-    /// The path to which results are posted for `asked_by`: the run itself or, of an eval, one of
-    /// its agent runs.
-    pub(super) fn results_path(&self, asked_by: &RunId) -> String {
-        let workspace = self.workspace.clone();
-        let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
-        format!("{}/tool-results", asked.path())
-    }
-}
 
 /// A run that is driven, or was until it ended.
 #[derive(Debug)]
@@ -248,11 +216,9 @@ impl DrivenRun {
             (state.has_past(), state.past_is_lost(), state.last_seq())
         };
         let record = RunRecord {
-            workspace: self.key.workspace.to_string(),
-            kind: self.key.kind.collection().to_owned(),
-            run: self.key.run.to_string(),
-            app: self.app.to_string(),
-            session: self.session.as_ref().map(ToString::to_string),
+            key: self.key.clone(),
+            app: self.app.clone(),
+            session: self.session.clone(),
             callers_credential: self.credential.is_callers(),
             table,
             has_past,

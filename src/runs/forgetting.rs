@@ -8,10 +8,10 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::{
-    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, RunKey, Runs,
-    log::Room, owners::Owned,
+    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, Runs, log::Room,
+    owners::Owned,
 };
-use crate::journal::record::Change;
+use crate::{journal::record::Change, model::ids::RunKey};
 
 impl Runs {
     /// Forgets runs and sessions that are too old or too many, in the journal too.
@@ -42,7 +42,7 @@ impl Inner {
         }
         let forget = |key| {
             self.sessions.remove(&key);
-            Change::ForgetSession((key.0.to_string(), key.1.to_string()))
+            Change::ForgetSession(key)
         };
         over.into_iter().map(forget).collect()
     }
@@ -82,7 +82,7 @@ impl Inner {
             self.sessions.iter().map(|(key, one)| (&one.app, (one.created, key.clone())));
         for key in beyond(KEEP_COUNT, sessions) {
             self.sessions.remove(&key);
-            forgotten.push(Change::ForgetSession((key.0.to_string(), key.1.to_string())));
+            forgotten.push(Change::ForgetSession(key));
         }
         forgotten
     }

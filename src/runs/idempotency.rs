@@ -77,7 +77,7 @@ impl Calls {
         digest: String,
         work: impl Future<Output = Answered> + Send + 'static,
     ) -> Answered {
-        let key = (app.to_string(), key);
+        let key = (app.clone(), key);
         let mut answer = {
             let mut requests = self.requests.lock();
             self.journal.write(make_room(&mut requests));
@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     fn key(app: &str, number: usize) -> RequestKey {
-        (app.to_owned(), number.to_string())
+        (app.into(), number.to_string())
     }
 
     fn ended(age: Millis, body: Option<Vec<u8>>) -> Asked {

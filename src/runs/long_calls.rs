@@ -26,7 +26,7 @@ use tracing::{info, warn};
 
 pub(super) use self::kept::Work;
 use super::{
-    DrivenRun, KEEP_BESIDE, RunKey,
+    DrivenRun, KEEP_BESIDE,
     calls::{ActiveCall, Calls, Left},
     forgetting::{beyond, beyond_bytes},
 };
@@ -35,9 +35,9 @@ use crate::{
     journal::{self, Journal, record::Millis},
     model::{
         answer::Answer,
-        call::CallingRun,
+        call::{CallingRun, Of},
         ending::Made,
-        ids::{AppName, CallId, RunId, SessionId, Workspace},
+        ids::{AppName, CallId, RunKey, SessionId, Workspace},
         offer::{Route, Target},
         pending,
     },
@@ -56,17 +56,6 @@ const KEEP_BYTES: usize = KEEP_BESIDE / 4;
 pub struct Scope {
     pub app: AppName,
     pub of: Of,
-}
-
-/// What a call belongs to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Of {
-    /// All runs of a session.
-    Session { workspace: Workspace, session: SessionId },
-    /// One agent run: the driven run itself or, of an eval, one of its agent runs.
-    Run { driven: RunKey, agent_run: RunId },
-    /// The calls that the app has made by hand.
-    App,
 }
 
 /// The state of a long call, as its scope sees it.
@@ -148,16 +137,6 @@ impl Scope {
             _ => Of::App,
         };
         Self { app: request.app.clone(), of }
-    }
-}
-
-impl Of {
-    fn is_session(&self, of: &Workspace, id: &SessionId) -> bool {
-        matches!(self, Self::Session { workspace, session } if workspace == of && session == id)
-    }
-
-    fn is_run(&self, key: &RunKey) -> bool {
-        matches!(self, Self::Run { driven, .. } if driven == key)
     }
 }
 

@@ -17,11 +17,11 @@ use std::{
 };
 
 use crate::{
-    journal::record::{Change, Millis, OwnerRecord, Slot},
-    model::ids::{AppName, RunId, RunKind, SessionId, ToolUseId, Workspace},
+    journal::record::{Change, Millis, OwnedKey, OwnerRecord, Slot},
+    model::ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace},
 };
 
-use super::{KEEP_BESIDE, RunKey};
+use super::KEEP_BESIDE;
 
 /// The most runs, and separately the most sessions, of one app whose owner is remembered. An app
 /// that creates more pushes out its own, and never those of another.
@@ -96,23 +96,23 @@ impl Owned {
     }
 
     /// The key in the journal.
-    fn kept(&self) -> (String, String, String) {
+    fn kept(&self) -> OwnedKey {
         let (workspace, kind, id) = match self {
             Self::Run(RunKey { workspace, kind, run }) => {
                 (workspace, kind.collection(), run.as_str())
             }
             Self::Session(workspace, session) => (workspace, Self::SESSIONS, session.as_str()),
         };
-        (workspace.to_string(), kind.to_owned(), id.to_owned())
+        (workspace.clone(), kind.to_owned(), id.to_owned())
     }
 
     /// `None`: of a kind that this version does not know.
-    pub(super) fn restore((workspace, kind, id): (&str, &str, &str)) -> Option<Self> {
+    pub(super) fn restore((workspace, kind, id): &OwnedKey) -> Option<Self> {
         if kind == Self::SESSIONS {
-            return Some(Self::Session(workspace.into(), id.into()));
+            return Some(Self::Session(workspace.clone(), id.as_str().into()));
         }
         let kind = RunKind::of_collection(kind)?;
-        Some(Self::Run(RunKey { workspace: workspace.into(), kind, run: id.into() }))
+        Some(Self::Run(RunKey { workspace: workspace.clone(), kind, run: id.as_str().into() }))
     }
 }
 
@@ -134,9 +134,9 @@ impl Owner {
         let (attached, eval) = match &self.how {
             How::Created => (false, None),
             How::Attached => (true, None),
-            How::OfEval(eval) => (false, Some(eval.to_string())),
+            How::OfEval(eval) => (false, Some(eval.clone())),
         };
-        OwnerRecord { app: self.app.to_string(), attached, eval, since: self.since }
+        OwnerRecord { app: self.app.clone(), attached, eval, since: self.since }
     }
 }
 
@@ -176,11 +176,11 @@ impl Owners {
     /// Restores an owner from the journal. The changes are those that forget owners beyond a limit.
     pub(super) fn restore(&mut self, owned: Owned, record: &OwnerRecord) -> Vec<Change> {
         let how = match (&record.eval, record.attached) {
-            (Some(eval), _) => How::OfEval(eval.as_str().into()),
+            (Some(eval), _) => How::OfEval(eval.clone()),
             (None, true) => How::Attached,
             (None, false) => How::Created,
         };
-        let mut changes = self.put(owned, &record.app.as_str().into(), how, record.since);
+        let mut changes = self.put(owned, &record.app, how, record.since);
         changes.retain(|change| matches!(change, Change::ForgetOwner(_)));
         changes
     }
@@ -371,7 +371,7 @@ mod tests {
         for id in 0..2_000 {
             (1..30).for_each(|app| own(app, id));
         }
-        let of = |app: &str| kept.values().filter(|record| record.app == app).count();
+        let of = |app: &str| kept.values().filter(|record| record.app.as_str() == app).count();
         assert_eq!(of("app_0"), 1, "it has taken less than its share");
         let others = [of("app_1"), of("app_29")];
         assert!(others[0].abs_diff(others[1]) <= 10, "the others have lost alike: {others:?}");
@@ -400,10 +400,8 @@ mod tests {
             let mut owners = Owners::default();
             let changes = owners.own(owned.clone(), &"a".into(), how.clone(), 7);
             let changes = changes.expect("nobody has it");
-            let [Change::Owner((workspace, kind, id), record)] = changes.as_slice() else {
-                panic!("{changes:?}")
-            };
-            let read = Owned::restore((workspace, kind, id)).expect("of a known kind");
+            let [Change::Owner(key, record)] = changes.as_slice() else { panic!("{changes:?}") };
+            let read = Owned::restore(key).expect("of a known kind");
             let mut again = Owners::default();
             assert!(again.restore(read.clone(), record).is_empty(), "it is kept already");
             let owner = again.get(&owned).expect("it has an owner");

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
-    DrivenRun, Inner, KEEP_ENDED, NewRun, RunKey, Runs, Session,
+    DrivenRun, Inner, KEEP_ENDED, NewRun, Runs, Session,
     answer::{POST_WITHIN, Task},
     call_recorder::CallRecorder,
     driven::Left,
@@ -26,7 +26,7 @@ use crate::{
     model::{
         answer::codes::OUTCOME_UNKNOWN,
         ending::Ending,
-        ids::{AppName, RunKind, SessionId},
+        ids::{AppName, RunKey},
         recovery::{Recovery, Stage, decide},
         routes::Route,
         run::Seen,
@@ -76,11 +76,10 @@ impl Runs {
             self.reclaim(run);
         }
         for run in runs {
-            let app = self.calls.app(&run.record.app.as_str().into());
+            let app = self.calls.app(&run.record.app);
             let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
             let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
-                && !key(&run)
-                    .is_some_and(|key| self.inner.lock().may_come_back(&key, run.record.given_up));
+                && !self.inner.lock().may_come_back(&run.record.key, run.record.given_up);
             if outlived {
                 self.inner.lock().claims.forget(run.slot);
                 self.journal().write(vec![Change::ForgetRun(run.slot)]);
@@ -97,8 +96,8 @@ impl Runs {
                 None if app.is_some() => self.await_credential(run),
                 None => {
                     warn!(
-                        run = run.record.run,
-                        app = run.record.app,
+                        run = %run.record.key.run,
+                        app = %run.record.app,
                         "a run is not driven on: its app is not configured any more, and only the \
                          app had a credential for it"
                     );
@@ -114,11 +113,7 @@ impl Runs {
 
     /// Whether an earlier process has left this run of `app`, which waits for the app's credential.
     pub fn awaits_credential(&self, key: &RunKey, app: &AppName) -> bool {
-        self.inner
-            .lock()
-            .awaiting_credential
-            .get(key)
-            .is_some_and(|run| run.record.app == app.as_str())
+        self.inner.lock().awaiting_credential.get(key).is_some_and(|run| run.record.app == *app)
     }
 
     /// The run `key`, driven. If an earlier process left it to wait for the credential of `app`,
@@ -134,13 +129,13 @@ impl Runs {
             // Under one lock: a concurrent request finds the run either waiting or driven.
             let mut inner = self.inner.lock();
             match inner.awaiting_credential.get(key) {
-                Some(run) if run.record.app == app.as_str() => {
+                Some(run) if run.record.app == *app => {
                     let kept = inner.awaiting_credential.remove(key)?;
                     self.take_up_run(&mut inner, kept, credential.clone())
                 }
                 _ => return inner.runs.get(key).cloned(),
             }
-        }?;
+        };
         let run = Arc::clone(&resumed.run);
         self.drive_on(resumed);
         Some(run)
@@ -166,22 +161,21 @@ impl Runs {
     }
 
     fn await_credential(&self, run: KeptRun) {
-        let Some(key) = key(&run) else { return };
-        info!(run = %key.run, app = run.record.app, "a run waits for its app's credential");
+        let key = run.record.key.clone();
+        info!(run = %key.run, app = %run.record.app, "a run waits for its app's credential");
         self.inner.lock().awaiting_credential.insert(key, run);
     }
 
     fn restore_session(&self, session: KeptSession) {
-        let KeptSession { key: (workspace, id), record, routes } = session;
+        let KeptSession { key, record, routes } = session;
         let session = Session {
-            app: record.app.into(),
+            app: record.app,
             tools: record.tools.map(|tools| Bytes::from(String::from(Box::<str>::from(tools)))),
             selection: record.selection.map_or(Selection::All, Selection::Named),
             table: Arc::new(Table::restore(&record.table, routes)),
             created_at: record.created_at,
             created: Instant::now(),
         };
-        let key = (workspace.into(), SessionId::from(id));
         self.inner.lock().sessions.insert(key, Arc::new(session));
     }
 
@@ -195,23 +189,19 @@ impl Runs {
 
     fn resume(self: &Arc<Self>, kept: KeptRun, credential: UpstreamCredential) {
         let resumed = self.take_up_run(&mut self.inner.lock(), kept, credential);
-        if let Some(resumed) = resumed {
-            self.drive_on(resumed);
-        }
+        self.drive_on(resumed);
     }
 
     /// Claims again what the driver of a run had claimed in an earlier process. The journal has a
     /// call's key from before the call is made until its run is forgotten; if no other driver can
     /// bring the call, until its run has ended.
     fn reclaim(&self, run: &KeptRun) {
-        let Some(key) = key(run) else { return };
+        let key = &run.record.key;
         let mut inner = self.inner.lock();
         for call in run.calls.iter().filter(|call| !call.record.is_others).map(|call| &call.key) {
-            let of_eval = (!call.agent_run.is_empty()).then(|| call.agent_run.as_str().into());
-            let agent_run = of_eval.unwrap_or_else(|| key.run.clone());
-            let workspace = key.workspace.clone();
-            let tool_use = call.tool_use.as_str().into();
-            inner.claims.take((workspace, agent_run), tool_use, call.slot);
+            let agent_run = call.agent_run.as_ref().unwrap_or(&key.run).clone();
+            let asked = (key.workspace.clone(), agent_run);
+            inner.claims.take(asked, call.tool_use.clone(), call.slot);
         }
     }
 
@@ -221,8 +211,7 @@ impl Runs {
         inner: &mut Inner,
         kept: KeptRun,
         credential: UpstreamCredential,
-    ) -> Option<Resumed> {
-        let key = key(&kept)?;
+    ) -> Resumed {
         let KeptRun { slot, record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
         let (is_remade, table) = match routes {
@@ -233,7 +222,7 @@ impl Runs {
             }
         };
         let table = Arc::new(table);
-        let is_handed_over = inner.is_created_for_another(&key, &record.app.as_str().into());
+        let is_handed_over = inner.is_created_for_another(&record.key, &record.app);
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
         let last_seq = last_seq.max(record.read_to);
         let mut left = Left {
@@ -250,7 +239,7 @@ impl Runs {
         for call in calls {
             let content = call.record.content;
             let answer = call.answer.as_ref().map_or(0, Bytes::len);
-            let keeping = self.calls.keeping(&record.app.as_str().into());
+            let keeping = self.calls.keeping(&record.app);
             let entry = Arc::new(CallRecorder::kept(keeping, call.key, (call.record, answer)));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
@@ -276,9 +265,9 @@ impl Runs {
             (left.given_up, left.ended_at) = (false, None);
         }
         let new = NewRun {
-            key: key.clone(),
-            app: record.app.as_str().into(),
-            session: record.session.map(SessionId::from),
+            key: record.key.clone(),
+            app: record.app,
+            session: record.session,
             credential,
             table,
             has_past: record.has_past,
@@ -292,7 +281,7 @@ impl Runs {
             run.hand_over();
             self.journal().write(run.changes());
         } else {
-            inner.runs.insert(key, Arc::clone(&run));
+            inner.runs.insert(record.key, Arc::clone(&run));
         }
         if is_remade {
             warn!(
@@ -302,7 +291,7 @@ impl Runs {
             );
             self.journal().write(run.changes());
         }
-        Some(Resumed { run, open, unanswered, seq })
+        Resumed { run, open, unanswered, seq }
     }
 
     fn drive_on(self: &Arc<Self>, Resumed { run, open, unanswered, seq }: Resumed) {
@@ -334,10 +323,9 @@ struct Resumed {
 fn is_untold(record: &LongRecord, runs: &[KeptRun]) -> bool {
     let Some((asked_by, tool_use)) = &record.origin else { return false };
     let is_it = |run: &KeptRun, call: &KeptCall| {
-        let of_eval = Some(&call.key.agent_run).filter(|run| !run.is_empty());
         call.record.stage == Stage::Received
             && call.key.tool_use == *tool_use
-            && of_eval.unwrap_or(&run.record.run) == asked_by
+            && call.key.agent_run.as_ref().unwrap_or(&run.record.key.run) == asked_by
     };
     runs.iter().any(|run| run.calls.iter().any(|call| is_it(run, call)))
 }
@@ -393,16 +381,6 @@ fn task(
     }
 }
 
-pub(super) fn key(run: &KeptRun) -> Option<RunKey> {
-    let record = &run.record;
-    let Some(kind) = RunKind::of_collection(&record.kind) else {
-        warn!(run = record.run, kind = record.kind, "the journal has a run of an unknown kind");
-        return None;
-    };
-    let run = record.run.as_str().into();
-    Some(RunKey { workspace: record.workspace.as_str().into(), kind, run })
-}
-
 #[cfg(test)]
 mod tests {
     //! A crash between what is kept of a long call and its first answer.
@@ -411,8 +389,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        journal::record::{CallKey, CallRecord, LongOf, RunRecord, Slot},
-        model::offer::Offer,
+        journal::record::{CallKey, CallRecord, RunRecord, Slot},
+        model::{
+            call::Of,
+            ids::{BackendName, RunId, RunKind},
+            offer::{Offer, RefKind},
+        },
     };
 
     pub(super) fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
@@ -420,10 +402,8 @@ mod tests {
         let (table, _) = table.stored();
         let slot = Slot(1);
         let record = RunRecord {
-            workspace: "acme".to_owned(),
-            kind: "agent-runs".to_owned(),
-            run: id.to_owned(),
-            app: "a".to_owned(),
+            key: RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: id.into() },
+            app: "a".into(),
             session: None,
             callers_credential: false,
             table,
@@ -450,8 +430,8 @@ mod tests {
             args: None,
             is_others: false,
         };
-        let agent_run = agent_run.to_owned();
-        let tool_use = tool_use.to_owned();
+        let agent_run = Some(agent_run).filter(|run| !run.is_empty()).map(RunId::from);
+        let tool_use = tool_use.into();
         let call =
             KeptCall { key: CallKey { slot, agent_run, tool_use }, record: call, answer: None };
         KeptRun { slot, record, routes: Some(Arc::default()), calls: vec![call] }
@@ -460,13 +440,13 @@ mod tests {
     #[test]
     fn a_long_call_that_nobody_was_told_of_is_its_runs() {
         let long = |origin: Option<(&str, &str)>| LongRecord {
-            app: "a".to_owned(),
-            of: LongOf::App,
+            app: "a".into(),
+            of: Of::App,
             tool: "fs_rm".to_owned(),
-            backend: "fs".to_owned(),
-            kind: "mcp_local".to_owned(),
-            target: "rm".to_owned(),
-            origin: origin.map(|(run, tool_use)| (run.to_owned(), tool_use.to_owned())),
+            backend: BackendName::parse("fs").unwrap(),
+            kind: RefKind::McpLocal,
+            target: "rm".into(),
+            origin: origin.map(|(run, tool_use)| (run.into(), tool_use.into())),
             handle: None,
             peer: None,
             arguments: None,

@@ -144,13 +144,13 @@ async fn what_apps_put_into_sessions_is_bounded() {
     add(&mut inner, "b", 3, 3);
     let forgotten = inner.make_room_for_sessions();
     assert!(
-        matches!(&forgotten[..], [Change::ForgetSession((_, id))] if id == "s0"),
+        matches!(&forgotten[..], [Change::ForgetSession((_, id))] if *id == "s0".into()),
         "of the app that has most, the oldest with tools: {forgotten:?}"
     );
     add(&mut inner, "c", 4, 9);
     let forgotten = inner.make_room_for_sessions();
     assert!(
-        matches!(&forgotten[..], [Change::ForgetSession((_, id))] if id == "s4"),
+        matches!(&forgotten[..], [Change::ForgetSession((_, id))] if *id == "s4".into()),
         "no app pushes out another's: {forgotten:?}"
     );
     assert_eq!(inner.sessions.len(), 3);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tracing::warn;
 
 use super::{
-    DrivenRun, Inner, NewRun, RunKey, Runs,
+    DrivenRun, Inner, NewRun, Runs,
     answer::{self, Task},
     call_recorder::CallRecorder,
     owners::{How, Owned},
@@ -23,7 +23,7 @@ use crate::{
     },
     model::{
         event::Call,
-        ids::{AppName, RunId, RunKind, SessionId, Workspace, is_segment},
+        ids::{AppName, RunId, RunKey, RunKind, SessionId, Workspace, is_segment},
     },
 };
 
@@ -234,31 +234,30 @@ impl Runs {
         let now = journal::now();
         let is_outdated = |record: &OwnerRecord| {
             let age = u128::from(now.saturating_sub(record.since));
-            self.calls.app(&record.app.as_str().into()).is_none()
-                && age > super::KEEP_ENDED.as_millis()
+            self.calls.app(&record.app).is_none() && age > super::KEEP_ENDED.as_millis()
         };
         let mut inner = self.inner.lock();
         let mut changes = Vec::new();
         for (key, record) in owners {
-            let owned = Owned::restore((&key.0, &key.1, &key.2)).filter(|_| !is_outdated(&record));
+            let owned = Owned::restore(&key).filter(|_| !is_outdated(&record));
             match owned {
                 Some(owned) => changes.extend(inner.owners.restore(owned, &record)),
                 None => changes.push(Change::ForgetOwner(key)),
             }
         }
         // An earlier version kept no owners beside the runs and sessions themselves.
-        let runs = runs.iter().filter_map(|run| {
+        let runs = runs.iter().map(|run| {
             let how = if run.record.has_past { How::Attached } else { How::Created };
-            Some((Owned::Run(super::restore::key(run)?), run.record.app.as_str(), how))
+            (Owned::Run(run.record.key.clone()), &run.record.app, how)
         });
         let sessions = sessions.iter().map(|session| {
             let (workspace, id) = &session.key;
-            let owned = Owned::Session(workspace.as_str().into(), id.as_str().into());
-            (owned, session.record.app.as_str(), How::Created)
+            let owned = Owned::Session(workspace.clone(), id.clone());
+            (owned, &session.record.app, How::Created)
         });
         for (owned, app, how) in runs.chain(sessions).collect::<Vec<_>>() {
             if inner.owners.get(&owned).is_none() {
-                changes.extend(inner.own(owned, &app.into(), how).unwrap_or_default());
+                changes.extend(inner.own(owned, app, how).unwrap_or_default());
             }
         }
         drop(inner);

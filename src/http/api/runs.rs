@@ -25,11 +25,11 @@ use crate::{
         response::{self, Answered, Body},
     },
     model::{
-        ids::{BackendName, RunId, RunKind, Workspace, is_segment},
+        ids::{BackendName, RunId, RunKey, RunKind, Workspace, is_segment},
         recovery::may_have_been_driven,
         spec::Table,
     },
-    runs::{DrivenRun, NewRun, NotStarted, Phase, RunKey, history::HistoryEntry},
+    runs::{DrivenRun, NewRun, NotStarted, Phase, history::HistoryEntry},
     upstream::UpstreamCredential,
 };
 

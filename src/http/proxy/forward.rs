@@ -21,9 +21,9 @@ use crate::{
         error_code::Code,
         response::{self, Body, BoxError, Paced, Pieces, ReadError},
     },
-    model::ids::RunKind,
+    model::ids::{RunKey, RunKind},
     oauth::TokenError,
-    runs::{DrivenRun, RunKey, Runs, Thing},
+    runs::{DrivenRun, Runs, Thing},
     upstream::{OpenError, SendError, UpstreamCredential, X_API_KEY},
 };
 

@@ -18,12 +18,12 @@ use crate::{
         response::{self, Answered, Body},
     },
     model::{
-        ids::{RunKind, SessionId, Workspace},
+        ids::{RunKey, RunKind, SessionId, Workspace},
         offer::Offer,
         spec::{InjectError, Injected, Selection, Spec, SpecError, Table},
         trace::{self, Trace},
     },
-    runs::{NewRun, NotStarted, RunKey, Session},
+    runs::{NewRun, NotStarted, Session},
 };
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).

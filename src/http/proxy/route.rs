@@ -10,8 +10,7 @@
 use http::Method;
 
 use super::path::NormalizedPath;
-use crate::model::ids::{RunId, RunKind, SessionId, Workspace, is_segment};
-pub use crate::runs::RunKey;
+use crate::model::ids::{RunId, RunKey, RunKind, SessionId, Workspace, is_segment};
 
 /// The collection of sessions in MANTYX's API.
 const SESSIONS: &str = "agent-sessions";

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::{
-    http::proxy::route::{Opened, RunKey},
-    model::ids::Workspace,
+    http::proxy::route::Opened,
+    model::ids::{RunKey, Workspace},
 };
 
 #[track_caller]

@@ -4,7 +4,11 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::model::recovery::{Known, LEAST_BUDGET, Recovery, decide};
+use crate::model::{
+    call::Of,
+    ids::BackendName,
+    recovery::{Known, LEAST_BUDGET, Recovery, decide},
+};
 
 /// What became of a call, one after another.
 const STAGES: [Stage; 4] = [Stage::Received, Stage::Dispatched, Stage::Answered, Stage::Closed];
@@ -87,7 +91,7 @@ fn check(kept: &Kept, written: &Written, hit: &std::ops::Range<u64>) -> Result<(
     }
     for ((slot, id), stage) in &written.stages {
         let Some(run) = runs.get(slot) else { continue };
-        let found = run.calls.iter().find(|call| call.key.tool_use == format!("tu_{id}"));
+        let found = run.calls.iter().find(|call| call.key.tool_use.as_str() == format!("tu_{id}"));
         // Of what is not there, the run's log tells.
         let Some(call) = found else { continue };
         let known = Known {
@@ -228,14 +232,9 @@ async fn runs_outlive_their_routes() {
     let path = dir.path().join("journal");
     let session = |number: u64| {
         let table = Table::empty().stored().0;
-        let record = SessionRecord {
-            app: "a".to_owned(),
-            tools: None,
-            selection: None,
-            table,
-            created_at: 3,
-        };
-        Change::Session(("w".to_owned(), number.to_string()), record)
+        let record =
+            SessionRecord { app: "a".into(), tools: None, selection: None, table, created_at: 3 };
+        Change::Session(("w".into(), number.to_string().into()), record)
     };
     for is_damaged in [true, false] {
         let mut store = renew(&path);
@@ -279,12 +278,12 @@ async fn a_long_call_is_not_made_after_damage() {
     let path = dir.path().join("journal");
     let mut store = renew(&path);
     let long = record::LongRecord {
-        app: "default".to_owned(),
-        of: record::LongOf::App,
+        app: "default".into(),
+        of: Of::App,
         tool: "fs_ls".to_owned(),
-        backend: "fs".to_owned(),
-        kind: "mcp_local".to_owned(),
-        target: "ls".to_owned(),
+        backend: BackendName::parse("fs").unwrap(),
+        kind: RefKind::McpLocal,
+        target: "ls".into(),
         origin: None,
         handle: None,
         peer: None,
@@ -293,7 +292,7 @@ async fn a_long_call_is_not_made_after_damage() {
         begun_up: None,
         ended: None,
     };
-    store.apply([[Change::Long("call_1".to_owned(), long)].as_slice()]).unwrap();
+    store.apply([[Change::Long("call_1".into(), long)].as_slice()]).unwrap();
     let before = store.size() as usize;
     store.apply([run(1, None).as_slice()]).unwrap();
     let mut bytes = fs::read(&path).unwrap();

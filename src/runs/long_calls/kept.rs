@@ -6,26 +6,26 @@
 use std::{sync::Arc, time::Duration};
 
 use serde_json::value::RawValue;
-use tracing::{info, warn};
+use tracing::info;
 
-use super::{Finished, KEEP, LongCall, LongCalls, Of, Scope, make_room};
+use super::{Finished, KEEP, LongCall, LongCalls, Scope, make_room};
 use crate::{
     backend::peer::{Handle, NotRecorded},
     journal::{
         clock,
-        record::{Change, LongOf, LongRecord},
+        record::{Change, LongRecord},
     },
     model::{
         answer::Answer,
-        call::{CallRequest, CallingRun},
+        call::{CallRequest, CallingRun, Of},
         catalog::Identity,
-        ids::{BackendName, CallId, RunId, RunKind},
+        ids::{CallId, RunKey},
         moment::Moment,
-        offer::{RefKind, Route, Target},
+        offer::{Route, Target},
         pending,
         recovery::LEAST_BUDGET,
     },
-    runs::{DrivenRun, RunKey, Runs, call_recorder::CallRecorder, calls::ActiveCall},
+    runs::{DrivenRun, Runs, call_recorder::CallRecorder, calls::ActiveCall},
     traces::Context,
 };
 
@@ -92,7 +92,7 @@ impl LongCalls {
         }
         call.is_taken = true;
         if let Some(record) = call.record() {
-            write(Change::Long(id.to_string(), record));
+            write(Change::Long(id.clone(), record));
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl LongCalls {
             work.peer = None;
         }
         if let Some(record) = call.record() {
-            write(Change::Long(id.to_string(), record));
+            write(Change::Long(id.clone(), record));
         }
     }
 
@@ -127,7 +127,7 @@ impl LongCalls {
 
     pub(super) fn write(&self, id: &CallId, call: &LongCall) {
         if let (Some(journal), Some(record)) = (&self.journal, call.record()) {
-            journal.write(vec![Change::Long(id.to_string(), record)]);
+            journal.write(vec![Change::Long(id.clone(), record)]);
         }
     }
 
@@ -135,7 +135,7 @@ impl LongCalls {
         if let Some(journal) = &self.journal
             && !ids.is_empty()
         {
-            journal.write(ids.iter().map(|id| Change::ForgetLong(id.to_string())).collect());
+            journal.write(ids.iter().cloned().map(Change::ForgetLong).collect());
         }
     }
 }
@@ -159,13 +159,13 @@ impl LongCall {
         let Work { request, handle, peer, waits, begun } = self.work.as_ref()?;
         let by = request.run.as_ref();
         Some(LongRecord {
-            app: self.scope.app.to_string(),
-            of: self.scope.of.kept(),
+            app: self.scope.app.clone(),
+            of: self.scope.of.clone(),
             tool: self.tool.clone(),
-            backend: request.route.backend.to_string(),
-            kind: request.route.kind.as_str().to_owned(),
-            target: request.tool().to_owned(),
-            origin: by.map(|by| (by.run.to_string(), request.tool_use.to_string())),
+            backend: request.route.backend.clone(),
+            kind: request.route.kind,
+            target: request.tool().into(),
+            origin: by.map(|by| (by.run.clone(), request.tool_use.clone())),
             handle: handle.as_ref().map(|handle| handle.0.clone()),
             peer: peer.clone(),
             // A call that has ended is not made: its arguments would only take room.
@@ -177,73 +177,26 @@ impl LongCall {
     }
 }
 
-impl Of {
-    fn kept(&self) -> LongOf {
-        match self {
-            Self::Session { workspace, session } => {
-                LongOf::Session { workspace: workspace.to_string(), session: session.to_string() }
-            }
-            Self::Run { driven, agent_run } => LongOf::Run {
-                workspace: driven.workspace.to_string(),
-                kind: driven.kind.collection().to_owned(),
-                run: driven.run.to_string(),
-                agent_run: agent_run.to_string(),
-            },
-            Self::App => LongOf::App,
-        }
-    }
-
-    /// `None`: of a kind that this version does not know.
-    fn restore(kept: LongOf) -> Option<Self> {
-        Some(match kept {
-            LongOf::Session { workspace, session } => {
-                Self::Session { workspace: workspace.into(), session: session.into() }
-            }
-            LongOf::Run { workspace, kind, run, agent_run } => {
-                let kind = RunKind::of_collection(&kind)?;
-                let driven = RunKey { workspace: workspace.into(), kind, run: run.into() };
-                Self::Run { driven, agent_run: agent_run.into() }
-            }
-            LongOf::App => Self::App,
-        })
-    }
-
-    /// The agent run that began a call of this scope.
-    fn calling_run(&self, run: RunId) -> Option<CallingRun> {
-        let (workspace, session) = match self {
-            Self::Session { workspace, session } => (workspace.clone(), Some(session.clone())),
-            Self::Run { driven, .. } => (driven.workspace.clone(), None),
-            Self::App => return None,
-        };
-        Some(CallingRun { workspace, run, session })
-    }
-}
-
 impl Runs {
     /// Restores the long calls that an earlier process left.
-    pub(in crate::runs) fn restore_long_calls(self: &Arc<Self>, kept: Vec<(String, LongRecord)>) {
+    pub(in crate::runs) fn restore_long_calls(self: &Arc<Self>, kept: Vec<(CallId, LongRecord)>) {
         for (id, record) in kept {
-            let id = CallId::from(id);
-            if self.restore_long_call(&id, record).is_none() {
-                warn!(call = %id, "ignoring a long call in the journal that another version wrote");
-                self.calls.long.erase(&[id]);
-            }
+            self.restore_long_call(&id, record);
         }
         let gone = make_room(&mut self.calls.long.calls.lock());
         self.calls.long.erase(&gone);
     }
 
-    fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) -> Option<()> {
+    fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) {
         let begun = Moment { wall: record.begun_at, up: record.begun_up };
-        let scope = Scope { app: record.app.as_str().into(), of: Of::restore(record.of)? };
-        let target = Target::Tool { name: record.target.into(), input: None };
-        let backend = BackendName::parse(&record.backend).ok()?;
-        let kind = RefKind::parse(&record.kind)?;
+        let LongRecord { app, of, backend, kind, .. } = record;
+        let scope = Scope { app, of };
+        let target = Target::Tool { name: record.target, input: None };
         // The journal does not keep what the tool's server said of it, so a person is asked rather
         // once too often.
         let route = Route { backend, kind, target, repeatable: false, destructive: true };
         let (run, tool_use) = match record.origin {
-            Some((run, tool_use)) => (scope.of.calling_run(run.into()), tool_use.into()),
+            Some((run, tool_use)) => (scope.of.calling_run(run), tool_use),
             None => (None, "".into()),
         };
         if let Some((told, answer)) = record.ended {
@@ -256,7 +209,7 @@ impl Runs {
                 let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());
                 self.calls.long.calls.lock().insert(id.clone(), call);
             }
-            return Some(());
+            return;
         }
         let waits = record.arguments.is_some();
         let arguments = record.arguments.unwrap_or_else(|| RawValue::NULL.to_owned());
@@ -295,13 +248,12 @@ impl Runs {
         self.calls.long.calls.lock().insert(id.clone(), call);
         if let Some(answer) = over {
             self.calls.long.finish(id, answer);
-            return Some(());
+            return;
         }
         info!(app = %request.app, tool = request.name, call = %id, "a long call {what}");
         let call = Arc::new(self.calls.activate(request, &trace, Arc::new(recorder), within));
         call.observer.goes_on_again();
         self.calls.spawn_long(self.calls.executed(&call), call, id.clone(), stop);
-        Some(())
     }
 
     /// The run of a long call of an earlier process, if that run is known.

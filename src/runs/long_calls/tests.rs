@@ -1,7 +1,11 @@
 //! Kept as long as promised, given to whom it belongs, and heard by who waits.
 
 use super::*;
-use crate::{backend::fake::request, journal::clock, model::ids::RunKind};
+use crate::{
+    backend::fake::request,
+    journal::clock,
+    model::ids::{RunKey, RunKind},
+};
 
 fn scope(app: &str, of: Of) -> Scope {
     Scope { app: app.into(), of }

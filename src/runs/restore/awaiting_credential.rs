@@ -26,7 +26,7 @@ pub(in crate::runs) const KEEP_AWAITING: usize = journal::MAX_SIZE / 8;
 impl Runs {
     /// How many runs of `app`, or of all apps, wait for their app's credential.
     pub fn awaiting_credential(&self, app: Option<&AppName>) -> usize {
-        let is_seen = |run: &&KeptRun| app.is_none_or(|app| run.record.app == app.as_str());
+        let is_seen = |run: &&KeptRun| app.is_none_or(|app| run.record.app == *app);
         self.inner.lock().awaiting_credential.values().filter(is_seen).count()
     }
 }
@@ -53,13 +53,13 @@ impl Inner {
             .map(|(_, (_, key))| (key.clone(), "its last start, end or call is over a day ago"))
             .collect();
         let others = idle.into_iter().filter(|(_, (at, _))| !is_old(*at));
-        let beyond = beyond(KEEP_COUNT, others.map(|(run, it)| (run.record.app.as_str(), it)));
+        let beyond = beyond(KEEP_COUNT, others.map(|(run, it)| (&run.record.app, it)));
         forget.extend(beyond.into_iter().map(|key| (key, "its app has too many such runs")));
         for (key, why) in forget {
             let Some(run) = self.awaiting_credential.remove(&key) else { continue };
             info!(
-                run = run.record.run,
-                app = run.record.app,
+                run = %run.record.key.run,
+                app = %run.record.app,
                 why,
                 "forgot a run that waited for its app's credential"
             );
@@ -85,7 +85,7 @@ impl Inner {
             let sized = run.calls.iter().enumerate().map(|(at, call)| (at, call, size(call)));
             let large = sized.filter(|(_, _, size)| *size > 0);
             large.map(move |(at, call, size)| {
-                (run.record.app.as_str(), (call.record.received_at, size, (key.clone(), at)))
+                (&run.record.app, (call.record.received_at, size, (key.clone(), at)))
             })
         });
         let mut changes = Vec::new();
@@ -117,10 +117,7 @@ mod tests {
     use bytes::Bytes;
     use serde_json::value::RawValue;
 
-    use super::{
-        super::{key, tests::run},
-        *,
-    };
+    use super::{super::tests::run, *};
     use crate::{journal::record::Slot, model::recovery::Stage};
 
     const HOUR: u64 = 60 * 60 * 1000;
@@ -133,7 +130,7 @@ mod tests {
         (kept.record.started_at, kept.calls[0].record.received_at) = (at, at);
         let args = RawValue::from_string("{\"n\":1}".to_owned()).unwrap();
         kept.calls[0].record.args = Some(args);
-        inner.awaiting_credential.insert(key(&kept).unwrap(), kept);
+        inner.awaiting_credential.insert(kept.record.key.clone(), kept);
     }
 
     fn since(moment: Moment) -> Option<Duration> {

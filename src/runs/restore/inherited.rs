@@ -16,11 +16,7 @@ pub(super) fn by_the_last(runs: Vec<KeptRun>) -> (Vec<KeptRun>, Vec<Change>) {
     let mut places = HashMap::new();
     let mut all: Vec<KeptRun> = Vec::with_capacity(runs.len());
     for run in runs {
-        let Some(key) = super::key(&run) else {
-            all.push(run);
-            continue;
-        };
-        match places.entry(key) {
+        match places.entry(run.record.key.clone()) {
             Entry::Vacant(place) => {
                 place.insert(all.len());
                 all.push(run);
@@ -102,7 +98,7 @@ mod tests {
         assert_eq!(calls(&runs[0]), [(4, "t", Stage::Answered, 0), (4, "u", Stage::Dispatched, 0)]);
         assert!(runs[0].calls.iter().all(|call| !call.record.is_others));
         assert_eq!(calls(&runs[1]), [(3, "t", Stage::Received, 1)], "as it was");
-        let is_answer = |change: &&Change| matches!(change, Change::Answer(key, _) if key.slot == Slot(4) && key.tool_use == "t");
+        let is_answer = |change: &&Change| matches!(change, Change::Answer(key, _) if key.slot == Slot(4) && key.tool_use.as_str() == "t");
         assert_eq!(changes.iter().filter(is_answer).count(), 1, "{changes:?}");
         let forgotten = changes.iter().filter_map(|change| match change {
             Change::ForgetRun(slot) => Some(slot.0),

@@ -10,6 +10,7 @@ use crate::{
     backend::fake::{Mood, World},
     model::{
         answer::Answer,
+        call::Of,
         ending::{Ending, Made},
         event::Call,
         offer::RefKind,
@@ -90,7 +91,7 @@ async fn a_long_call_that_panics_has_a_result() {
     harness.world.calling.send_replace(Mood::Panicking);
     let call = first["callId"].as_str().unwrap().into();
     let driven = harness::key(RUN);
-    let of = long_calls::Of::Run { driven, agent_run: RUN.into() };
+    let of = Of::Run { driven, agent_run: RUN.into() };
     let scope = long_calls::Scope { app: "a".into(), of };
     let answer = loop {
         match harness.runs.calls.long.fetch(&call, &scope) {
