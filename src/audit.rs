@@ -234,7 +234,7 @@ impl Shared {
         let before = health.lost;
         health.lost += lines;
         // Logs the first lost line, and then each time that the number has doubled.
-        if before == 0 || before.ilog2() != health.lost.ilog2() {
+        if lines > 0 && (before == 0 || before.ilog2() != health.lost.ilog2()) {
             error!(lost = health.lost, "lines of the audit log are lost: they cannot be written");
         }
     }

@@ -68,6 +68,8 @@ const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
 const DRAIN: Duration = Duration::from_secs(30);
 /// How long running calls may take to be recorded for the next process.
 const LEAVE: Duration = Duration::from_millis(500);
+/// When calls by hand are answered that have not ended: their answers need time to be sent.
+const CUT: Duration = Duration::from_secs(28);
 /// Extra time for the listeners, which have [`DRAIN`] too, to end by themselves.
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child process has 3 s each after the end of stdin and
@@ -238,7 +240,7 @@ impl Daemon {
                 tokio::join!(self.front.shut_down(DRAIN + MARGIN), drained)
             };
             let cut = async {
-                sleep(DRAIN).await;
+                sleep(CUT).await;
                 self.runs.cut();
                 std::future::pending().await
             };

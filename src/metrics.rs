@@ -3,7 +3,7 @@
 //! holds (the registry, the runs, the journal's health) are read there at that time, and not stored
 //! twice.
 //!
-//! Counting costs an atomic addition or two. Each label is an enum or a backend's name in the
+//! Counting costs an atomic addition, or a short lock for a duration. Each label is an enum or a backend's name in the
 //! configuration, so that the number of time series is bounded.
 //!
 //! Must not: know which part counts, or wait.
@@ -30,10 +30,6 @@ impl Label for Ending {
     fn as_str(self) -> &'static str {
         Self::as_str(self)
     }
-
-    fn index(self) -> usize {
-        self as usize
-    }
 }
 
 impl Label for approval::Outcome {
@@ -42,10 +38,6 @@ impl Label for approval::Outcome {
 
     fn as_str(self) -> &'static str {
         Self::as_str(self)
-    }
-
-    fn index(self) -> usize {
-        self as usize
     }
 }
 
@@ -168,7 +160,7 @@ impl Answered {
 }
 
 /// The calls of one backend.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Calls {
     pub ended: ByLabel<Ending, Counter>,
     /// From the bridge's receipt of the call to its answer, without the time that a person took to
@@ -176,16 +168,6 @@ pub struct Calls {
     pub duration: Histogram,
     /// How long calls waited for a permit.
     pub turn: Histogram,
-}
-
-impl Default for Calls {
-    fn default() -> Self {
-        Self {
-            ended: ByLabel::default(),
-            duration: Histogram::of_calls(),
-            turn: Histogram::of_calls(),
-        }
-    }
 }
 
 /// The runs, and the streams on which apps read them.
@@ -202,7 +184,7 @@ pub struct Runs {
 }
 
 /// The posts of results.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Posts {
     /// Every attempt.
     pub answered: ByLabel<Answered, Counter>,
@@ -212,17 +194,6 @@ pub struct Posts {
     pub failed: Counter,
     /// How long attempts were held back for MANTYX's rate limit.
     pub held_back: Histogram,
-}
-
-impl Default for Posts {
-    fn default() -> Self {
-        Self {
-            answered: ByLabel::default(),
-            retries: Counter::default(),
-            failed: Counter::default(),
-            held_back: Histogram::of_calls(),
-        }
-    }
 }
 
 /// The incoming requests.
@@ -251,17 +222,11 @@ pub struct OfListener {
 }
 
 /// The requests of one kind.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Route {
     pub answered: ByLabel<Answered, Counter>,
     /// Until the head of the answer is sent: a stream continues after it.
     pub duration: Histogram,
-}
-
-impl Default for Route {
-    fn default() -> Self {
-        Self { answered: ByLabel::default(), duration: Histogram::of_calls() }
-    }
 }
 
 /// The bridge's own spans.

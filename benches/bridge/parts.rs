@@ -8,6 +8,7 @@ mod calls;
 mod events;
 mod gateways;
 mod inject;
+mod mcp;
 mod memory;
 mod runs;
 
@@ -64,6 +65,11 @@ pub(crate) const ALL: &[Part] = &[
         name: "gateways",
         what: "a call through what stands before an MCP server",
         run: |setting, findings| Box::pin(gateways::run(setting, findings)),
+    },
+    Part {
+        name: "mcp",
+        what: "the bridge as an MCP server: calls, sessions, programs",
+        run: |setting, findings| Box::pin(mcp::run(setting, findings)),
     },
     Part {
         name: "memory",

@@ -148,6 +148,28 @@ pub(crate) fn descriptors() -> u64 {
     limit.current.unwrap_or(u64::MAX)
 }
 
+/// How many of the processes below `id` have this word among their arguments.
+pub(crate) fn below(id: u32, word: &str) -> Outcome<usize> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Ok(id) = entry?.file_name().to_string_lossy().parse::<u32>() else { continue };
+        // A process may have ended since.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{id}/stat")) else { continue };
+        let rest = stat.rsplit_once(") ").ok_or("a stat line")?.1;
+        let parent = rest.split(' ').nth(1).and_then(|word| word.parse().ok());
+        parents.push((id, parent.unwrap_or(0)));
+    }
+    let (mut left, mut found) = (vec![id], 0);
+    while let Some(above) = left.pop() {
+        for (id, _) in parents.iter().filter(|(_, parent)| *parent == above) {
+            let words = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+            found += usize::from(words.split(|byte| *byte == 0).any(|it| it == word.as_bytes()));
+            left.push(*id);
+        }
+    }
+    Ok(found)
+}
+
 /// The size of a file.
 pub(crate) fn size(path: &Path) -> Outcome<u64> {
     Ok(fs::metadata(path)?.len())

@@ -459,7 +459,11 @@ async fn attempt(
     limits: Limits,
 ) -> Result<Answer, CallFailure> {
     let mut span = span(call, handle.is_some());
-    let progress = Progress::of(call.client.clone());
+    let progress = Progress::of(
+        call.client.clone(),
+        Arc::clone(&call.permission_check),
+        Arc::clone(&call.request),
+    );
     let tool_call = ToolCall {
         request: Arc::clone(&call.request),
         // The peer continues the trace from this span.

@@ -209,12 +209,24 @@ const ALIVE: Duration = Duration::from_secs(1);
 pub struct Progress {
     touched: Arc<Notify>,
     client: Option<Arc<McpClient>>,
+    permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
 }
 
 impl Progress {
     /// The progress of a call that `client` has made, if an MCP client has.
-    pub fn of(client: Option<Arc<McpClient>>) -> Self {
-        Self { client, ..Self::default() }
+    pub fn of(
+        client: Option<Arc<McpClient>>,
+        check: Arc<dyn PermissionCheck>,
+        request: Arc<CallRequest>,
+    ) -> Self {
+        Self { client, permission: Some((check, request)), ..Self::default() }
+    }
+
+    /// Whether the call may still be made.
+    fn is_permitted(&self) -> bool {
+        self.permission
+            .as_ref()
+            .is_none_or(|(check, request)| matches!(check.now(&request.route), Permission::Given))
     }
 
     /// Notes that the peer is still working on the call.
@@ -248,14 +260,15 @@ impl Progress {
     }
 
     /// Puts a question of an MCP server, the parameters of `elicitation/create`, to the client that
-    /// has made the call; returns the client's `ElicitResult`. `None` if no client can answer it.
+    /// has made the call; returns the client's `ElicitResult`. `None` if no client can answer it, or
+    /// if the call may not be made any more: the server may have it begun anew by the answer.
     /// The call's time-out does not pass meanwhile; its deadline does.
     pub async fn ask(&self, params: Box<RawValue>) -> Option<Box<RawValue>> {
         let answered = self.client.as_ref()?.ask(params)?;
         tokio::pin!(answered);
         loop {
             tokio::select! {
-                answer = &mut answered => return answer.ok(),
+                answer = &mut answered => return answer.ok().filter(|_| self.is_permitted()),
                 () = sleep(ALIVE) => self.touch(),
             }
         }

@@ -258,15 +258,19 @@ impl Api {
                 return Ok((format.result(call, &Answer::Error(unknown)), hold()));
             };
             let made = self.runs.calls.call_by_hand(&app.name, route, call.clone(), &trace, None);
-            let Made { mut answer, ending } = made.await;
+            let Made { answer, ending } = made.await;
             if let (Format::Event, Ending::Busy, Answer::Error(why)) = (format, ending, &answer) {
                 return Err(NotAnswered::NotMade(why.clone()));
             }
-            let mut held = hold();
-            if let Err(no_room) = held.resize(answer.size()).await {
-                answer = Answer::Error(format!("The tool has run; {no_room}, its result is lost."));
+            let (mut held, result) = (hold(), format.result(call, &answer));
+            // Once for the result, and once for the answer that it becomes a part of.
+            match held.resize(2 * result.len()).await {
+                Ok(()) => Ok((result, held)),
+                Err(no_room) => {
+                    let why = format!("The tool has run; {no_room}, its result is lost.");
+                    Ok((format.result(call, &Answer::Error(why)), held))
+                }
             }
-            Ok((format.result(call, &answer), held))
         });
         let (results, _counted): (Vec<_>, Vec<_>) =
             try_join_all(results).await?.into_iter().unzip();

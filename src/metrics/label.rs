@@ -5,13 +5,11 @@
 use std::marker::PhantomData;
 
 /// A label with a known number of values.
-pub trait Label: Copy + 'static {
+pub trait Label: Copy + PartialEq + 'static {
     const NAME: &'static str;
-    /// All values, each at its [`Label::index`].
     const ALL: &'static [Self];
 
     fn as_str(self) -> &'static str;
-    fn index(self) -> usize;
 }
 
 /// One `M` for each value of the label `L`; all exist from the start, so that the page shows zeros.
@@ -27,11 +25,21 @@ impl<L: Label, M: Default> Default for ByLabel<L, M> {
 impl<L: Label, M> ByLabel<L, M> {
     /// The `M` of `label`.
     pub fn of(&self, label: L) -> &M {
-        &self.0[label.index()]
+        let at = L::ALL.iter().position(|known| *known == label);
+        &self.0[at.expect("`ALL` has each value of the label")]
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (L, &M)> {
-        L::ALL.iter().copied().zip(&self.0)
+    /// Each of them, with the word of its label.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &M)> {
+        L::ALL.iter().map(|label| label.as_str()).zip(&self.0)
+    }
+
+    /// As [`ByLabel::iter`], for metrics whose copies share their values.
+    pub fn cloned(&self) -> Vec<(&'static str, M)>
+    where
+        M: Clone,
+    {
+        self.iter().map(|(word, one)| (word, one.clone())).collect()
     }
 }
 
@@ -57,10 +65,6 @@ macro_rules! label {
                 match self {
                     $(Self::$Value => $word),*
                 }
-            }
-
-            fn index(self) -> usize {
-                self as usize
             }
         }
     };

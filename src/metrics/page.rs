@@ -6,12 +6,12 @@ use std::fmt;
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric as _, MetricEncoder, text},
-    metrics::{MetricType, counter::ConstCounter, gauge::ConstGauge},
-    registry::Registry,
+    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text},
+    metrics::{MetricType, TypedMetric, counter::ConstCounter, gauge::ConstGauge},
+    registry::{Metric, Registry},
 };
 
-use super::{ByLabel, Counter, Histogram, Label};
+use super::{ByLabel, Counter, Label};
 
 /// The `Content-Type` of a page.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -19,125 +19,90 @@ pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; cha
 /// The prefix of all names, except the common ones that are the same in all programs.
 const PREFIX: &str = "mantyx_bridge";
 
-/// Writes a part of a page.
-pub type Part = Box<dyn Fn(&mut Page<'_>) -> fmt::Result + Send + Sync>;
+/// A metric of a page: its name, its help text, and its value or values.
+pub type Row = (&'static str, &'static str, Box<dyn Metric>);
 
-/// A page that is being written.
 #[derive(Debug)]
-pub struct Page<'a>(DescriptorEncoder<'a>);
+struct Rows(Vec<Row>);
 
-/// One metric of a page; its values follow, each with its labels.
-#[derive(Debug)]
-pub struct Metric<'a>(MetricEncoder<'a>);
-
-struct Collected(Part);
-
-impl fmt::Debug for Collected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Collected")
+impl Collector for Rows {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        // A registry that the metrics are registered in would add a full stop to each help text.
+        for (name, help, metric) in &self.0 {
+            metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)?;
+        }
+        Ok(())
     }
 }
 
-impl Collector for Collected {
-    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        (self.0)(&mut Page(encoder))
+/// Values in a fixed order, each with its labels. A family of prometheus-client has no order.
+#[derive(Debug)]
+struct Labelled<M>(Vec<(Vec<(&'static str, String)>, M)>);
+
+impl<M: EncodeMetric + TypedMetric> EncodeMetric for Labelled<M> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|(labels, value)| value.encode(encoder.encode_family(labels)?))
+    }
+
+    fn metric_type(&self) -> MetricType {
+        M::TYPE
     }
 }
 
-/// The page with the parts `own`, whose names get the bridge's prefix, and `common`.
-pub fn write(own: Part, common: Part) -> Result<String, fmt::Error> {
+/// The page with the metrics `own`, whose names get the bridge's prefix, and `common`.
+pub fn write(own: Vec<Row>, common: Vec<Row>) -> String {
     let mut text = String::new();
-    for (mut registry, part) in
+    for (mut registry, rows) in
         [(Registry::with_prefix(PREFIX), own), (Registry::default(), common)]
     {
-        registry.register_collector(Box::new(Collected(part)));
-        text::encode_registry(&mut text, &registry)?;
+        registry.register_collector(Box::new(Rows(rows)));
+        text::encode_registry(&mut text, &registry).expect("a string takes all text");
     }
-    text::encode_eof(&mut text)?;
-    Ok(text)
+    text::encode_eof(&mut text).expect("a string takes all text");
+    text
 }
 
-impl Page<'_> {
-    /// A metric with labels, which counts up.
-    pub fn counters<'s>(&'s mut self, name: &'s str, help: &str) -> Result<Metric<'s>, fmt::Error> {
-        self.metric(name, help, MetricType::Counter)
-    }
-
-    /// A metric with labels, which goes up and down.
-    pub fn gauges<'s>(&'s mut self, name: &'s str, help: &str) -> Result<Metric<'s>, fmt::Error> {
-        self.metric(name, help, MetricType::Gauge)
-    }
-
-    /// A metric with labels, of histograms.
-    pub fn histograms<'s>(
-        &'s mut self,
-        name: &'s str,
-        help: &str,
-    ) -> Result<Metric<'s>, fmt::Error> {
-        self.metric(name, help, MetricType::Histogram)
-    }
-
-    pub fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let metric = self.counters(name, help)?;
-        ConstCounter::new(value).encode(metric.0)
-    }
-
-    pub fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        let metric = self.gauges(name, help)?;
-        ConstGauge::new(value).encode(metric.0)
-    }
-
-    pub fn histogram(&mut self, name: &str, help: &str, value: &Histogram) -> fmt::Result {
-        let metric = self.histograms(name, help)?;
-        value.encode(metric.0)
-    }
-
-    /// A counter for each value of a label.
-    pub fn by_label<L: Label>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: &ByLabel<L, Counter>,
-    ) -> fmt::Result {
-        let mut metric = self.counters(name, help)?;
-        for (label, counter) in values.iter() {
-            metric.count(&[(L::NAME, label.as_str())], counter.get())?;
-        }
-        Ok(())
-    }
-
-    fn metric<'s>(
-        &'s mut self,
-        name: &'s str,
-        help: &str,
-        kind: MetricType,
-    ) -> Result<Metric<'s>, fmt::Error> {
-        self.0.encode_descriptor(name, help, None, kind).map(Metric)
-    }
+pub fn counter(value: u64) -> Box<dyn Metric> {
+    Box::new(ConstCounter::new(value))
 }
 
-impl Metric<'_> {
-    pub fn count(&mut self, labels: &[(&str, &str)], value: u64) -> fmt::Result {
-        ConstCounter::new(value).encode(self.0.encode_family(&labels)?)
-    }
+pub fn gauge(value: f64) -> Box<dyn Metric> {
+    Box::new(ConstGauge::new(value))
+}
 
-    pub fn set(&mut self, labels: &[(&str, &str)], value: f64) -> fmt::Result {
-        ConstGauge::new(value).encode(self.0.encode_family(&labels)?)
-    }
+/// A counter for each value of a label.
+pub fn by_label<L: Label>(counters: &ByLabel<L, Counter>) -> Box<dyn Metric> {
+    each(L::NAME, &counters.cloned(), Counter::clone)
+}
 
-    pub fn times(&mut self, labels: &[(&str, &str)], value: &Histogram) -> fmt::Result {
-        value.encode(self.0.encode_family(&labels)?)
-    }
+/// A value for each of `all`, which the label `key` names.
+pub fn each<T, M: Metric + TypedMetric>(
+    key: &'static str,
+    all: &[(&str, T)],
+    value: impl Fn(&T) -> M,
+) -> Box<dyn Metric> {
+    let values = all.iter().map(|(name, of)| (vec![(key, (*name).to_owned())], value(of)));
+    Box::new(Labelled(values.collect()))
+}
 
-    /// 1 for the state that holds, 0 for the others.
-    pub fn one_of(&mut self, labels: &[(&str, &str)], states: &[&str], holds: &str) -> fmt::Result {
-        for state in states {
-            let mut labels = labels.to_vec();
-            labels.push(("state", state));
-            self.set(&labels, if *state == holds { 1.0 } else { 0.0 })?;
-        }
-        Ok(())
+/// Values for each of `all`, which the first label names; the second label names each value.
+pub fn each_by<T, M: Metric + TypedMetric>(
+    [key, by]: [&'static str; 2],
+    all: &[(&str, T)],
+    values: impl Fn(&T) -> Vec<(&'static str, M)>,
+) -> Box<dyn Metric> {
+    let mut labelled = Vec::new();
+    for (name, of) in all {
+        let labels = |word: &str| vec![(key, (*name).to_owned()), (by, word.to_owned())];
+        labelled.extend(values(of).into_iter().map(|(word, value)| (labels(word), value)));
     }
+    Box::new(Labelled(labelled))
+}
+
+/// 1 for the state that holds, 0 for the others.
+pub fn one_of(states: &[&'static str], holds: &str) -> Vec<(&'static str, ConstGauge<f64>)> {
+    let value = |state: &str| ConstGauge::new(f64::from(state == holds));
+    states.iter().map(|state| (*state, value(state))).collect()
 }
 
 #[cfg(test)]
@@ -148,12 +113,10 @@ mod tests {
 
     #[test]
     fn a_page() {
-        let own: Part = Box::new(|page| {
-            page.counter("things", "Things", 3)?;
-            let mut metric = page.gauges("state", "How it is")?;
-            metric.one_of(&[("backend", "a\"\\\nb")], &["up", "down"], "down")
-        });
-        let common: Part = Box::new(|page| page.gauge("process_x", "X", 1.5));
+        let states = |_: &()| one_of(&["up", "down"], "down");
+        let states = each_by(["backend", "state"], &[("a\"\\\nb", ())], states);
+        let own = vec![("things", "Things", counter(3)), ("state", "How it is", states)];
+        let common = vec![("process_x", "X", gauge(1.5))];
         let expected = "# HELP mantyx_bridge_things Things\n\
             # TYPE mantyx_bridge_things counter\n\
             mantyx_bridge_things_total 3\n\
@@ -165,6 +128,6 @@ mod tests {
             # TYPE process_x gauge\n\
             process_x 1.5\n\
             # EOF\n";
-        assert_eq!(write(own, common).unwrap(), expected);
+        assert_eq!(write(own, common), expected);
     }
 }

@@ -10,7 +10,6 @@ use std::{
     sync::Arc,
 };
 
-use globset::Glob;
 use serde_json::value::RawValue;
 
 use super::{
@@ -187,9 +186,18 @@ impl FeatureView {
 
     /// The server that has the resource `uri`, or a template for it.
     pub fn server_of(&self, uri: &str) -> Option<&BackendName> {
-        let of_template = || self.items(Feature::Template).find(|(_, _, item)| fits(&item.id, uri));
-        let listed = self.find(Feature::Resource, uri).map(|(backend, _)| backend);
-        listed.or_else(|| of_template().map(|(backend, _, _)| backend))
+        if let Some((backend, _)) = self.find(Feature::Resource, uri) {
+            return Some(backend);
+        }
+        // The template that says most of the URI: one that fits everything takes nothing of others.
+        let mut best = None;
+        for (backend, _, item) in self.items(Feature::Template) {
+            let literal = fits(&item.id, uri);
+            if literal > best.map(|(literal, _)| literal) {
+                best = literal.map(|literal| (literal, backend));
+            }
+        }
+        best.map(|(_, backend)| backend)
     }
 
     /// Whether `backend` completes arguments.
@@ -207,16 +215,22 @@ impl FeatureView {
     }
 }
 
-/// Whether `uri` can come of a template (RFC 6570); an expression stands for any text.
-fn fits(template: &str, uri: &str) -> bool {
-    let mut parts = template.split('{');
-    let mut pattern = globset::escape(parts.next().unwrap_or_default());
-    for part in parts {
+/// How many bytes of `uri` a template (RFC 6570) says literally, if it can come of it; an expression
+/// stands for any text.
+fn fits(template: &str, uri: &str) -> Option<usize> {
+    let mut parts = template.split('{').peekable();
+    let first = parts.next()?;
+    let mut rest = uri.strip_prefix(first)?;
+    let mut said = first.len();
+    while let Some(part) = parts.next() {
         let literal = part.split_once('}').map_or("", |(_, literal)| literal);
-        pattern.push('*');
-        pattern.push_str(&globset::escape(literal));
+        said += literal.len();
+        if parts.peek().is_none() {
+            return rest.ends_with(literal).then_some(said);
+        }
+        rest = rest.get(rest.find(literal)? + literal.len()..)?;
     }
-    Glob::new(&pattern).is_ok_and(|glob| glob.compile_matcher().is_match(uri))
+    rest.is_empty().then_some(said)
 }
 
 #[cfg(test)]

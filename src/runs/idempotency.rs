@@ -113,6 +113,12 @@ impl Calls {
         let ended = if let Ok(body) = &answer {
             let body = (body.len() <= KEEP_ANSWERS).then_some(body);
             record.answer = body.and_then(|body| serde_json::from_slice(body).ok());
+            if record.answer.is_none()
+                && let Some(asked) = self.requests.lock().get_mut(&key)
+            {
+                // Only those that wait already get it.
+                asked.answer = watch::channel(None).1;
+            }
             Change::Request(key, record)
         } else {
             self.requests.lock().remove(&key);

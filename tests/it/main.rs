@@ -104,6 +104,10 @@ mod local;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod mcp_clients;
+#[cfg(test)]
+mod mcp_conformance;
+#[cfg(test)]
 mod mcp_server;
 #[cfg(test)]
 mod mcp_tasks;

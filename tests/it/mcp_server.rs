@@ -1,4 +1,4 @@
-//! `/mcp`: the bridge as an MCP server, for the official client and byte for byte.
+//! `/mcp`: the bridge as an MCP server, byte for byte.
 
 use std::{fs, time::Duration};
 
@@ -14,8 +14,7 @@ use crate::{
     bridge::Bridge,
     harness::{Harness, LEDGER_TOOLS},
     http::{Answer, Request, Response},
-    peers::{self, fetch, repository},
-    process, wait,
+    peers, process, wait,
 };
 
 mod features;
@@ -107,67 +106,6 @@ async fn in_flight(bridge: &Bridge) -> u64 {
 
 async fn wait_in_flight(bridge: &Bridge, count: u64) {
     wait::soon("calls under way", async || (in_flight(bridge).await == count).then_some(())).await;
-}
-
-#[tokio::test]
-async fn the_official_python_client_uses_all_backends() {
-    let all = format!("  all: {}\n  ask: {}\n", peers::everything_stdio(), peers::asking());
-    let rig = Harness::with(&all, &[], "").await;
-    for backend in ["all", "ask"] {
-        rig.bridge.wait_backend(backend, "ready").await;
-    }
-    let url = format!("{}/mcp", rig.bridge.url());
-    let config = rig.bridge.config_path();
-    let program = env!("CARGO_BIN_EXE_mantyx-bridge");
-    for (era, revision) in [("sessions", "2025-11-25"), ("stateless", "2026-07-28")] {
-        check_official(&[&url, rig.bridge.token(), era], revision).await;
-        let config = config.to_str().unwrap();
-        check_official(&["stdio", era, program, "mcp", "-c", config], revision).await;
-    }
-}
-
-/// Runs the official client with `args`, and checks all that it did.
-async fn check_official(args: &[&str], revision: &str) {
-    let script = repository("tests/peers/mcp_client.py");
-    let mut command = tokio::process::Command::new(fetch::python());
-    let output = command.arg(script).args(args).output().await.unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {errors}");
-    let said: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(said["revision"], revision);
-    let tools = said["tools"].as_array().unwrap();
-    assert!(tools.len() == 24 && tools[0] == "all_echo", "by the backends' names: {said}");
-    assert_eq!(said["echo"], "Echo: hi");
-    let asked = said["asked"].to_string();
-    assert!(asked.contains("User provided") && asked.contains("Ada"), "{said}");
-    assert_eq!(said["greeted"], "Ada likes red");
-    assert_eq!(said["progress"].as_array().unwrap().last(), Some(&json!([4.0, 4.0])), "{said}");
-    assert!(said["long"].as_str().unwrap().contains("completed"), "{said}");
-    assert!(said["structured"]["temperature"].is_number(), "{said}");
-    assert_eq!(said["image"], json!(["text", "image", "text"]));
-    assert_eq!(said["failed"], json!([true, "it failed on purpose"]));
-    let invalid = said["invalid"][1].as_str().unwrap();
-    assert!(said["invalid"][0] == true && invalid.starts_with("tool_input_invalid"));
-    assert_eq!(said["unknown"], -32602);
-    check_features(&said, revision);
-}
-
-/// What the official client did with the resources and prompts of server-everything.
-fn check_features(said: &Value, revision: &str) {
-    assert!(said["resources"].as_u64().unwrap() >= 7, "{said}");
-    let templates = json!([
-        "demo://resource/dynamic/text/{resourceId}",
-        "demo://resource/dynamic/blob/{resourceId}"
-    ]);
-    assert_eq!(said["templates"], templates);
-    let prompts =
-        ["simple", "args", "completable", "resource"].map(|name| format!("all_{name}_prompt"));
-    assert_eq!(said["prompts"], json!(prompts));
-    assert_eq!(said["text"], "Resource 7:");
-    assert!(said["prompt"].as_str().unwrap().contains("Rome"), "{said}");
-    assert_eq!(said["completion"], json!(["Engineering"]));
-    let missing = if revision == "2026-07-28" { -32602 } else { -32002 };
-    assert_eq!(said["missing"], missing);
 }
 
 #[tokio::test]

@@ -177,6 +177,12 @@ pub(crate) async fn mcp_tasks() -> Peer {
     python_listener(fetch::python(), "mcp_tasks.py", &[]).await
 }
 
+/// The server that MCP's conformance suite asks for (tests/peers/conformance_mcp.py); `url()` +
+/// `/mcp` is its endpoint.
+pub(crate) async fn conformance_mcp(args: &[&str]) -> Peer {
+    python_listener(fetch::python(), "conformance_mcp.py", args).await
+}
+
 /// An A2A agent on the SDK of 1.x, whose card is of the revision `card` (`1.0`, `0.3`, `both`).
 pub(crate) async fn a2a_v1(card: &str) -> Peer {
     python_listener(fetch::python(), "a2a_v1_agent.py", &["--card", card]).await

@@ -145,7 +145,7 @@ async fn start(setting: &Setting, findings: &mut Findings, daemon: &mut Daemon) 
     Ok(())
 }
 
-async fn row(
+pub(super) async fn row(
     setting: &Setting,
     findings: &mut Findings,
     table: &mut Table,
@@ -162,6 +162,6 @@ async fn row(
     Ok(found)
 }
 
-fn mebibytes(bytes: u64) -> f64 {
+pub(super) fn mebibytes(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }

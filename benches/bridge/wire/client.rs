@@ -125,6 +125,11 @@ impl Client {
         Ok(Answer { status, head, body, sent, done })
     }
 
+    /// Closes the connection; the next request opens another.
+    pub(crate) fn hang_up(&mut self) {
+        self.stream = None;
+    }
+
     /// Asks for an endless body, and gives the connection and what has come of it already.
     pub(crate) async fn open(mut self, target: &str) -> Outcome<(TcpStream, BytesMut)> {
         let mut stream = connect(self.addr).await?;

@@ -18,8 +18,9 @@ pub(super) const URL_FIRST: i32 = -32042;
 
 /// The most links that an answer names.
 const MOST_LINKS: usize = 5;
-const REFUSED: &str = "the server wants input from the user before it runs the tool, and no client \
-                       that could ask has made the call";
+const REFUSED: &str = "the server wants input from the user before it runs the tool, and there is \
+                       none: no client that could ask has made the call, or it is not permitted any \
+                       more";
 
 /// What the next request of a call has beside its arguments.
 #[derive(Debug)]

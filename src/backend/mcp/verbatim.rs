@@ -11,6 +11,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use parking_lot::{Mutex, MutexGuard};
@@ -21,7 +22,10 @@ use rmcp::model::{
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, watch};
+use tokio::{
+    sync::{Notify, watch},
+    time::Instant,
+};
 
 use super::questions::Inputs;
 use crate::{
@@ -41,6 +45,8 @@ use watched::Watched;
 
 /// How many questions of a server wait at a time.
 const MOST_QUESTIONS: usize = 64;
+/// How long a server may ask for a request that was given up: longer than any call may take.
+const STRAYS_ASK: Duration = Duration::from_secs(600);
 const PROGRESS: &str = "notifications/progress";
 const TOKEN: &str = "progressToken";
 
@@ -80,6 +86,8 @@ pub(super) struct ConnectionState {
     waiting: Mutex<HashMap<i64, Waiting>>,
     /// The parameters of the questions that the server has asked, verbatim, by their request.
     questions: Mutex<HashMap<RequestId, Box<RawValue>>>,
+    /// The requests that were given up, and since when. The server may still work on them.
+    strays: Mutex<HashMap<i64, Instant>>,
     /// The tasks that are followed.
     watched: Mutex<Vec<Arc<Watched>>>,
     handshake: Mutex<Handshake>,
@@ -246,6 +254,7 @@ impl ConnectionState {
             return self.without_id(&envelope);
         };
         let Some(waiting) = lock(&self.waiting).remove(&id) else {
+            lock(&self.strays).remove(&id);
             return Incoming::Ignored("it answers no request that is waited for");
         };
         let message = match waiting {
@@ -277,8 +286,11 @@ impl ConnectionState {
 
     /// Stops expecting a response to `id`.
     pub(super) fn forget(&self, id: &RequestId) {
-        if let Some(id) = number(id) {
-            lock(&self.waiting).remove(&id);
+        let Some(id) = number(id) else { return };
+        if let Some(Waiting::Raw(_)) = lock(&self.waiting).remove(&id) {
+            let mut strays = lock(&self.strays);
+            strays.retain(|_, since| since.elapsed() < STRAYS_ASK);
+            strays.insert(id, Instant::now());
         }
     }
 
@@ -313,24 +325,31 @@ impl ConnectionState {
     fn asked(&self, envelope: &Envelope<'_>, text: &str) {
         let params = Members::read(text).ok().and_then(|message| message.get("params"));
         let mut questions = lock(&self.questions);
-        if let (Some(id), Some(params)) = (&envelope.id, params)
-            && questions.len() < MOST_QUESTIONS
-        {
+        if let (Some(id), Some(params)) = (&envelope.id, params) {
+            if questions.len() == MOST_QUESTIONS {
+                // rmcp has not handed them over, as it cannot read them.
+                questions.clear();
+            }
             questions.insert(id.clone(), params.to_owned());
         }
     }
 
     /// Takes the question that the server has asked with the request `id`, and the progress of the
     /// call that it belongs to. A question does not name its call, so there is none while the server
-    /// works on several: it would reach the wrong person.
+    /// works on several, or may still work on one that was given up: it would reach the wrong person.
     pub(super) fn take_question(&self, id: &RequestId) -> Option<(Progress, Box<RawValue>)> {
         let params = lock(&self.questions).remove(id)?;
+        let may_be_a_strays = |since: &Instant| since.elapsed() < STRAYS_ASK;
+        if lock(&self.strays).values().any(may_be_a_strays) {
+            return None;
+        }
         let waiting = lock(&self.waiting);
-        let mut calls = waiting.values().filter_map(|one| match one {
-            Waiting::Raw(raw_request) if raw_request.call.is_some() => Some(&raw_request.progress),
+        let mut requests = waiting.values().filter_map(|one| match one {
+            Waiting::Raw(raw_request) => Some(raw_request),
             _ => None,
         });
-        calls.next().filter(|_| calls.next().is_none()).map(|progress| (progress.clone(), params))
+        let only = requests.next().filter(|_| requests.next().is_none())?;
+        only.call.is_some().then(|| (only.progress.clone(), params))
     }
 
     /// Touches the call that a notification of progress is about. The rest of the notification is

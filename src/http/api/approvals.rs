@@ -160,11 +160,8 @@ impl Api {
         let sight = Sight::of(&self.runs, &caller, &headers);
         let seen = self.runs.calls.approvals.get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
-        let decided = match seen {
-            Some(_) => self.runs.calls.approvals.decide(caller.sees(), &id, decision),
-            None => Err(Undecidable::Unknown),
-        };
-        match decided {
+        let decide = |_| self.runs.calls.approvals.decide(caller.sees(), &id, decision);
+        match seen.ok_or(Undecidable::Unknown).and_then(decide) {
             Ok(approval) => Ok(response::json(StatusCode::OK, &Shown::of(&approval))),
             Err(Undecidable::Unknown) => Err(response::error(
                 Code::NotFound,

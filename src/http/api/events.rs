@@ -9,7 +9,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{FutureExt as _, stream};
 use http::{HeaderMap, Response};
 use serde::Serialize;
 use tokio::{
@@ -118,13 +118,8 @@ impl Feed {
                 }
                 Err(RecvError::Closed) => return None,
             }
-            next = match self.changes.try_recv() {
-                Ok(change) => Ok(change),
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => {
-                    Err(RecvError::Lagged(missed))
-                }
-                Err(_none) => break,
-            };
+            let Some(more) = self.changes.recv().now_or_never() else { break };
+            next = more;
         }
         Some(())
     }

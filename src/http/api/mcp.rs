@@ -113,7 +113,8 @@ impl Api {
             }
         };
         let for_request = |error| (request.id.to_owned(), error);
-        if request.method == "initialize" && !is_notification {
+        let begins = request.method == "initialize" && request.meta(VERSION).is_none();
+        if begins && !is_notification {
             return self.initialize(&caller, &request).map_err(for_request);
         }
         let era = match revision::is_stateless(&request, headers).map_err(for_request)? {

@@ -26,104 +26,87 @@ pub(crate) struct Problem {
     pub(crate) cure: String,
 }
 
+/// The subject, the message if there is such a problem, and the cure.
+type Case<'a> = (&'a str, Option<String>, &'static str);
+
 /// All current problems; those that concern everyone come first.
 pub(super) fn all(daemon: &Daemon, backends: &[Backend]) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    let mut add = |subject: &str, message: Option<&str>, otherwise: &str, cure: &str| {
-        let message = message.unwrap_or(otherwise).to_owned();
-        problems.push(Problem { subject: subject.to_owned(), message, cure: cure.to_owned() });
+    let problem = |(subject, message, cure): Case<'_>| {
+        Some(Problem { subject: subject.to_owned(), message: message?, cure: cure.to_owned() })
     };
-    if let Some(error) = &daemon.journal.last_error {
-        let cure = if daemon.journal.full { FULL } else { JOURNAL };
-        add("journal", Some(error), "", cure);
-    }
-    if let Some(what) = &daemon.journal.lost {
-        add("journal", Some(what), "", LOST);
-    }
-    if let Some(error) = &daemon.state.last_error {
-        add("state", Some(error), "", STATE);
-    }
-    if let Some(what) = &daemon.state.exposed {
-        add("state", Some(what), "", EXPOSED);
-    }
-    if let Some(what) = &daemon.shortage {
-        add("memory", Some(what), "", MEMORY);
-    }
-    if daemon.upstream.reachable == Some(false) {
-        let error = daemon.upstream.last_error.as_deref();
-        add("upstream", error, "MANTYX cannot be reached.", UPSTREAM);
-    }
+    let cases = of_daemon(daemon).into_iter().chain(backends.iter().flat_map(of_backend));
+    cases.filter_map(problem).collect()
+}
+
+fn of_daemon(daemon: &Daemon) -> Vec<Case<'_>> {
+    let Daemon { upstream, journal, state, config, .. } = daemon;
+    let unreachable = (upstream.reachable == Some(false))
+        .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
+    let mut cases = vec![
+        ("journal", journal.last_error.clone(), if journal.full { FULL } else { JOURNAL }),
+        ("journal", journal.lost.clone(), LOST),
+        ("state", state.last_error.clone(), STATE),
+        ("state", state.exposed.clone(), EXPOSED),
+        ("memory", daemon.shortage.clone(), MEMORY),
+        ("upstream", unreachable, UPSTREAM),
+    ];
     for failing in daemon.failing.iter().filter(|failing| failing.is_refusal) {
         let runs = match failing.count {
             1 => format!("the run {} is not read", failing.run),
             more => format!("{more} runs are not read, {} among them", failing.run),
         };
-        let cure = refused(failing.status);
-        add("upstream", Some(&format!("{}: {runs}.", failing.error)), "", cure);
+        let message = format!("{}: {runs}.", failing.error);
+        cases.push(("upstream", Some(message), refused(failing.status)));
     }
-    if let Some(error) = &daemon.upstream.token_error {
-        let cure = if daemon.upstream.grant_ended { LOG_IN_ANEW } else { TOKEN };
-        add("upstream", Some(&format!("MANTYX cannot be shown a token: {error}")), "", cure);
-    }
-    if let Some(error) = &daemon.config.last_error {
-        let cure = if daemon.config.needs_restart { RESTART } else { CONFIG };
-        add("config", Some(error), "", cure);
-    }
+    let token = upstream.token_error.as_ref();
+    let token = token.map(|error| format!("MANTYX cannot be shown a token: {error}"));
+    cases.extend([
+        ("upstream", token, if upstream.grant_ended { LOG_IN_ANEW } else { TOKEN }),
+        ("config", config.last_error.clone(), if config.needs_restart { RESTART } else { CONFIG }),
+    ]);
     if let Some(tls) = &daemon.tls {
         let until = &tls.not_after;
-        match tls.validity {
-            Validity::Good => (),
-            Validity::Ending => {
-                add("tls", None, &format!("The certificate ends on {until}."), RENEW);
-            }
-            Validity::Ended => {
-                add("tls", None, &format!("The certificate ended on {until}."), RENEW);
-            }
-        }
-        if let Some(error) = &tls.last_error {
-            add("tls", None, &format!("The new certificate was not taken: {error}."), tls.cure);
-        }
+        let end = match tls.validity {
+            Validity::Good => None,
+            Validity::Ending => Some(format!("The certificate ends on {until}.")),
+            Validity::Ended => Some(format!("The certificate ended on {until}.")),
+        };
+        let error = tls.last_error.as_ref();
+        let error = error.map(|error| format!("The new certificate was not taken: {error}."));
+        cases.extend([("tls", end, RENEW), ("tls", error, tls.cure)]);
     }
-    if let Some(error) = daemon.audit.as_ref().and_then(|audit| audit.last_error.as_deref()) {
-        add("audit", Some(error), "", AUDIT);
-    }
-    for backend in backends {
-        of_backend(backend, &mut add);
-    }
-    problems
+    let audit = daemon.audit.as_ref().and_then(|audit| audit.last_error.clone());
+    cases.push(("audit", audit, AUDIT));
+    cases
 }
 
-/// Adds the problems of one backend.
-fn of_backend(backend: &Backend, add: &mut impl FnMut(&str, Option<&str>, &str, &'static str)) {
+fn of_backend(backend: &Backend) -> Vec<Case<'_>> {
     let error = backend.last_error.as_deref();
-    match (backend.state.as_str(), backend.breaker.state.as_str()) {
-        ("down", _) => add(&backend.name, error, "There is no connection.", down(backend)),
-        ("degraded", _) => add(&backend.name, error, "The last refresh failed.", DEGRADED),
-        (_, "open" | "half-open") => {
-            add(&backend.name, error, "Its last calls got no answer.", BREAKER);
-        }
-        _ => (),
-    }
-    if let Some(why) = backend.signature.as_ref().and_then(|found| found.error.as_deref()) {
-        let what = format!("Its card counts as not signed, and is taken all the same: {why}.");
-        add(&backend.name, Some(&what), "", SIGNATURE);
-    }
-    if let Some(what) = &backend.left_out {
-        add(&backend.name, Some(what), "", LEFT_OUT);
-    }
-    if let Some(what) = &backend.shadowed {
-        add(&backend.name, Some(what), "", SHADOWED);
-    }
-    if let Some(exposure) = &backend.exposure {
-        add(&backend.name, Some(&exposure.to_string()), "", exposure.cure());
-    }
-    if let Some(what) = unaccepted(&backend.pin.review) {
-        add(&backend.name, Some(&what), "", PIN);
-    }
-    if let Some(error) = &backend.pin.unkept {
-        let what = format!("What was accepted of it is not on disk: {error}");
-        add(&backend.name, Some(&what), "", UNKEPT);
-    }
+    let (otherwise, cure) = match (backend.state.as_str(), backend.breaker.state.as_str()) {
+        ("down", _) => (Some("There is no connection."), down(backend)),
+        ("degraded", _) => (Some("The last refresh failed."), DEGRADED),
+        (_, "open" | "half-open") => (Some("Its last calls got no answer."), BREAKER),
+        _ => (None, ""),
+    };
+    let failure = otherwise.map(|otherwise| error.unwrap_or(otherwise).to_owned());
+    let unsigned = backend
+        .signature
+        .as_ref()
+        .and_then(|found| found.error.as_ref())
+        .map(|why| format!("Its card counts as not signed, and is taken all the same: {why}."));
+    let exposure = backend.exposure.as_ref();
+    let unkept = backend.pin.unkept.as_ref();
+    let unkept = unkept.map(|error| format!("What was accepted of it is not on disk: {error}"));
+    let cases = [
+        (failure, cure),
+        (unsigned, SIGNATURE),
+        (backend.left_out.clone(), LEFT_OUT),
+        (backend.shadowed.clone(), SHADOWED),
+        (exposure.map(ToString::to_string), exposure.map_or("", |exposure| exposure.cure())),
+        (unaccepted(&backend.pin.review), PIN),
+        (unkept, UNKEPT),
+    ];
+    cases.map(|(message, cure)| (backend.name.as_str(), message, cure)).into()
 }
 
 /// Says in a sentence or two where a backend differs from what the operator has accepted.

@@ -20,11 +20,7 @@ use super::{
 };
 use crate::{
     backend::{
-        calls::{self, BackendHandle},
-        circuit_breaker::Look,
-        peer::Verdict,
-        program::hiding::Exposure,
-        registry::Snapshot,
+        calls, circuit_breaker::Look, peer::Verdict, program::hiding::Exposure, registry::Snapshot,
     },
     budget::{Budget, Shortage},
     config::App,
@@ -404,16 +400,8 @@ fn shortage(caller: &Caller) -> Option<String> {
 /// The backends that `app` may use.
 pub(super) fn backends(api: &Api, app: &App) -> Vec<Backend> {
     let handles = api.runs.calls.backends.handles();
-    handles
-        .iter()
-        .filter(|(name, _)| app.rights.include(name))
-        .filter_map(|(name, backend)| one(api, name, backend))
-        .collect()
-}
-
-/// The status of one backend.
-pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
-    one(api, name, api.runs.calls.backends.handles().get(name)?)
+    let mine = handles.keys().filter(|name| app.rights.include(name));
+    mine.filter_map(|name| backend(api, name)).collect()
 }
 
 /// The word for the kind of the backend `name`.
@@ -425,7 +413,10 @@ pub(super) fn kind(offer: &Offer, name: &BackendName) -> Option<&'static str> {
     })
 }
 
-fn one(api: &Api, name: &BackendName, backend: &BackendHandle) -> Option<Backend> {
+/// The status of one backend.
+pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
+    let handles = api.runs.calls.backends.handles();
+    let backend = handles.get(name)?;
     let registry = &api.runs.calls.backends.registry;
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let offer = registry.offer();

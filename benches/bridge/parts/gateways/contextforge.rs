@@ -50,7 +50,8 @@ pub(super) async fn start(
     let client = || Client::new(addr).bearer(&token);
     register(client(), world.tools).await?;
     let gateway = Gateway::of_mcp(NAME, "http", ("/mcp/", "bench-echo"), most, client).await?;
-    Ok((child, vec![gateway]))
+    let gateways = vec![gateway.of_process(child.id())];
+    Ok((child, gateways))
 }
 
 /// Beside what it does not start without: a server on loopback may be registered, calls are not

@@ -17,14 +17,17 @@ use crate::{
     world::World,
 };
 
-pub(super) const PYTHON: &str = "mcp-proxy 0.13.0 (Python)";
-pub(super) const CARGO: &str = "mcp-proxy 0.6.0 (Cargo)";
+pub(in crate::parts) const PYTHON: &str = "mcp-proxy 0.13.0 (Python)";
+pub(in crate::parts) const CARGO: &str = "mcp-proxy 0.6.0 (Cargo)";
 const PACKAGES: Packages = Packages { name: "mcp-proxy", packages: &["mcp-proxy==0.13.0"] };
 /// What cargo notes below its root of what it has installed there.
 const INSTALLED: &str = "\"mcp-proxy 0.6.0 ";
 const INSTALL: &str = "cargo install mcp-proxy@0.6.0 --locked --no-default-features --root";
 
-pub(super) async fn of_python(setting: &Setting, most: usize) -> Outcome<(Child, Vec<Gateway>)> {
+pub(in crate::parts) async fn of_python(
+    setting: &Setting,
+    most: usize,
+) -> Outcome<(Child, Vec<Gateway>)> {
     let python = python::prepare(&setting.dir, PACKAGES).await?;
     let (dir, addr) = (place(setting, "gateways-pypi")?, free_addr()?);
     let mut command = Command::new(python);
@@ -34,10 +37,11 @@ pub(super) async fn of_python(setting: &Setting, most: usize) -> Outcome<(Child,
     let child = listening(command, &dir, addr).await?;
     let client = || Client::new(addr);
     let gateway = Gateway::of_mcp(PYTHON, "stdio", ("/mcp", "echo"), most, client).await?;
-    Ok((child, vec![gateway]))
+    let gateways = vec![gateway.of_process(child.id())];
+    Ok((child, gateways))
 }
 
-pub(super) async fn of_cargo(
+pub(in crate::parts) async fn of_cargo(
     setting: &Setting,
     world: &World,
     most: usize,
@@ -72,7 +76,8 @@ url = \"http://{tools}/mcp\"
     let mut gateways = Vec::new();
     for (server, tool) in [("stdio", "stdio/echo"), ("http", "http/echo")] {
         let client = || Client::new(addr);
-        gateways.push(Gateway::of_mcp(CARGO, server, ("/", tool), most, client).await?);
+        let gateway = Gateway::of_mcp(CARGO, server, ("/", tool), most, client).await?;
+        gateways.push(gateway.of_process(child.id()));
     }
     Ok((child, gateways))
 }

@@ -171,6 +171,39 @@ fn progress_touches_the_call_that_it_is_about() {
 }
 
 #[test]
+fn a_question_is_for_the_only_request_that_the_server_can_work_on() {
+    let state = ConnectionState::default();
+    let begin = |id: i64| {
+        let asked = Arc::new(fake::request("t", "{}"));
+        let raw_request = RawRequest::of_call(asked, Vec::new(), Progress::default(), None, None);
+        let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
+        call.extensions.insert(Marker(raw_request));
+        state.outgoing(&request(id, ClientRequest::from(call))).unwrap();
+    };
+    let is_asked = || {
+        let text = r#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{}}"#;
+        state.incoming(text);
+        state.take_question(&RequestId::String("q".into())).is_some()
+    };
+    assert!(!is_asked(), "of no call");
+    begin(1);
+    assert!(is_asked());
+    begin(2);
+    assert!(!is_asked(), "it may be of either");
+    state.forget(&RequestId::Number(1));
+    assert!(!is_asked(), "the server may not know yet that the first was cancelled");
+    state.incoming(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    assert!(is_asked());
+    for number in 0..=MOST_QUESTIONS {
+        let unread = format!(
+            r#"{{"jsonrpc":"2.0","id":{number},"method":"elicitation/create","params":{{"x":1e400}}}}"#
+        );
+        state.incoming(&unread);
+    }
+    assert!(is_asked(), "questions that were not handed over have no end otherwise");
+}
+
+#[test]
 fn a_handshake_is_kept_verbatim_and_made_readable() {
     let state = ConnectionState::default();
     let hello = || request(1, InitializeRequest::new(ClientConfig::default()));

@@ -316,7 +316,7 @@ impl Answering {
     /// An event that ends no call.
     fn piece(&self, next: Next) -> Bytes {
         match (next, &self.era) {
-            (Next::Progress(params), _) => self.progressed(&params),
+            (Next::Progress(params), _) if !self.token.is_empty() => self.progressed(&params),
             (Next::Question(Question { params, answer }), Era::Session(session)) => {
                 let id = session.ask(&self.id, answer);
                 let method = "elicitation/create";

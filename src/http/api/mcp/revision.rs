@@ -44,18 +44,19 @@ pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Result
         true => stated.as_deref(),
         false => text(headers, "mcp-protocol-version"),
     };
-    let version = stated.as_deref().or(header);
-    if let Some(version) = version.filter(|version| !SUPPORTED.contains(version)) {
-        return Err(unsupported(version));
-    }
     match (header, stated.as_deref()) {
-        (Some(STATELESS), Some(STATELESS)) => Ok(true),
+        (Some(header), Some(stated)) if header != stated => {
+            Err(mismatch("MCP-Protocol-Version", Some(header), stated))
+        }
+        (Some(version), _) | (None, Some(version)) if !SUPPORTED.contains(&version) => {
+            Err(unsupported(version))
+        }
         (Some(STATELESS), None) => Err(RpcError {
             status: StatusCode::BAD_REQUEST,
             ..RpcError::invalid_params(format!("`params._meta` must have `{VERSION}`."))
         }),
-        (header, Some(STATELESS)) => Err(mismatch("MCP-Protocol-Version", header, STATELESS)),
-        _ => Ok(false),
+        (None, Some(STATELESS)) => Err(mismatch("MCP-Protocol-Version", None, STATELESS)),
+        (header, _) => Ok(header == Some(STATELESS)),
     }
 }
 
@@ -168,7 +169,8 @@ mod tests {
             ("{}", &[], "session"),
             ("{}", &[("mcp-protocol-version", "2025-06-18")], "session"),
             ("{}", &[("mcp-protocol-version", "1900-01-01")], "-32022"),
-            (r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"x"}}"#, &[version], "-32022"),
+            (r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"x"}}"#, &[version], "-32020"),
+            (r#"{"_meta":{"io.modelcontextprotocol/protocolVersion":"x"}}"#, &[], "-32022"),
             ("{}", &[version, method], "-32602"),
             (&*meta(""), &[version, method, name], "-32602"),
             (&*whole, &[method, name], "-32020"),

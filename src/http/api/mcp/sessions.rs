@@ -24,6 +24,8 @@ use crate::{backend::peer::Modes, model::ids::AppName};
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most sessions of an app. Beyond that, the one that was unused for longest ends.
 const MOST: usize = 4096;
+/// How many questions a client leaves open.
+const QUESTIONS: usize = 64;
 /// How many cancellations of calls are remembered that have not come yet.
 const EARLY: usize = 64;
 
@@ -153,7 +155,12 @@ impl Session {
     /// client, as JSON.
     pub(super) fn ask(&self, call: &str, answer: oneshot::Sender<Box<RawValue>>) -> String {
         let id = format!("\"{}\"", uuid::Uuid::new_v4().simple());
-        self.state.lock().questions.insert(id.clone(), Asked { call: call.into(), answer });
+        let mut state = self.state.lock();
+        if state.questions.len() == QUESTIONS {
+            // Their servers are told that the user cancels.
+            state.questions.clear();
+        }
+        state.questions.insert(id.clone(), Asked { call: call.into(), answer });
         id
     }
 
