@@ -18,8 +18,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::{
-    sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc},
-    time::{Instant, sleep, timeout, timeout_at},
+    sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc, oneshot},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -135,6 +135,12 @@ pub(super) async fn mcp(contact: Contact) -> Outcome {
         over: CancellationToken::new(),
         listening: CancellationToken::new(),
     });
+    let (done, mut printed) = oneshot::channel::<()>();
+    // A client that does not read holds up this thread alone.
+    std::thread::spawn(move || {
+        while written.blocking_recv().is_some_and(|text| print(&text).is_ok()) {}
+        drop(done);
+    });
     let (lines, mut read) = mpsc::channel(WAITING);
     // A blocked read of stdin cannot be cancelled, so it has a thread that the process leaves behind.
     std::thread::spawn(move || {
@@ -147,7 +153,7 @@ pub(super) async fn mcp(contact: Contact) -> Outcome {
     let mut stop = Stop::new()?;
     loop {
         tokio::select! {
-            Some(text) = written.recv() => print(&text)?,
+            _ = &mut printed => break,
             line = read.recv() => match line {
                 Some(line) => link.take(line),
                 None => break,
@@ -158,22 +164,13 @@ pub(super) async fn mcp(contact: Contact) -> Outcome {
     // The client is gone: what takes longer than a moment has no reader.
     link.listening.cancel();
     link.tasks.close();
-    let by = Instant::now() + GRACE;
-    while let Ok(Some(text)) = timeout_at(by, next(&link, &mut written)).await {
-        print(&text)?;
-    }
+    timeout(GRACE, link.tasks.wait()).await.ok();
     link.over.cancel();
     // A daemon that hangs ends the session by itself, in time.
     timeout(GRACE, link.end()).await.ok();
+    drop(link);
+    timeout(GRACE, printed).await.ok();
     Ok(())
-}
-
-/// The next line for the client; `None` when no request waits for an answer any more.
-async fn next(link: &Link, written: &mut mpsc::Receiver<String>) -> Option<String> {
-    tokio::select! {
-        text = written.recv() => text,
-        () = link.tasks.wait() => written.try_recv().ok(),
-    }
 }
 
 impl Message {
@@ -305,12 +302,7 @@ impl Link {
             // The token may be another by now.
             *self.daemon.lock() = None;
         }
-        let is_passing = [
-            StatusCode::UNAUTHORIZED,
-            StatusCode::TOO_MANY_REQUESTS,
-            StatusCode::SERVICE_UNAVAILABLE,
-        ];
-        if is_passing.contains(&status) {
+        if matches!(status.as_u16(), 401 | 429 | 503) {
             let text = response.text().await.unwrap_or_default();
             let why = string_member(&text, "message").unwrap_or(text);
             return Err(Problem { why: format!("{status}: {why}"), may_be_made: false });

@@ -20,10 +20,21 @@ use super::{
 
 /// What a server may offer beside its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Feature {
-    Resource,
-    Template,
-    Prompt,
+pub struct Feature {
+    /// The method that lists them.
+    pub method: &'static str,
+    /// The member of the method's result that has them.
+    pub list: &'static str,
+    /// The member that identifies each.
+    key: &'static str,
+}
+
+impl Feature {
+    pub const RESOURCE: Self = Self { method: "resources/list", list: "resources", key: "uri" };
+    pub const TEMPLATE: Self =
+        Self { method: "resources/templates/list", list: "resourceTemplates", key: "uriTemplate" };
+    pub const PROMPT: Self = Self { method: "prompts/list", list: "prompts", key: "name" };
+    pub const ALL: [Self; 3] = [Self::RESOURCE, Self::TEMPLATE, Self::PROMPT];
 }
 
 /// Members of a feature, and the characters with which their values may start.
@@ -37,37 +48,6 @@ const TYPES: [(&str, &str); 8] = [
     ("icons", "["),
     ("_meta", "{"),
 ];
-
-impl Feature {
-    pub const ALL: [Self; 3] = [Self::Resource, Self::Template, Self::Prompt];
-
-    /// The method that lists them.
-    pub fn method(self) -> &'static str {
-        match self {
-            Self::Resource => "resources/list",
-            Self::Template => "resources/templates/list",
-            Self::Prompt => "prompts/list",
-        }
-    }
-
-    /// The member of the method's result that has them.
-    pub fn list(self) -> &'static str {
-        match self {
-            Self::Resource => "resources",
-            Self::Template => "resourceTemplates",
-            Self::Prompt => "prompts",
-        }
-    }
-
-    /// The member that identifies each.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Resource => "uri",
-            Self::Template => "uriTemplate",
-            Self::Prompt => "name",
-        }
-    }
-}
 
 /// The most features of one server, and the most bytes of them: the bridge keeps them all.
 const MOST: usize = 5_000;
@@ -100,12 +80,12 @@ impl Features {
         let (all, before) = (definitions.len(), self.items.len());
         for definition in definitions {
             let json: Box<str> = definition.into();
-            let id = string_member(&json, kind.key());
+            let id = string_member(&json, kind.key);
             let has_name = string_member(&json, "name").is_some();
             let has_room = self.items.len() < MOST && self.bytes + json.len() <= MOST_BYTES;
             if let Some(id) = id.filter(|_| has_room && has_name && are_typed(&json, &TYPES)) {
                 self.bytes += json.len();
-                self.items.push(Item { list: kind.list(), id, json });
+                self.items.push(Item { list: kind.list, id, json });
             }
         }
         all - (self.items.len() - before)
@@ -113,12 +93,12 @@ impl Features {
 
     /// The first resource whose URI `other` has, too.
     pub fn shared_with(&self, other: &Self) -> Option<&str> {
-        let uris: HashSet<&str> = other.of(Feature::Resource).map(|item| &*item.id).collect();
-        self.of(Feature::Resource).map(|item| &*item.id).find(|uri| uris.contains(uri))
+        let uris: HashSet<&str> = other.of(Feature::RESOURCE).map(|item| &*item.id).collect();
+        self.of(Feature::RESOURCE).map(|item| &*item.id).find(|uri| uris.contains(uri))
     }
 
     fn of(&self, kind: Feature) -> impl Iterator<Item = &Item> {
-        self.items.iter().filter(move |item| item.list == kind.list())
+        self.items.iter().filter(move |item| item.list == kind.list)
     }
 }
 
@@ -143,7 +123,7 @@ impl FeatureView {
     pub fn new(servers: Vec<(BackendName, Arc<Naming>, Arc<Features>)>) -> Self {
         let mut nameless = Vec::new();
         for (backend, naming, features) in &servers {
-            for Item { id, .. } in features.of(Feature::Prompt) {
+            for Item { id, .. } in features.of(Feature::PROMPT) {
                 let wanted = naming.wanted(id);
                 nameless.push(Nameless { backend: backend.as_str(), tool: id, wanted });
             }
@@ -159,9 +139,9 @@ impl FeatureView {
         let items = self.servers.iter().flat_map(move |(backend, features)| {
             features.of(kind).map(move |item| (backend, item))
         });
-        items.map(move |(backend, item)| match kind {
-            Feature::Prompt => (backend, names.next().map_or("", String::as_str), item),
-            Feature::Resource | Feature::Template => (backend, item.id.as_str(), item),
+        items.map(move |(backend, item)| {
+            let name = names.next().filter(|_| kind == Feature::PROMPT);
+            (backend, name.unwrap_or(&item.id).as_str(), item)
         })
     }
 
@@ -170,7 +150,7 @@ impl FeatureView {
         let mut seen = HashSet::new();
         let first = self.items(kind).filter(|(_, id, _)| seen.insert(*id));
         let text = |(_, id, item): (_, &str, &Item)| match json::around(&item.json, "name") {
-            Some((before, after)) if kind == Feature::Prompt => {
+            Some((before, after)) if kind == Feature::PROMPT => {
                 format!("{before}{}{after}", serde_json::Value::from(id))
             }
             _ => item.json.to_string(),
@@ -186,12 +166,12 @@ impl FeatureView {
 
     /// The server that has the resource `uri`, or a template for it.
     pub fn server_of(&self, uri: &str) -> Option<&BackendName> {
-        if let Some((backend, _)) = self.find(Feature::Resource, uri) {
+        if let Some((backend, _)) = self.find(Feature::RESOURCE, uri) {
             return Some(backend);
         }
         // The template that says most of the URI: one that fits everything takes nothing of others.
         let mut best = None;
-        for (backend, _, item) in self.items(Feature::Template) {
+        for (backend, _, item) in self.items(Feature::TEMPLATE) {
             let literal = fits(&item.id, uri);
             if literal > best.map(|(literal, _)| literal) {
                 best = literal.map(|literal| (literal, backend));

@@ -212,17 +212,17 @@ impl Connection {
         let capabilities = capabilities.unwrap_or_default();
         let mut features = Features::new(capabilities.completions.is_some());
         for kind in Feature::ALL {
-            let is_offered = match kind {
-                Feature::Resource | Feature::Template => capabilities.resources.is_some(),
-                Feature::Prompt => capabilities.prompts.is_some(),
+            let is_offered = match kind == Feature::PROMPT {
+                true => capabilities.prompts.is_some(),
+                false => capabilities.resources.is_some(),
             };
             if !is_offered {
                 continue;
             }
-            let (definitions, cut) = self.pages(kind.method(), kind.list()).await?;
+            let (definitions, cut) = self.pages(kind.method, kind.list).await?;
             let left_out = features.add(kind, definitions);
             if left_out > 0 || cut.is_some() {
-                let list = kind.list();
+                let list = kind.list;
                 tracing::warn!(backend = %self.backend, left_out, cut, "some {list} cannot be offered");
             }
         }

@@ -202,9 +202,9 @@ impl Client<'_> {
                 let offer = self.api.offer(&self.caller.app);
                 self.list(request, "tools", List::Tools, &offer.definitions().collect::<Vec<_>>())?
             }
-            "resources/list" => self.list_features(request, Feature::Resource)?,
-            "resources/templates/list" => self.list_features(request, Feature::Template)?,
-            "prompts/list" => self.list_features(request, Feature::Prompt)?,
+            "resources/list" => self.list_features(request, Feature::RESOURCE)?,
+            "resources/templates/list" => self.list_features(request, Feature::TEMPLATE)?,
+            "prompts/list" => self.list_features(request, Feature::PROMPT)?,
             "ping" if !is_stateless => "{}".to_owned(),
             "server/discover" if is_stateless => self.discover(),
             "subscriptions/listen" if is_stateless => return Ok(self.listen(request)),
@@ -240,11 +240,8 @@ impl Client<'_> {
     }
 
     fn list_features(&self, request: &Request<'_>, kind: Feature) -> Result<String, RpcError> {
-        let list = match kind {
-            Feature::Resource | Feature::Template => List::Resources,
-            Feature::Prompt => List::Prompts,
-        };
-        self.list(request, kind.list(), list, &self.features().definitions(kind))
+        let list = if kind == Feature::PROMPT { List::Prompts } else { List::Resources };
+        self.list(request, kind.list, list, &self.features().definitions(kind))
     }
 
     /// A whole list on one page: some clients read only the first.

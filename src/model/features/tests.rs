@@ -26,29 +26,29 @@ fn view(servers: Vec<(&str, Features)>) -> FeatureView {
 #[test]
 fn prompts_are_named_as_tools_are_and_uris_stay() {
     let prompts = |name: &str| {
-        features(Feature::Prompt, &[&*format!(r#"{{"x": 1e400, "name" : "{name}"}}"#)])
+        features(Feature::PROMPT, &[&*format!(r#"{{"x": 1e400, "name" : "{name}"}}"#)])
     };
     let view = view(vec![("a", prompts("ask it")), ("b", prompts("ask it"))]);
-    let definitions = view.definitions(Feature::Prompt);
+    let definitions = view.definitions(Feature::PROMPT);
     assert_eq!(
         definitions,
         [r#"{"x": 1e400, "name" : "a_ask_it"}"#, r#"{"x": 1e400, "name" : "b_ask_it"}"#]
     );
-    let (backend, own) = view.find(Feature::Prompt, "b_ask_it").unwrap();
+    let (backend, own) = view.find(Feature::PROMPT, "b_ask_it").unwrap();
     assert_eq!((backend.as_str(), own), ("b", "ask it"));
-    assert_eq!(view.find(Feature::Prompt, "ask it"), None);
+    assert_eq!(view.find(Feature::PROMPT, "ask it"), None);
 }
 
 #[test]
 fn of_two_servers_with_one_uri_the_first_has_it() {
     let both = r#"{"uri":"x://both","name":"n"}"#;
-    let a = features(Feature::Resource, &[both]);
-    let b = features(Feature::Resource, &[r#"{"uri":"x://b","name":"n"}"#, both]);
+    let a = features(Feature::RESOURCE, &[both]);
+    let b = features(Feature::RESOURCE, &[r#"{"uri":"x://b","name":"n"}"#, both]);
     assert_eq!(b.shared_with(&a), Some("x://both"));
-    let mut of_template = features(Feature::Template, &[r#"{"uriTemplate":"x://{a}","name":"n"}"#]);
+    let mut of_template = features(Feature::TEMPLATE, &[r#"{"uriTemplate":"x://{a}","name":"n"}"#]);
     of_template.completes = true;
     let view = view(vec![("a", a), ("b", b), ("c", of_template)]);
-    assert_eq!(view.definitions(Feature::Resource).len(), 2);
+    assert_eq!(view.definitions(Feature::RESOURCE).len(), 2);
     let server = |uri| view.server_of(uri).map(|name| name.as_str());
     assert_eq!(server("x://both"), Some("a"));
     assert_eq!(server("x://b"), Some("b"));
@@ -60,7 +60,7 @@ fn of_two_servers_with_one_uri_the_first_has_it() {
 
 #[test]
 fn the_template_that_says_most_of_a_uri_has_it() {
-    let of = |template: &str| features(Feature::Template, &[template]);
+    let of = |template: &str| features(Feature::TEMPLATE, &[template]);
     let all = of(r#"{"uriTemplate":"{x}","name":"n"}"#);
     let notes = of(r#"{"uriTemplate":"notes://{id}","name":"n"}"#);
     let view = view(vec![("a", all), ("notes", notes)]);
@@ -80,9 +80,9 @@ fn a_definition_that_clients_cannot_read_is_left_out() {
         r#"{"uri":"x://a","uri":"x://b","name":"n"}"#,
     ] {
         let bad = vec![RawValue::from_string(bad.to_owned()).unwrap()];
-        assert_eq!(features.add(Feature::Resource, bad), 1);
+        assert_eq!(features.add(Feature::RESOURCE, bad), 1);
     }
-    assert_eq!(features.of(Feature::Resource).count(), 0);
+    assert_eq!(features.of(Feature::RESOURCE).count(), 0);
 }
 
 #[test]
@@ -94,17 +94,17 @@ fn a_server_offers_only_so_much() {
     };
     let large = "x".repeat(MOST_BYTES / 2);
     let all = vec![one(1, &large), one(2, &large), one(3, "")];
-    assert_eq!(features.add(Feature::Resource, all), 1);
+    assert_eq!(features.add(Feature::RESOURCE, all), 1);
     let mut features = Features::new(false);
     let all = (0..=MOST).map(|number| one(number, "")).collect();
-    assert_eq!(features.add(Feature::Resource, all), 1);
+    assert_eq!(features.add(Feature::RESOURCE, all), 1);
 }
 
 #[test]
 fn a_digest_changes_with_its_own_kind_alone() {
     let digest = |text| {
-        let view = view(vec![("a", features(Feature::Resource, &[text]))]);
-        [Feature::Resource, Feature::Prompt].map(|kind| view.digest(&[kind]))
+        let view = view(vec![("a", features(Feature::RESOURCE, &[text]))]);
+        [Feature::RESOURCE, Feature::PROMPT].map(|kind| view.digest(&[kind]))
     };
     let (one, other) = (digest(r#"{"uri":"a","name":"n"}"#), digest(r#"{"uri":"a","name":"m"}"#));
     assert_ne!(one[0], other[0]);

@@ -67,8 +67,8 @@ impl List {
         };
         match self {
             Self::Tools => api.offer(app).digest_of_all().to_owned(),
-            Self::Resources => features(&[Feature::Resource, Feature::Template]),
-            Self::Prompts => features(&[Feature::Prompt]),
+            Self::Resources => features(&[Feature::RESOURCE, Feature::TEMPLATE]),
+            Self::Prompts => features(&[Feature::PROMPT]),
         }
     }
 }

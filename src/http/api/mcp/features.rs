@@ -53,7 +53,7 @@ impl Client<'_> {
         let name = request.string("name").unwrap_or_default();
         let view = self.features();
         let unknown = || RpcError::invalid_params(format!("Unknown prompt: {name}"));
-        let (backend, own) = view.find(Feature::Prompt, &name).ok_or_else(unknown)?;
+        let (backend, own) = view.find(Feature::PROMPT, &name).ok_or_else(unknown)?;
         let mut params = request.params();
         params["name"] = own.into();
         self.respond(request, &self.ask(backend, "prompts/get", params).await?)
@@ -65,8 +65,8 @@ impl Client<'_> {
         let view = self.features();
         let about = |key: &str| params["ref"][key].as_str().unwrap_or_default();
         let found = match about("type") {
-            "ref/prompt" => view.find(Feature::Prompt, about("name")),
-            _ => view.find(Feature::Template, about("uri")),
+            "ref/prompt" => view.find(Feature::PROMPT, about("name")),
+            _ => view.find(Feature::TEMPLATE, about("uri")),
         };
         let unknown = || RpcError::invalid_params("`ref` names no prompt and no template.");
         let (backend, own) = found.ok_or_else(unknown)?;
