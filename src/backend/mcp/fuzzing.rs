@@ -28,7 +28,7 @@ use crate::{
 pub fn read(data: &[u8]) {
     let state = ConnectionState::default();
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
-    let raw_request = RawRequest::of_call(request(), Vec::new(), Progress::default(), None);
+    let raw_request = RawRequest::of_call(request(), Vec::new(), Progress::default(), None, None);
     call.extensions.insert(Marker(Arc::clone(&raw_request)));
     let requests: [ClientRequest; 3] = [
         InitializeRequest::new(ClientConfig::default()).into(),
