@@ -62,9 +62,6 @@ pub struct SandboxConfig {
     pub local_tool_timeout: Duration,
     /// How often a stream without events carries a comment.
     pub heartbeat: Duration,
-    /// Whether ids are counted (`run_1`) and not drawn.
-    #[cfg(test)]
-    pub counted_ids: bool,
     pub limits: Limits,
 }
 
@@ -106,22 +103,14 @@ impl SandboxConfig {
             credential,
             local_tool_timeout: Duration::from_mins(5),
             heartbeat: Duration::from_secs(15),
-            #[cfg(test)]
-            counted_ids: false,
             limits: Limits::default(),
         }
     }
 }
 
-/// A sandbox. Its runs live as long as it does; [`Sandbox::serve`] is only the door to them.
+/// A sandbox. Its runs go on without a listener; [`Sandbox::serve`] is only the door to them.
 #[derive(Debug)]
 pub struct Sandbox {
-    shared: Arc<Shared>,
-}
-
-/// What requests and runs share.
-#[derive(Debug)]
-struct Shared {
     config: SandboxConfig,
     ids: Ids,
     /// A permit for each byte that may be kept.
@@ -131,47 +120,33 @@ struct Shared {
     sessions: Mutex<Sessions>,
     /// The runs being played.
     tasks: TaskTracker,
-    stop: CancellationToken,
 }
 
 impl Sandbox {
     pub fn new(config: SandboxConfig) -> Self {
-        let shared = Shared {
-            ids: Ids {
-                #[cfg(test)]
-                counted: config.counted_ids.then(Default::default),
-            },
+        Self {
+            ids: Ids::default(),
             budget: Arc::new(Semaphore::new(config.limits.bytes)),
             config,
             runs: Mutex::default(),
             sessions: Mutex::default(),
             tasks: TaskTracker::new(),
-            stop: CancellationToken::new(),
-        };
-        Self { shared: Arc::new(shared) }
+        }
     }
 
     /// Answers requests until `stop`, then closes all connections, streams included, within a
     /// second. The runs go on, as they do in MANTYX, and can be served again.
     pub async fn serve(self: Arc<Self>, listener: TcpListener, stop: CancellationToken) {
-        let (shared, until) = (Arc::clone(&self.shared), stop.clone());
+        let limits =
+            small_server::Limits { connections: self.config.limits.connections, idle: IDLE };
+        let until = stop.clone();
         let answer = move |request| {
-            let (shared, until) = (Arc::clone(&shared), until.clone());
-            async move { routes::answer(&shared, &until, request).await }
+            let (sandbox, until) = (Arc::clone(&self), until.clone());
+            async move { routes::answer(&sandbox, &until, request).await }
         };
-        let connections = self.shared.config.limits.connections;
-        let limits = small_server::Limits { connections, idle: IDLE };
         small_server::serve(&listener, limits, &stop, answer).await;
     }
-}
 
-impl Drop for Sandbox {
-    fn drop(&mut self) {
-        self.shared.stop.cancel();
-    }
-}
-
-impl Shared {
     /// Forgets finished runs until `bytes` more fit, if they can be made to.
     fn make_room(&self, bytes: usize) {
         let fits = || self.budget.available_permits() >= bytes;

@@ -26,7 +26,9 @@ pub struct CircuitBreaker {
 #[derive(Debug)]
 pub struct Pass<'a> {
     breaker: &'a CircuitBreaker,
-    ticket: Option<Ticket>,
+    ticket: Ticket,
+    /// What the call has found out so far.
+    sign: Sign,
 }
 
 impl CircuitBreaker {
@@ -38,23 +40,18 @@ impl CircuitBreaker {
     /// Admits a call, or says why not. End the pass with [`Pass::end`].
     pub fn admit(&self) -> Result<Pass<'_>, Shut> {
         let ticket = self.breaker.lock().admit(Instant::now())?;
-        Ok(Pass { breaker: self, ticket: Some(ticket) })
+        Ok(Pass { breaker: self, ticket, sign: Sign::None })
     }
 
     /// Closes the breaker: there is a new connection to the backend, and it works.
     pub fn reconnected(&self) {
-        let change = self.breaker.lock().reconnected();
+        let change = self.breaker.lock().close();
         self.tell(change);
     }
 
     /// The present state.
     pub fn look(&self) -> Look {
         self.breaker.lock().look(Instant::now())
-    }
-
-    fn ended(&self, ticket: Ticket, sign: Sign) {
-        let change = self.breaker.lock().ended(ticket, sign, Instant::now());
-        self.tell(change);
     }
 
     fn tell(&self, change: Option<Change>) {
@@ -76,22 +73,19 @@ impl<'a> Pass<'a> {
     /// Checks the pass again after a wait, such as for a permit. If the breaker has changed its
     /// state since, the call has to be admitted again.
     pub fn renew(self) -> Result<Self, Shut> {
-        let stands = self.ticket.is_some_and(|ticket| self.breaker.breaker.lock().admits(ticket));
+        let stands = self.breaker.breaker.lock().admits(self.ticket);
         if stands { Ok(self) } else { self.breaker.admit() }
     }
 
     /// Ends the call and tells the breaker whether the backend gave an answer.
     pub fn end(mut self, sign: Sign) {
-        if let Some(ticket) = self.ticket.take() {
-            self.breaker.ended(ticket, sign);
-        }
+        self.sign = sign;
     }
 }
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.breaker.ended(ticket, Sign::None);
-        }
+        let change = self.breaker.breaker.lock().ended(self.ticket, self.sign, Instant::now());
+        self.breaker.tell(change);
     }
 }

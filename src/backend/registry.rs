@@ -17,7 +17,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::watch, time::timeout};
 use tokio_util::{
     sync::CancellationToken,
@@ -353,9 +353,7 @@ impl Registry {
                 next.lease.token.cancel();
             }
         }
-        drop(inner);
-        self.version.send_modify(|version| *version += 1);
-        news.iter().for_each(News::tell);
+        self.written(inner, &news);
     }
 
     /// Changes the known state of a backend, and rebuilds the offer if the change affects it. A
@@ -386,11 +384,14 @@ impl Registry {
             news = slot.judge();
             self.offer_anew(&inner);
         }
+        self.written(inner, news.as_slice());
+    }
+
+    /// Ends a write: tells all who wait, and logs what is new.
+    fn written(&self, inner: MutexGuard<'_, Inner>, news: &[News]) {
         drop(inner);
         self.version.send_modify(|version| *version += 1);
-        if let Some(news) = news {
-            news.tell();
-        }
+        news.iter().for_each(News::tell);
     }
 
     /// Accepts the present catalog of a backend, as the operator has seen it: `digest` is that of
@@ -409,11 +410,7 @@ impl Registry {
         }
         let news = slot.judge();
         self.offer_anew(&inner);
-        drop(inner);
-        self.version.send_modify(|version| *version += 1);
-        if let Some(news) = news {
-            news.tell();
-        }
+        self.written(inner, news.as_slice());
         Some(Ok(()))
     }
 
@@ -430,13 +427,14 @@ impl Registry {
 
     /// Notes that the `pins` of `name` are on disk or, with an `error`, why they are not.
     pub fn kept(&self, name: &BackendName, pins: Arc<Pins>, error: Option<String>) {
-        if let Some(slot) = self.inner.lock().slots.get_mut(name) {
+        let mut inner = self.inner.lock();
+        if let Some(slot) = inner.slots.get_mut(name) {
             if error.is_none() {
                 slot.kept = Some(pins);
             }
             slot.holder.known.unkept = error;
         }
-        self.version.send_modify(|version| *version += 1);
+        self.written(inner, &[]);
     }
 
     /// Whether the accepted pins of `name` are on disk, or writing them has failed.

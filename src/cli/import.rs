@@ -7,7 +7,6 @@
 //! Must not: print a secret, or start a program of the file.
 
 mod entry;
-mod jsonc;
 mod secrets;
 pub(super) mod yaml;
 
@@ -57,7 +56,7 @@ impl Imported {
 
     /// `workspace` is the value of `${workspaceFolder}`.
     fn add(&mut self, text: &str, workspace: Option<&Path>) -> Result<(), String> {
-        let text = jsonc::to_json(text);
+        let text = to_json(text)?;
         let root = Members::read(&text).map_err(|error| match error.is_data() {
             // The parser's own message would quote the value.
             true => "it is not JSON with an object at its top".to_owned(),
@@ -154,6 +153,22 @@ impl Imported {
         }
         text
     }
+}
+
+/// `text` without comments and trailing commas. All else keeps its place, so that an error names the
+/// right line and column.
+fn to_json(text: &str) -> Result<String, String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut bytes = text.as_bytes().to_vec();
+    json_strip_comments::strip_slice(&mut bytes)
+        .map_err(|_slash| "it is not JSON: a `/` in it begins no comment".to_owned())?;
+    // The crate makes spaces of the line ends in block comments, too.
+    for (byte, was) in bytes.iter_mut().zip(text.bytes()) {
+        if was == b'\n' {
+            *byte = was;
+        }
+    }
+    Ok(String::from_utf8(bytes).expect("only whole comments and commas became spaces"))
 }
 
 /// The servers in the file: of Claude Desktop and Cursor, of VS Code's mcp.json, or of VS Code's

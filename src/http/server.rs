@@ -27,12 +27,9 @@ use tracing::warn;
 pub use self::listener::Listener;
 use self::{
     connection::{Connection, Handler, Socket},
-    connection_limit::{ConnectionLimit, Slot},
+    connection_limit::ConnectionLimit,
 };
-use crate::{
-    http::{client_info::ClientKey, service::Service},
-    metrics::Way,
-};
+use crate::{http::service::Service, metrics::Way};
 
 /// The most connections of one listener. Each listener has its own, so that one does not take the
 /// slots of another.
@@ -56,33 +53,38 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         Listener::Tcp(_, Some(_)) => Way::Tls,
         Listener::Unix { .. } => Way::Unix,
     };
-    let slots = ListenerSlots::new();
+    let regular = Arc::new(ConnectionLimit::new(MAX_CONNECTIONS, MAX_UNKNOWN));
+    let overflow = Arc::new(ConnectionLimit::new(OVERFLOW, OVERFLOW));
     let counted = service.requests.connections.by_way.of(way);
     let mut connections = JoinSet::new();
     let mut told = None;
     loop {
         while connections.try_join_next().is_some() {}
         let next = async {
-            let socket = accept(&listener, &slots, &mut told).await;
+            let socket = accept(&listener, &regular, &mut told).await;
             let peer = socket.peer();
-            (socket, slots.slot(peer).await)
+            match regular.slot(peer).await {
+                Some(slot) => (socket, Some(slot), false),
+                None => (socket, overflow.slot(peer).await, true),
+            }
         };
-        let (socket, slot) = tokio::select! {
+        let (socket, slot, is_overflow) = tokio::select! {
             () = stop.cancelled() => break,
             next = next => next,
         };
-        counted.evicted.inc_by(slots.evicted());
+        counted.evicted.inc_by(regular.evicted() + overflow.evicted());
         let stop = stop.child_token();
-        let Some((slot, is_overflow)) = slot else { continue };
-        let handler = match is_overflow {
-            true => Handler::Overflow(Arc::clone(&service), stop.clone()),
-            false => Handler::Regular(Arc::clone(&service), slot.let_in()),
+        let Some(slot) = slot else { continue };
+        let handler = Handler {
+            service: Arc::clone(&service),
+            authenticated: slot.let_in(),
+            overflow: is_overflow.then(|| stop.clone()),
         };
         counted.opened.inc();
-        let connection = Connection { socket, slot, handler, stop };
+        let connection = Connection { slot, handler, stop };
         let service = Arc::clone(&service);
         connections.spawn(async move {
-            connection.run().await;
+            connection.run(socket).await;
             service.requests.connections.by_way.of(way).closed.inc();
         });
     }
@@ -93,36 +95,13 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
     }
 }
 
-/// The slots of one listener.
-struct ListenerSlots {
-    regular: Arc<ConnectionLimit>,
-    overflow: Arc<ConnectionLimit>,
-}
-
-impl ListenerSlots {
-    fn new() -> Self {
-        let regular = Arc::new(ConnectionLimit::new(MAX_CONNECTIONS, MAX_UNKNOWN));
-        Self { regular, overflow: Arc::new(ConnectionLimit::new(OVERFLOW, OVERFLOW)) }
-    }
-
-    /// The slot of a new connection, and whether it is of the overflow. Then no regular slot is
-    /// free, and the one request of the connection gets that error.
-    async fn slot(&self, peer: ClientKey) -> Option<(Slot, bool)> {
-        match self.regular.slot(peer).await {
-            Some(slot) => Some((slot, false)),
-            None => Some((self.overflow.slot(peer).await?, true)),
-        }
-    }
-
-    /// How many connections were cut since the last call.
-    fn evicted(&self) -> u64 {
-        self.regular.evicted() + self.overflow.evicted()
-    }
-}
-
 /// Waits for the next connection. `told` is the time of the last log line about a failure to
 /// accept.
-async fn accept(listener: &Listener, slots: &ListenerSlots, told: &mut Option<Instant>) -> Socket {
+async fn accept(
+    listener: &Listener,
+    slots: &ConnectionLimit,
+    told: &mut Option<Instant>,
+) -> Socket {
     loop {
         match accept_now(listener).await {
             Ok(socket) => return socket,
@@ -135,7 +114,7 @@ async fn accept(listener: &Listener, slots: &ListenerSlots, told: &mut Option<In
                 // comes first, so that a connection which has only just arrived can send its
                 // request.
                 sleep(ACCEPT_PAUSE).await;
-                slots.regular.evict();
+                slots.evict();
             }
         }
     }

@@ -2,12 +2,12 @@
 //!
 //! Must not: know the listed things.
 
-use std::{borrow::Cow, cmp::Reverse};
+use std::cmp::Reverse;
 
 use super::{reply::Refusal, spec::Metadata};
 
 /// The requested page of a list.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) limit: usize,
     /// The end of the previous page.
@@ -20,23 +20,11 @@ pub(super) struct Page {
     metadata: Vec<(String, String)>,
 }
 
-/// One parameter of a query.
-type Pair<'a> = (Cow<'a, str>, Cow<'a, str>);
-
 impl Page {
     pub(super) fn read(query: &str) -> Result<Self, Refusal> {
-        let mut page = Self {
-            limit: 50,
-            cursor: None,
-            offset: 0,
-            include_total: None,
-            status: None,
-            model_id: None,
-            agent_id: None,
-            metadata: Vec::new(),
-        };
+        let mut page = Self { limit: 50, ..Self::default() };
         for (key, value) in url::form_urlencoded::parse(query.as_bytes()) {
-            page.take((key, value))?;
+            page.take(&key, &value)?;
         }
         if page.cursor.is_some() {
             page.offset = 0;
@@ -44,10 +32,10 @@ impl Page {
         Ok(page)
     }
 
-    fn take(&mut self, (key, value): Pair<'_>) -> Result<(), Refusal> {
+    fn take(&mut self, key: &str, value: &str) -> Result<(), Refusal> {
         let bad =
             |wanted: &str| Refusal::invalid(format!("{key}: must be {wanted}, not {value:?}"));
-        match key.as_ref() {
+        match key {
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| (1..=200).contains(limit));
                 self.limit = limit.ok_or_else(|| bad("an integer from 1 to 200"))?;
@@ -55,11 +43,11 @@ impl Page {
             "offset" => {
                 self.offset = value.parse().map_err(|_error| bad("an integer from 0"))?;
             }
-            "cursor" => self.cursor = Some(read_cursor(&value).ok_or_else(|| bad("a nextCursor"))?),
-            "includeTotal" => self.include_total = Some(!matches!(value.as_ref(), "0" | "false")),
-            "status" => self.status = Some(value.into_owned()),
-            "modelId" => self.model_id = Some(value.into_owned()),
-            "agentId" => self.agent_id = Some(value.into_owned()),
+            "cursor" => self.cursor = Some(read_cursor(value).ok_or_else(|| bad("a nextCursor"))?),
+            "includeTotal" => self.include_total = Some(!matches!(value, "0" | "false")),
+            "status" => self.status = Some(value.to_owned()),
+            "modelId" => self.model_id = Some(value.to_owned()),
+            "agentId" => self.agent_id = Some(value.to_owned()),
             "metadata" => {
                 let (key, value) = value.split_once(':').ok_or_else(|| bad("key:value"))?;
                 self.metadata.push((key.to_owned(), value.to_owned()));

@@ -15,7 +15,7 @@ use serde_json::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Shared,
+    Sandbox,
     model::{self, Call, Step},
     run::{Run, Stop},
     spec::{Enforcement, Kind, Plan, ToolBudget},
@@ -24,9 +24,9 @@ use super::{
 use crate::model::{answer::Answer, ids::ToolUseId, json::string_member};
 
 /// Plays `run` to its end, unless it is cancelled.
-pub(super) async fn play(shared: &Shared, run: &Run) {
+pub(super) async fn play(sandbox: &Sandbox, run: &Run) {
     let mut player = Player {
-        shared,
+        sandbox,
         run,
         input_tokens: 0,
         output_tokens: 0,
@@ -44,12 +44,12 @@ pub(super) async fn play(shared: &Shared, run: &Run) {
     };
     let mut end = end.unwrap_or_else(|end| end);
     player.report(&mut end.data);
-    shared.finish(run, end);
+    sandbox.finish(run, end);
 }
 
 /// One run being played.
 struct Player<'a> {
-    shared: &'a Shared,
+    sandbox: &'a Sandbox,
     run: &'a Run,
     /// The tokens that the model has read and written. Tokens are words.
     input_tokens: u64,
@@ -273,7 +273,7 @@ impl Player<'_> {
         }
         let calls: Vec<(ToolUseId, Call)> = std::mem::take(&mut self.calls)
             .into_iter()
-            .map(|call| (self.shared.ids.next("tu").into(), call))
+            .map(|call| (self.sandbox.ids.next("tu").into(), call))
             .collect();
         for (_, call) in &calls {
             let words = 1 + words(call.args.get());
@@ -292,7 +292,7 @@ impl Player<'_> {
             for call in published {
                 results.push(match call {
                     Ok(published) => {
-                        answer_of(published, self.shared.config.local_tool_timeout).await?
+                        answer_of(published, self.sandbox.config.local_tool_timeout).await?
                     }
                     Err(answer) => answer,
                 });
@@ -345,9 +345,9 @@ impl Player<'_> {
             kind: &call.tool.kind,
         };
         let text = to_raw_value(&event).expect("made of JSON");
-        self.shared.make_room(text.get().len());
+        self.sandbox.make_room(text.get().len());
         let answered = self.run.publish(id.clone(), &text).map_err(halt)?;
-        let deadline = Instant::now() + self.shared.config.local_tool_timeout;
+        let deadline = Instant::now() + self.sandbox.config.local_tool_timeout;
         Ok(Ok(Published { name: call.name.clone(), id: id.clone(), answered, deadline }))
     }
 
@@ -390,7 +390,7 @@ impl Player<'_> {
 
     fn emit(&self, kind: &str, data: &impl Serialize) -> Result<(), RunEnd> {
         let data = to_raw_value(data).expect("our own types have string keys");
-        self.shared.make_room(data.get().len());
+        self.sandbox.make_room(data.get().len());
         self.run.append(kind, &data).map_err(halt)
     }
 }

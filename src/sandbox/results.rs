@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{
-    Shared,
+    Sandbox,
     files::FileNote,
     read::{self, Invalid},
     reply::{Refusal, Reply, json},
@@ -59,11 +59,11 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
     }
 }
 
-pub(super) fn post(shared: &Shared, id: &str, body: &[u8]) -> Reply {
-    let run = runs::find(shared, id)?;
+pub(super) fn post(sandbox: &Sandbox, id: &str, body: &[u8]) -> Reply {
+    let run = runs::find(sandbox, id)?;
     let posted = read(body)?;
     // The event with the result is as long as the request, escapes included.
-    shared.make_room(body.len() + 1024);
+    sandbox.make_room(body.len() + 1024);
     match run.accept(&posted.tool_use, posted.answer, &posted.files) {
         Accepted::Yes => Ok(json(StatusCode::OK, &json!({"ok": true}))),
         Accepted::Unknown => Err(Refusal::new(

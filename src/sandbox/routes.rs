@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Shared,
+    Sandbox,
     reply::{Body, Refusal, Reply, json},
     results, runs, sessions, stream,
     terminal::MODEL_ID,
@@ -31,12 +31,12 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers one request.
 pub(super) async fn answer(
-    shared: &Arc<Shared>,
+    sandbox: &Arc<Sandbox>,
     stop: &CancellationToken,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let (parts, mut body) = request.into_parts();
-    match dispatch(shared, stop, &parts, &mut body).await {
+    match dispatch(sandbox, stop, &parts, &mut body).await {
         Ok(response) => response,
         Err(refusal) => {
             drain(&mut body).await;
@@ -46,7 +46,7 @@ pub(super) async fn answer(
 }
 
 async fn dispatch(
-    shared: &Arc<Shared>,
+    sandbox: &Arc<Sandbox>,
     stop: &CancellationToken,
     parts: &Parts,
     body: &mut Incoming,
@@ -55,10 +55,10 @@ async fn dispatch(
     let Some(below) = path.strip_prefix("/api/v1/workspaces/") else {
         return Err(unknown(path));
     };
-    authorize(shared, &parts.headers)?;
+    authorize(sandbox, &parts.headers)?;
     let (workspace, below) = below.split_once('/').unwrap_or((below, ""));
     let named = percent_decode_str(workspace).decode_utf8();
-    let workspace = &shared.config.workspace;
+    let workspace = &sandbox.config.workspace;
     if named.ok().as_deref() != Some(workspace) {
         // §2 calls this error `not_found`; §2.3 shows this text as `error`.
         let text = "Workspace path does not match this credential";
@@ -71,28 +71,28 @@ async fn dispatch(
     let allowed = allowed(&segments).ok_or_else(|| unknown(path))?;
     let query = parts.uri.query().unwrap_or_default();
     let body = match parts.method {
-        Method::POST => read_body(body, shared.config.limits.body_bytes).await?,
+        Method::POST => read_body(body, sandbox.config.limits.body_bytes).await?,
         _ => Bytes::new(),
     };
     match (parts.method.as_str(), segments.as_slice()) {
         ("GET", ["models"]) => Ok(json(StatusCode::OK, &models())),
-        ("GET", ["agent-runs"]) => runs::list(shared, query),
-        ("POST", ["agent-runs"]) => runs::create(shared, &body),
-        ("GET", ["agent-runs", id]) => runs::snapshot(shared, id),
+        ("GET", ["agent-runs"]) => runs::list(sandbox, query),
+        ("POST", ["agent-runs"]) => runs::create(sandbox, &body),
+        ("GET", ["agent-runs", id]) => runs::snapshot(sandbox, id),
         ("GET", ["agent-runs", id, "stream"]) => {
-            let run = runs::find(shared, id)?;
+            let run = runs::find(sandbox, id)?;
             let seq = stream::place(query, &parts.headers)?;
-            Ok(stream::respond(run, seq, shared.config.heartbeat, stop.clone()))
+            Ok(stream::respond(run, seq, sandbox.config.heartbeat, stop.clone()))
         }
-        ("POST", ["agent-runs", id, "tool-results"]) => results::post(shared, id, &body),
-        ("POST", ["agent-runs", id, "cancel"]) => runs::cancel(shared, id),
-        ("POST", ["agent-runs", id, "feedback"]) => runs::feedback(shared, id, &body),
-        ("GET", ["agent-sessions"]) => sessions::list(shared, query),
-        ("POST", ["agent-sessions"]) => sessions::create(shared, &body),
-        ("GET", ["agent-sessions", id]) => sessions::snapshot(shared, id),
-        ("DELETE", ["agent-sessions", id]) => sessions::end(shared, id),
-        ("POST", ["agent-sessions", id, "messages"]) => sessions::message(shared, id, &body),
-        ("GET", ["agent-sessions", id, "events"]) => sessions::events(shared, id, query),
+        ("POST", ["agent-runs", id, "tool-results"]) => results::post(sandbox, id, &body),
+        ("POST", ["agent-runs", id, "cancel"]) => runs::cancel(sandbox, id),
+        ("POST", ["agent-runs", id, "feedback"]) => runs::feedback(sandbox, id, &body),
+        ("GET", ["agent-sessions"]) => sessions::list(sandbox, query),
+        ("POST", ["agent-sessions"]) => sessions::create(sandbox, &body),
+        ("GET", ["agent-sessions", id]) => sessions::snapshot(sandbox, id),
+        ("DELETE", ["agent-sessions", id]) => sessions::end(sandbox, id),
+        ("POST", ["agent-sessions", id, "messages"]) => sessions::message(sandbox, id, &body),
+        ("GET", ["agent-sessions", id, "events"]) => sessions::events(sandbox, id, query),
         _ => {
             let message = format!("this route takes {allowed}");
             let status = StatusCode::METHOD_NOT_ALLOWED;
@@ -122,7 +122,7 @@ fn unknown(path: &str) -> Refusal {
 }
 
 /// Checks the credential (agent-runs-protocol §2.3).
-fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
+fn authorize(sandbox: &Sandbox, headers: &HeaderMap) -> Result<(), Refusal> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let bearer = text("authorization").and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
@@ -135,7 +135,7 @@ fn authorize(shared: &Shared, headers: &HeaderMap) -> Result<(), Refusal> {
             "API key or OAuth access token required: send Authorization: Bearer or X-API-Key",
         ));
     };
-    let ours = shared.config.credential.expose_secret();
+    let ours = sandbox.config.credential.expose_secret();
     if bool::from(credential.as_bytes().ct_eq(ours.as_bytes())) {
         return Ok(());
     }

@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Shared,
+    Sandbox,
     page::Page,
     player, read,
     reply::{Refusal, Reply, Snapshot, json, rfc3339},
@@ -45,58 +45,53 @@ impl Runs {
 }
 
 /// `POST agent-runs`.
-pub(super) fn create(shared: &Arc<Shared>, body: &[u8]) -> Reply {
+pub(super) fn create(sandbox: &Arc<Sandbox>, body: &[u8]) -> Reply {
     let (spec, turn) = spec::read_run(body)?;
-    shared.check_agent(&spec)?;
+    sandbox.check_agent(&spec)?;
     let order = Order { spec, turn, session: None, history_words: 0, size: body.len() };
-    let run = start(shared, order)?;
-    accepted(shared, &run)
+    let run = start(sandbox, order)?;
+    accepted(sandbox, &run)
 }
 
 /// Starts a run.
-pub(super) fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Run>, Refusal> {
-    let limits = &shared.config.limits;
+pub(super) fn start(sandbox: &Arc<Sandbox>, order: Order) -> Result<Arc<Run>, Refusal> {
+    let limits = &sandbox.config.limits;
     // Counts twice: the spec is stored as it was sent, and its tools beside it.
-    let charge = shared.charge(2 * order.size)?;
-    let mut runs = shared.runs.lock();
+    let charge = sandbox.charge(2 * order.size)?;
+    let mut runs = sandbox.runs.lock();
     if runs.by_id.len() >= limits.runs && !runs.forget_oldest_finished() {
         let count = limits.runs;
         return Err(Refusal::full(format!("{count} runs are unfinished, more are not kept")));
     }
     runs.created += 1;
-    let (id, max_log_bytes) = (shared.ids.next("run").into(), limits.log_bytes_per_run);
+    let (id, max_log_bytes) = (sandbox.ids.next("run").into(), limits.log_bytes_per_run);
     let run = Arc::new(Run::new(id, runs.created, order, max_log_bytes, charge));
     runs.by_id.insert(run.id.clone(), Arc::clone(&run));
     drop(runs);
     let playing = Arc::clone(&run);
-    let shared_too = Arc::clone(shared);
-    shared.tasks.spawn(async move {
-        tokio::select! {
-            () = player::play(&shared_too, &playing) => (),
-            () = shared_too.stop.cancelled() => (),
-        }
-    });
+    let sandbox_too = Arc::clone(sandbox);
+    sandbox.tasks.spawn(async move { player::play(&sandbox_too, &playing).await });
     Ok(run)
 }
 
 /// The answer to a request that started `run`.
-pub(super) fn accepted(shared: &Shared, run: &Run) -> Reply {
-    let workspace = &shared.config.workspace;
+pub(super) fn accepted(sandbox: &Sandbox, run: &Run) -> Reply {
+    let workspace = &sandbox.config.workspace;
     let run_id = run.id.as_str();
     let stream_url = format!("/api/v1/workspaces/{workspace}/agent-runs/{run_id}/stream");
     Ok(json(StatusCode::ACCEPTED, &json!({"runId": run_id, "streamUrl": stream_url})))
 }
 
 /// The run with the id `id`.
-pub(super) fn find(shared: &Shared, id: &str) -> Result<Arc<Run>, Refusal> {
-    let run = shared.runs.lock().by_id.get(&RunId::from(id)).cloned();
+pub(super) fn find(sandbox: &Sandbox, id: &str) -> Result<Arc<Run>, Refusal> {
+    let run = sandbox.runs.lock().by_id.get(&RunId::from(id)).cloned();
     run.ok_or_else(|| {
         Refusal::not_found(format!("there is no run {id:?}, or it was forgotten since it finished"))
     })
 }
 
 /// `GET agent-runs`: newest first.
-pub(super) fn list(shared: &Shared, query: &str) -> Reply {
+pub(super) fn list(sandbox: &Sandbox, query: &str) -> Reply {
     let page = Page::read(query)?;
     let wanted = |run: &&Arc<Run>| {
         page.matches(&run.spec.metadata)
@@ -104,7 +99,7 @@ pub(super) fn list(shared: &Shared, query: &str) -> Reply {
             && page.model_id.as_ref().is_none_or(|id| run.spec.model_id.as_ref() == Some(id))
             && page.agent_id.as_ref().is_none_or(|id| run.spec.agent_id.as_ref() == Some(id))
     };
-    let all: Vec<Arc<Run>> = shared.runs.lock().by_id.values().filter(wanted).cloned().collect();
+    let all: Vec<Arc<Run>> = sandbox.runs.lock().by_id.values().filter(wanted).cloned().collect();
     let total = (page.include_total == Some(true)).then_some(all.len());
     let (found, next_cursor) = page.cut(all, |run| run.number);
     let runs: Vec<Value> = found.iter().map(|run| entry(run)).collect();
@@ -148,8 +143,8 @@ fn common(run: &Run, view: &View) -> Value {
 }
 
 /// `GET agent-runs/{id}`.
-pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
-    let run = find(shared, id)?;
+pub(super) fn snapshot(sandbox: &Sandbox, id: &str) -> Reply {
+    let run = find(sandbox, id)?;
     let view = run.view();
     let end = view.ended.as_ref().map(|ended| &ended.end);
     let mut rest = common(&run, &view);
@@ -164,18 +159,18 @@ pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
 }
 
 /// `POST agent-runs/{id}/cancel`; repeating it changes nothing.
-pub(super) fn cancel(shared: &Shared, id: &str) -> Reply {
-    find(shared, id)?.cancel("user");
+pub(super) fn cancel(sandbox: &Sandbox, id: &str) -> Reply {
+    find(sandbox, id)?.cancel("user");
     Ok(json(StatusCode::OK, &json!({"ok": true})))
 }
 
 /// `POST agent-runs/{id}/feedback`.
-pub(super) fn feedback(shared: &Shared, id: &str, body: &[u8]) -> Reply {
-    let Ok(run) = find(shared, id) else {
+pub(super) fn feedback(sandbox: &Sandbox, id: &str, body: &[u8]) -> Reply {
+    let Ok(run) = find(sandbox, id) else {
         return Err(Refusal::only(StatusCode::NOT_FOUND, "Run not found"));
     };
     let body = read::body(body, "feedback")?;
-    let (id, is_first) = run.feedback(shared.ids.next("fb"));
+    let (id, is_first) = run.feedback(sandbox.ids.next("fb"));
     let status = if is_first { StatusCode::CREATED } else { StatusCode::OK };
     let body = json!({
         "id": id,

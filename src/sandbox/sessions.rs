@@ -12,7 +12,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Shared,
+    Sandbox,
     budget::{Charge, grow},
     page::Page,
     player::words,
@@ -137,13 +137,13 @@ fn unknown(id: &str) -> Refusal {
 }
 
 /// `POST agent-sessions`.
-pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
+pub(super) fn create(sandbox: &Sandbox, body: &[u8]) -> Reply {
     let spec = spec::read_session(body)?;
-    shared.check_agent(&spec)?;
-    let charge = shared.charge(2 * body.len())?;
-    let id = SessionId::from(shared.ids.next("ses"));
-    let mut sessions = shared.sessions.lock();
-    if sessions.by_id.len() >= shared.config.limits.sessions {
+    sandbox.check_agent(&spec)?;
+    let charge = sandbox.charge(2 * body.len())?;
+    let id = SessionId::from(sandbox.ids.next("ses"));
+    let mut sessions = sandbox.sessions.lock();
+    if sessions.by_id.len() >= sandbox.config.limits.sessions {
         sessions.forget_one();
     }
     sessions.uses += 1;
@@ -154,10 +154,10 @@ pub(super) fn create(shared: &Shared, body: &[u8]) -> Reply {
 }
 
 /// `POST agent-sessions/{id}/messages`.
-pub(super) fn message(shared: &Arc<Shared>, id: &str, body: &[u8]) -> Reply {
+pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
     let message = spec::read_message(body)?;
     let order = {
-        let mut sessions = shared.sessions.lock();
+        let mut sessions = sandbox.sessions.lock();
         sessions.uses += 1;
         let use_number = sessions.uses;
         let session_id = SessionId::from(id);
@@ -173,26 +173,26 @@ pub(super) fn message(shared: &Arc<Shared>, id: &str, body: &[u8]) -> Reply {
         let history_words = session.history_words;
         Order { spec, turn, session: Some(session_id), history_words, size }
     };
-    let run = runs::start(shared, order)?;
-    runs::accepted(shared, &run)
+    let run = runs::start(sandbox, order)?;
+    runs::accepted(sandbox, &run)
 }
 
 /// `DELETE agent-sessions/{id}`: ends the session and its runs. Repeating it changes nothing.
-pub(super) fn end(shared: &Shared, id: &str) -> Reply {
+pub(super) fn end(sandbox: &Sandbox, id: &str) -> Reply {
     let session_id = SessionId::from(id);
     {
-        let mut sessions = shared.sessions.lock();
+        let mut sessions = sandbox.sessions.lock();
         let session = sessions.by_id.get_mut(&session_id).ok_or_else(|| unknown(id))?;
         session.ended.get_or_insert_with(SystemTime::now);
     }
-    let running = shared.runs.lock().of_session(&session_id);
+    let running = sandbox.runs.lock().of_session(&session_id);
     running.iter().for_each(|run| run.cancel("session_ended"));
     Ok(json(StatusCode::OK, &json!({"sessionId": id, "status": "ended"})))
 }
 
 /// `GET agent-sessions/{id}`.
-pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
-    let sessions = shared.sessions.lock();
+pub(super) fn snapshot(sandbox: &Sandbox, id: &str) -> Reply {
+    let sessions = sandbox.sessions.lock();
     let session = sessions.get(id)?;
     let rest = json!({
         "id": id,
@@ -208,9 +208,9 @@ pub(super) fn snapshot(shared: &Shared, id: &str) -> Reply {
 }
 
 /// `GET agent-sessions`: most recently used first.
-pub(super) fn list(shared: &Shared, query: &str) -> Reply {
+pub(super) fn list(sandbox: &Sandbox, query: &str) -> Reply {
     let page = Page::read(query)?;
-    let sessions = shared.sessions.lock();
+    let sessions = sandbox.sessions.lock();
     let wanted = |(_, session): &(&SessionId, &Session)| {
         page.matches(&session.spec.metadata)
             && page.status.as_ref().is_none_or(|status| session.status() == status)
@@ -280,9 +280,9 @@ impl Window {
 }
 
 /// `GET agent-sessions/{id}/events`.
-pub(super) fn events(shared: &Shared, id: &str, query: &str) -> Reply {
+pub(super) fn events(sandbox: &Sandbox, id: &str, query: &str) -> Reply {
     let window = Window::read(query)?;
-    let sessions = shared.sessions.lock();
+    let sessions = sandbox.sessions.lock();
     let session = sessions.get(id)?;
     let total = session.forgotten + session.history.len() as u64;
     let (start, end) = window.bounds(session.forgotten, total);

@@ -10,7 +10,7 @@ use crate::sse::Framer;
 const KEY: &str = "mantyx_test";
 
 fn config() -> SandboxConfig {
-    SandboxConfig { counted_ids: true, ..SandboxConfig::new("acme", SecretString::from(KEY)) }
+    SandboxConfig::new("acme", SecretString::from(KEY))
 }
 
 /// A sandbox that is being served.
@@ -558,14 +558,4 @@ async fn stopping_closes_streams_and_runs_live_on() {
     assert_eq!(server.answer(&run, &json!("tu_1"), "ok").await.0, 200);
     let rest = server.stream(&run, "?lastSeq=2").await.rest().await;
     assert_eq!(rest.last().unwrap()["data"]["text"], "ok");
-    server.sandbox.shut_down().await;
-}
-
-impl Sandbox {
-    /// Stops playing all runs, without an event, and waits for it.
-    async fn shut_down(&self) {
-        self.shared.stop.cancel();
-        self.shared.tasks.close();
-        self.shared.tasks.wait().await;
-    }
 }

@@ -158,11 +158,6 @@ impl Breaker {
         }
     }
 
-    /// Closes the breaker: the backend has answered over a new connection.
-    pub(super) fn reconnected(&mut self) -> Option<Change> {
-        self.close()
-    }
-
     /// The present state.
     pub(super) fn look(&self, now: Instant) -> Look {
         match self.state {
@@ -172,7 +167,8 @@ impl Breaker {
         }
     }
 
-    fn close(&mut self) -> Option<Change> {
+    /// Closes the breaker: the backend has answered, perhaps over a new connection.
+    pub(super) fn close(&mut self) -> Option<Change> {
         let was_closed = matches!(self.state, State::Closed { .. });
         self.change(State::Closed { failures: 0 });
         (!was_closed).then_some(Change::Closed)

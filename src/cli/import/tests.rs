@@ -127,7 +127,8 @@ fn what_is_no_such_file() {
     let refused = |text: &str| Imported::default().add(text, None).unwrap_err();
     assert!(refused("[1]").contains("not JSON"), "{}", refused("[1]"));
     assert!(refused("{\"a\": 1}").contains("mcpServers"));
-    assert!(refused("{\n\"a\": 1 \"b\"").contains("line 2"), "the place is the file's own");
+    assert!(refused("{\"a\": / 1}").contains("not JSON"));
+    assert!(refused("/*\n*/{\n\"a\": 1 \"b\"").contains("line 3"), "the place is the file's own");
     let imported = parse(r#"{"mcpServers": {"a": 1, "b": {"command": "x", "url": "y"}, "": {}}}"#);
     assert!(imported.yaml().starts_with("mcp: {}\n  # Left out"), "{}", imported.yaml());
     good(&imported, &Environment::bare());

@@ -76,18 +76,7 @@ impl Activity {
 
     /// Resolves when the connection has been in one state for too long; returns that state.
     pub(super) async fn overdue(&self) -> Doing {
-        let mut watched = self.0.subscribe();
-        loop {
-            let State { doing, since } = *watched.borrow_and_update();
-            // `self` holds the sender, so the channel cannot close here.
-            match doing.limit() {
-                None => drop(watched.changed().await),
-                Some(limit) => tokio::select! {
-                    () = sleep_until(since + limit) => return doing,
-                    _ = watched.changed() => (),
-                },
-            }
-        }
+        overdue(&self.0, |State { doing, since }| Some(since + doing.limit()?)).await.doing
     }
 
     fn step(&self, next: impl FnOnce(Doing) -> Doing) {
@@ -99,6 +88,25 @@ impl Activity {
             }
             changed
         });
+    }
+}
+
+/// Resolves when a value of `state` has lasted until its `deadline`; returns that value.
+pub(super) async fn overdue<T: Copy>(
+    state: &watch::Sender<T>,
+    deadline: impl Fn(T) -> Option<Instant>,
+) -> T {
+    let mut watched = state.subscribe();
+    loop {
+        let value = *watched.borrow_and_update();
+        // `state` is the sender, so the channel cannot close here.
+        match deadline(value) {
+            None => drop(watched.changed().await),
+            Some(by) => tokio::select! {
+                () = sleep_until(by) => return value,
+                _ = watched.changed() => (),
+            },
+        }
     }
 }
 

@@ -14,12 +14,12 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::{sync::watch, time::Instant};
 
-use super::{activity::Open, stream::STALL};
+use super::{
+    activity::{Open, overdue},
+    stream::STALL,
+};
 use crate::http::response::{Body, BoxError};
 
 /// The body of an answer.
@@ -43,18 +43,7 @@ impl Taking {
 
     /// Resolves when the peer has not asked for the answer's next piece for [`STALL`].
     pub(super) async fn given_up(&self) {
-        let mut watched = self.0.subscribe();
-        loop {
-            let waiting = *watched.borrow_and_update();
-            // `self` holds the sender, so the channel cannot close here.
-            match waiting {
-                None => drop(watched.changed().await),
-                Some(since) => tokio::select! {
-                    () = sleep_until(since + STALL) => return,
-                    _ = watched.changed() => (),
-                },
-            }
-        }
+        overdue(&self.0, |waiting| Some(waiting? + STALL)).await;
     }
 }
 

@@ -25,7 +25,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{debug, warn};
 
 use super::{
-    activity::{Activity, Doing, IDLE},
+    activity::{Doing, IDLE},
     answer::{Answer, Taking},
     connection_limit::Slot,
     framing::{FramingRefusal, Gate},
@@ -68,9 +68,8 @@ pub(super) enum Socket {
     Unix(UnixStream),
 }
 
-/// A connection with its slot.
+/// A connection's slot, and the part of the bridge that answers its requests.
 pub(super) struct Connection {
-    pub(super) socket: Socket,
     pub(super) slot: Slot,
     pub(super) handler: Handler,
     pub(super) stop: CancellationToken,
@@ -78,11 +77,12 @@ pub(super) struct Connection {
 
 /// The part of the bridge that answers a connection's requests.
 #[derive(Clone)]
-pub(super) enum Handler {
-    Regular(Arc<Service>, OnAuthenticated),
-    /// The connection has no regular slot: one request gets an answer, and then the token is
+pub(super) struct Handler {
+    pub(super) service: Arc<Service>,
+    pub(super) authenticated: OnAuthenticated,
+    /// Set if the connection has no regular slot: one request gets an answer, and then this is
     /// cancelled.
-    Overflow(Arc<Service>, CancellationToken),
+    pub(super) overflow: Option<CancellationToken>,
 }
 
 impl Socket {
@@ -99,54 +99,166 @@ impl Socket {
 
 impl Handler {
     async fn handle(self, mut request: Request<Incoming>, client: ClientInfo) -> Response<Body> {
-        let is_overflow = self.is_overflow();
-        let service = match self {
-            Self::Regular(service, authenticated) => {
-                request.extensions_mut().insert(authenticated);
-                service
-            }
-            Self::Overflow(service, last) => {
-                last.cancel();
-                service
-            }
-        };
-        service.handle(request, client, is_overflow).await
-    }
-
-    fn is_overflow(&self) -> bool {
-        matches!(self, Self::Overflow(..))
-    }
-
-    fn service(&self) -> &Service {
-        match self {
-            Self::Regular(service, _) | Self::Overflow(service, _) => service,
+        match &self.overflow {
+            Some(last) => last.cancel(),
+            None => drop(request.extensions_mut().insert(self.authenticated)),
         }
+        self.service.handle(request, client, self.overflow.is_some()).await
     }
 }
 
 impl Connection {
-    /// Serves the connection to its end.
-    pub(super) async fn run(self) {
-        let Self { socket, slot, handler, stop } = self;
+    /// Serves the connection of `socket` to its end.
+    pub(super) async fn run(self, socket: Socket) {
         let served = async {
             match socket {
                 Socket::Unix(stream) => {
                     let client = ClientInfo::Unix { peer: process(&stream) };
-                    http1(stream, client, &slot.activity, handler, &stop).await;
+                    self.http1(stream, client).await;
                 }
                 Socket::Tcp(stream, peer) => {
                     without_delay(&stream);
-                    http1(stream, ClientInfo::Tcp { peer }, &slot.activity, handler, &stop).await;
+                    self.http1(stream, ClientInfo::Tcp { peer }).await;
                 }
                 Socket::Tls(stream, peer, tls) => {
                     without_delay(&stream);
-                    secured(stream, peer, &tls, &slot.activity, handler, &stop).await;
+                    self.secured(stream, peer, &tls).await;
                 }
             }
         };
         tokio::select! {
             () = served => (),
-            () = slot.evicted.cancelled() => debug!("a connection was evicted for another"),
+            () = self.slot.evicted.cancelled() => debug!("a connection was evicted for another"),
+        }
+    }
+
+    /// Performs the TLS handshake, and serves the connection.
+    async fn secured(&self, stream: TcpStream, peer: SocketAddr, tls: &Tls) {
+        let secured = tokio::select! {
+            secured = tls.shake_hands(stream) => secured,
+            () = self.stop.cancelled() => return,
+        };
+        let Secured { stream, names, h2 } = match secured {
+            Ok(secured) => secured,
+            Err(failed) => {
+                self.handler.service.requests.connections.handshakes_failed.of(failed.kind).inc();
+                return debug!(%peer, error = %failed, "the TLS handshake failed");
+            }
+        };
+        let client = ClientInfo::Tls { peer, names };
+        if h2 {
+            self.http2(stream, client).await;
+        } else {
+            self.http1(stream, client).await;
+        }
+    }
+
+    async fn http1<S>(&self, stream: S, client: ClientInfo)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let gate = Arc::new(Mutex::new(Gate::default()));
+        let requests =
+            Requests { activity: Arc::clone(&self.slot.activity), gate: Arc::clone(&gate) };
+        let watched = Watched::new(stream, Some(requests));
+        let service = service_fn(|request: Request<Incoming>| {
+            let refusal = gate.lock().next();
+            let last = self.handler.overflow.is_some() || refusal.is_some();
+            let handler = self.handler.clone();
+            let client = client.clone();
+            let open = self.slot.activity.request();
+            async move {
+                let mut answer = match refusal {
+                    Some(refusal) => refused(refusal),
+                    None => handler.handle(request, client).await,
+                };
+                let headers = answer.headers_mut();
+                if last {
+                    // The connection closes after this answer: it has no slot, or the begin of the next
+                    // request cannot be told for certain.
+                    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+                } else {
+                    headers.insert("keep-alive", keep_alive(IDLE));
+                }
+                Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, None)))
+            }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            // `Activity` has the time limit: unlike hyper's, it can tell a request from a pause between
+            // requests.
+            .header_read_timeout(None)
+            .max_buf_size(HEAD_BYTES)
+            .serve_connection(TokioIo::new(watched), service);
+        self.drive(connection).await;
+    }
+
+    async fn http2<S>(&self, stream: S, client: ClientInfo)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let streams = TaskTracker::new();
+        let service = service_fn(|mut request: Request<Incoming>| {
+            let handler = self.handler.clone();
+            let client = client.clone();
+            let open = self.slot.activity.request();
+            name_host(&mut request);
+            async move {
+                let answer = handler.handle(request, client).await;
+                let taking = TAKING.try_with(Arc::clone).ok();
+                Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, taking)))
+            }
+        });
+        let connection = http2::Builder::new(Streams(streams.clone()))
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .max_header_list_size(HEADER_LIST)
+            .max_send_buf_size(SEND_BUFFER)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG)
+            .serve_connection(TokioIo::new(Watched::new(stream, None)), service);
+        self.drive(connection).await;
+        // Their connection is gone, so these tasks end by themselves.
+        streams.close();
+        streams.wait().await;
+    }
+
+    /// Runs a connection until it ends, exceeds the limit of its activity, or has to stop.
+    async fn drive<C>(&self, connection: C)
+    where
+        C: GracefulConnection,
+        C::Error: std::error::Error + 'static,
+    {
+        let mut connection = pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                tokio::select! {
+                    ended = connection.as_mut() => ended,
+                    overdue = self.slot.activity.overdue() => return debug!(?overdue, "a connection was cut"),
+                }
+            }
+            overdue = self.slot.activity.overdue() => {
+                debug!(?overdue, "a connection is closed");
+                if overdue == Doing::Head {
+                    return;
+                }
+                connection.as_mut().graceful_shutdown();
+                match timeout(CLOSE, connection.as_mut()).await {
+                    Ok(ended) => ended,
+                    // On HTTP/2, a request may have arrived in between.
+                    Err(_elapsed) => tokio::select! {
+                        ended = connection.as_mut() => ended,
+                        _ = self.slot.activity.overdue() => return,
+                    },
+                }
+            }
+        };
+        if let Err(error) = ended {
+            debug!(error = %error_chain(&error), "connection ended");
         }
     }
 }
@@ -167,153 +279,6 @@ fn process(stream: &UnixStream) -> Option<Process> {
             warn!(%error, "the kernel does not report the peer of a Unix connection");
             None
         }
-    }
-}
-
-/// Performs the TLS handshake, and serves the connection.
-async fn secured(
-    stream: TcpStream,
-    peer: SocketAddr,
-    tls: &Tls,
-    activity: &Arc<Activity>,
-    handler: Handler,
-    stop: &CancellationToken,
-) {
-    let secured = tokio::select! {
-        secured = tls.shake_hands(stream) => secured,
-        () = stop.cancelled() => return,
-    };
-    let Secured { stream, names, h2 } = match secured {
-        Ok(secured) => secured,
-        Err(failed) => {
-            handler.service().requests.connections.handshakes_failed.of(failed.kind).inc();
-            return debug!(%peer, error = %failed, "the TLS handshake failed");
-        }
-    };
-    let client = ClientInfo::Tls { peer, names };
-    if h2 {
-        http2(stream, client, activity, handler, stop).await;
-    } else {
-        http1(stream, client, activity, handler, stop).await;
-    }
-}
-
-async fn http1<S>(
-    stream: S,
-    client: ClientInfo,
-    activity: &Arc<Activity>,
-    handler: Handler,
-    stop: &CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let gate = Arc::new(Mutex::new(Gate::default()));
-    let requests = Requests { activity: Arc::clone(activity), gate: Arc::clone(&gate) };
-    let watched = Watched::new(stream, Some(requests));
-    let service = service_fn(|request: Request<Incoming>| {
-        let refusal = gate.lock().next();
-        let last = handler.is_overflow() || refusal.is_some();
-        let handler = handler.clone();
-        let client = client.clone();
-        let open = activity.request();
-        async move {
-            let mut answer = match refusal {
-                Some(refusal) => refused(refusal),
-                None => handler.handle(request, client).await,
-            };
-            let headers = answer.headers_mut();
-            if last {
-                // The connection closes after this answer: it has no slot, or the begin of the next
-                // request cannot be told for certain.
-                headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-            } else {
-                headers.insert("keep-alive", keep_alive(IDLE));
-            }
-            Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, None)))
-        }
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        // `Activity` has the time limit: unlike hyper's, it can tell a request from a pause between
-        // requests.
-        .header_read_timeout(None)
-        .max_buf_size(HEAD_BYTES)
-        .serve_connection(TokioIo::new(watched), service);
-    drive(connection, activity, stop).await;
-}
-
-async fn http2<S>(
-    stream: S,
-    client: ClientInfo,
-    activity: &Arc<Activity>,
-    handler: Handler,
-    stop: &CancellationToken,
-) where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let streams = TaskTracker::new();
-    let own = Arc::clone(activity);
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let handler = handler.clone();
-        let client = client.clone();
-        let open = own.request();
-        name_host(&mut request);
-        async move {
-            let answer = handler.handle(request, client).await;
-            let taking = TAKING.try_with(Arc::clone).ok();
-            Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, taking)))
-        }
-    });
-    let connection = http2::Builder::new(Streams(streams.clone()))
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_header_list_size(HEADER_LIST)
-        .max_send_buf_size(SEND_BUFFER)
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PONG)
-        .serve_connection(TokioIo::new(Watched::new(stream, None)), service);
-    drive(connection, activity, stop).await;
-    // Their connection is gone, so these tasks end by themselves.
-    streams.close();
-    streams.wait().await;
-}
-
-/// Runs a connection until it ends, exceeds the limit of its activity, or has to stop.
-async fn drive<C>(connection: C, activity: &Activity, stop: &CancellationToken)
-where
-    C: GracefulConnection,
-    C::Error: std::error::Error + 'static,
-{
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            tokio::select! {
-                ended = connection.as_mut() => ended,
-                overdue = activity.overdue() => return debug!(?overdue, "a connection was cut"),
-            }
-        }
-        overdue = activity.overdue() => {
-            debug!(?overdue, "a connection is closed");
-            if overdue == Doing::Head {
-                return;
-            }
-            connection.as_mut().graceful_shutdown();
-            match timeout(CLOSE, connection.as_mut()).await {
-                Ok(ended) => ended,
-                // On HTTP/2, a request may have arrived in between.
-                Err(_elapsed) => tokio::select! {
-                    ended = connection.as_mut() => ended,
-                    _ = activity.overdue() => return,
-                },
-            }
-        }
-    };
-    if let Err(error) = ended {
-        debug!(error = %error_chain(&error), "connection ended");
     }
 }
 

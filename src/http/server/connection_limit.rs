@@ -153,11 +153,6 @@ impl ConnectionLimit {
     pub(super) fn evicted(&self) -> u64 {
         std::mem::take(&mut self.taken.lock().evicted)
     }
-
-    fn let_in(&self, id: u64) {
-        self.taken.lock().let_in(id);
-        self.freed.notify_one();
-    }
 }
 
 impl Taken {
@@ -216,7 +211,10 @@ impl Slot {
     pub(super) fn let_in(&self) -> OnAuthenticated {
         let limit = Arc::clone(&self.limit);
         let id = self.id;
-        OnAuthenticated::new(move || limit.let_in(id))
+        OnAuthenticated::new(move || {
+            limit.taken.lock().let_in(id);
+            limit.freed.notify_one();
+        })
     }
 }
 

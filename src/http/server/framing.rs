@@ -88,11 +88,11 @@ enum SizePart {
     Cr,
 }
 
-/// What follows a head.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Body {
-    Sized(u64),
-    Chunked,
+impl At {
+    /// Behind a head, or in a body with this many bytes still to come.
+    fn body(left: u64) -> Self {
+        if left == 0 { Self::Head } else { Self::Body(left) }
+    }
 }
 
 impl Gate {
@@ -185,13 +185,9 @@ impl Gate {
             return true;
         }
         match read(head) {
-            Ok(body) => {
+            Ok(next) => {
                 self.heads += 1;
-                self.at = match body {
-                    Body::Sized(0) => At::Head,
-                    Body::Sized(length) => At::Body(length),
-                    Body::Chunked => At::ChunkSize(Size::default()),
-                };
+                self.at = next;
                 true
             }
             Err(why) => {
@@ -220,8 +216,7 @@ impl Gate {
         match self.at {
             At::Body(left) => {
                 let taken = upto(left);
-                let left = left - taken as u64;
-                self.at = if left == 0 { At::Head } else { At::Body(left) };
+                self.at = At::body(left - taken as u64);
                 taken
             }
             At::Chunk(left) => {
@@ -300,8 +295,8 @@ fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     ends.next()
 }
 
-/// The kind of body that follows `head`, a request's line and headers.
-fn read(head: &[u8]) -> Result<Body, FramingRefusal> {
+/// The part that follows `head`, a request's line and headers.
+fn read(head: &[u8]) -> Result<At, FramingRefusal> {
     let mut lines = Vec::with_capacity(16);
     for line in head.split_inclusive(|byte| *byte == b'\n') {
         lines.push(line.strip_suffix(b"\r\n").ok_or(FramingRefusal::Ambiguous)?);
@@ -335,8 +330,8 @@ fn read(head: &[u8]) -> Result<Body, FramingRefusal> {
         }
     }
     match (length, chunked) {
-        (None, Some(true)) if version == b"HTTP/1.1" => Ok(Body::Chunked),
-        (length, None) => Ok(Body::Sized(length.unwrap_or_default())),
+        (None, Some(true)) if version == b"HTTP/1.1" => Ok(At::ChunkSize(Size::default())),
+        (length, None) => Ok(At::body(length.unwrap_or_default())),
         (_, Some(_)) => Err(FramingRefusal::Ambiguous),
     }
 }

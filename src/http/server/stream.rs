@@ -59,16 +59,6 @@ impl<S> Watched<S> {
     }
 }
 
-impl Requests {
-    /// Records that bytes have arrived.
-    fn heard(&self) {
-        // While a request is being answered, new bytes belong to its body, or wait.
-        if self.activity.unused_since().is_some() {
-            self.activity.heard();
-        }
-    }
-}
-
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         self: Pin<&mut Self>,
@@ -98,7 +88,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             if new.is_empty() {
                 return Poll::Ready(Ok(()));
             }
-            requests.heard();
+            requests.activity.heard();
             let passed = requests.gate.lock().push(new);
             buffer.set_filled(before + passed);
             if passed > 0 {

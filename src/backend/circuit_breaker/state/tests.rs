@@ -99,11 +99,11 @@ fn calls_from_before_count_where_they_are_answered() {
 #[test]
 fn a_new_connection_closes_it() {
     let (mut breaker, now) = opened();
-    assert_eq!(breaker.reconnected(), Some(Change::Closed));
-    assert_eq!(breaker.reconnected(), None);
+    assert_eq!(breaker.close(), Some(Change::Closed));
+    assert_eq!(breaker.close(), None);
     // What broke with the old connection is not held against the new one.
     let old: Vec<Ticket> = (0..FAILURES_TO_OPEN).map(|_| breaker.admit(now).unwrap()).collect();
-    breaker.reconnected();
+    breaker.close();
     for ticket in old {
         assert_eq!(breaker.ended(ticket, Sign::Failed, now), None);
     }
@@ -154,7 +154,7 @@ proptest! {
                 Step::End(..) => (),
                 Step::Pass(ms) => now += Duration::from_millis(ms),
                 Step::Reconnect => {
-                    breaker.reconnected();
+                    breaker.close();
                 }
             }
             let probes = on_their_way.iter().filter(|(t, probe)| *probe && breaker.admits(*t));
