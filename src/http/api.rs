@@ -31,7 +31,7 @@ use self::{
     routes::{ApiHandler, ApiRequest},
 };
 use crate::{
-    backend::{calls::Backends, queue::STANDSTILL},
+    backend::{calls::Backends, peer::NotRecorded, queue::STANDSTILL},
     budget::Budget,
     config::App,
     http::{
@@ -231,14 +231,20 @@ impl Api {
             Some(_) => return Err(bad_request("An Idempotency-Key is 1 to 255 ASCII letters.")),
         };
         match answer {
-            Ok(answer) => Ok(response::json_text(StatusCode::OK, answer)),
-            Err(NotAnswered::NotMade(why)) => Err(busy(&why)),
+            Ok(answer) | Err(NotAnswered::NoCall(answer)) => {
+                Ok(response::json_text(StatusCode::OK, answer))
+            }
+            Err(NotAnswered::Busy(why)) => Err(busy(&why)),
             Err(NotAnswered::OtherRequest) => {
                 Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))
             }
-            Err(NotAnswered::Lost) => {
-                let lost = |call: &Call| format.result(call, &pending::lost(&call.name));
-                let results: Vec<_> = calls.iter().map(lost).collect();
+            Err(why @ (NotAnswered::Lost | NotAnswered::Unwritable)) => {
+                let answer = |call: &Call| match why {
+                    NotAnswered::Lost => pending::lost(&call.name),
+                    _ => Answer::Error(NotRecorded::Unwritable.for_model(&call.name)),
+                };
+                let result = |call| format.result(call, &answer(call));
+                let results: Vec<_> = calls.iter().map(result).collect();
                 Ok(response::json_text(StatusCode::OK, format.answer(&results)))
             }
         }
@@ -255,29 +261,31 @@ impl Api {
             let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
             let Some(route) = route else {
                 let unknown = format!("The bridge has no tool `{}` of this kind.", call.name);
-                return Ok((format.result(call, &Answer::Error(unknown)), hold()));
+                return Ok((format.result(call, &Answer::Error(unknown)), hold(), true));
             };
             let made = self.runs.calls.call_by_hand(&app.name, route, call.clone(), &trace, None);
             let Made { answer, ending } = made.await;
             if let (Format::Event, Ending::Busy, Answer::Error(why)) = (format, ending, &answer) {
-                return Err(NotAnswered::NotMade(why.clone()));
+                return Err(NotAnswered::Busy(why.clone()));
             }
             let (mut held, result) = (hold(), format.result(call, &answer));
             // Once for the result, and once for the answer that it becomes a part of.
             match held.resize(2 * result.len()).await {
-                Ok(()) => Ok((result, held)),
+                Ok(()) => Ok((result, held, ending.is_of_no_call())),
                 Err(no_room) => {
                     let why = format!("The tool has run; {no_room}, its result is lost.");
-                    Ok((format.result(call, &Answer::Error(why)), held))
+                    Ok((format.result(call, &Answer::Error(why)), held, false))
                 }
             }
         });
-        let (results, _counted): (Vec<_>, Vec<_>) =
-            try_join_all(results).await?.into_iter().unzip();
+        let (results, _counted, no_call): (Vec<_>, Vec<_>, Vec<_>) =
+            try_join_all(results).await?.into_iter().collect();
         let answer = format.answer(&results).into_bytes();
         let mut held = hold();
         held.follow(answer.len());
-        Ok(held.pay_for(answer))
+        let answer = held.pay_for(answer);
+        // A key is for calls that were made; what was refused may be asked for again.
+        if no_call.contains(&false) { Ok(answer) } else { Err(NotAnswered::NoCall(answer)) }
     }
 
     async fn refresh(&self, app: &App, name: &str) -> Response<Body> {

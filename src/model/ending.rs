@@ -84,6 +84,22 @@ impl Ending {
         !matches!(self, Self::Result | Self::Cancelled | Self::Left)
     }
 
+    /// Whether the tool was certainly not called.
+    pub fn is_of_no_call(self) -> bool {
+        matches!(
+            self,
+            Self::InputInvalid
+                | Self::Unavailable
+                | Self::BreakerOpen
+                | Self::Busy
+                | Self::Storage
+                | Self::TooLate
+                | Self::Denied
+                | Self::Withdrawn
+                | Self::NotApproved
+        )
+    }
+
     /// The word.
     pub fn as_str(self) -> &'static str {
         match self {

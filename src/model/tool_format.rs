@@ -112,6 +112,8 @@ impl Format {
             let kind = member(data, "kind").map(|_| call.kind.ok_or("Its `kind` is not known."));
             return Ok(vec![Call { kind: kind.transpose()?, ..call }]);
         }
+        let _json: &RawValue =
+            serde_json::from_str(body).map_err(|error| format!("The body is no JSON: {error}."))?;
         if !body.trim_start().starts_with('[') {
             return Ok(vec![self.read_call("the call", body)?]);
         }

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::{KEEP_ANSWERS, calls::Calls, forgetting::beyond_bytes};
 use crate::{
     journal::{
-        self, NotWritten,
+        self,
         record::{Change, Key, Millis, RequestKey, RequestRecord},
     },
     model::ids::AppName,
@@ -44,8 +44,12 @@ type Answered = Result<Bytes, NotAnswered>;
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NotAnswered {
-    /// No call was made; the request may be repeated.
-    NotMade(String),
+    /// No call was made, for lack of a permit; the request may be repeated.
+    Busy(String),
+    /// The journal cannot be written, so no call was made; the request may be repeated.
+    Unwritable,
+    /// No call was made, as this body says; the request may be repeated.
+    NoCall(Bytes),
     /// The key belongs to a request that asked for something else.
     OtherRequest,
     /// The calls may have been made, and their answer is not kept.
@@ -108,7 +112,7 @@ impl Calls {
         let begun = vec![Change::Request(key.clone(), record.clone())];
         let answer = match self.journal.commit(begun).await {
             Ok(()) if self.journal.is_open() => work.await,
-            _ => Err(NotAnswered::NotMade(format!("{NotWritten}; nothing was called."))),
+            _ => Err(NotAnswered::Unwritable),
         };
         let ended = if let Ok(body) = &answer {
             let body = (body.len() <= KEEP_ANSWERS).then_some(body);

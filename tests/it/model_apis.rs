@@ -163,6 +163,28 @@ async fn two_requests_with_one_key_at_once_get_one_answer_and_a_hang_up_changes_
     assert_eq!(rig.executions().len(), 1);
 }
 
+/// A key is for calls that were made.
+#[tokio::test]
+async fn a_refusal_leaves_the_key_free() {
+    let rig = Harness::start().await;
+    let call = |id: &str, name: &str| {
+        let function = json!({ "name": name, "arguments": r#"{"text":"tea"}"# });
+        json!({ "id": id, "type": "function", "function": function })
+    };
+    let ask = async |body: String| {
+        let request = keyed(&rig.bridge, CHAT, "k", &body);
+        let answer = request.answer(rig.bridge.addr()).await.expect(200);
+        answer["messages"].as_array().expect("a list").last().expect("a result").clone()
+    };
+    let refused = ask(call("1", "plain_gone").to_string()).await;
+    assert_eq!(refused["content"], "Error: The bridge has no tool `plain_gone` of this kind.");
+    let made = ask(json!([call("1", "plain_gone"), call("2", "plain_note")]).to_string()).await;
+    assert_eq!(made["tool_call_id"], "2", "{made}");
+    let other = keyed(&rig.bridge, CHAT, "k", &call("1", "plain_note").to_string());
+    other.answer(rig.bridge.addr()).await.expect_error(422);
+    assert_eq!(rig.executions().len(), 1);
+}
+
 #[tokio::test]
 async fn a_kill_in_the_middle_of_a_call_leaves_its_outcome_unknown() {
     let mut rig = Harness::start().await;
