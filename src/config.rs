@@ -383,6 +383,8 @@ pub struct ClientCredentials {
     pub shows: Shows,
     /// The token endpoint; `None`: the one that the backend names.
     pub token_url: Option<Written<Url>>,
+    /// For whom a key signs where `token_url` is set; `None`: for `token_url`.
+    pub audience: Option<String>,
     /// The scopes; empty means those that the backend names.
     pub scopes: Vec<String>,
 }

@@ -24,11 +24,12 @@ impl PartialEq for Program {
 
 impl PartialEq for ClientCredentials {
     fn eq(&self, other: &Self) -> bool {
-        let Self { id, secret, shows, token_url, scopes } = self;
+        let Self { id, secret, shows, token_url, audience, scopes } = self;
         *id == other.id
             && same(secret, &other.secret)
             && *shows == other.shows
             && *token_url == other.token_url
+            && *audience == other.audience
             && *scopes == other.scopes
     }
 }

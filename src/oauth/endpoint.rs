@@ -75,6 +75,8 @@ pub struct Question<'a> {
     pub url: &'a Url,
     /// `url` in a form that may be shown.
     pub place: &'a str,
+    /// For whom a key signs.
+    pub audience: &'a str,
     pub client_id: &'a str,
     pub client_secret: &'a SecretString,
     pub grant: &'static str,
@@ -174,7 +176,7 @@ impl Question<'_> {
             }
             Shows::Signed => {
                 let key = ClientKey::read(secret);
-                let sign = |key: ClientKey| key.assertion(id, self.url.as_str(), SystemTime::now());
+                let sign = |key: ClientKey| key.assertion(id, self.audience, SystemTime::now());
                 let assertion = key.and_then(sign).unwrap_or_default();
                 form.append_pair("client_id", id)
                     .append_pair("client_assertion_type", JWT_BEARER)

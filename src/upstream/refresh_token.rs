@@ -81,6 +81,7 @@ impl RefreshTokenGrant {
         let question = Question {
             url: token_url,
             place: &token_url.to_string(),
+            audience: "",
             client_id,
             client_secret,
             grant: "refresh_token",

@@ -43,6 +43,9 @@ struct Known {
 #[derive(Debug, Clone)]
 struct Endpoint {
     url: Url,
+    /// For whom a key signs. A name that is not the operator's comes from the origin that it names,
+    /// so that a backend cannot have an assertion made that another issuer takes.
+    audience: String,
     resource: Option<String>,
     /// What the backend says that a token has to be good for.
     scope: Option<String>,
@@ -70,6 +73,7 @@ impl Issuer {
     ) -> Self {
         let endpoint = credentials.token_url.as_ref().map(|url| Endpoint {
             url: Url::clone(url),
+            audience: credentials.audience.clone().unwrap_or_else(|| url.to_string()),
             resource: resource.map(canonical),
             scope: None,
             told: Told::Operator,
@@ -92,7 +96,7 @@ impl Issuer {
             let text = "it is not known where tokens are issued; set `auth.oauth.token_url`";
             IssueError::passing(text.to_owned())
         })?;
-        let Discovered { token_endpoint, is_own, resource, shows: found } =
+        let Discovered { token_endpoint, issuer: audience, is_own, resource, shows: found } =
             discovery::find(&self.clients, challenge).await?;
         let shows = if shows == Shows::Signed { shows } else { found };
         tracing::info!(
@@ -102,7 +106,7 @@ impl Issuer {
         );
         let scope = challenge.scope.clone();
         let told = Told::Metadata;
-        let endpoint = Endpoint { url: token_endpoint, resource, scope, told, is_own };
+        let endpoint = Endpoint { url: token_endpoint, audience, resource, scope, told, is_own };
         *self.known.lock() = Known { endpoint: Some(endpoint.clone()), shows };
         Ok((endpoint, shows))
     }
@@ -132,6 +136,7 @@ impl Issuer {
         let question = Question {
             url: &endpoint.url,
             place: &place,
+            audience: &endpoint.audience,
             client_id: id,
             client_secret: secret,
             grant: "client_credentials",
@@ -159,7 +164,8 @@ impl Issuer {
                 // A card in a file is the operator's own word.
                 let is_own = base.is_none_or(|base| is_own(base, &url));
                 let told = Told::Card;
-                known.endpoint = Some(Endpoint { url, resource: None, scope: None, told, is_own });
+                let (audience, resource, scope) = (url.to_string(), None, None);
+                known.endpoint = Some(Endpoint { url, audience, resource, scope, told, is_own });
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),
         }

@@ -28,6 +28,8 @@ const MAX_METADATA: usize = 256 * 1024;
 #[derive(Debug)]
 pub(super) struct Discovered {
     pub(super) token_endpoint: Url,
+    /// The issuer's name of itself.
+    pub(super) issuer: String,
     /// Whether that lies on the server's own origin.
     pub(super) is_own: bool,
     /// The server's name for itself in requests for tokens.
@@ -67,7 +69,7 @@ pub(super) async fn find(
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
         let is_own = is_own(base, &token_endpoint);
         let shows = shows(methods.as_deref());
-        return Ok(Discovered { token_endpoint, is_own, resource: name, shows });
+        return Ok(Discovered { token_endpoint, issuer: named, is_own, resource: name, shows });
     }
     let text = format!(
         "{} does not say where its tokens are issued; set `auth.oauth.token_url`",

@@ -96,7 +96,8 @@ impl Validator<'_> {
         };
         let scopes = self.scopes(oauth.scopes.as_ref());
         let (id, secret, token_url) = (id?, secret?, token_url?);
-        Some(ClientCredentials { id, secret, shows, token_url, scopes })
+        let audience = oauth.audience.clone();
+        Some(ClientCredentials { id, secret, shows, token_url, audience, scopes })
     }
 
     fn private_key(&self, at: &At<Scalar>) -> Option<SecretString> {

@@ -18,6 +18,7 @@ fn clients() -> Clients {
 
 fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Issuer {
     let config = ClientCredentials {
+        audience: None,
         id: "bridge one".to_owned(),
         secret: SecretString::from(SECRET.to_owned()),
         shows: Shows::default(),
@@ -51,6 +52,7 @@ fn form(seen: &Seen) -> Vec<(String, String)> {
 async fn a_client_with_a_key_signs_and_is_not_asked_twice() {
     let (agent, url) = endpoint(|_| fails(401, "invalid_client")).await;
     let config = ClientCredentials {
+        audience: None,
         id: "me".to_owned(),
         secret: rcgen::KeyPair::generate().unwrap().serialize_pem().into(),
         shows: Shows::Signed,
