@@ -25,7 +25,7 @@ impl Backends {
         };
         let idle = backend.rules.limits.idle;
         let limits = Limits::new(idle, Instant::now() + idle);
-        let for_client = |failure: CallFailure| failure.for_model(name);
+        let for_client = |failure: CallFailure| failure.for_reader(name);
         let admission = admit(backend, &all.permits, true, limits).await.map_err(for_client)?;
         let asked = async {
             let connection = self.connected(name, None).await?;

@@ -84,6 +84,25 @@ impl CallFailure {
         }
     }
 
+    /// The text for a client whose request only reads.
+    pub(super) fn for_reader(&self, name: &BackendName) -> String {
+        match self {
+            Self::TimedOut(waited) => {
+                format!("`{name}` gave no answer within {:.0} s.", waited.as_secs_f64().max(1.0))
+            }
+            Self::Call(CallError::Lost(_)) => {
+                format!("The connection to `{name}` broke before the answer. Ask again.")
+            }
+            Self::Call(CallError::Unreadable(_)) => {
+                format!("`{name}` gave an answer that cannot be read.")
+            }
+            Self::Call(CallError::NotRead(why)) => {
+                format!("`{name}` gave an answer that is not read: {why}.")
+            }
+            _ => self.for_model(name),
+        }
+    }
+
     pub(super) fn for_model(&self, name: &BackendName) -> String {
         let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
         match self {
