@@ -107,6 +107,18 @@ pub struct ErrorReply {
     pub data: Option<Box<RawValue>>,
 }
 
+impl ErrorReply {
+    /// Whether the user has to open a link before the call (2025-11-25).
+    pub fn is_url_first(&self) -> bool {
+        self.code == -32042
+    }
+
+    /// Whether the call needs what its client cannot do (2026-07-28).
+    pub fn is_capability_missing(&self) -> bool {
+        self.code == -32021
+    }
+}
+
 /// What a peer said about itself in the handshake.
 #[derive(Debug, Clone, Default)]
 pub struct About {
@@ -260,15 +272,17 @@ impl Progress {
     }
 
     /// Puts a question of an MCP server, the parameters of `elicitation/create`, to the client that
-    /// has made the call; returns the client's `ElicitResult`. `None` if no client can answer it, or
-    /// if the call may not be made any more: the server may have it begun anew by the answer.
+    /// has made the call, under the server's `key` if it has one; returns the client's `ElicitResult`. `None` if no client can answer it, the
+    /// daemon stops, or the call may not be made any more: the answer may begin it anew.
     /// The call's time-out does not pass meanwhile; its deadline does.
-    pub async fn ask(&self, params: Box<RawValue>) -> Option<Box<RawValue>> {
-        let answered = self.client.as_ref()?.ask(params)?;
+    pub async fn ask(&self, key: Option<String>, params: Box<RawValue>) -> Option<Box<RawValue>> {
+        let client = self.client.as_ref()?;
+        let answered = client.ask(key, params)?;
         tokio::pin!(answered);
         loop {
             tokio::select! {
                 answer = &mut answered => return answer.ok().filter(|_| self.is_permitted()),
+                () = client.draining.cancelled() => return None,
                 () = sleep(ALIVE) => self.touch(),
             }
         }

@@ -29,9 +29,13 @@ PATIENCE = 20
 
 def config(url, state, context):
     backend = {"url": url, "prefix": ""}
-    if "client_secret" in context:
-        client = {key: context[key] for key in ["client_id", "client_secret"]}
-        backend["auth"] = {"oauth": {**client, "token_url": token_url(url)}}
+    if "client_id" in context:
+        proofs = {"client_secret": "client_secret", "private_key_pem": "private_key"}
+        client = {key: context[given] for given, key in proofs.items() if given in context}
+        client["client_id"] = context["client_id"]
+        issuer, token_url = issuer_of(url)
+        client |= {"token_url": token_url} | ({"audience": issuer} if "private_key" in client else {})
+        backend["auth"] = {"oauth": client}
     return {
         "listen": "127.0.0.1:0",
         "state_dir": str(state),
@@ -41,13 +45,13 @@ def config(url, state, context):
     }
 
 
-def token_url(url):
-    """The token endpoint that the server names: the bridge goes to no other port of this machine
+def issuer_of(url):
+    """The issuer that the server names, and its token endpoint: the bridge goes to no other port of this machine
     unless its operator says so."""
     origin, _, path = url.rpartition("/")
     resource = fetch(f"{origin}/.well-known/oauth-protected-resource/{path}")
     issuer = resource["authorization_servers"][0]
-    return fetch(f"{issuer}/.well-known/oauth-authorization-server")["token_endpoint"]
+    return issuer, fetch(f"{issuer}/.well-known/oauth-authorization-server")["token_endpoint"]
 
 
 def fetch(url, body=None, headers={}):

@@ -325,7 +325,7 @@ impl Connection {
             Err(CallError::Refused(why))
                 if raw_request
                     .refusal()
-                    .is_some_and(|error| error.code == questions::URL_FIRST) =>
+                    .is_some_and(|error| error.is_url_first() || error.is_capability_missing()) =>
             {
                 let error = raw_request.refusal().expect("it was looked at");
                 call.progress.error(error);

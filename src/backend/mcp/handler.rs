@@ -61,7 +61,7 @@ impl ClientHandler for Handler {
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let answer = match self.state.take_question(&context.id) {
-            Some((progress, params)) => progress.ask(params).await,
+            Some((progress, params)) => progress.ask(None, params).await,
             None => None,
         };
         let read = answer.and_then(|answer| serde_json::from_str(answer.get()).ok());

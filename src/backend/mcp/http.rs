@@ -292,12 +292,14 @@ impl Shared {
             return None;
         }
         let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        if let Some((code, text)) = reply::error_in(body) {
+        if let Some((code, text, data)) = reply::error_in(body) {
             self.state.forget(&request.id);
             if let Some(raw_request) = raw_request_of(message) {
-                raw_request.refuse(code, &text, None);
+                raw_request.refuse(code, &text, data);
             }
-            let data = is_discover.then(|| reply::error_data(body)).flatten();
+            // A server lists the revisions that it speaks there.
+            let data = data.filter(|_| is_discover);
+            let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
             let error = ErrorData::new(ErrorCode(code), text, data);
             return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
         }

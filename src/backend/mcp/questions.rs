@@ -13,9 +13,6 @@ use crate::{
 /// How often a server may ask during one call.
 pub(super) const ROUNDS: usize = 10;
 
-/// The error of a server of 2025-11-25 if the user has to open a link before the call.
-pub(super) const URL_FIRST: i32 = -32042;
-
 /// The most links that an answer names.
 const MOST_LINKS: usize = 5;
 const REFUSED: &str = "the server wants input from the user before it runs the tool, and there is \
@@ -52,7 +49,7 @@ pub(super) async fn answer(
         let is_for_user =
             string_member(request.get(), "method").as_deref() == Some("elicitation/create");
         let answer = match member(request.get(), "params").filter(|_| is_for_user) {
-            Some(params) => progress.ask(params.to_owned()).await,
+            Some(params) => progress.ask(Some(key.to_string()), params.to_owned()).await,
             None => None,
         };
         let Some(answer) = answer else {
@@ -64,12 +61,15 @@ pub(super) async fn answer(
     Some(Ok(Inputs { responses: responses.expect("its parts are JSON"), state }))
 }
 
-/// The links that a server wants opened, in a sentence for the model.
+/// The links that a server wants opened, in a sentence for the model, or nothing.
 pub(super) fn links(error: &ErrorReply) -> String {
     let listed = error.data.as_ref().and_then(|data| member(data.get(), "elicitations"));
     let listed = listed.and_then(|listed| Elements::read(listed.get()).ok());
     let elements = listed.iter().flat_map(|listed| &listed.0);
     let links: Vec<String> =
         elements.filter_map(|one| string_member(one.get(), "url")).take(MOST_LINKS).collect();
-    format!(" The user has to open {} first; then call it again.", links.join(" and "))
+    match links.join(" and ") {
+        none if none.is_empty() => none,
+        links => format!(" The user has to open {links} first; then call it again."),
+    }
 }

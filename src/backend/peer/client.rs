@@ -5,6 +5,7 @@
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::ErrorReply;
 use crate::{
@@ -24,6 +25,8 @@ pub struct McpClient {
     pub progress: Option<mpsc::Sender<Box<RawValue>>>,
     questions: mpsc::Sender<Question>,
     modes: Modes,
+    /// Cancelled when questions have no time to be answered any more.
+    pub(super) draining: CancellationToken,
     kept: Mutex<Kept>,
 }
 
@@ -50,6 +53,8 @@ impl Modes {
 /// A question of an MCP server.
 #[derive(Debug)]
 pub struct Question {
+    /// The server's name of it, if it has one.
+    pub key: Option<String>,
     /// The parameters of `elicitation/create`.
     pub params: Box<RawValue>,
     /// Takes the client's `ElicitResult`. If it is dropped, the server is told `cancel`.
@@ -67,28 +72,34 @@ struct Kept {
 }
 
 impl McpClient {
-    /// A client of `app`.
+    /// A client of `app`. Once `draining` is cancelled, its questions are.
     pub fn new(
         app: &AppName,
         progress: Option<mpsc::Sender<Box<RawValue>>>,
         questions: mpsc::Sender<Question>,
         modes: Modes,
+        draining: CancellationToken,
     ) -> Self {
         let held = Budget::of_process().hold_for(Some(app.clone()));
         Self {
             progress,
             questions,
             modes,
+            draining,
             kept: Mutex::new(Kept { result: None, error: None, held }),
         }
     }
 
     /// Hands a question over; `None` if the client does not take it.
-    pub(super) fn ask(&self, params: Box<RawValue>) -> Option<oneshot::Receiver<Box<RawValue>>> {
+    pub(super) fn ask(
+        &self,
+        key: Option<String>,
+        params: Box<RawValue>,
+    ) -> Option<oneshot::Receiver<Box<RawValue>>> {
         let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
         let (answer, answered) = oneshot::channel();
         let takes = if is_url { self.modes.url } else { self.modes.form };
-        let sent = takes.then(|| self.questions.try_send(Question { params, answer }))?;
+        let sent = takes.then(|| self.questions.try_send(Question { key, params, answer }))?;
         sent.is_ok().then_some(answered)
     }
 
@@ -143,14 +154,15 @@ mod tests {
     async fn a_question_waits_for_the_client_and_is_over_with_it() {
         let (asks, mut questions) = mpsc::channel(1);
         let modes = Modes { form: true, url: false };
-        let client = McpClient::new(&AppName::from("a"), None, asks, modes);
+        let client =
+            McpClient::new(&AppName::from("a"), None, asks, modes, CancellationToken::new());
         let question = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        assert!(client.ask(question(r#"{"mode":"url"}"#)).is_none());
-        let answered = client.ask(question(r#"{"message":"?"}"#)).unwrap();
-        assert!(client.ask(question("{}")).is_none(), "one at a time");
+        assert!(client.ask(None, question(r#"{"mode":"url"}"#)).is_none());
+        let answered = client.ask(None, question(r#"{"message":"?"}"#)).unwrap();
+        assert!(client.ask(None, question("{}")).is_none(), "one at a time");
         drop(questions.recv().await.unwrap());
         assert!(answered.await.is_err());
         drop(questions);
-        assert!(client.ask(question("{}")).is_none(), "the client is gone");
+        assert!(client.ask(None, question("{}")).is_none(), "the client is gone");
     }
 }

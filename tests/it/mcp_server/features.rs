@@ -1,6 +1,9 @@
 //! What a client gets beside tools: resources, prompts, and questions for its user.
 
+use std::time::Duration;
+
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{Client, META};
 use crate::{harness::Harness, http::Request, peers, wait};
@@ -54,7 +57,7 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
         peers::everything_stdio(),
         peers::asking()
     );
-    let rig = Harness::bare(&config).await;
+    let mut rig = Harness::bare(&config).await;
     let addr = rig.bridge.addr();
     // This client has not said that it can ask.
     let mute = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
@@ -87,17 +90,17 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
         request.answer(addr).await.expect(200)
     };
     let asked = greet(&a, "").await;
-    let question = &asked["result"]["inputRequests"]["question"];
+    let question = &asked["result"]["inputRequests"]["name"];
     assert_eq!(question["params"]["message"], "Which name?", "{asked}");
     let state = asked["result"]["requestState"].to_string();
-    let reply = r#"{"question":{"action":"accept","content":{"value":"Ada"}}}"#;
+    let reply = r#"{"name":{"action":"accept","content":{"value":"Ada"}}}"#;
     let with = |responses: &str| format!(r#","requestState":{state},"inputResponses":{responses}"#);
     assert_eq!(greet(&b, &with(reply)).await["error"]["code"], -32602, "another app's call");
     assert_eq!(greet(&a, &with("{}")).await["error"]["code"], -32602, "no answer");
     let asked = greet(&a, &with(reply)).await;
     assert_eq!(greet(&a, &with(reply)).await["error"]["code"], -32602, "answered already");
     let next = asked["result"]["requestState"].to_string();
-    let decline = with(r#"{"question":{"action":"decline"}}"#).replace(&state, &next);
+    let decline = with(r#"{"colour":{"action":"decline"}}"#).replace(&state, &next);
     let declined = greet(&a, &decline).await;
     assert_eq!(declined["result"]["content"][0]["text"], "decline: colour", "{declined}");
     let idle = async || {
@@ -107,4 +110,10 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
         all.map(|one| one["callsInFlight"].as_u64().unwrap()).sum::<u64>() == 0
     };
     assert!(idle().await, "no call is left");
+    // An open question does not hold the daemon up: its server is told that the daemon stops.
+    let asked = greet(&a, "").await;
+    assert_eq!(asked["result"]["resultType"], "input_required");
+    let began = Instant::now();
+    rig.bridge.stop().await;
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }

@@ -4,7 +4,7 @@
 
 use http::{StatusCode, header::CONTENT_TYPE};
 use rmcp::transport::streamable_http_client::StreamableHttpError;
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::HttpFailure;
 use crate::{
@@ -52,7 +52,7 @@ pub(super) fn is_session_error(status: StatusCode, body: &str) -> bool {
             let without_id = Members::read(body)
                 .is_ok_and(|body| body.get("id").is_none_or(|id| id.get() == "null"));
             without_id
-                && error_in(body).is_some_and(|(code, text)| {
+                && error_in(body).is_some_and(|(code, text, _)| {
                     let text = text.to_lowercase();
                     code == -32000 || text.contains("session") || text.contains("initialized")
                 })
@@ -61,17 +61,11 @@ pub(super) fn is_session_error(status: StatusCode, body: &str) -> bool {
     }
 }
 
-/// The code and the message of the JSON-RPC error in `body`.
-pub(super) fn error_in(body: &str) -> Option<(i32, String)> {
+/// The code, the message and the `data` of the JSON-RPC error in `body`.
+pub(super) fn error_in(body: &str) -> Option<(i32, String, Option<&RawValue>)> {
     let error = Members::read(body).ok()?.object("error")?;
     let code = serde_json::from_str(error.get("code")?.get()).ok()?;
-    Some((code, error.string("message").unwrap_or_default()))
-}
-
-/// The `data` of the JSON-RPC error in `body`, where a server lists the revisions that it speaks.
-pub(super) fn error_data(body: &str) -> Option<Value> {
-    let error = Members::read(body).ok()?.object("error")?;
-    serde_json::from_str(error.get("data")?.get()).ok()
+    Some((code, error.string("message").unwrap_or_default(), error.get("data")))
 }
 
 /// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat

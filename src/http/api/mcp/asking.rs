@@ -10,14 +10,12 @@ use serde_json::value::RawValue;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::calls::Answering;
-use crate::model::ids::AppName;
+use crate::model::{ids::AppName, json::member};
 
-/// The name of the question among the `inputRequests` of a result.
-pub(super) const QUESTION: &str = "question";
 /// The most calls of an app that wait. Beyond that, the one that has waited for longest is
 /// cancelled.
 const MOST: usize = 256;
-/// How long a call waits: longer than any call may take.
+/// How long the outcome of a call is kept at least; no call may take as long.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// The calls, by the `requestState` that the client sends back.
@@ -30,6 +28,8 @@ pub(super) struct AskingCall {
     pub answering: Answering,
     /// Takes the answer.
     pub question: oneshot::Sender<Box<RawValue>>,
+    /// The name of the question among the `inputRequests` of the result.
+    pub key: String,
     pub app: AppName,
     pub since: Instant,
 }
@@ -51,11 +51,21 @@ impl AskingCalls {
         state
     }
 
-    /// Takes the call of `app` with this `requestState`.
-    pub(super) fn take(&self, state: &str, app: &AppName) -> Option<AskingCall> {
+    /// Takes the call of `app` with this `requestState`, and its answer from the `inputResponses`.
+    /// The error is a sentence for the client.
+    pub(super) fn take(
+        &self,
+        state: &str,
+        app: &AppName,
+        responses: &str,
+    ) -> Result<(AskingCall, Box<RawValue>), String> {
         let mut calls = self.0.lock();
         calls.retain(|_, call| call.since.elapsed() < LONGEST);
-        calls.get(state).filter(|call| call.app == *app)?;
-        calls.remove(state)
+        let call = calls.get(state).filter(|call| call.app == *app);
+        let key = &call.ok_or("No call waits with this `requestState`: it has ended.")?.key;
+        let answer = member(responses, key)
+            .ok_or_else(|| format!("`inputResponses` must have `{key}`."))?
+            .to_owned();
+        Ok((calls.remove(state).expect("it was found"), answer))
     }
 }

@@ -25,12 +25,12 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Client, Era,
-    asking::{AskingCall, AskingCalls, QUESTION},
+    asking::{AskingCall, AskingCalls},
     message::{self, Request, RpcError, codes},
     revision,
 };
 use crate::{
-    backend::peer::{McpClient, Modes, Question},
+    backend::peer::{ErrorReply, McpClient, Modes, Question},
     budget::{Budget, Held},
     http::response::{self, Body},
     model::{
@@ -119,7 +119,13 @@ impl Client<'_> {
         let (reports, progress) = mpsc::channel(PROGRESS);
         let (asks, questions) = mpsc::channel(1);
         let reports = token.is_some().then_some(reports);
-        let client = Arc::new(McpClient::new(app, reports, asks, self.modes(request)));
+        let client = Arc::new(McpClient::new(
+            app,
+            reports,
+            asks,
+            self.modes(request),
+            self.api.runs.draining().clone(),
+        ));
         let (finish, done) = oneshot::channel();
         let trace = self.trace(request);
         let making = Making { route, call, arguments, client, trace };
@@ -141,16 +147,11 @@ impl Client<'_> {
     /// Goes on with a call whose question the request answers.
     async fn resume(&self, request: &Request<'_>, state: &str) -> Result<Response<Body>, RpcError> {
         let responses = request.get("inputResponses").map_or("{}", RawValue::get);
-        let answer = member(responses, QUESTION).ok_or_else(|| {
-            RpcError::invalid_params(format!("`inputResponses` must have `{QUESTION}`."))
-        })?;
-        let Some(AskingCall { mut answering, question, .. }) =
-            self.api.mcp_sessions.asking.take(state, &self.caller.app.name)
-        else {
-            let why = "No call waits with this `requestState`: it has ended. Call the tool again.";
-            return Err(RpcError::invalid_params(why));
-        };
-        question.send(answer.to_owned()).ok();
+        let asking = &self.api.mcp_sessions.asking;
+        let (AskingCall { mut answering, question, .. }, answer) = asking
+            .take(state, &self.caller.app.name, responses)
+            .map_err(RpcError::invalid_params)?;
+        question.send(answer).ok();
         answering.id = request.id.to_owned();
         answering.token = request.progress_token().unwrap_or_default();
         Ok(answering.respond(self.takes_events()).await)
@@ -221,7 +222,8 @@ impl Client<'_> {
                 let (result, mut held) = result(&made.answer, &client, is_stateless);
                 // Counted for the app until its client has read it, however slowly it does.
                 held.follow(result.len());
-                let error = client.take_error().filter(|_| !is_stateless);
+                let is_known = |error: &ErrorReply| error.is_capability_missing() == is_stateless;
+                let error = client.take_error().filter(is_known);
                 let outcome = error.map_or(Ok(result), |error| Err(RpcError::of_server(error)));
                 // The client may have gone; then nothing can take the outcome.
                 finish.send((outcome, held)).ok();
@@ -269,7 +271,8 @@ impl Answering {
         loop {
             let first = match self.event().await {
                 Next::Done(Some(done)) => {
-                    return response::json_text(StatusCode::OK, self.response(done));
+                    let status = done.0.as_ref().err().map_or(StatusCode::OK, |error| error.status);
+                    return response::json_text(status, self.response(done));
                 }
                 Next::Done(None) => return super::accepted(),
                 Next::Question(question) if matches!(self.era, Era::Stateless) => {
@@ -317,7 +320,7 @@ impl Answering {
     fn piece(&self, next: Next) -> Bytes {
         match (next, &self.era) {
             (Next::Progress(params), _) if !self.token.is_empty() => self.progressed(&params),
-            (Next::Question(Question { params, answer }), Era::Session(session)) => {
+            (Next::Question(Question { params, answer, .. }), Era::Session(session)) => {
                 let id = session.ask(&self.id, answer);
                 let method = "elicitation/create";
                 super::event(&format!(
@@ -329,13 +332,15 @@ impl Answering {
     }
 
     /// Lets the call wait for the request that brings the answer; returns the response that asks.
-    fn suspend(mut self, Question { params, answer: question }: Question) -> String {
+    fn suspend(mut self, Question { key, params, answer: question }: Question) -> String {
         let id = std::mem::take(&mut self.id);
         let (asking, app) = (Arc::clone(&self.asking), self.app.clone());
         let since = Instant::now();
-        let state = asking.insert(AskingCall { answering: self, question, app, since });
+        let key = key.unwrap_or_else(|| "question".to_owned());
+        let named = json!(key);
+        let state = asking.insert(AskingCall { answering: self, question, key, app, since });
         let requests =
-            format!("{{\"{QUESTION}\":{{\"method\":\"elicitation/create\",\"params\":{params}}}}}");
+            format!("{{{named}:{{\"method\":\"elicitation/create\",\"params\":{params}}}}}");
         message::response(
             &id,
             &format!(

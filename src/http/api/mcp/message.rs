@@ -73,8 +73,11 @@ impl RpcError {
 
     /// A server's own error.
     pub fn of_server(error: ErrorReply) -> Self {
-        let data = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
-        Self { data, ..Self::new(StatusCode::OK, error.code, error.message) }
+        let data = error.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok());
+        // 2026-07-28, Streamable HTTP: Sending Messages.
+        let is_bad = error.is_capability_missing();
+        let status = if is_bad { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+        Self { data, ..Self::new(status, error.code, error.message) }
     }
 
     /// The text of the response to the request `id`.
