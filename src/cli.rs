@@ -142,6 +142,9 @@ enum Command {
         /// Prints the entry for this program's list of MCP servers, and ends
         #[arg(long, value_name = "PROGRAM")]
         print: Option<mcp::For>,
+        /// The app of bridge.yaml whose rights the client gets, in place of the one that may use most
+        #[arg(long, value_name = "NAME")]
+        app: Option<String>,
     },
     /// Submits an agent run to the workspace of the configuration, and shows its answer as it comes
     ///
@@ -314,10 +317,11 @@ fn carry_out(cli: Cli) -> Outcome {
         let level = global.verbose;
         telemetry::start(global.log_format, level, &log).map_err(Failure::Usage)?;
     }
-    let contact = || -> Result<Contact, Failure> {
-        let contact = Contact::load(&find(global.config.as_deref())?, &env);
+    let contact_of = |app: Option<&str>| -> Result<Contact, Failure> {
+        let contact = Contact::load(&find(global.config.as_deref())?, &env, app);
         contact.map_err(|errors| Failure::Usage(format!("{errors}{UNTIL_THEN}")))
     };
+    let contact = || contact_of(None);
     match command {
         Command::Serve => {
             // Before any other thread starts, since it changes environment variables.
@@ -339,8 +343,10 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Call { tool, arguments, json } => {
             block_on(call::call(&contact()?, &tool, &arguments, json))
         }
-        Command::Mcp { print: Some(program) } => mcp::entry(program),
-        Command::Mcp { print: None } => block_on(mcp::mcp(contact()?)),
+        Command::Mcp { print: Some(program), app } => {
+            mcp::entry(program, global.config.as_deref(), app.as_deref())
+        }
+        Command::Mcp { print: None, app } => block_on(mcp::mcp(contact_of(app.as_deref())?)),
         Command::Approvals(settings) => block_on(approvals::approvals(&contact()?, settings)),
         Command::Run(settings) => block_on(run::run(&contact()?, settings)),
         Command::Refresh { backend, json } => {

@@ -9,6 +9,7 @@
 use std::{
     collections::HashMap,
     io::{self, BufRead as _},
+    path::{Path, absolute},
     sync::Arc,
     time::Duration,
 };
@@ -111,9 +112,16 @@ struct Message {
     is_stateless: bool,
 }
 
-/// Prints the entry of the bridge in the list of MCP servers of `program`.
-pub(super) fn entry(program: For) -> Outcome {
-    let mut server = json!({ "command": "mantyx-bridge", "args": ["mcp"] });
+/// Prints the entry of the bridge in the list of MCP servers of `program`, with the options that this
+/// command was given.
+pub(super) fn entry(program: For, config: Option<&Path>, app: Option<&str>) -> Outcome {
+    // The program starts its servers in a directory of its own.
+    let config = config.map(|path| absolute(path).unwrap_or_else(|_| path.to_owned()));
+    let config = config.map(|path| path.display().to_string());
+    let mut args = vec!["mcp"];
+    args.extend(config.iter().flat_map(|path| ["-c", path.as_str()]));
+    args.extend(app.iter().flat_map(|app| ["--app", app]));
+    let mut server = json!({ "command": "mantyx-bridge", "args": args });
     let mut key = "mcpServers";
     if matches!(program, For::Vscode) {
         key = "servers";

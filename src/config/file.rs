@@ -123,7 +123,8 @@ impl Config {
 impl Contact {
     /// Reads the file at `path`, and of the files that it refers to only those that a client needs.
     /// Other mistakes do not matter: the daemon may still run with an earlier version of the file.
-    pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
+    /// The client is `app`, or the app that may use most.
+    pub fn load(path: &Path, env: &Environment, app: Option<&str>) -> Result<Self, ConfigErrors> {
         let file = env.read(path).map_err(|error| unreadable(path, &error))?;
         who_may_change(&file, path)?;
         let matters = |path: &str| match path.split_once(['.', '[']) {
@@ -131,7 +132,7 @@ impl Contact {
             // The key may be a misspelling of one of these.
             None => true,
         };
-        let validate = |validator: &Validator<'_>, file: &File| validator.contact(file);
+        let validate = |validator: &Validator<'_>, file: &File| validator.contact(file, app);
         validated(&file.text, path, env, matters, validate).map(|(contact, _told_by_check)| contact)
     }
 }

@@ -138,8 +138,12 @@ impl<'a> Validator<'a> {
 
     /// What a client of the daemon needs. Other files that the configuration refers to need not
     /// exist.
-    pub(super) fn contact(&self, file: &File) -> Option<Contact> {
-        let app = optional(&file.apps, |apps| self.first_app(apps))?;
+    pub(super) fn contact(&self, file: &File, app: Option<&str>) -> Option<Contact> {
+        if let (Some(app), None) = (app, &file.apps) {
+            let message = format!("there is no app `{app}`, as `apps` is missing");
+            return self.missing(self.document.root.id, message, "name the app in `apps`");
+        }
+        let app = optional(&file.apps, |apps| self.first_app(apps, app))?;
         Some(Contact {
             listen: self.listen(file.listen.as_ref())?,
             state_dir: self.state_dir(file.state_dir.as_ref())?,

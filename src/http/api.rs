@@ -268,10 +268,10 @@ impl Api {
             if let (Format::Event, Ending::Busy, Answer::Error(why)) = (format, ending, &answer) {
                 return Err(NotAnswered::Busy(why.clone()));
             }
-            let (mut held, result) = (hold(), format.result(call, &answer));
+            let mut held = hold();
             // Once for the result, and once for the answer that it becomes a part of.
-            match held.resize(2 * result.len()).await {
-                Ok(()) => Ok((result, held, ending.is_of_no_call())),
+            match held.resize(2 * answer.json_len()).await {
+                Ok(()) => Ok((format.result(call, &answer), held, ending.is_of_no_call())),
                 Err(no_room) => {
                     let why = format!("The tool has run; {no_room}, its result is lost.");
                     Ok((format.result(call, &Answer::Error(why)), held, false))

@@ -81,6 +81,20 @@ impl Answer {
             Self::Error(text) => Self::Error(cut(text, Self::MAX_ERROR)),
         }
     }
+
+    /// How many bytes its text and its files take in JSON.
+    pub fn json_len(&self) -> usize {
+        let (text, files) = match self {
+            Self::Result { text, files } => (text, files.as_slice()),
+            Self::Error(text) => (text, &[][..]),
+        };
+        let escaped = text.bytes().map(|byte| match byte {
+            b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
+            0..=31 => 6,
+            _ => 1,
+        });
+        escaped.chain(files.iter().map(|file| file.data().len())).sum()
+    }
 }
 
 /// The members `result` and `files`, or `error`; `files` only if there are any.

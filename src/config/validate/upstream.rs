@@ -242,10 +242,12 @@ impl Validator<'_> {
         names
     }
 
-    /// The app of a person at the command line: one that may use all backends, if there is one.
+    /// The app of a client at the command line: the `asked` one, else one that may use all backends,
+    /// if there is one.
     pub(super) fn first_app(
         &self,
         At { value: apps, node }: &At<BTreeMap<String, At<file_format::App>>>,
+        asked: Option<&str>,
     ) -> Option<(AppName, SecretString)> {
         let sees_all = |(_, app): &(&String, &At<file_format::App>)| app.value.backends.is_none();
         let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
@@ -256,8 +258,13 @@ impl Validator<'_> {
                 "remove the section, or name an app in it",
             );
         }
-        let Some((name, app)) = with_token().find(sees_all).or_else(|| with_token().next()) else {
-            let message = "no app has a token, by which the command line could be let in";
+        let found = match asked {
+            Some(asked) => with_token().find(|(name, _)| *name == asked),
+            None => with_token().find(sees_all).or_else(|| with_token().next()),
+        };
+        let Some((name, app)) = found else {
+            let which = asked.map_or("no app".to_owned(), |app| format!("no app `{app}`"));
+            let message = format!("{which} has a token, by which the command line could be let in");
             return self.missing(*node, message, "give one of them a `token: ${file:/path}`");
         };
         let written = app.value.token.as_ref()?;

@@ -170,7 +170,8 @@ impl Connection {
             async move {
                 let mut answer = match refusal {
                     Some(refusal) => refused(refusal),
-                    None => handler.handle(request, client).await,
+                    // Boxed, as the connection keeps the room of a request's future while it idles.
+                    None => Box::pin(handler.handle(request, client)).await,
                 };
                 let headers = answer.headers_mut();
                 if last {
@@ -204,7 +205,7 @@ impl Connection {
             let open = self.slot.activity.request();
             name_host(&mut request);
             async move {
-                let answer = handler.handle(request, client).await;
+                let answer = Box::pin(handler.handle(request, client)).await;
                 let taking = TAKING.try_with(Arc::clone).ok();
                 Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, taking)))
             }

@@ -50,3 +50,12 @@ fn a_text_is_cut_and_its_files_stay() {
     assert!(text.len() <= Answer::MAX_RESULT && text.ends_with("bytes are missing]"));
     assert_eq!(files.len(), 1);
 }
+
+#[test]
+fn the_length_in_json_is_known_before() {
+    for text in ["", "plain", "é\u{2028}", "\0\u{8}\u{1f}\n\t\r\"\\/"] {
+        let answer = Answer::Error(text.to_owned());
+        let written = serde_json::to_string(text).unwrap().len() - 2;
+        assert!((written..=written + 4).contains(&answer.json_len()), "{text:?}");
+    }
+}

@@ -8,12 +8,17 @@ use crate::config::{Contact, file::tests::environment};
 
 #[track_caller]
 fn contact(rest: &str) -> Result<Contact, String> {
+    contact_of(rest, None)
+}
+
+#[track_caller]
+fn contact_of(rest: &str, app: Option<&str>) -> Result<Contact, String> {
     let path = "/srv/bridge.yaml";
     let text = format!(
         "upstream: {{credential: '${{env:GONE}}'}}\nmcp: {{a: {{url: '${{env:GONE}}'}}}}\n{rest}\n"
     );
     let env = environment().with_file(path, &text, 0o600);
-    Contact::load(Path::new(path), &env).map_err(|errors| errors.to_string())
+    Contact::load(Path::new(path), &env, app).map_err(|errors| errors.to_string())
 }
 
 #[test]
@@ -43,6 +48,17 @@ fn a_person_is_the_app_that_sees_most() {
         let error = app(wrong).unwrap_err();
         assert!(error.contains("(apps)"), "{wrong}: {error}");
     }
+}
+
+#[test]
+fn a_client_is_the_app_that_it_names() {
+    let apps = "apps: {a: {token: '${env:TOKEN}'}, b: {token: '${env:TOKEN2}'}, c: {users: [1]}}";
+    let (name, token) = contact_of(apps, Some("b")).unwrap().app.unwrap();
+    assert_eq!((name.as_str(), token.expose_secret()), ("b", "fedcba9876543210"));
+    let error = |rest: &str, app: &str| contact_of(rest, Some(app)).unwrap_err();
+    assert!(error(apps, "c").contains("no app `c` has a token"));
+    assert!(error(apps, "d").contains("no app `d` has a token"));
+    assert!(error("", "a").contains("`apps` is missing"), "not the token that may do all");
 }
 
 #[test]

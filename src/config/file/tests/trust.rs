@@ -19,7 +19,7 @@ fn a_file_that_everybody_may_change_is_refused() {
         let env = environment().with_file(PATH, GOOD, mode);
         let error = load(&env).unwrap_err();
         assert!(error.contains(&format!("chmod o-w {PATH}")), "{error}");
-        Contact::load(Path::new(PATH), &env).unwrap_err();
+        Contact::load(Path::new(PATH), &env, None).unwrap_err();
     }
 }
 
