@@ -36,7 +36,7 @@ use crate::{
     },
     traces::{Context, Kind, Span},
 };
-pub use backend_handle::{BackendHandle, BackendRules, CallLimits, LastCall};
+pub use backend_handle::{BackendHandle, BackendRules, CallLimits};
 use failure::CallFailure;
 
 /// How long a call waits for a backend that is not connected, before the model gets an error.

@@ -13,32 +13,25 @@ impl PartialEq for Program {
         let Self { command, args, env, cwd, sandbox, hidden, secrets: _ } = self;
         let same_env = env.len() == other.env.len()
             && env.iter().zip(&other.env).all(|(a, b)| a.0 == b.0 && same(a.1, b.1));
-        *command == other.command
-            && *args == other.args
+        (command, args, cwd) == (&other.command, &other.args, &other.cwd)
+            && (sandbox, hidden) == (&other.sandbox, &other.hidden)
             && same_env
-            && *cwd == other.cwd
-            && *sandbox == other.sandbox
-            && *hidden == other.hidden
     }
 }
 
 impl PartialEq for ClientCredentials {
     fn eq(&self, other: &Self) -> bool {
         let Self { id, secret, shows, token_url, audience, scopes } = self;
-        *id == other.id
+        (id, shows, scopes) == (&other.id, &other.shows, &other.scopes)
+            && (token_url, audience) == (&other.token_url, &other.audience)
             && same(secret, &other.secret)
-            && *shows == other.shows
-            && *token_url == other.token_url
-            && *audience == other.audience
-            && *scopes == other.scopes
     }
 }
 
 impl PartialEq for RefreshGrant {
     fn eq(&self, other: &Self) -> bool {
         let Self { token_url, client_id, client_secret, refresh_token } = self;
-        *token_url == other.token_url
-            && *client_id == other.client_id
+        (token_url, client_id) == (&other.token_url, &other.client_id)
             && same(client_secret, &other.client_secret)
             && same(refresh_token, &other.refresh_token)
     }

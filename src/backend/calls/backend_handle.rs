@@ -56,7 +56,8 @@ pub struct BackendRules {
 #[derive(Debug, Default)]
 struct Traffic {
     in_flight: AtomicUsize,
-    last_call: Mutex<Option<LastCall>>,
+    /// When the last call ended, and whether the peer answered.
+    last_call: Mutex<Option<(SystemTime, bool)>>,
     metrics: Arc<metrics::Calls>,
 }
 
@@ -68,14 +69,6 @@ pub struct CallLimits {
     pub idle: Duration,
     /// After how long a call becomes a long call: it gets a first answer and continues.
     pub pending_after: Option<Duration>,
-}
-
-/// How the last call to a backend ended.
-#[derive(Debug, Clone, Copy)]
-pub struct LastCall {
-    pub at: SystemTime,
-    /// Whether the peer gave an answer; an error of its tool counts as one.
-    pub answered: bool,
 }
 
 /// A call that waits in the queue or runs; its drop lowers the count.
@@ -117,10 +110,10 @@ impl BackendHandle {
         InFlight(&self.traffic.in_flight)
     }
 
-    /// Notes that a call has ended now; `answered` as in [`LastCall`].
+    /// Notes that a call has ended now, and whether the peer answered; an error of its tool counts as
+    /// an answer.
     pub(super) fn leave(&self, answered: bool) {
-        let last = LastCall { at: SystemTime::now(), answered };
-        *self.traffic.last_call.lock() = Some(last);
+        *self.traffic.last_call.lock() = Some((SystemTime::now(), answered));
     }
 
     /// The metrics of the backend's calls.
@@ -137,7 +130,8 @@ impl BackendHandle {
         self.breaker.look()
     }
 
-    pub fn last_call(&self) -> Option<LastCall> {
+    /// When the last call ended, and whether the peer answered.
+    pub fn last_call(&self) -> Option<(SystemTime, bool)> {
         *self.traffic.last_call.lock()
     }
 }

@@ -139,7 +139,7 @@ async fn arguments_and_answers_are_verbatim() {
     let handles = harness.backends.handles();
     let (_, backend) = handles.iter().next().unwrap();
     assert_eq!(backend.in_flight(), 0);
-    assert!(backend.last_call().unwrap().answered);
+    assert!(backend.last_call().unwrap().1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -246,6 +246,7 @@ impl Shared {
                 let body = http_client::body(response, LIMIT)
                     .await
                     .map_err(|error| reply::body_failed(&error))?;
+                self.state.has_room().await;
                 self.read_message(&String::from_utf8_lossy(&body), status, session)
             }
             Reply::Failed => {

@@ -132,6 +132,7 @@ impl Transport<RoleClient> for Sse {
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         let Shared { backend, state, .. } = &*self.shared;
         loop {
+            state.has_room().await;
             let why = match self.events.as_mut()?.next().await {
                 Next::Frame(frame) => match streamable::message(frame.fields(), state) {
                     Some(message) => return Some(message),

@@ -185,9 +185,11 @@ where
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
         // Safe to drop: `read_buf` loses nothing, and what was read stays in `lines`.
         loop {
-            while let Some(line) = self.lines.next_line() {
-                if let Some(message) = self.read(&line) {
-                    return Some(message);
+            self.state.has_room().await;
+            if let Some(line) = self.lines.next_line() {
+                match self.read(&line) {
+                    Some(message) => return Some(message),
+                    None => continue,
                 }
             }
             self.held.follow(self.lines.unfinished());

@@ -49,6 +49,8 @@ const MOST_QUESTIONS: usize = 64;
 const STRAYS_ASK: Duration = Duration::from_secs(600);
 const PROGRESS: &str = "notifications/progress";
 const TOKEN: &str = "progressToken";
+/// Of how many bytes responses may wait for their calls before another one is read.
+const MOST_UNTAKEN: usize = 16 << 20;
 
 /// One request whose result is kept as text.
 #[derive(Debug, Default)]
@@ -73,6 +75,18 @@ pub(super) struct RawRequest {
     /// How the transport failed.
     failure: OnceLock<PeerErrorKind>,
     outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
+    /// Counts the outcome until it is taken.
+    untaken: Mutex<Option<Untaken>>,
+}
+
+/// The bytes of a response that was read, and whose outcome was not taken yet; and where they count.
+#[derive(Debug)]
+struct Untaken(usize, watch::Sender<usize>);
+
+impl Drop for Untaken {
+    fn drop(&mut self) {
+        self.1.send_modify(|all| *all -= self.0);
+    }
 }
 
 /// Ties an [`RawRequest`] to a request, in its extensions.
@@ -95,6 +109,8 @@ pub(super) struct ConnectionState {
     pub(super) changed: Notify,
     /// Why the connection has become unusable, if it has.
     lost: watch::Sender<Option<String>>,
+    /// The bytes of the responses whose outcomes were not taken yet.
+    untaken: watch::Sender<usize>,
 }
 
 #[derive(Debug)]
@@ -193,6 +209,7 @@ impl RawRequest {
 
     /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
     pub(super) fn take_outcome(&self) -> Option<Result<Box<RawValue>, CallError>> {
+        drop(lock(&self.untaken).take());
         lock(&self.outcome).take()
     }
 }
@@ -232,6 +249,15 @@ impl ConnectionState {
         }
     }
 
+    /// Ends when the outcomes of earlier responses leave room for another. Without that, many large
+    /// ones would be there at once: they come faster than the calls make their answers of them.
+    pub(super) async fn has_room(&self) {
+        if *self.untaken.borrow() >= MOST_UNTAKEN {
+            // The sender lives as long as `self`.
+            self.untaken.subscribe().wait_for(|all| *all < MOST_UNTAKEN).await.ok();
+        }
+    }
+
     /// Handles a message of the server.
     pub(super) fn incoming(&self, text: &str) -> Incoming {
         let Some(envelope) = Envelope::read(text) else { return Incoming::Garbage };
@@ -258,7 +284,11 @@ impl ConnectionState {
             return Incoming::Ignored("it answers no request that is waited for");
         };
         let message = match waiting {
-            Waiting::Raw(raw_request) => envelope.settle(id, &raw_request),
+            Waiting::Raw(raw_request) => {
+                self.untaken.send_modify(|all| *all += text.len());
+                *lock(&raw_request.untaken) = Some(Untaken(text.len(), self.untaken.clone()));
+                envelope.settle(id, &raw_request)
+            }
             Waiting::Handshake(kind) => {
                 let mut handshake = lock(&self.handshake);
                 let message = handshake.take(kind, text, id, envelope.result);

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     backend::{
-        calls, circuit_breaker::Look, peer::Verdict, program::hiding::Exposure, registry::Snapshot,
+        circuit_breaker::Look, peer::Verdict, program::hiding::Exposure, registry::Snapshot,
     },
     budget::{Budget, Shortage},
     config::App,
@@ -216,9 +216,9 @@ pub(crate) struct LastCall {
     answered: bool,
 }
 
-impl From<calls::LastCall> for LastCall {
-    fn from(last: calls::LastCall) -> Self {
-        Self { at: time(last.at), answered: last.answered }
+impl From<(SystemTime, bool)> for LastCall {
+    fn from((at, answered): (SystemTime, bool)) -> Self {
+        Self { at: time(at), answered }
     }
 }
 

@@ -122,7 +122,9 @@ pub(super) fn of_request(
     stream::unfold(Some((source, state, id)), async |state| {
         let (mut source, state, id) = state?;
         match source.next().await {
-            Next::Frame(frame) => Some((Ok(event(&frame, &state)), Some((source, state, id)))),
+            Next::Frame(frame) => {
+                Some((Ok(event(&frame, &state).await), Some((source, state, id))))
+            }
             Next::Broken(error) => Some((Err(error), None)),
             Next::NotRead(why, _) => {
                 let end = state.not_read(&id, why)?;
@@ -142,7 +144,9 @@ pub(super) fn standing(
     stream::unfold(Some((source, shared)), async |state| {
         let (mut source, shared) = state?;
         match source.next().await {
-            Next::Frame(frame) => Some((Ok(event(&frame, &shared.state)), Some((source, shared)))),
+            Next::Frame(frame) => {
+                Some((Ok(event(&frame, &shared.state).await), Some((source, shared))))
+            }
             Next::Broken(error) => {
                 shared.standing.broke();
                 Some((Err(error), None))
@@ -258,7 +262,8 @@ impl Source {
 }
 
 /// A frame in rmcp's form: only messages that rmcp can read, ids and the wait before reconnecting.
-fn event(frame: &Frame, state: &ConnectionState) -> Sse {
+async fn event(frame: &Frame, state: &ConnectionState) -> Sse {
+    state.has_room().await;
     let fields = frame.fields();
     let id = fields.id.clone();
     let data = message(fields, state).and_then(|message| serde_json::to_string(&message).ok());

@@ -62,6 +62,26 @@ fn results_are_kept_whatever_stands_in_them() {
     }
 }
 
+/// Both if the outcome is taken and if nothing wants it any more.
+#[tokio::test]
+async fn a_large_result_is_taken_before_more_are_read() {
+    for is_taken in [true, false] {
+        let (state, raw_request) = waiting();
+        state.has_room().await;
+        let text = format!(r#"{{"id":5,"result":"{}"}}"#, "x".repeat(MOST_UNTAKEN));
+        message(state.incoming(&text));
+        let mut room = Box::pin(state.has_room());
+        assert!(futures_util::poll!(&mut room).is_pending());
+        if is_taken {
+            raw_request.take_outcome().unwrap().unwrap();
+            room.await;
+        } else {
+            drop(raw_request);
+            room.await;
+        }
+    }
+}
+
 #[test]
 fn errors_are_read_whatever_they_lack() {
     for (error, words) in [
