@@ -7,6 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use http::HeaderMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
@@ -207,7 +208,7 @@ impl Serialize for BackendPlan {
             .map(|Signers { keys, required }| json!({ "keys": keys.len(), "required": required }));
         let mut members =
             vec![("name", json!(backend.name.as_str())), ("kind", json!(backend.target.section()))];
-        members.extend(reached(&backend.target));
+        members.extend(reached(&backend.target).into_iter().map(|(key, value, ..)| (key, value)));
         members.extend([
             ("prefix", json!(self.prefix())),
             ("trustAnnotations", json!(backend.trust_annotations)),
@@ -240,57 +241,86 @@ impl BackendPlan {
     }
 }
 
-/// The members of a backend that say how it is reached: the exact arguments of a program, but only
-/// the names of its variables, and of headers.
-fn reached(target: &Target) -> Vec<(&'static str, Value)> {
+/// A member of a backend in the JSON, and the line of the text that says the same.
+type Fact = (&'static str, Value, &'static str, String);
+
+/// A member whose line of the text has its strings.
+fn fact(key: &'static str, value: Value, label: &'static str) -> Fact {
+    let string = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let text = match &value {
+        Value::Array(all) => all.iter().map(string).collect::<Vec<_>>().join(", "),
+        one => string(one),
+    };
+    (key, value, label, text)
+}
+
+/// How a backend is reached: the exact arguments of a program, but only the names of its variables,
+/// and of headers.
+fn reached(target: &Target) -> Vec<Fact> {
+    let kind = |kind| ("reached", json!(kind), "", String::new());
+    let headers = |all: &HeaderMap| fact("headers", json!(texts(all.keys())), "  headers");
+    let secured = |tls| ("tls", json!(TlsPlan::new(tls)), "  tls", shown(TlsPlan::new(tls)));
     match target {
         Target::Mcp(Mcp::Stdio(program))
         | Target::Local(Local { action: Action::Command(program), .. }) => {
             let Program { env, cwd, sandbox, .. } = program;
-            let sandbox = match sandbox {
-                ProgramSandbox::Masked => Value::Null,
-                ProgramSandbox::Off => json!("off"),
-                ProgramSandbox::Secrets => json!("secrets"),
-                ProgramSandbox::Listed(Confinement { read, write }) => {
-                    json!({ "read": paths(read), "write": paths(write) })
-                }
+            let list = |listed: &[PathBuf]| match listed {
+                [] => "nothing".to_owned(),
+                listed => paths(listed).join(", "),
             };
-            let is_server = matches!(target, Target::Mcp(_));
+            let (sandbox, shut_in) = match sandbox {
+                ProgramSandbox::Masked => (Value::Null, String::new()),
+                ProgramSandbox::Off => {
+                    (json!("off"), "nowhere: it reads what the bridge's user may".to_owned())
+                }
+                ProgramSandbox::Secrets => {
+                    (json!("secrets"), "from the bridge's own files alone".to_owned())
+                }
+                ProgramSandbox::Listed(Confinement { read, write }) => (
+                    json!({ "read": paths(read), "write": paths(write) }),
+                    format!("besides the system, reads {}; writes {}", list(read), list(write)),
+                ),
+            };
             vec![
-                ("reached", json!(if is_server { "stdio" } else { "command" })),
-                ("argv", json!(argv(program))),
-                ("env", json!(texts(env.keys()))),
-                ("cwd", json!(cwd.as_ref().map(|path| path.display().to_string()))),
-                ("sandbox", sandbox),
+                kind(if matches!(target, Target::Mcp(_)) { "stdio" } else { "command" }),
+                ("argv", json!(argv(program)), "  runs", command_line(program)),
+                fact("env", json!(texts(env.keys())), "  env"),
+                fact("cwd", json!(cwd.as_ref().map(|path| path.display().to_string())), "  in"),
+                ("sandbox", sandbox, "  shut in", shut_in),
             ]
         }
-        Target::A2a(A2a { card: CardSource::Bundled, .. }) => vec![("reached", json!("bundled"))],
-        Target::A2a(A2a { card: CardSource::File(path), tls, .. }) => vec![
-            ("reached", json!("file")),
-            ("path", json!(path.display().to_string())),
-            ("tls", json!(TlsPlan::new(tls))),
-        ],
-        Target::Mcp(Mcp::Http { url, headers, oauth, tls, .. })
+        Target::A2a(A2a { card: CardSource::Bundled, .. }) => {
+            vec![("reached", json!("bundled"), "  runs", "inside the bridge".to_owned())]
+        }
+        Target::A2a(A2a { card: CardSource::File(path), tls, .. }) => {
+            let path = json!(path.display().to_string());
+            vec![kind("file"), fact("path", path, "  card"), secured(tls)]
+        }
+        Target::Mcp(Mcp::Http { url, headers: names, oauth, tls, .. })
         | Target::A2a(A2a {
             card: CardSource::Base(url) | CardSource::Url(url),
-            headers,
+            headers: names,
             oauth,
             tls,
             ..
         }) => vec![
-            ("reached", json!("url")),
-            ("url", json!(url.to_string())),
-            ("headers", json!(texts(headers.keys()))),
-            ("oauth", json!(oauth.as_deref().map(issuer))),
-            ("tls", json!(TlsPlan::new(tls))),
+            kind("url"),
+            fact("url", json!(url.to_string()), "  at"),
+            headers(names),
+            fact("oauth", json!(oauth.as_deref().map(issuer)), "  tokens"),
+            secured(tls),
         ],
-        Target::Local(Local { action: Action::Http { method, url, headers, tls }, .. }) => vec![
-            ("reached", json!("request")),
-            ("method", json!(method.as_str())),
-            ("url", json!(url.to_string())),
-            ("headers", json!(texts(headers.keys()))),
-            ("tls", json!(TlsPlan::new(tls))),
-        ],
+        Target::Local(Local {
+            action: Action::Http { method, url, headers: names, tls }, ..
+        }) => {
+            vec![
+                kind("request"),
+                ("method", json!(method.as_str()), "  sends", format!("{method} {url}")),
+                ("url", json!(url.to_string()), "", String::new()),
+                headers(names),
+                secured(tls),
+            ]
+        }
     }
 }
 
@@ -392,7 +422,9 @@ impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(backend) = self;
         writeln!(f, "{} {}", backend.target.section(), backend.name)?;
-        write_reached(f, &backend.target)?;
+        for (_, _, label, text) in reached(&backend.target) {
+            row(f, label, text)?;
+        }
         if let Some(prefix) = self.prefix() {
             let tools = match prefix {
                 "" => "names as they are".to_owned(),
@@ -431,44 +463,6 @@ impl fmt::Display for BackendPlan {
     }
 }
 
-fn write_reached(f: &mut fmt::Formatter<'_>, target: &Target) -> fmt::Result {
-    let tls = match target {
-        Target::Mcp(Mcp::Stdio(program))
-        | Target::Local(Local { action: Action::Command(program), .. }) => {
-            row(f, "  runs", command_line(program))?;
-            row(f, "  env", texts(program.env.keys()).join(", "))?;
-            row(f, "  in", shown(program.cwd.as_ref().map(|path| path.display())))?;
-            return row(f, "  shut in", shut_in(&program.sandbox));
-        }
-        Target::A2a(A2a { card: CardSource::Bundled, .. }) => {
-            return row(f, "  runs", "inside the bridge");
-        }
-        Target::A2a(A2a { card: CardSource::File(path), tls, .. }) => {
-            row(f, "  card", path.display().to_string())?;
-            tls
-        }
-        Target::Mcp(Mcp::Http { url, headers, oauth, tls, .. })
-        | Target::A2a(A2a {
-            card: CardSource::Base(url) | CardSource::Url(url),
-            headers,
-            oauth,
-            tls,
-            ..
-        }) => {
-            row(f, "  at", url.to_string())?;
-            row(f, "  headers", texts(headers.keys()).join(", "))?;
-            row(f, "  tokens", shown(oauth.as_deref().map(issuer)))?;
-            tls
-        }
-        Target::Local(Local { action: Action::Http { method, url, headers, tls }, .. }) => {
-            row(f, "  sends", format!("{method} {url}"))?;
-            row(f, "  headers", texts(headers.keys()).join(", "))?;
-            tls
-        }
-    };
-    row(f, "  tls", shown(TlsPlan::new(tls)))
-}
-
 impl fmt::Display for TlsPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.authorities {
@@ -477,22 +471,6 @@ impl fmt::Display for TlsPlan {
             Some(many) => write!(f, "trusts the {many} authorities in `ca` alone")?,
         }
         f.write_str(if self.shows_certificate { "; shows a certificate" } else { "" })
-    }
-}
-
-/// The files to which a program is confined.
-fn shut_in(sandbox: &ProgramSandbox) -> String {
-    let list = |listed: &[PathBuf]| match listed {
-        [] => "nothing".to_owned(),
-        listed => paths(listed).join(", "),
-    };
-    match sandbox {
-        ProgramSandbox::Masked => String::new(),
-        ProgramSandbox::Off => "nowhere: it reads what the bridge's user may".to_owned(),
-        ProgramSandbox::Secrets => "from the bridge's own files alone".to_owned(),
-        ProgramSandbox::Listed(Confinement { read, write }) => {
-            format!("besides the system, reads {}; writes {}", list(read), list(write))
-        }
     }
 }
 
