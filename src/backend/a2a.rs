@@ -36,7 +36,7 @@ use self::{
 use super::{
     address,
     auth::{self, Tokens},
-    peer::{About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, ToolCall, Verdict},
+    peer::{About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall},
 };
 use crate::http_client::Tls;
 use crate::{
@@ -99,7 +99,7 @@ struct Resolved {
     catalog: Arc<Catalog>,
     validator: Option<Validator>,
     link: Arc<Link>,
-    signature: Option<Arc<Verdict>>,
+    signature: Option<Arc<Signature>>,
 }
 
 impl A2aDialer {
@@ -230,27 +230,31 @@ impl AgentSettings {
 
     /// The signed part of the card and the verdict; `None` if no keys are configured. An error if a
     /// signature is required and there is no good one.
-    fn signed(&self, card: &RawValue) -> Result<(Option<String>, Option<Arc<Verdict>>), String> {
+    fn signed(&self, card: &RawValue) -> Result<(Option<String>, Option<Arc<Signature>>), String> {
         let Some(Signers { keys, required }) = &self.signers else { return Ok((None, None)) };
         match signature::verify(card, keys) {
             Ok(signed) => {
+                let algorithm = Some(signed.algorithm.as_str().to_owned());
                 let key = signed.key.id().map(str::to_owned);
-                let verdict = Verdict::Valid { algorithm: signed.algorithm, key };
-                Ok((Some(signed.payload), Some(Arc::new(verdict))))
+                let signature = Signature { valid: true, algorithm, key, error: None };
+                Ok((Some(signed.payload), Some(Arc::new(signature))))
             }
             Err(why) if *required => Err(format!("{why}; `signature` requires a good one")),
-            Err(why) => Ok((None, Some(Arc::new(Verdict::Invalid(why.to_string()))))),
+            Err(why) => {
+                let error = Some(why.to_string());
+                let signature = Signature { valid: false, algorithm: None, key: None, error };
+                Ok((None, Some(Arc::new(signature))))
+            }
         }
     }
 
-    fn tell(&self, signature: Option<&Verdict>) {
-        match signature {
-            None => {}
-            Some(Verdict::Valid { algorithm, key }) => {
-                let key = key.as_deref();
-                tracing::info!(backend = %self.name, %algorithm, key, "the Agent Card is signed");
+    fn tell(&self, signature: Option<&Signature>) {
+        let Some(Signature { algorithm, key, error, .. }) = signature else { return };
+        match error {
+            None => {
+                tracing::info!(backend = %self.name, algorithm, key, "the Agent Card is signed");
             }
-            Some(Verdict::Invalid(why)) => tracing::warn!(
+            Some(why) => tracing::warn!(
                 backend = %self.name,
                 why,
                 "the Agent Card is not signed by a key that is configured, and is taken all the same"

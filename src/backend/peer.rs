@@ -4,9 +4,16 @@
 //! Must not: retry, back off or time out. The supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
 
-use std::{error::Error, fmt, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    fmt,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use tokio::{sync::Notify, time::sleep};
 
@@ -17,7 +24,6 @@ use crate::{
     model::{
         answer::{Answer, codes::STORAGE_UNAVAILABLE},
         call::CallRequest,
-        card::signature::Algorithm,
         catalog::{Catalog, Identity},
         features::Features,
         rights::Permission,
@@ -108,15 +114,10 @@ pub struct ErrorReply {
 }
 
 impl ErrorReply {
-    /// Whether the user has to open a link before the call (2025-11-25).
-    pub fn is_url_first(&self) -> bool {
-        self.code == -32042
-    }
-
-    /// Whether the call needs what its client cannot do (2026-07-28).
-    pub fn is_capability_missing(&self) -> bool {
-        self.code == -32021
-    }
+    /// The user has to open a link before the call (2025-11-25).
+    pub const URL_FIRST: i32 = -32042;
+    /// The call needs what its client cannot do (2026-07-28).
+    pub const CAPABILITY_MISSING: i32 = -32021;
 }
 
 /// What a peer said about itself in the handshake.
@@ -127,19 +128,18 @@ pub struct About {
     /// MCP's `Implementation` of the server, verbatim.
     pub server_info: Option<Arc<RawValue>>,
     /// Whether an agent's card is signed; `None` if the operator has configured no keys.
-    pub signature: Option<Arc<Verdict>>,
+    pub signature: Option<Arc<Signature>>,
 }
 
-/// Whether a card is signed by one of the operator's keys.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    Valid {
-        algorithm: Algorithm,
-        /// The `kid` of the key, if it has one.
-        key: Option<String>,
-    },
-    /// The card is not signed by such a key, for this reason.
-    Invalid(String),
+/// Whether an Agent Card is signed by one of the keys of its backend's `signature`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Signature {
+    pub valid: bool,
+    pub algorithm: Option<String>,
+    /// The `kid` of the key, if it has one.
+    pub key: Option<String>,
+    /// Why it counts as not signed.
+    pub error: Option<String>,
 }
 
 /// One call, with everything that a peer needs to make it.
@@ -212,6 +212,9 @@ impl NotRecorded {
 /// The longest progress notification that is passed on, in bytes: several wait for a slow client.
 const MAX_PROGRESS: usize = 64 << 10;
 
+/// The longest question of a server, in bytes: many may be open.
+pub const MAX_QUESTION: usize = 64 << 10;
+
 /// How often an open question extends the time-out of its call.
 const ALIVE: Duration = Duration::from_secs(1);
 
@@ -276,16 +279,19 @@ impl Progress {
     /// daemon stops, or the call may not be made any more: the answer may begin it anew.
     /// The call's time-out does not pass meanwhile; its deadline does.
     pub async fn ask(&self, key: Option<String>, params: Box<RawValue>) -> Option<Box<RawValue>> {
-        let client = self.client.as_ref()?;
+        let fits = params.get().len() <= MAX_QUESTION && self.is_permitted();
+        let client = self.client.as_ref().filter(|_| fits)?;
         let answered = client.ask(key, params)?;
         tokio::pin!(answered);
-        loop {
+        let answer = loop {
             tokio::select! {
-                answer = &mut answered => return answer.ok().filter(|_| self.is_permitted()),
-                () = client.draining.cancelled() => return None,
+                answer = &mut answered => break answer.ok(),
+                () = client.draining.cancelled() => break None,
                 () = sleep(ALIVE) => self.touch(),
             }
-        }
+        };
+        client.is_asking.store(false, Ordering::Relaxed);
+        answer.filter(|_| self.is_permitted())
     }
 
     /// Ends when the call has been touched since this last ended.

@@ -80,9 +80,9 @@ struct Link {
     daemon: Mutex<Option<Arc<Client>>>,
     out: mpsc::Sender<String>,
     session: Arc<AsyncMutex<Session>>,
-    /// The requests without an answer of clients of 2026-07-28, by their id. Over HTTP, closing the
-    /// connection cancels one.
-    open: Mutex<HashMap<String, CancellationToken>>,
+    /// The requests without an answer, by their id, and whether they belong to no session. Over HTTP,
+    /// closing the connection cancels such a request.
+    open: Mutex<HashMap<String, (CancellationToken, bool)>>,
     tasks: TaskTracker,
     /// Cancelled when nothing is to be answered any more.
     over: CancellationToken,
@@ -217,14 +217,16 @@ impl Link {
             }
         };
         let cancelled = message.cancels.as_ref().and_then(|id| self.open.lock().remove(id));
-        if let Some(stop) = cancelled {
-            return stop.cancel();
+        if let Some((stop, is_stateless)) = cancelled {
+            // It gets no answer.
+            stop.cancel();
+            if is_stateless {
+                return;
+            }
         }
         let stop = self.over.child_token();
-        if message.is_stateless
-            && let Some(id) = &message.id
-        {
-            self.open.lock().insert(id.clone(), stop.clone());
+        if let Some(id) = &message.id {
+            self.open.lock().insert(id.clone(), (stop.clone(), message.is_stateless));
         }
         // What comes after `initialize` waits for its answer, as it needs the session.
         let session = (message.method == "initialize")
@@ -232,7 +234,7 @@ impl Link {
             .flatten();
         self.tasks.spawn(async move {
             stop.run_until_cancelled(this.forward(&message, session)).await;
-            if let Some(id) = message.id.filter(|_| message.is_stateless) {
+            if let Some(id) = message.id {
                 this.open.lock().remove(&id);
             }
         });

@@ -393,9 +393,8 @@ pub struct BackendOauth {
     /// Where tokens are issued; the client's secret goes there and nowhere else. Left out: the
     /// address that the backend names.
     pub token_url: Option<At<String>>,
-    /// For whom a private key signs: the issuer's name of itself. Left out: `token_url`, or the
-    /// issuer that the backend names.
-    pub audience: Option<String>,
+    /// For whom a private key signs where `token_url` is set. Left out: `token_url`.
+    pub audience: Option<At<String>>,
     /// The scopes of the tokens. Left out: those that the backend asks for.
     pub scopes: Option<At<Vec<At<String>>>>,
 }

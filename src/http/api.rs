@@ -24,7 +24,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use hyper::body::{Body as _, Incoming};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{Semaphore, watch},
+    time::Instant,
+};
 
 use self::{
     mcp::McpSessions,
@@ -60,6 +63,12 @@ use crate::{
 
 /// The largest accepted `local_tool_call` event, in bytes.
 pub const MAX_CALL: usize = 8 << 20;
+
+/// How many calls of one request run at once: their results are not counted before they are whole.
+const AT_ONCE: usize = 16;
+/// The answer to a call for whose result there would be no room.
+const FULL: &str = "The results of the request's other calls take all the room that the app has, \
+                    so this call was not made. Send it again with fewer others.";
 
 /// The calls of one request, and its body.
 type Asked = (Format, Arc<[Call]>, Bytes);
@@ -250,18 +259,23 @@ impl Api {
         }
     }
 
-    /// Makes the calls of one request side by side, and writes the answer to it. The body counts
-    /// the calls' arguments for the app.
+    /// Makes the calls of one request, some of them side by side, and writes the answer to it. The
+    /// body counts the calls' arguments for the app.
     async fn make(self, app: Arc<App>, trace: Context, asked: Asked) -> Result<Bytes, NotAnswered> {
         let (format, calls, _body) = asked;
         let offer = self.offer(&app);
         let hold = || Budget::of_process().hold_for(Some(app.name.clone()));
+        // Closed once a result has found no room.
+        let turns = Semaphore::new(AT_ONCE);
         let results = calls.iter().map(async |call| {
             let route = offer.route(&call.name);
             let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
+            let not_made = |why| Ok((format.result(call, &Answer::Error(why)), hold(), true));
             let Some(route) = route else {
-                let unknown = format!("The bridge has no tool `{}` of this kind.", call.name);
-                return Ok((format.result(call, &Answer::Error(unknown)), hold(), true));
+                return not_made(format!("The bridge has no tool `{}` of this kind.", call.name));
+            };
+            let Ok(_turn) = turns.acquire().await else {
+                return not_made(FULL.to_owned());
             };
             let made = self.runs.calls.call_by_hand(&app.name, route, call.clone(), &trace, None);
             let Made { answer, ending } = made.await;
@@ -273,6 +287,7 @@ impl Api {
             match held.resize(2 * answer.json_len()).await {
                 Ok(()) => Ok((format.result(call, &answer), held, ending.is_of_no_call())),
                 Err(no_room) => {
+                    turns.close();
                     let why = format!("The tool has run; {no_room}, its result is lost.");
                     Ok((format.result(call, &Answer::Error(why)), held, false))
                 }

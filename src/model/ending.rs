@@ -5,8 +5,8 @@
 
 use super::answer::{Answer, codes::OUTCOME_UNKNOWN};
 
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How a call ended. Those in which the tool was not called stand together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Ending {
     /// The tool gave a result.
     Result,
@@ -86,18 +86,7 @@ impl Ending {
 
     /// Whether the tool was certainly not called.
     pub fn is_of_no_call(self) -> bool {
-        matches!(
-            self,
-            Self::InputInvalid
-                | Self::Unavailable
-                | Self::BreakerOpen
-                | Self::Busy
-                | Self::Storage
-                | Self::TooLate
-                | Self::Denied
-                | Self::Withdrawn
-                | Self::NotApproved
-        )
+        (Self::InputInvalid..=Self::NotApproved).contains(&self)
     }
 
     /// The word.

@@ -107,11 +107,10 @@ impl ActiveCall {
 
     /// The answer of a call by hand that has not ended when the bridge shuts down.
     fn going_down(&self) -> Made {
-        let why = match self.recorder.has_reached_tool() {
-            true => approval::cut(self.tool()),
-            false => approval::going_down(self.tool()),
-        };
-        Made::failed(Ending::Cancelled, why)
+        match self.recorder.has_reached_tool() {
+            true => Made::failed(Ending::Cancelled, approval::cut(self.tool())),
+            false => Made::failed(Ending::Unavailable, approval::going_down(self.tool())),
+        }
     }
 
     /// Ends the call for its observers and returns its result. A panic becomes an answer as well:
@@ -208,10 +207,11 @@ impl Calls {
         active.context.client = client;
         let active = Arc::new(active);
         let made = tokio::select! {
+            // First, so that no call begins that only waited for one of those that are dropped here.
             biased;
-            made = self.call(Arc::clone(&active), patience) => made,
             // Dropping the call cancels it at its peer.
             () = self.cut.cancelled() => active.ends(Ok(Err(Left))),
+            made = self.call(Arc::clone(&active), patience) => made,
         };
         made.unwrap_or_else(|Left| active.going_down())
     }

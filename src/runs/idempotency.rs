@@ -123,13 +123,16 @@ impl Calls {
                 // Only those that wait already get it.
                 asked.answer = watch::channel(None).1;
             }
-            Change::Request(key, record)
+            Change::Request(key.clone(), record)
         } else {
-            self.requests.lock().remove(&key);
-            Change::Forget(Key::Request(key))
+            Change::Forget(Key::Request(key.clone()))
         };
         // If this fails, the answer is lost with the process.
         self.journal.commit(vec![ended]).await.ok();
+        if answer.is_err() {
+            // Only now: the journal would forget the next request with this key as well.
+            self.requests.lock().remove(&key);
+        }
         tell.send(Some(answer)).ok();
     }
 

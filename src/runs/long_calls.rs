@@ -10,7 +10,7 @@ use std::{
     collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     pin::pin,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     thread,
     time::Duration,
 };
@@ -43,6 +43,8 @@ use crate::{
     },
 };
 
+/// How often a call that waits for its user is looked at.
+const AGAIN: Duration = Duration::from_secs(1);
 /// How long a result is kept.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most results of one app that are kept; the oldest are forgotten first.
@@ -290,8 +292,17 @@ impl Calls {
         };
         let mut executed = Box::pin(executed);
         // The time that an earlier process has waited counts.
-        if let Ok(made) = timeout(call.recorder.left_of(after), &mut executed).await {
-            return call.ends(made);
+        let mut patience = call.recorder.left_of(after);
+        loop {
+            if let Ok(made) = timeout(patience, &mut executed).await {
+                return call.ends(made);
+            }
+            // After its answer, a client could not be asked any more.
+            let client = call.context.client.as_ref();
+            if !client.is_some_and(|client| client.is_asking.load(Ordering::Relaxed)) {
+                break;
+            }
+            patience = AGAIN;
         }
         // At shutdown there is no later moment to fetch the result in, so the call is waited for.
         let Some(id) = (!self.drain.is_cancelled()).then(new_id).flatten() else {

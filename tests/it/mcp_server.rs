@@ -394,13 +394,25 @@ async fn a_stdio_client_gets_an_answer_to_each_request() {
     assert!(listed["id"] == 1 && listed["result"]["tools"].is_array(), "{listed}");
 
     // Its first progress makes a stream of the answer.
-    client
-        .write(
-            r#"{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"all_trigger_long_running_operation","arguments":{"duration":60,"steps":600},"_meta":{"progressToken":"p"}}}"#,
+    let long = |id: u64| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"all_trigger_long_running_operation","arguments":{{"duration":60,"steps":600}},"_meta":{{"progressToken":{id}}}}}}}"#
         )
-        .await;
-    let progress = client.next().await;
-    assert_eq!(progress["params"]["progressToken"], "p", "{progress}");
+    };
+    // A cancelled one has no answer.
+    client.write(&long(9)).await;
+    assert_eq!(client.next().await["params"]["progressToken"], 9);
+    let cancel = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}"#;
+    client.write(cancel).await;
+    wait_in_flight(&rig.bridge, 0).await;
+    client.write(&long(2)).await;
+    loop {
+        let progress = client.next().await;
+        assert_eq!(progress["method"], "notifications/progress", "{progress}");
+        if progress["params"]["progressToken"] == 2 {
+            break;
+        }
+    }
     rig.bridge.kill9();
     let lost = loop {
         let message = client.next().await;

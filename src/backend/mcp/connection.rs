@@ -32,7 +32,8 @@ use super::{
 };
 use crate::{
     backend::peer::{
-        self, About, CallError, Peer, PeerError, PeerErrorKind, Progress, Reply, ToolCall,
+        self, About, CallError, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
+        ToolCall,
     },
     model::{
         answer::Answer,
@@ -52,6 +53,8 @@ const MOST_TOLD: usize = 20;
 
 /// The JSON-RPC error of a server if headers and arguments do not agree (2026-07-28).
 const HEADER_MISMATCH: i32 = -32020;
+/// The errors that mean something to the MCP client that has made the call.
+const FOR_CLIENTS: [i32; 2] = [ErrorReply::URL_FIRST, ErrorReply::CAPABILITY_MISSING];
 
 /// How long rmcp may take to end a connection: it gives a session's DELETE five seconds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
@@ -323,9 +326,7 @@ impl Connection {
                 )))
             }
             Err(CallError::Refused(why))
-                if raw_request
-                    .refusal()
-                    .is_some_and(|error| error.is_url_first() || error.is_capability_missing()) =>
+                if raw_request.refusal().is_some_and(|error| FOR_CLIENTS.contains(&error.code)) =>
             {
                 let error = raw_request.refusal().expect("it was looked at");
                 call.progress.error(error);

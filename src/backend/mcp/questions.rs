@@ -6,7 +6,7 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    backend::peer::{CallError, ErrorReply, Progress},
+    backend::peer::{CallError, ErrorReply, MAX_QUESTION, Progress},
     model::json::{Elements, Members, member, string_member},
 };
 
@@ -36,6 +36,9 @@ pub(super) async fn answer(
     let asks = string_member(result.get(), "resultType").as_deref() == Some("input_required");
     if !asks {
         return None;
+    }
+    if result.get().len() > MAX_QUESTION {
+        return Some(Err(CallError::Refused("the server's question is too large".to_owned())));
     }
     let refused = || Some(Err(CallError::Refused(REFUSED.to_owned())));
     let requests = member(result.get(), "inputRequests");

@@ -2,6 +2,8 @@
 //!
 //! Must not: know the transport of the client.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
@@ -27,6 +29,8 @@ pub struct McpClient {
     modes: Modes,
     /// Cancelled when questions have no time to be answered any more.
     pub(super) draining: CancellationToken,
+    /// A question waits for its answer.
+    pub is_asking: AtomicBool,
     kept: Mutex<Kept>,
 }
 
@@ -86,6 +90,7 @@ impl McpClient {
             questions,
             modes,
             draining,
+            is_asking: AtomicBool::new(false),
             kept: Mutex::new(Kept { result: None, error: None, held }),
         }
     }
@@ -100,6 +105,7 @@ impl McpClient {
         let (answer, answered) = oneshot::channel();
         let takes = if is_url { self.modes.url } else { self.modes.form };
         let sent = takes.then(|| self.questions.try_send(Question { key, params, answer }))?;
+        self.is_asking.store(sent.is_ok(), Ordering::Relaxed);
         sent.is_ok().then_some(answered)
     }
 

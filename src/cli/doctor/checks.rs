@@ -18,7 +18,7 @@ use crate::{
     backend::{
         a2a::{A2aDialer, Conversations},
         mcp,
-        peer::{Dial, PeerError, PeerErrorKind, Verdict},
+        peer::{Dial, PeerError, PeerErrorKind, Signature},
         program::{self, hiding},
     },
     cli::check::command_line,
@@ -247,12 +247,13 @@ async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agen
             let found = format!("{name:?}, A2A {version} over {}", dialer.transport());
             match about.signature.as_deref() {
                 None => check.ok(found),
-                Some(Verdict::Valid { algorithm, key }) => {
-                    let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
-                    check.ok(format!("{found}, signed{key} ({algorithm})"));
-                }
-                Some(Verdict::Invalid(why)) => {
+                Some(Signature { error: Some(why), .. }) => {
                     check.warn(format!("{found}, not signed: {why}"), UNSIGNED);
+                }
+                Some(Signature { algorithm, key, .. }) => {
+                    let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
+                    let algorithm = algorithm.as_deref().unwrap_or_default();
+                    check.ok(format!("{found}, signed{key} ({algorithm})"));
                 }
             }
         }

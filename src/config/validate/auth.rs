@@ -96,7 +96,13 @@ impl Validator<'_> {
         };
         let scopes = self.scopes(oauth.scopes.as_ref());
         let (id, secret, token_url) = (id?, secret?, token_url?);
-        let audience = oauth.audience.clone();
+        let audience = oauth.audience.as_ref().map(|at| at.value.clone());
+        if let Some(at) = &oauth.audience
+            && (at.value.is_empty() || oauth.token_url.is_none())
+        {
+            let message = "`audience` is empty, or `token_url` is missing";
+            self.error(at.node.key(), message, "write both, or leave `audience` out");
+        }
         Some(ClientCredentials { id, secret, shows, token_url, audience, scopes })
     }
 

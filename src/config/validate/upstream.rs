@@ -242,14 +242,16 @@ impl Validator<'_> {
         names
     }
 
-    /// The app of a client at the command line: the `asked` one, else one that may use all backends,
-    /// if there is one.
+    /// The app of a client at the command line: the `asked` one, else the first of those that may use
+    /// most backends.
     pub(super) fn first_app(
         &self,
         At { value: apps, node }: &At<BTreeMap<String, At<file_format::App>>>,
         asked: Option<&str>,
     ) -> Option<(AppName, SecretString)> {
-        let sees_all = |(_, app): &(&String, &At<file_format::App>)| app.value.backends.is_none();
+        let sees = |(_, app): &(&String, &At<file_format::App>)| {
+            app.value.backends.as_ref().map_or(usize::MAX, |at| at.value.len())
+        };
         let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
         if apps.is_empty() {
             self.missing::<()>(
@@ -260,7 +262,7 @@ impl Validator<'_> {
         }
         let found = match asked {
             Some(asked) => with_token().find(|(name, _)| *name == asked),
-            None => with_token().find(sees_all).or_else(|| with_token().next()),
+            None => with_token().rev().max_by_key(sees),
         };
         let Some((name, app)) = found else {
             let which = asked.map_or("no app".to_owned(), |app| format!("no app `{app}`"));

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     backend::{
-        circuit_breaker::Look, peer::Verdict, program::hiding::Exposure, registry::Snapshot,
+        circuit_breaker::Look, peer::Signature, program::hiding::Exposure, registry::Snapshot,
     },
     budget::{Budget, Shortage},
     config::App,
@@ -154,33 +154,6 @@ pub(crate) struct Backend {
     pub(super) left_out: Option<String>,
     /// A resource that MCP clients read from another server, which has the same URI.
     pub(super) shadowed: Option<String>,
-}
-
-/// Whether an Agent Card is signed by one of the keys of its backend's `signature`.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Signature {
-    valid: bool,
-    algorithm: Option<String>,
-    /// The `kid` of the key, if it has one.
-    key: Option<String>,
-    /// Why it counts as not signed.
-    pub(super) error: Option<String>,
-}
-
-impl From<&Verdict> for Signature {
-    fn from(verdict: &Verdict) -> Self {
-        match verdict {
-            Verdict::Valid { algorithm, key } => Self {
-                valid: true,
-                algorithm: Some(algorithm.as_str().to_owned()),
-                key: key.clone(),
-                error: None,
-            },
-            Verdict::Invalid(why) => {
-                Self { valid: false, algorithm: None, key: None, error: Some(why.clone()) }
-            }
-        }
-    }
 }
 
 /// The differences between a backend and what the operator has accepted; `GET /v1/trust` has more.
@@ -430,7 +403,7 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
         transport: backend.dial.transport().to_owned(),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
-        signature: known.about.signature.as_deref().map(Signature::from),
+        signature: known.about.signature.as_deref().cloned(),
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
         digest: known.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
         stale,

@@ -35,6 +35,9 @@ pub(super) struct Harness {
     _tasks: tokio::task::JoinSet<()>,
 }
 
+/// How many calls the backend gets at once.
+pub(super) const CONCURRENCY: usize = 4;
+
 pub(super) const RUN: &str = "run_1";
 
 pub(super) fn key(id: &str) -> RunKey {
@@ -86,7 +89,8 @@ impl Harness {
         let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
         let approve = crate::model::approval::Policy::default();
         let tools = crate::model::naming::ToolFilter::default();
-        let rules = BackendRules { required: true, limits, concurrency: 4, tools, approve };
+        let rules =
+            BackendRules { required: true, limits, concurrency: CONCURRENCY, tools, approve };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
         let breaker = Arc::new(CircuitBreaker::new(leases[0].name().clone()));
         let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);

@@ -3,11 +3,14 @@
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    harness::{Harness, RUN},
+    harness::{CONCURRENCY, Harness, RUN},
     *,
 };
 use crate::{
-    backend::fake::{Mood, World},
+    backend::{
+        fake::{Mood, World},
+        peer::{McpClient, Modes},
+    },
     model::{
         answer::Answer,
         call::Of,
@@ -19,6 +22,10 @@ use crate::{
 
 impl Harness {
     async fn by_hand(&self) -> Made {
+        self.by_client(None).await
+    }
+
+    async fn by_client(&self, client: Option<Arc<McpClient>>) -> Made {
         let offer = self.runs.calls.backends.registry.offer();
         let call = Call {
             tool_use: "by hand".into(),
@@ -29,7 +36,7 @@ impl Harness {
             mcp_server: None,
         };
         let (app, route) = ("a".into(), offer.route("fs_ls").unwrap());
-        self.runs.calls.call_by_hand(&app, route, call, &Context::default(), None).await
+        self.runs.calls.call_by_hand(&app, route, call, &Context::default(), client).await
     }
 }
 
@@ -78,6 +85,41 @@ async fn a_call_by_hand_that_outlasts_the_shutdown_is_answered() {
     let (made, ()) = tokio::join!(harness.by_hand(), cut);
     let Answer::Error(why) = made.answer else { panic!("no error") };
     assert_unknown(&why);
+}
+
+/// Those that run are cut off; what waited for one of them does not begin then.
+#[tokio::test]
+async fn a_call_by_hand_that_waits_at_the_shutdown_is_not_begun() {
+    let harness = Harness::start(None).await;
+    harness.world.calling.send_replace(Mood::Hanging);
+    let cut = async {
+        while World::count(&harness.world.calls) < CONCURRENCY {
+            tokio::task::yield_now().await;
+        }
+        harness.runs.cut();
+    };
+    let all = (0..=CONCURRENCY).map(|_| harness.by_hand());
+    let (all, ()) = tokio::join!(futures_util::future::join_all(all), cut);
+    let not_begun = all.iter().filter(|made| made.ending.is_of_no_call()).count();
+    assert_eq!((not_begun, World::count(&harness.world.calls)), (1, CONCURRENCY));
+}
+
+#[tokio::test]
+async fn a_call_with_an_open_question_becomes_no_long_call() {
+    let harness = Harness::start(Some(Duration::from_secs(5))).await;
+    harness.world.calling.send_replace(Mood::Hanging);
+    let (asks, _questions) = tokio::sync::mpsc::channel(1);
+    let stop = CancellationToken::new();
+    let client = McpClient::new(&"a".into(), None, asks, Modes::default(), stop);
+    client.is_asking.store(true, Ordering::Relaxed);
+    let client = Arc::new(client);
+    tokio::time::pause();
+    let mut call = std::pin::pin!(harness.by_client(Some(Arc::clone(&client))));
+    let in_time = timeout(Duration::from_secs(30), &mut call).await;
+    assert!(in_time.is_err(), "it waits for the user: {in_time:?}");
+    client.is_asking.store(false, Ordering::Relaxed);
+    let Answer::Result { text, .. } = call.await.answer else { panic!("no result") };
+    assert!(text.contains("pending"), "{text}");
 }
 
 #[tokio::test]

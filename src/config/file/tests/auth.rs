@@ -125,7 +125,8 @@ fn a_private_key_stands_for_the_secret() {
         r"upstream: {sandbox: true}
 mcp:
   b: {url: 'https://b', auth: {oauth: {client_id: b, client_secret: '${env:TOKEN}', private_key: '${env:TOKEN}'}}}
-  c: {url: 'https://c', auth: {oauth: {client_id: c, private_key: hunter22}}}",
+  c: {url: 'https://c', auth: {oauth: {client_id: c, private_key: hunter22}}}
+  d: {url: 'https://d', auth: {oauth: {client_id: d, client_secret: '${env:TOKEN}', audience: me}}}",
         r"error: `oauth` has either `client_secret` or `private_key`
  --> /srv/bridge.yaml:3:85 (mcp.b.auth.oauth.private_key)
   |
@@ -140,7 +141,14 @@ error: this is no private key
   |                                                                   ^^^
   = write `${file:/path}` of a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA
 
-2 errors in /srv/bridge.yaml",
+error: `audience` is empty, or `token_url` is missing
+ --> /srv/bridge.yaml:5:85 (mcp.d.auth.oauth.audience)
+  |
+5 |   d: {url: 'https://d', auth: {oauth: {client_id: d, client_secret: '${env:TOKEN}', audience: me}}}
+  |                                                                                     ^^^^^^^^
+  = write both, or leave `audience` out
+
+3 errors in /srv/bridge.yaml",
     );
 }
 

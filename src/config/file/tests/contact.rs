@@ -38,6 +38,14 @@ fn a_person_is_the_app_that_sees_most() {
     let (few, all) = ("backends: [a], token: '${env:TOKEN}'", "token: '${env:TOKEN2}'");
     assert_eq!(app(&format!("a: {{{few}}}, b: {{{all}}}")).unwrap(), "b fedcba9876543210");
     assert_eq!(app(&format!("a: {{{few}}}")).unwrap(), "a 0123456789abcdef");
+    let (one, two) = ("backends: [a]", "backends: [a, b]");
+    assert_eq!(
+        app(&format!(
+            "a: {{{one}, token: '${{env:TOKEN}}'}}, b: {{{two}, token: '${{env:TOKEN2}}'}}"
+        ))
+        .unwrap(),
+        "b fedcba9876543210"
+    );
     // The tokens of the others need not be there, either.
     assert_eq!(
         app("a: {token: '${env:TOKEN}'}, b: {token: '${env:GONE}'}").unwrap(),

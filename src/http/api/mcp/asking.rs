@@ -15,7 +15,7 @@ use crate::model::{ids::AppName, json::member};
 /// The most calls of an app that wait. Beyond that, the one that has waited for longest is
 /// cancelled.
 const MOST: usize = 256;
-/// How long the outcome of a call is kept at least; no call may take as long.
+/// How long the outcome of a call is kept at least.
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// The calls, by the `requestState` that the client sends back.
@@ -39,7 +39,7 @@ impl AskingCalls {
     pub(super) fn insert(&self, call: AskingCall) -> String {
         let state = uuid::Uuid::new_v4().simple().to_string();
         let mut calls = self.0.lock();
-        calls.retain(|_, call| call.since.elapsed() < LONGEST);
+        calls.retain(|_, call| !call.question.is_closed() || call.since.elapsed() < LONGEST);
         let of_app = || calls.iter().filter(|(_, other)| other.app == call.app);
         if of_app().count() >= MOST
             && let Some((oldest, _)) = of_app().min_by_key(|(_, call)| call.since)
@@ -60,7 +60,7 @@ impl AskingCalls {
         responses: &str,
     ) -> Result<(AskingCall, Box<RawValue>), String> {
         let mut calls = self.0.lock();
-        calls.retain(|_, call| call.since.elapsed() < LONGEST);
+        calls.retain(|_, call| !call.question.is_closed() || call.since.elapsed() < LONGEST);
         let call = calls.get(state).filter(|call| call.app == *app);
         let key = &call.ok_or("No call waits with this `requestState`: it has ended.")?.key;
         let answer = member(responses, key)

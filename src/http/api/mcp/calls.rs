@@ -96,8 +96,9 @@ impl Client<'_> {
         &self,
         request: &Request<'_>,
     ) -> Result<Response<Body>, RpcError> {
-        let state = request.string("requestState");
-        if let Some(state) = state.filter(|_| matches!(self.era, Era::Stateless)) {
+        let state = request.get("requestState").filter(|_| matches!(self.era, Era::Stateless));
+        if let Some(state) = state {
+            let state: String = serde_json::from_str(state.get()).unwrap_or_default();
             return self.resume(request, &state).await;
         }
         let offer = self.api.offer(&self.caller.app);
@@ -222,7 +223,9 @@ impl Client<'_> {
                 let (result, mut held) = result(&made.answer, &client, is_stateless);
                 // Counted for the app until its client has read it, however slowly it does.
                 held.follow(result.len());
-                let is_known = |error: &ErrorReply| error.is_capability_missing() == is_stateless;
+                let is_known = |error: &ErrorReply| {
+                    (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless
+                };
                 let error = client.take_error().filter(is_known);
                 let outcome = error.map_or(Ok(result), |error| Err(RpcError::of_server(error)));
                 // The client may have gone; then nothing can take the outcome.

@@ -41,7 +41,7 @@ impl Client<'_> {
                 Era::Session(_) => RESOURCE_NOT_FOUND,
             };
             let error = RpcError::new(StatusCode::OK, code, "Resource not found");
-            return Err(RpcError { data: Some(json!({ "uri": uri })), ..error });
+            return Err(RpcError { data: Some(json!({ "uri": uri }).to_string()), ..error });
         };
         let result = self.ask(backend, "resources/read", request.params()).await?;
         let is_fresh = matches!(self.era, Era::Session(_)) || member(&result, "ttlMs").is_some();

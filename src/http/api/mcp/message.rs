@@ -53,7 +53,8 @@ pub struct RpcError {
     pub status: StatusCode,
     pub code: i32,
     pub message: String,
-    pub data: Option<Value>,
+    /// As JSON.
+    pub data: Option<String>,
 }
 
 impl RpcError {
@@ -73,19 +74,18 @@ impl RpcError {
 
     /// A server's own error.
     pub fn of_server(error: ErrorReply) -> Self {
-        let data = error.data.as_ref().and_then(|data| serde_json::from_str(data.get()).ok());
         // 2026-07-28, Streamable HTTP: Sending Messages.
-        let is_bad = error.is_capability_missing();
+        let is_bad = error.code == ErrorReply::CAPABILITY_MISSING;
         let status = if is_bad { StatusCode::BAD_REQUEST } else { StatusCode::OK };
+        let data = error.data.map(|data| data.get().to_owned());
         Self { data, ..Self::new(status, error.code, error.message) }
     }
 
     /// The text of the response to the request `id`.
     pub fn text(&self, id: &str) -> String {
-        let mut error = serde_json::json!({ "code": self.code, "message": self.message });
-        if let (Value::Object(members), Some(data)) = (&mut error, &self.data) {
-            members.insert("data".to_owned(), data.clone());
-        }
+        let data = self.data.as_ref().map(|data| format!(",\"data\":{data}")).unwrap_or_default();
+        let (code, message) = (self.code, Value::from(&*self.message));
+        let error = format!("{{\"code\":{code},\"message\":{message}{data}}}");
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}")
     }
 }

@@ -3,7 +3,7 @@
 //! Must not: know a session.
 
 use http::{HeaderMap, StatusCode};
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 
 use super::message::{Request, RpcError, codes};
 use crate::backend::mcp::param_headers::{ParamHeaders, decoded};
@@ -113,7 +113,7 @@ pub(super) fn check_params(
 fn unsupported(version: &str) -> RpcError {
     let message = "Unsupported protocol version";
     RpcError {
-        data: Some(serde_json::json!({ "supported": SUPPORTED, "requested": version })),
+        data: Some(json!({ "supported": SUPPORTED, "requested": version }).to_string()),
         ..RpcError::new(StatusCode::BAD_REQUEST, codes::UNSUPPORTED_VERSION, message)
     }
 }
