@@ -203,6 +203,10 @@ async fn make(
     let tool_use = &request.tool_use;
     let tool = &request.name;
     let answer = tokio::select! {
+        // The end first, so that a call does not begin with the permit of one that ends with it.
+        biased;
+        () = run.cancel.cancelled() => cancelled(),
+        () = stop.cancelled() => cancelled(),
         made = runs.calls.call(Arc::new(call), patience) => match made {
             Ok(made) => made.answer,
             Err(Left) => {
@@ -213,8 +217,6 @@ async fn make(
                 return None;
             }
         },
-        () = run.cancel.cancelled() => cancelled(),
-        () = stop.cancelled() => cancelled(),
         () = recorder.left() => {
             info!(
                 run = %run_id, toolUseId = %tool_use, tool,

@@ -336,6 +336,10 @@ impl Recorder for CallRecorder {
                 self.record.lock().dispatch(peer);
                 return Ok(());
             }
+            if self.keeping.leaving.is_cancelled() {
+                // A call that was left has made room. The next process makes this one.
+                std::future::pending::<()>().await;
+            }
             if !journal.is_open() {
                 return Err(NotRecorded::Unwritable);
             }

@@ -346,6 +346,9 @@ impl Calls {
         let app = call.request().app.clone();
         let to_its_end = async move {
             let answer = tokio::select! {
+                // The end first, as for other calls.
+                biased;
+                () = stop.cancelled() => pending::cancelled(),
                 made = executed => match call.ends(made) {
                     Ok(made) => made.answer,
                     Err(Left) => {
@@ -356,7 +359,6 @@ impl Calls {
                         return;
                     }
                 },
-                () = stop.cancelled() => pending::cancelled(),
                 () = calls.left(&id) => {
                     info!(call = %id, "left to the next process, which asks the peer for the call");
                     return;

@@ -207,10 +207,18 @@ async fn a_client_of_2026_cancels_by_closing_and_one_before_does_not() {
     wait_in_flight(&rig.bridge, 0).await;
 
     drop(session.hang(&rig, 3).await);
+    // Three of these wait for a permit, and do not begin when the others end.
+    let mut more = JoinSet::new();
+    for id in 10..16 {
+        let hang = session.call(id, "tools/call", r#""name":"plain_hang","arguments":{}"#);
+        more.spawn(hang.send(addr));
+    }
+    rig.wait_executions(6).await;
+    wait_in_flight(&rig.bridge, 7).await;
     assert_eq!(session.request("DELETE").answer(addr).await.status, 200);
     wait_in_flight(&rig.bridge, 0).await;
     assert_eq!(session.answer("ping", "").await.status, 404, "the session is over");
-    assert_eq!(rig.executions().len(), 3);
+    assert_eq!(rig.executions().len(), 6);
 }
 
 #[tokio::test]

@@ -105,6 +105,19 @@ async fn a_call_by_hand_that_waits_at_the_shutdown_is_not_begun() {
 }
 
 #[tokio::test]
+async fn a_call_of_a_run_that_still_waits_at_the_end_is_left_to_the_next_process() {
+    let harness = Harness::start(None).await;
+    harness.runs.calls.leave.cancel();
+    harness.drive().await;
+    while harness.kept().await.runs.iter().all(|run| run.calls.is_empty()) {
+        tokio::task::yield_now().await;
+    }
+    // One by hand comes behind it, and is not left to anyone.
+    assert_eq!(harness.by_hand().await.ending, Ending::Result);
+    assert_eq!(World::count(&harness.world.calls), 1);
+}
+
+#[tokio::test]
 async fn a_call_with_an_open_question_becomes_no_long_call() {
     let harness = Harness::start(Some(Duration::from_secs(5))).await;
     harness.world.calling.send_replace(Mood::Hanging);

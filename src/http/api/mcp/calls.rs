@@ -213,7 +213,9 @@ impl Client<'_> {
         self.api.runs.calls.spawn(&self.caller.app.name, async move {
             let Making { route, call, arguments, client, trace } = making;
             let made = calls.call_by_hand(&app, &route, call, &trace, Some(Arc::clone(&client)));
-            let made = stop.run_until_cancelled(made).await;
+            // The end first, so that a call does not begin with the permit of one that ends with it.
+            let stopped = stop.cancelled();
+            let made = tokio::select! { biased; () = stopped => None, made = made => Some(made) };
             drop(arguments);
             if let Era::Session(session) = &era {
                 session.end_call(&id);
