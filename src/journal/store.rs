@@ -62,6 +62,14 @@ pub(super) struct Lock {
     is_marked: bool,
 }
 
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A program that is just being started still has the file open, so that closing it here would
+        // not give the lock back at once.
+        self.file.unlock().ok();
+    }
+}
+
 /// What was read of a file.
 struct FileContents<'a> {
     live: Live<'a>,
@@ -92,11 +100,10 @@ impl Lock {
         // A file of its own, as compaction replaces the journal's file and a lock on it would be
         // lost.
         let file = owners().append(true).create(true).open(path.with_extension("lock"))?;
-        match file.try_lock() {
-            Ok(()) => (),
-            Err(TryLockError::WouldBlock) => return Err(StoreError::InUse(path.to_owned())),
-            Err(TryLockError::Error(error)) => return Err(error.into()),
-        }
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => StoreError::InUse(path.to_owned()),
+            TryLockError::Error(error) => error.into(),
+        })?;
         let is_marked = file.metadata()?.len() > 0;
         let lock = Self { file, is_marked: is_marked || has_run };
         if has_run && !is_marked {

@@ -120,13 +120,8 @@ impl Client<'_> {
         let (reports, progress) = mpsc::channel(PROGRESS);
         let (asks, questions) = mpsc::channel(1);
         let reports = token.is_some().then_some(reports);
-        let client = Arc::new(McpClient::new(
-            app,
-            reports,
-            asks,
-            self.modes(request),
-            self.api.runs.draining().clone(),
-        ));
+        let draining = self.api.runs.draining().clone();
+        let client = Arc::new(McpClient::new(app, reports, asks, self.modes(request), draining));
         let (finish, done) = oneshot::channel();
         let trace = self.trace(request);
         let making = Making { route, call, arguments, client, trace };
