@@ -275,14 +275,17 @@ impl Progress {
     }
 
     /// Puts a question of an MCP server, the parameters of `elicitation/create`, to the client that
-    /// has made the call, under the server's `key` if it has one; returns the client's `ElicitResult`. `None` if no client can answer it, the
-    /// daemon stops, or the call may not be made any more: the answer may begin it anew.
-    /// The call's time-out does not pass meanwhile; its deadline does.
+    /// has made the call, under the server's `key` if it has one; returns the client's
+    /// `ElicitResult`. `None` if no client can answer it, the daemon stops, or the call may not be
+    /// made any more: the answer may begin it anew. The call's time-out does not pass meanwhile; its
+    /// deadline does.
     pub async fn ask(&self, key: Option<String>, params: Box<RawValue>) -> Option<Box<RawValue>> {
         let fits = params.get().len() <= MAX_QUESTION && self.is_permitted();
         let client = self.client.as_ref().filter(|_| fits)?;
         let answered = client.ask(key, params)?;
         tokio::pin!(answered);
+        // Dropped with the call, if it ends before the answer: then the count has no reader.
+        client.open_questions.fetch_add(1, Ordering::Relaxed);
         let answer = loop {
             tokio::select! {
                 answer = &mut answered => break answer.ok(),
@@ -290,7 +293,7 @@ impl Progress {
                 () = sleep(ALIVE) => self.touch(),
             }
         };
-        client.is_asking.store(false, Ordering::Relaxed);
+        client.open_questions.fetch_sub(1, Ordering::Relaxed);
         answer.filter(|_| self.is_permitted())
     }
 

@@ -405,3 +405,22 @@ fn owners() -> OpenOptions {
     options.mode(0o600);
     options
 }
+
+#[cfg(test)]
+mod tests {
+    //! How long a journal is locked.
+
+    use super::*;
+
+    /// A program that is being started has the file open as well.
+    #[test]
+    fn the_lock_is_given_back_although_the_file_is_open_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let lock = Lock::take(&path, false).unwrap();
+        let _elsewhere = lock.file.try_clone().unwrap();
+        assert!(matches!(Lock::take(&path, false), Err(StoreError::InUse(_))));
+        drop(lock);
+        Lock::take(&path, false).unwrap();
+    }
+}

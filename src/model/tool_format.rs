@@ -402,6 +402,7 @@ mod tests {
             (Format::Anthropic, r#"[{"id":"1","name":"x","input":{}},"x"]"#, "[1]"),
             (Format::Anthropic, r#"{"type":"text","text":"x"}"#, "`type` of the call"),
             (Format::Gemini, "7", "`name` of the call"),
+            (Format::Anthropic, "{\"id\":", "no JSON"),
             (Format::Event, r#"{"toolUseId":"1"}"#, "name"),
             (Format::Event, r#"{"toolUseId":"1","name":"x","kind":"other"}"#, "`kind`"),
             (Format::Mcp, r#"{"name":"x"}"#, "/mcp"),

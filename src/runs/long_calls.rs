@@ -122,9 +122,9 @@ impl LongCall {
 impl Finished {
     fn new(told: Millis, answer: Answer) -> Self {
         const RECORD: usize = 500;
-        // Measured as JSON, as in the journal: control characters take six bytes there.
-        let json = serde_json::to_vec(&answer).map_or(answer.size(), |json| json.len());
-        Self { at: Instant::now(), told, size: RECORD + json, answer: Arc::new(answer) }
+        // As in the journal, where control characters take six bytes.
+        let size = RECORD + answer.json_len();
+        Self { at: Instant::now(), told, size, answer: Arc::new(answer) }
     }
 }
 
@@ -299,7 +299,7 @@ impl Calls {
             }
             // After its answer, a client could not be asked any more.
             let client = call.context.client.as_ref();
-            if !client.is_some_and(|client| client.is_asking.load(Ordering::Relaxed)) {
+            if client.is_none_or(|client| client.open_questions.load(Ordering::Relaxed) == 0) {
                 break;
             }
             patience = AGAIN;

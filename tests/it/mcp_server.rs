@@ -277,6 +277,11 @@ async fn each_app_has_its_own_view_and_its_own_sessions() {
     assert_eq!(hidden.expect(200)["error"]["code"], -32602);
     let thief = Client { token: "bbbbbbbbbbbbbbbb".to_owned(), session: a.session.clone(), ..a };
     assert_eq!(thief.answer("ping", "").await.status, 404);
+    for (options, count) in [(&["--app", "a"][..], 1), (&["--app", "b"], LEDGER_TOOLS.len())] {
+        let listed = Stdio::with(&rig, options).await.ask(1, "tools/list", "{}").await;
+        let tools = listed["result"]["tools"].as_array().expect("a list");
+        assert_eq!(tools.len(), count, "{options:?}: {listed}");
+    }
     assert!(!ledger.exists(), "no call was made");
 }
 
@@ -303,8 +308,13 @@ struct Stdio {
 
 impl Stdio {
     async fn start(rig: &Harness) -> Self {
+        Self::with(rig, &[]).await
+    }
+
+    /// With these options.
+    async fn with(rig: &Harness, options: &[&str]) -> Self {
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_mantyx-bridge"));
-        command.arg("mcp").arg("-c").arg(rig.bridge.config_path()).kill_on_drop(true);
+        command.arg("mcp").args(options).arg("-c").arg(rig.bridge.config_path()).kill_on_drop(true);
         let pipe = std::process::Stdio::piped;
         let mut child = command.stdin(pipe()).stdout(pipe()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap()).lines();

@@ -174,3 +174,30 @@ impl CallFailure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! What a client is told whose request only reads.
+
+    use super::*;
+
+    #[test]
+    fn a_failed_read_has_no_unknown_outcome() {
+        let name = BackendName::parse("a").unwrap();
+        let lost = || CallError::Lost("gone".to_owned());
+        let unreadable = || CallError::Unreadable("bad".to_owned());
+        let too_large = || CallError::NotRead(NotRead::TooLarge { limit: 1, size: None });
+        for failure in [
+            CallFailure::TimedOut(Duration::from_secs(60)),
+            CallFailure::Call(lost()),
+            CallFailure::Call(unreadable()),
+            CallFailure::Call(too_large()),
+        ] {
+            assert!(failure.for_model(&name).contains("taken effect"));
+            let told = failure.for_reader(&name);
+            assert!(!told.contains("effect") && !told.contains(OUTCOME_UNKNOWN), "{told}");
+        }
+        let removed = CallFailure::Removed;
+        assert_eq!(removed.for_reader(&name), removed.for_model(&name));
+    }
+}

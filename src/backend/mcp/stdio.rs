@@ -245,9 +245,21 @@ impl Drop for QueuedBytes {
 
 #[cfg(test)]
 mod tests {
-    //! How much waits for a server that does not read.
+    //! How much waits for a server that does not read, and how much of one is read.
 
-    use super::*;
+    use super::{super::verbatim::tests::full, *};
+
+    #[tokio::test]
+    async fn a_line_waits_until_the_calls_have_taken_the_responses_before_it() {
+        let (state, raw_request) = full();
+        let line = &b"{\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"ping\"}\n"[..];
+        let name = BackendName::parse("a").unwrap();
+        let (mut stdio, _rest) = Stdio::new(name, Arc::new(state), line, tokio::io::sink());
+        let mut received = Box::pin(stdio.receive());
+        assert!(futures_util::poll!(&mut received).is_pending());
+        raw_request.take_outcome().unwrap().unwrap();
+        received.await.expect("the line");
+    }
 
     #[test]
     fn a_burst_of_calls_may_wait_and_what_is_never_read_is_bounded() {

@@ -2,7 +2,7 @@
 //!
 //! Must not: know the transport of the client.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicUsize;
 
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -29,8 +29,8 @@ pub struct McpClient {
     modes: Modes,
     /// Cancelled when questions have no time to be answered any more.
     pub(super) draining: CancellationToken,
-    /// A question waits for its answer.
-    pub is_asking: AtomicBool,
+    /// How many questions wait for their answers.
+    pub open_questions: AtomicUsize,
     kept: Mutex<Kept>,
 }
 
@@ -90,7 +90,7 @@ impl McpClient {
             questions,
             modes,
             draining,
-            is_asking: AtomicBool::new(false),
+            open_questions: AtomicUsize::new(0),
             kept: Mutex::new(Kept { result: None, error: None, held }),
         }
     }
@@ -105,7 +105,6 @@ impl McpClient {
         let (answer, answered) = oneshot::channel();
         let takes = if is_url { self.modes.url } else { self.modes.form };
         let sent = takes.then(|| self.questions.try_send(Question { key, params, answer }))?;
-        self.is_asking.store(sent.is_ok(), Ordering::Relaxed);
         sent.is_ok().then_some(answered)
     }
 
@@ -138,7 +137,16 @@ impl McpClient {
 mod tests {
     //! Which questions a client takes.
 
+    use std::sync::{Arc, atomic::Ordering};
+
     use super::*;
+    use crate::{
+        backend::{
+            fake::{self, Permitted},
+            peer::{MAX_QUESTION, Progress},
+        },
+        model::rights::{CallRefusal, Permission},
+    };
 
     #[test]
     fn a_client_is_asked_as_its_capabilities_say() {
@@ -170,5 +178,49 @@ mod tests {
         assert!(answered.await.is_err());
         drop(questions);
         assert!(client.ask(None, question("{}")).is_none(), "the client is gone");
+    }
+
+    /// The progress of a call of a client that takes two questions, and what may be asked.
+    fn asking() -> (Progress, Arc<Permitted>, Arc<McpClient>, mpsc::Receiver<Question>) {
+        let (asks, questions) = mpsc::channel(2);
+        let modes = Modes { form: true, url: false };
+        let stop = CancellationToken::new();
+        let client = Arc::new(McpClient::new(&AppName::from("a"), None, asks, modes, stop));
+        let permitted = Permitted::new();
+        let request = Arc::new(fake::request("t", "{}"));
+        let progress =
+            Progress::of(Some(Arc::clone(&client)), Arc::clone(&permitted) as _, request);
+        (progress, permitted, client, questions)
+    }
+
+    #[tokio::test]
+    async fn questions_are_counted_until_the_last_is_answered() {
+        let (progress, _permitted, client, mut questions) = asking();
+        let open = || client.open_questions.load(Ordering::Relaxed);
+        let text = || RawValue::from_string("{}".to_owned()).unwrap();
+        let mut asked =
+            [Box::pin(progress.ask(None, text())), Box::pin(progress.ask(None, text()))];
+        for one in &mut asked {
+            assert!(futures_util::poll!(one).is_pending());
+        }
+        assert_eq!(open(), 2);
+        let [first, second] = asked;
+        for (one, left) in [(first, 1), (second, 0)] {
+            questions.recv().await.unwrap().answer.send(text()).unwrap();
+            assert!(one.await.is_some());
+            assert_eq!(open(), left);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_too_long_or_not_permitted_is_not_asked() {
+        let (progress, permitted, client, mut questions) = asking();
+        let long = format!("\"{}\"", "x".repeat(MAX_QUESTION));
+        assert!(progress.ask(None, RawValue::from_string(long).unwrap()).await.is_none());
+        permitted.0.send_replace(Permission::Refused(CallRefusal::Backend));
+        let short = RawValue::from_string("{}".to_owned()).unwrap();
+        assert!(progress.ask(None, short).await.is_none());
+        assert!(questions.try_recv().is_err());
+        assert_eq!(client.open_questions.load(Ordering::Relaxed), 0);
     }
 }

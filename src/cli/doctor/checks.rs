@@ -198,18 +198,18 @@ async fn mcp_server(
         Ok(Err(error)) => failed(check, &error, server_cure(server), pass),
         Err(_elapsed) => late(check, context, "its list of tools", server_cure(server)),
     }
-    let features = timeout(FEATURES, peer.features()).await;
-    match features
-        .map_or(Err("they did not come".to_owned()), |it| it.map_err(|it| error_chain(&it)))
-    {
-        Ok(features) => shared(check, context, name, features),
-        Err(why) => {
-            check.begin("resources");
-            check.warn(why, "see the server's log; its tools are not affected");
-        }
+    match timeout(FEATURES, peer.features()).await {
+        Ok(Ok(features)) => shared(check, context, name, features),
+        Ok(Err(error)) => no_features(check, error_chain(&error)),
+        Err(_elapsed) => no_features(check, format!("no list within {}", seconds(FEATURES))),
     }
     // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
+}
+
+fn no_features(check: &mut Check, why: String) {
+    check.begin("resources");
+    check.warn(why, "see the server's log; its tools are not affected");
 }
 
 /// Reports the resources of the server `name` that an earlier one has, too.

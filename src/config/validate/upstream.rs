@@ -266,7 +266,7 @@ impl Validator<'_> {
         };
         let Some((name, app)) = found else {
             let which = asked.map_or("no app".to_owned(), |app| format!("no app `{app}`"));
-            let message = format!("{which} has a token, by which the command line could be let in");
+            let message = format!("{which} has a token for the command line");
             return self.missing(*node, message, "give one of them a `token: ${file:/path}`");
         };
         let written = app.value.token.as_ref()?;

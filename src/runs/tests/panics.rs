@@ -127,13 +127,13 @@ async fn a_call_with_an_open_question_becomes_no_long_call() {
     let (asks, _questions) = tokio::sync::mpsc::channel(1);
     let stop = CancellationToken::new();
     let client = McpClient::new(&"a".into(), None, asks, Modes::default(), stop);
-    client.is_asking.store(true, Ordering::Relaxed);
+    client.open_questions.store(1, Ordering::Relaxed);
     let client = Arc::new(client);
     tokio::time::pause();
     let mut call = std::pin::pin!(harness.by_client(Some(Arc::clone(&client))));
     let in_time = timeout(Duration::from_secs(30), &mut call).await;
     assert!(in_time.is_err(), "it waits for the user: {in_time:?}");
-    client.is_asking.store(false, Ordering::Relaxed);
+    client.open_questions.store(0, Ordering::Relaxed);
     let Answer::Result { text, .. } = call.await.answer else { panic!("no result") };
     assert!(text.contains("pending"), "{text}");
 }

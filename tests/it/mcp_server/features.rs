@@ -97,6 +97,8 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
     let with = |responses: &str| format!(r#","requestState":{state},"inputResponses":{responses}"#);
     assert_eq!(greet(&b, &with(reply)).await["error"]["code"], -32602, "another app's call");
     assert_eq!(greet(&a, &with("{}")).await["error"]["code"], -32602, "no answer");
+    let number = greet(&a, r#","requestState":7"#).await;
+    assert_eq!(number["error"]["code"], -32602, "no state of a call");
     let asked = greet(&a, &with(reply)).await;
     assert_eq!(greet(&a, &with(reply)).await["error"]["code"], -32602, "answered already");
     let next = asked["result"]["requestState"].to_string();

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::{
+    Engine as _,
+    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
+};
 use secrecy::SecretString;
 use serde_json::json;
 use url::form_urlencoded;
@@ -50,25 +53,30 @@ fn form(seen: &Seen) -> Vec<(String, String)> {
 
 #[tokio::test]
 async fn a_client_with_a_key_signs_and_is_not_asked_twice() {
-    let (agent, url) = endpoint(|_| fails(401, "invalid_client")).await;
-    let config = ClientCredentials {
-        audience: None,
-        id: "me".to_owned(),
-        secret: rcgen::KeyPair::generate().unwrap().serialize_pem().into(),
-        shows: Shows::Signed,
-        token_url: Some(url.into()),
-        scopes: Vec::new(),
-    };
-    let name = BackendName::parse("b").unwrap();
-    let issuer = Issuer::new(name, Arc::new(config), None, clients());
-    assert!(issuer.fetch(None).await.is_err());
-    let [seen] = &agent.seen()[..] else { panic!("one request") };
-    let form = form(seen);
-    let keys: Vec<&str> = form.iter().map(|(key, _)| key.as_str()).collect();
-    assert_eq!(keys, ["grant_type", "client_id", "client_assertion_type", "client_assertion"]);
-    assert_eq!(form[2].1, "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
-    assert_eq!(form[3].1.split('.').count(), 3);
-    assert!(!seen.body.contains("PRIVATE"));
+    for audience in [None, Some("https://idp")] {
+        let (agent, url) = endpoint(|_| fails(401, "invalid_client")).await;
+        let config = ClientCredentials {
+            audience: audience.map(str::to_owned),
+            id: "me".to_owned(),
+            secret: rcgen::KeyPair::generate().unwrap().serialize_pem().into(),
+            shows: Shows::Signed,
+            token_url: Some(url.clone().into()),
+            scopes: Vec::new(),
+        };
+        let name = BackendName::parse("b").unwrap();
+        let issuer = Issuer::new(name, Arc::new(config), None, clients());
+        assert!(issuer.fetch(None).await.is_err());
+        let [seen] = &agent.seen()[..] else { panic!("one request") };
+        let form = form(seen);
+        let keys: Vec<&str> = form.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["grant_type", "client_id", "client_assertion_type", "client_assertion"]);
+        assert_eq!(form[2].1, "urn:ietf:params:oauth:client-assertion-type:jwt-bearer");
+        let [_, claims, _] = form[3].1.split('.').collect::<Vec<_>>()[..] else { panic!("no JWT") };
+        let claims = BASE64_URL_SAFE_NO_PAD.decode(claims).unwrap();
+        let claims: serde_json::Value = serde_json::from_slice(&claims).unwrap();
+        assert_eq!(claims["aud"], audience.unwrap_or(url.as_str()));
+        assert!(!seen.body.contains("PRIVATE"));
+    }
 }
 
 #[tokio::test]

@@ -45,6 +45,7 @@ async fn the_metadata_is_found_wherever_it_may_be() {
         assert_eq!(found.token_endpoint, agent.url.join("as/token").unwrap(), "{at_resource}");
         assert_eq!(found.resource, Some(agent.url.join("mcp").unwrap().to_string()));
         assert_eq!(found.shows, Shows::InHeader);
+        assert_eq!(found.issuer, agent.url.join("as").unwrap().as_str(), "for whom a key signs");
         for seen in agent.seen() {
             assert_eq!(seen.header("authorization"), "", "no secret is needed to ask");
         }

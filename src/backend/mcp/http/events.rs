@@ -304,12 +304,12 @@ fn retry(frame: &Frame) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    //! What a stream pays for.
+    //! What a stream pays for, and when it is read.
 
-    use futures_util::FutureExt as _;
+    use futures_util::{FutureExt as _, StreamExt as _, poll};
 
     use super::*;
-    use crate::budget::tests::quiet_after;
+    use crate::{backend::mcp::verbatim::tests::full, budget::tests::quiet_after};
 
     #[tokio::test]
     async fn a_quiet_stream_does_not_pay_for_what_it_said() {
@@ -320,5 +320,17 @@ mod tests {
         assert!(source.held.bytes() > CHUNKS, "it came in parts");
         assert!(source.next().now_or_never().is_none());
         assert_eq!(source.held.bytes(), 0);
+    }
+
+    #[tokio::test]
+    async fn an_event_waits_until_the_calls_have_taken_the_responses_before_it() {
+        let (state, raw_request) = full();
+        let body = "data: {\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"ping\"}\n\n";
+        let response = reqwest::Response::from(::http::Response::new(body));
+        let mut events = Box::pin(of_request(Arc::new(state), RequestId::Number(6), response));
+        let mut event = events.next();
+        assert!(poll!(&mut event).is_pending());
+        raw_request.take_outcome().unwrap().unwrap();
+        assert!(event.await.expect("an event").expect("it is read").data.is_some());
     }
 }

@@ -29,6 +29,14 @@ fn waiting() -> (ConnectionState, Arc<RawRequest>) {
     (state, raw_request)
 }
 
+/// A connection on which no more responses may be read until the call's outcome is taken.
+pub(in crate::backend::mcp) fn full() -> (ConnectionState, Arc<RawRequest>) {
+    let (state, raw_request) = waiting();
+    let text = format!(r#"{{"id":5,"result":"{}"}}"#, "x".repeat(MOST_UNTAKEN));
+    message(state.incoming(&text));
+    (state, raw_request)
+}
+
 #[track_caller]
 fn message(incoming: Incoming) -> ServerJsonRpcMessage {
     match incoming {
@@ -66,10 +74,8 @@ fn results_are_kept_whatever_stands_in_them() {
 #[tokio::test]
 async fn a_large_result_is_taken_before_more_are_read() {
     for is_taken in [true, false] {
-        let (state, raw_request) = waiting();
-        state.has_room().await;
-        let text = format!(r#"{{"id":5,"result":"{}"}}"#, "x".repeat(MOST_UNTAKEN));
-        message(state.incoming(&text));
+        waiting().0.has_room().await;
+        let (state, raw_request) = full();
         let mut room = Box::pin(state.has_room());
         assert!(futures_util::poll!(&mut room).is_pending());
         if is_taken {

@@ -5,7 +5,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
 use tokio::{sync::oneshot, time::Instant};
 
@@ -35,11 +35,17 @@ pub(super) struct AskingCall {
 }
 
 impl AskingCalls {
+    /// The calls, without those that ended long ago.
+    fn swept(&self) -> MutexGuard<'_, HashMap<String, AskingCall>> {
+        let mut calls = self.0.lock();
+        calls.retain(|_, call| !call.question.is_closed() || call.since.elapsed() < LONGEST);
+        calls
+    }
+
     /// Keeps a call; returns its `requestState`.
     pub(super) fn insert(&self, call: AskingCall) -> String {
         let state = uuid::Uuid::new_v4().simple().to_string();
-        let mut calls = self.0.lock();
-        calls.retain(|_, call| !call.question.is_closed() || call.since.elapsed() < LONGEST);
+        let mut calls = self.swept();
         let of_app = || calls.iter().filter(|(_, other)| other.app == call.app);
         if of_app().count() >= MOST
             && let Some((oldest, _)) = of_app().min_by_key(|(_, call)| call.since)
@@ -59,8 +65,7 @@ impl AskingCalls {
         app: &AppName,
         responses: &str,
     ) -> Result<(AskingCall, Box<RawValue>), String> {
-        let mut calls = self.0.lock();
-        calls.retain(|_, call| !call.question.is_closed() || call.since.elapsed() < LONGEST);
+        let mut calls = self.swept();
         let call = calls.get(state).filter(|call| call.app == *app);
         let key = &call.ok_or("No call waits with this `requestState`: it has ended.")?.key;
         let answer = member(responses, key)

@@ -84,7 +84,8 @@ impl RpcError {
     /// The text of the response to the request `id`.
     pub fn text(&self, id: &str) -> String {
         let data = self.data.as_ref().map(|data| format!(",\"data\":{data}")).unwrap_or_default();
-        let (code, message) = (self.code, Value::from(&*self.message));
+        let code = self.code;
+        let message = Value::from(&*self.message);
         let error = format!("{{\"code\":{code},\"message\":{message}{data}}}");
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}")
     }
@@ -224,5 +225,22 @@ mod tests {
         ] {
             assert_eq!(read(text), is, "{text}");
         }
+    }
+
+    #[test]
+    fn the_data_of_a_servers_error_stays_as_it_is() {
+        let data = r#"{"b":12345678901234567890123,"a":1.10}"#;
+        let reply = |code| ErrorReply {
+            code,
+            message: "no \"x\"".to_owned(),
+            data: RawValue::from_string(data.to_owned()).ok(),
+        };
+        let error = RpcError::of_server(reply(ErrorReply::CAPABILITY_MISSING));
+        assert_eq!(error.status, StatusCode::BAD_REQUEST);
+        let expected = format!(
+            r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":-32021,"message":"no \"x\"","data":{data}}}}}"#
+        );
+        assert_eq!(error.text("7"), expected);
+        assert_eq!(RpcError::of_server(reply(ErrorReply::URL_FIRST)).status, StatusCode::OK);
     }
 }
