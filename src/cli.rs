@@ -117,6 +117,12 @@ enum Command {
         /// Prints JSON, as GET /v1/tool-refs gives it
         #[arg(long)]
         json: bool,
+        /// Prints the block for the configuration of an agent of another runtime
+        #[arg(long = "as", value_name = "RUNTIME", conflicts_with = "json")]
+        form: Option<tools::Form>,
+        /// The runtime, by its name in bridge.yaml, where there are several
+        #[arg(long, value_name = "NAME", requires = "form")]
+        runtime: Option<String>,
     },
     /// Calls a tool of the running daemon, as a run would
     ///
@@ -337,7 +343,11 @@ fn carry_out(cli: Cli) -> Outcome {
         }
         Command::Demo => block_on(demo::demo(&env)),
         Command::Status { watch, json } => block_on(status::status(&contact()?, json, watch)),
-        Command::Tools { backend, json } => {
+        Command::Tools { backend, form: Some(form), runtime, .. } => {
+            let names = [("backends", backend), ("runtime", runtime)];
+            block_on(tools::block(&contact()?, form, names))
+        }
+        Command::Tools { backend, json, .. } => {
             block_on(tools::tools(&contact()?, backend.as_deref(), json))
         }
         Command::Call { tool, arguments, json } => {

@@ -77,6 +77,7 @@ pub struct Config {
     /// The audit log, if there is to be one.
     pub audit: Option<Audit>,
     pub backends: BTreeMap<BackendName, Backend>,
+    pub runtimes: Vec<Runtime>,
     /// MCP servers that the file names and turns off with `disabled: true`.
     pub disabled: Vec<BackendName>,
     /// The secrets that no text of a peer may repeat.
@@ -177,6 +178,8 @@ pub struct App {
     pub max_concurrent_calls: Option<usize>,
     /// Whether it may decide approvals of its own calls.
     pub approves: bool,
+    /// The bridge's names of tools, by those that loom-mcp's runtime gives them.
+    pub names: BTreeMap<String, String>,
     /// The rate limit of its requests; `None`: no limit.
     pub rate: Option<Rate>,
     /// The credential for MANTYX, in place of the upstream's.
@@ -184,6 +187,9 @@ pub struct App {
 }
 
 impl App {
+    /// The app of a configuration without `apps`.
+    pub const DEFAULT: &str = "default";
+
     /// An app that may use all backends, within no limits of its own, and that no request is known
     /// to be from.
     pub fn named(name: &str) -> Self {
@@ -195,6 +201,7 @@ impl App {
             rights: Arc::default(),
             max_concurrent_calls: None,
             approves: false,
+            names: BTreeMap::new(),
             rate: None,
             credential: None,
         }
@@ -225,6 +232,51 @@ pub struct Rate {
     pub per_second: f64,
     /// How many may come at once.
     pub burst: f64,
+}
+
+/// Another runtime whose calls of tools the bridge answers.
+#[derive(Debug)]
+pub struct Runtime {
+    /// Its name and its rights, which are those of an app without a token.
+    pub app: App,
+    pub link: RuntimeLink,
+}
+
+/// How a runtime is reached.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RuntimeLink {
+    pub wire: Wire,
+    pub url: Written<Url>,
+    /// The header with the credential, which is marked sensitive.
+    pub headers: HeaderMap,
+    pub tls: Option<Tls>,
+}
+
+/// The protocol of a runtime.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wire {
+    /// `timeout`: how long the runtime waits for a result.
+    HsafaV3 {
+        timeout: Duration,
+    },
+    /// `base`: the segments of the path below which its API is.
+    HsafaV7 {
+        base: Vec<String>,
+        skill: String,
+    },
+    Claude {
+        environment: String,
+    },
+}
+
+impl Wire {
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::HsafaV3 { .. } => "hsafa v3",
+            Self::HsafaV7 { .. } => "hsafa v7",
+            Self::Claude { .. } => "claude-environment",
+        }
+    }
 }
 
 /// How catalogs are kept fresh, for all backends that do not say otherwise.
@@ -440,6 +492,8 @@ pub enum Action {
     Http { method: Method, url: Written<Url>, headers: HeaderMap, tls: Option<Tls> },
     /// Runs a program.
     Command(Program),
+    /// Executes nothing: a call's arguments are its result.
+    Internal,
 }
 
 /// A value, and the text that may be shown for it: as the file wrote it, its references unresolved.

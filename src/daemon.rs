@@ -51,6 +51,7 @@ use crate::{
     journal::{self, Journal, record::Kept},
     model::catalog::hex,
     runs::{Runs, calls::Calls},
+    runtimes::Runtimes,
     sandbox::{Sandbox, SandboxConfig},
     settings::Settings,
     state_dir::{StateDir, StateError},
@@ -176,6 +177,8 @@ impl Daemon {
         let calls = Calls::new(Arc::clone(&backends), read.clone(), journal, audit);
         let runs = Arc::new(Runs::new(upstream, Arc::new(calls), traces.clone()));
         restore(&runs, kept).await;
+        let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
+        runtimes.set(std::mem::take(&mut config.runtimes));
 
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
@@ -185,6 +188,7 @@ impl Daemon {
             loaded: taken,
             state: state.clone(),
             tls: tls.clone(),
+            runtimes: Arc::clone(&runtimes),
         };
         let names =
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
@@ -201,7 +205,8 @@ impl Daemon {
         let fixed = Fixed::new(&config, addresses);
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
-        let reloader = Reloader { manager, fixed, names, service, state, settings, loaded };
+        let reloader =
+            Reloader { manager, fixed, names, service, state, settings, runtimes, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, requests, urls, token })
@@ -311,11 +316,14 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
 /// The apps that may use the bridge: the configured ones, or else the app with the state
 /// directory's token.
 fn apps(config: &Config, state: &StateDir) -> Result<Vec<App>, StateError> {
-    if !config.apps.is_empty() {
-        return Ok(config.apps.clone());
+    let mut apps = config.apps.clone();
+    if apps.is_empty() {
+        let token = TokenHash::of(state.token()?.expose_secret().as_bytes());
+        apps.push(App { token: Some(token), ..App::named(App::DEFAULT) });
     }
-    let token = TokenHash::of(state.token()?.expose_secret().as_bytes());
-    Ok(vec![App { token: Some(token), ..App::named("default") }])
+    // No request is known to be from one of these.
+    apps.extend(config.runtimes.iter().map(|runtime| runtime.app.clone()));
+    Ok(apps)
 }
 
 /// The TLS of all TCP listeners, if it is configured.

@@ -25,6 +25,7 @@ pub(crate) mod model;
 pub(crate) mod oauth;
 pub(crate) mod public_keys;
 pub(crate) mod runs;
+pub(crate) mod runtimes;
 pub(crate) mod sandbox;
 pub(crate) mod settings;
 pub(crate) mod small_server;

@@ -1,4 +1,4 @@
-//! Local tools: an HTTP request or a program for each call. They have no connection to lose, so
+//! Local tools: an HTTP request, a program or nothing for each call. They have no connection to lose, so
 //! such a backend is ready from the start and stays ready.
 //!
 //! Must not: retry, time out (the caller drops the future), or look into a tool's result.
@@ -39,6 +39,7 @@ struct LocalTool {
 enum Act {
     Http(Endpoint),
     Command(Runner),
+    Internal,
 }
 
 impl LocalDialer {
@@ -66,6 +67,7 @@ impl LocalDialer {
             Action::Command(program) => {
                 ("command", Act::Command(Runner::new(name, program.clone(), launcher)))
             }
+            Action::Internal => ("internal", Act::Internal),
         };
         let catalog = Arc::new(Catalog::local(config.definition.clone()));
         Self { transport, tool: Arc::new(LocalTool { catalog, action }) }
@@ -80,7 +82,7 @@ impl Dial for LocalDialer {
 
     fn exposure(&self) -> Option<Exposure> {
         match &self.tool.action {
-            Act::Http(_) => None,
+            Act::Http(_) | Act::Internal => None,
             Act::Command(runner) => runner.exposure(),
         }
     }
@@ -105,6 +107,7 @@ impl Peer for LocalTool {
             match &self.action {
                 Act::Http(endpoint) => endpoint.call(arguments, call.trace.as_deref()).await,
                 Act::Command(runner) => runner.call(arguments).await,
+                Act::Internal => Ok(Answer::text(arguments.get())),
             }
         })
     }
@@ -112,7 +115,7 @@ impl Peer for LocalTool {
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
             match &self.action {
-                Act::Http(_) => (),
+                Act::Http(_) | Act::Internal => (),
                 Act::Command(runner) => runner.close().await,
             }
         })

@@ -321,6 +321,7 @@ fn reached(target: &Target) -> Vec<Fact> {
                 secured(tls),
             ]
         }
+        Target::Local(Local { action: Action::Internal, .. }) => vec![kind("internal")],
     }
 }
 

@@ -26,7 +26,7 @@ use crate::{
     config::Contact,
     http::api::{
         problems::Problem,
-        status::{Backend, Breaker, Daemon, Status, Upstream},
+        status::{Backend, Breaker, Daemon, Runtime, Status, Upstream},
     },
 };
 
@@ -137,7 +137,7 @@ fn draw(screen: &Screen, status: &Status, away: Option<&str>) -> Outcome {
 
 fn page(status: &Status, now: SystemTime) -> Page {
     let Status { version, daemon, backends, .. } = status;
-    let Daemon { upstream, runs, approvals, problems, .. } = daemon;
+    let Daemon { upstream, runs, approvals, runtimes, problems, .. } = daemon;
     let mut page = Page::default();
     let up = humantime::format_duration(Duration::from_secs(status.uptime_seconds));
     page.line(Style::Heading, format!("mantyx-bridge {version}, up {up}"));
@@ -165,6 +165,10 @@ fn page(status: &Status, now: SystemTime) -> Page {
     if let Some(calls) = calls {
         let told = format!("{calls} for a person to approve: mantyx-bridge approvals");
         page.line(Style::Doubtful, told);
+    }
+    for Runtime { name, kind, state, open_calls, .. } in runtimes {
+        let style = if state == "down" { Style::Bad } else { Style::Plain };
+        page.line(style, format!("runtime {name} ({kind}): {state}, {open_calls} calls open"));
     }
     if let Some(error) = last_error {
         page.note(Style::Plain, format!("last upstream error: {error}"));

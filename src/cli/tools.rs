@@ -3,8 +3,12 @@
 //!
 //! Must not: know how the daemon works.
 
+use std::io::{self, Write as _};
+
+use clap::ValueEnum;
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
@@ -71,6 +75,42 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     let mut page = Page::default();
     page.table(["TOOL", "BACKEND", "DESCRIPTION"], rows);
     print(&page.text(Paper::stdout()))
+}
+
+/// Another runtime whose agents name their tools.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(super) enum Form {
+    Hsafa,
+    Claude,
+}
+
+/// `mantyx-bridge tools --as RUNTIME`: the tools on stdout, and notes on stderr.
+pub(super) async fn block(
+    contact: &Contact,
+    form: Form,
+    names: [(&str, Option<String>); 2],
+) -> Outcome {
+    #[derive(Deserialize)]
+    struct Tools {
+        tools: Value,
+        notes: Vec<String>,
+    }
+    let format = match form {
+        Form::Hsafa => "hsafa",
+        Form::Claude => "claude",
+    };
+    let mut query = url::form_urlencoded::Serializer::new(String::from("?"));
+    query.append_pair("format", format);
+    for (key, name) in names {
+        query.extend_pairs(name.map(|name| (key, name)));
+    }
+    let path = format!("/v1/tools{}", query.finish());
+    let text = Client::new(contact)?.get(&path, HeaderMap::new()).await?;
+    let Tools { tools, notes } = parse(&text)?;
+    for note in notes {
+        let _closed = writeln!(io::stderr(), "note: {}", plain(&note));
+    }
+    print(&format!("{tools:#}\n"))
 }
 
 /// `mantyx-bridge refresh [BACKEND]`.

@@ -14,8 +14,8 @@ use super::{
     A2aBinding, Auth, OnUnavailable, Pin,
     deserialize::At,
     scalars::{
-        Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport, OneOrMany, PendingAfter,
-        SandboxValue, Scalar, SchemaMap, Share,
+        Count, DurationText, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport, OneOrMany,
+        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, Share,
     },
 };
 
@@ -56,6 +56,8 @@ pub struct File {
     pub a2a: Option<At<BTreeMap<String, At<A2a>>>>,
     /// Tools of the bridge's own by name: an HTTP request or a command.
     pub local: Option<At<BTreeMap<String, At<Local>>>>,
+    /// Other runtimes whose calls of tools the bridge answers, by name (docs/runtimes.md).
+    pub runtimes: Option<At<BTreeMap<String, At<Runtime>>>>,
 }
 
 /// Several listeners.
@@ -155,10 +157,43 @@ pub struct App {
     /// `true`: the app may decide with its own token on its own calls that wait for a person
     /// (`approve`). Default: `false`; only the operator decides.
     pub approves: Option<At<bool>>,
+    /// The bridge's names of tools, by those in the sets of loom-mcp: `{helpers.answer: fs_read}`.
+    pub names: Option<At<BTreeMap<String, String>>>,
     /// The requests that it may send. Left out: no limit.
     pub rate: Option<At<Rate>>,
     /// Replaces the upstream's credential in requests of this app to MANTYX.
     pub credential: Option<At<Scalar>>,
+}
+
+/// Another runtime of agents, beside MANTYX.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with kind, credential")]
+pub struct Runtime {
+    /// `hsafa`, or `claude-environment`: a self-hosted environment of Claude Managed Agents.
+    pub kind: Option<At<RuntimeKind>>,
+    /// The revision of hsafa's API: `v3` or `v7`.
+    pub api: Option<At<HsafaApi>>,
+    /// Its address. Default for `claude-environment`: `https://api.anthropic.com`.
+    pub url: Option<At<String>>,
+    /// The path below which hsafa's v7 API is. Default: `/api`.
+    pub api_base: Option<At<String>>,
+    /// The key that the bridge shows, as a reference.
+    pub credential: Option<At<Scalar>>,
+    /// The skill of hsafa v7 under which the bridge registers its tools.
+    pub skill: Option<At<String>>,
+    /// The id of the environment, `env_…`.
+    pub environment: Option<At<String>>,
+    /// How long hsafa v3 waits for a result, for `mantyx-bridge tools --as hsafa`. A later result
+    /// reaches the agent's inbox. Default: `30s`.
+    pub timeout: Option<At<DurationText>>,
+    /// The backends that its agents may use. Left out: all. `[]`: none.
+    pub backends: Option<At<Vec<At<String>>>>,
+    /// The tools that they may use of an MCP server, by the server's name here. Left out: all.
+    pub tools: Option<At<BTreeMap<String, At<AppTools>>>>,
+    /// Its tool calls that may run at once.
+    pub max_concurrent_calls: Option<At<Count>>,
+    /// TLS towards it: own authorities, or a certificate to show.
+    pub tls: Option<At<ServerTls>>,
 }
 
 /// Which tools of an MCP server an app may use.
@@ -409,6 +444,8 @@ pub struct Local {
     pub parameters: Option<At<SchemaMap>>,
     /// The request that is sent for a call.
     pub http: Option<At<LocalHttp>>,
+    /// `true`: nothing is executed, and a call's arguments are its result.
+    pub internal: Option<At<bool>>,
     /// The program for a call and its own arguments, without a shell. It gets the call's arguments
     /// as JSON on stdin, and prints the result on stdout. An exit status other than 0 is an error
     /// with stderr.

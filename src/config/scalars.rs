@@ -78,6 +78,24 @@ pub enum HttpMethod {
     Delete,
 }
 
+/// What another runtime is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum RuntimeKind {
+    Hsafa,
+    ClaudeEnvironment,
+}
+
+/// A revision of hsafa's API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+pub enum HsafaApi {
+    V3,
+    V7,
+}
+
 /// The transport of an MCP server; `http` is what other products call `streamable-http`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -13,6 +13,7 @@ mod listen;
 mod local;
 mod mcp;
 mod program;
+mod runtime;
 mod signature;
 mod socket;
 mod tls;
@@ -102,6 +103,7 @@ impl<'a> Validator<'a> {
         let audit = optional(&file.audit, |at| self.audit(at));
         let backends = self.backends(file, &refresh, &calls);
         let apps = self.apps(file.apps.as_ref(), &backends, auth, listen.as_ref());
+        let runtimes = self.runtimes(file, &backends);
         self.check_tls(file.listen.as_ref(), listen.as_ref());
         let Backends { ready: mut backends, disabled, .. } = backends;
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
@@ -121,6 +123,7 @@ impl<'a> Validator<'a> {
             audit: audit?,
             disabled,
             backends,
+            runtimes,
             secrets,
             warnings: Vec::new(),
         })

@@ -326,6 +326,7 @@ fn endpoint(target: &Target) -> String {
         Target::Local(Local { action: Action::Command(program), .. }) => {
             format!("local {} {:?}", program.command, program.args)
         }
+        Target::Local(Local { action: Action::Internal, .. }) => "internal".to_owned(),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::{
         auth::hosts::Hosts,
         service::Service,
     },
+    runtimes::Runtimes,
     settings::Settings,
     state_dir::StateDir,
     systemd,
@@ -122,6 +123,7 @@ pub(super) struct Reloader {
     pub state: StateDir,
     /// Replaced once by each reload.
     pub settings: watch::Sender<Arc<Settings>>,
+    pub runtimes: Arc<Runtimes>,
     pub loaded: watch::Sender<Loaded>,
 }
 
@@ -209,7 +211,7 @@ impl Reloader {
             Ok(apps) => apps,
             Err(error) => return self.failed(&error_chain(&error)),
         };
-        let Config { listen, upstream, refresh, calls, backends, .. } = config;
+        let Config { listen, upstream, refresh, calls, backends, runtimes, .. } = config;
         let prepared = match self.manager.prepare(backends).await {
             Ok(prepared) => prepared,
             Err(error) => return self.failed(&error_chain(&error)),
@@ -234,6 +236,9 @@ impl Reloader {
         self.names.others = listen.hosts;
         self.service.auth.set_hosts(self.names.hosts());
         let changes = self.manager.take(prepared, &refresh, max_concurrent);
+        if same_mantyx {
+            self.runtimes.set(runtimes);
+        }
         let flaw = restart_needed(&fixed, same_mantyx);
         loaded.at = SystemTime::now();
         loaded.flaw.clone_from(&flaw);

@@ -4,7 +4,9 @@
 //! Must not: do what a run driver does. Apps that use these routes talk to MANTYX themselves.
 
 pub(crate) mod approvals;
+mod calls;
 mod events;
+mod loom;
 pub mod mcp;
 mod metrics;
 pub(crate) mod openapi;
@@ -16,27 +18,27 @@ mod sight;
 pub(crate) mod status;
 pub(crate) mod trust;
 
-use std::{collections::BTreeSet, fmt, sync::Arc, time::SystemTime};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    sync::{Semaphore, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
 use self::{
     mcp::McpSessions,
     routes::{ApiHandler, ApiRequest},
 };
 use crate::{
-    backend::{calls::Backends, peer::NotRecorded, queue::STANDSTILL},
-    budget::Budget,
-    config::App,
+    backend::{calls::Backends, queue::STANDSTILL},
+    config::{App, Wire},
     http::{
         auth::{Authenticator, Caller, rate_limit, sessions::Sessions},
         error_code::Code,
@@ -45,33 +47,20 @@ use crate::{
     },
     metrics::Requests,
     model::{
-        answer::Answer,
         catalog::hex,
-        ending::{Ending, Made},
-        event::Call,
         ids::{BackendName, RunKind},
         offer::{Offer, Ref},
-        pending,
         spec::InjectError,
         tool_format::Format,
     },
-    runs::{Runs, idempotency::NotAnswered},
+    runs::Runs,
+    runtimes::{Runtime, Runtimes},
     state_dir::StateDir,
     tls::Tls,
-    traces::Context,
 };
 
 /// The largest accepted `local_tool_call` event, in bytes.
 pub const MAX_CALL: usize = 8 << 20;
-
-/// How many calls of one request run at once: their results are not counted before they are whole.
-const AT_ONCE: usize = 16;
-/// The answer to a call for whose result there would be no room.
-const FULL: &str = "The results of the request's other calls take all the room that the app has, \
-                    so this call was not made. Send it again with fewer others.";
-
-/// The calls of one request, and its body.
-type Asked = (Format, Arc<[Call]>, Bytes);
 
 /// The bridge's own API.
 #[derive(Debug, Clone)]
@@ -95,6 +84,7 @@ pub struct Facts {
     /// The certificate of the listeners; `None` where they speak plain HTTP.
     pub tls: Option<Arc<Tls>>,
     pub state: StateDir,
+    pub runtimes: Arc<Runtimes>,
 }
 
 /// The result of the last reload of bridge.yaml.
@@ -201,11 +191,46 @@ impl Api {
 
     fn tools(&self, app: &App, request: &Request<Incoming>) -> Answered {
         let format = format(request, "")?;
-        let offer = self.offer(app);
+        let (offer, more) = self.offer_in(format, app, request)?;
         let chosen = choose(&offer, backends(request))?;
-        let (tools, notes) = format.tools(offer.refs(&chosen).flat_map(Ref::definitions));
+        let (tools, notes) = format.tools(offer.refs(&chosen).flat_map(Ref::definitions), &more);
         let text = format!("{{\"tools\":{tools},\"notes\":{}", json!(notes));
         Ok(tagged(request, text.into_bytes()))
+    }
+
+    /// The tools for `GET /v1/tools`, and members that each of them gets. Those for a runtime are
+    /// limited to what the first runtime of that kind may use, or the one that the request names.
+    fn offer_in(
+        &self,
+        format: Format,
+        app: &App,
+        request: &Request<Incoming>,
+    ) -> Result<(Arc<Offer>, String), Response<Body>> {
+        let offer = self.offer(app);
+        let asked = parameter(request, "runtime");
+        let fits = |runtime: &Runtime| match format {
+            Format::Claude => matches!(runtime.wire, Wire::Claude { .. }),
+            _ => !matches!(runtime.wire, Wire::Claude { .. }),
+        };
+        if !matches!(format, Format::Hsafa | Format::Claude) {
+            return Ok((offer, String::new()));
+        }
+        let named = |it: &Runtime| asked.as_deref().is_none_or(|name| it.name.as_str() == name);
+        let runtime = self.facts.runtimes.all().into_iter().find(|it| fits(it) && named(it));
+        if let (Some(name), None) = (&asked, &runtime) {
+            return Err(bad_request(&format!("There is no runtime `{name}` of this kind.")));
+        }
+        let external = |timeout: Duration| {
+            let ms = timeout.as_millis();
+            format!(",\"executionType\":\"external\",\"timeout\":{ms}")
+        };
+        let more = match runtime.as_ref().map(|runtime| &runtime.wire) {
+            None if format == Format::Hsafa => external(Duration::from_secs(30)),
+            Some(Wire::HsafaV3 { timeout }) => external(*timeout),
+            _ => String::new(),
+        };
+        let rights = runtime.and_then(|it| self.runs.calls.app(&it.name));
+        Ok((rights.map_or(offer.clone(), |app| offer.seen_by(&app.rights)), more))
     }
 
     async fn inject(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
@@ -220,87 +245,6 @@ impl Api {
         let mut response = response::json_text(StatusCode::OK, injected.body.concat());
         response.headers_mut().insert("x-bridge-injected", counts);
         Ok(response)
-    }
-
-    async fn tool_call(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
-        let format = format(&request, "event")?;
-        let trace = self.runs.traces().context(proxy::trace(request.headers()));
-        let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
-        let text = std::str::from_utf8(&body);
-        let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
-        let calls: Arc<[Call]> = format.read(text).map_err(|why| bad_request(&why))?.into();
-        let digest = hex(&Sha256::digest(format!("{format:?}\n{text}")));
-        let asked = (format, Arc::clone(&calls), body);
-        let made = self.clone().make(Arc::clone(&caller.app), trace, asked);
-        let answer = match headers.get("idempotency-key").map(HeaderValue::to_str) {
-            None => made.await,
-            Some(Ok(key)) if (1..=255).contains(&key.len()) => {
-                self.runs.calls.once(&caller.app.name, key.to_owned(), digest, made).await
-            }
-            Some(_) => return Err(bad_request("An Idempotency-Key is 1 to 255 ASCII letters.")),
-        };
-        match answer {
-            Ok(answer) | Err(NotAnswered::NoCall(answer)) => {
-                Ok(response::json_text(StatusCode::OK, answer))
-            }
-            Err(NotAnswered::Busy(why)) => Err(busy(&why)),
-            Err(NotAnswered::OtherRequest) => {
-                Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))
-            }
-            Err(why @ (NotAnswered::Lost | NotAnswered::Unwritable)) => {
-                let answer = |call: &Call| match why {
-                    NotAnswered::Lost => pending::lost(&call.name),
-                    _ => Answer::Error(NotRecorded::Unwritable.for_model(&call.name)),
-                };
-                let result = |call| format.result(call, &answer(call));
-                let results: Vec<_> = calls.iter().map(result).collect();
-                Ok(response::json_text(StatusCode::OK, format.answer(&results)))
-            }
-        }
-    }
-
-    /// Makes the calls of one request, some of them side by side, and writes the answer to it. The
-    /// body counts the calls' arguments for the app.
-    async fn make(self, app: Arc<App>, trace: Context, asked: Asked) -> Result<Bytes, NotAnswered> {
-        let (format, calls, _body) = asked;
-        let offer = self.offer(&app);
-        let hold = || Budget::of_process().hold_for(Some(app.name.clone()));
-        // Closed once a result has found no room.
-        let turns = Semaphore::new(AT_ONCE);
-        let results = calls.iter().map(async |call| {
-            let route = offer.route(&call.name);
-            let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
-            let not_made = |why| Ok((format.result(call, &Answer::Error(why)), hold(), true));
-            let Some(route) = route else {
-                return not_made(format!("The bridge has no tool `{}` of this kind.", call.name));
-            };
-            let Ok(_turn) = turns.acquire().await else {
-                return not_made(FULL.to_owned());
-            };
-            let made = self.runs.calls.call_by_hand(&app.name, route, call.clone(), &trace, None);
-            let Made { answer, ending } = made.await;
-            if let (Format::Event, Ending::Busy, Answer::Error(why)) = (format, ending, &answer) {
-                return Err(NotAnswered::Busy(why.clone()));
-            }
-            let mut held = hold();
-            // Once for the result, and once for the answer that it becomes a part of.
-            match held.resize(2 * answer.json_len()).await {
-                Ok(()) => Ok((format.result(call, &answer), held, ending.is_of_no_call())),
-                Err(no_room) => {
-                    turns.close();
-                    let why = format!("The tool has run; {no_room}, its result is lost.");
-                    Ok((format.result(call, &Answer::Error(why)), held, false))
-                }
-            }
-        });
-        let (results, _counted, no_call): (Vec<_>, Vec<_>, Vec<_>) =
-            try_join_all(results).await?.into_iter().collect();
-        let answer = format.answer(&results).into_bytes();
-        let mut held = hold();
-        held.follow(answer.len());
-        let answer = held.pay_for(answer);
-        // A key is for calls that were made; what was refused may be asked for again.
-        if no_call.contains(&false) { Ok(answer) } else { Err(NotAnswered::NoCall(answer)) }
     }
 
     async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
@@ -349,7 +293,8 @@ fn backends(request: &Request<Incoming>) -> Option<Vec<String>> {
 
 fn format(request: &Request<Incoming>, otherwise: &str) -> Result<Format, Response<Body>> {
     let format = parameter(request, "format").unwrap_or_else(|| otherwise.to_owned());
-    let names = "`format` must be mcp, openai-chat, openai-responses, anthropic or gemini.";
+    let names = "`format` must be mcp, openai-chat, openai-responses, anthropic, gemini, hsafa or \
+                 claude.";
     serde_json::from_value(format.into()).map_err(|_unknown| bad_request(names))
 }
 

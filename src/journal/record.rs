@@ -211,8 +211,20 @@ pub struct RequestRecord {
     /// SHA-256 of what was asked for, in hex.
     pub digest: String,
     pub begun_at: Millis,
-    /// The body of the answer, once all of its calls have ended.
+    /// The body of the answer, once all of its calls have ended. Of a runtime's call: what it is
+    /// told if the bridge crashes meanwhile.
     pub answer: Option<Box<RawValue>>,
+    /// The path to which the bridge posts the answer, until the runtime has it. `None` for a request
+    /// of an app.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub post_to: Option<String>,
+}
+
+impl RequestRecord {
+    /// A request that begins now.
+    pub fn new(digest: String) -> Self {
+        Self { digest, begun_at: clock::moment().wall, answer: None, post_to: None }
+    }
 }
 
 /// The note that the journal has lost something.

@@ -107,7 +107,7 @@ async fn what_was_written_is_there_again() {
     journal.write(vec![Change::Owner(owned.clone(), owner.clone())]);
     let asked = (AppName::from("a"), "\"k\"".to_owned());
     let answer = Some(RawValue::from_string("{\"n\" : 1e400}".to_owned()).unwrap());
-    let request = RequestRecord { digest: "d".to_owned(), begun_at: 5, answer };
+    let request = RequestRecord { begun_at: 5, answer, ..RequestRecord::new("d".to_owned()) };
     journal.write(vec![Change::Request(asked.clone(), request)]);
     journal.close();
 

@@ -99,6 +99,11 @@ fn pending(call: &CallId, tool: &str, message: String) -> Answer {
     Answer::text(serde_json::to_string(&pending).expect("strings can be written"))
 }
 
+/// Whether a text is that of a first answer.
+pub fn is_first_answer(text: &str) -> bool {
+    text.starts_with(r#"{"status":"pending","callId":""#)
+}
+
 /// The first answer of a call of `tool` that continues; `fetch` is the name that [`TOOL`] has in
 /// the run.
 pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {

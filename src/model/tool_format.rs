@@ -35,6 +35,9 @@ pub enum Format {
     Responses,
     Anthropic,
     Gemini,
+    Hsafa,
+    /// Custom tools of an agent of Claude Managed Agents.
+    Claude,
 }
 
 impl Format {
@@ -50,15 +53,20 @@ impl Format {
     }
 
     /// The value for the API's `tools`, made of MCP's `definitions`, and a note for each change.
-    pub fn tools(self, definitions: impl Iterator<Item = String>) -> (String, Vec<String>) {
+    pub fn tools(
+        self,
+        definitions: impl Iterator<Item = String>,
+        more: &str,
+    ) -> (String, Vec<String>) {
         let mut notes = Vec::new();
-        let tools: Vec<_> = definitions.filter_map(|tool| self.tool(&tool, &mut notes)).collect();
+        let tools: Vec<_> =
+            definitions.filter_map(|tool| self.tool(&tool, more, &mut notes)).collect();
         let tools = format!("[{}]", tools.join(","));
         let is_wrapped = self == Self::Gemini && tools != "[]";
         (if is_wrapped { format!("[{{\"functionDeclarations\":{tools}}}]") } else { tools }, notes)
     }
 
-    fn tool(self, tool: &str, notes: &mut Vec<String>) -> Option<String> {
+    fn tool(self, tool: &str, more: &str, notes: &mut Vec<String>) -> Option<String> {
         let (own, given) = (string_member(tool, "name")?, member(tool, "inputSchema")?.get());
         let mut note = |what: &str| notes.push(format!("`{own}`: {what}."));
         let (head, key, tail, refused) = match self {
@@ -66,13 +74,16 @@ impl Format {
             Self::Responses => ("\"type\":\"function\",\"strict\":false,", "parameters", "", 5),
             Self::Anthropic => ("", "input_schema", "", 3),
             Self::Gemini => ("", "parametersJsonSchema", "", 0),
+            Self::Hsafa => ("", "inputSchema", "", 0),
+            Self::Claude => ("\"type\":\"custom\",", "input_schema", "", 3),
             Self::Event | Self::Mcp => return Some(tool.to_owned()),
         };
         let prefix = self.prefix(&own);
         if !prefix.is_empty() {
             note("the API has a `_` more before its name");
         }
-        let text = string_member(tool, "description");
+        let is_needed = matches!(self, Self::Hsafa | Self::Claude);
+        let text = string_member(tool, "description").or(is_needed.then(|| own.clone()));
         let most = if self == Self::Chat { CHAT_DESCRIPTION } else { usize::MAX };
         let short: Option<String> = text.as_ref().map(|text| text.chars().take(most).collect());
         if short != text {
@@ -93,7 +104,7 @@ impl Format {
             schema.insert_str(1, "\"properties\":{},");
             note("its schema has empty `properties`");
         }
-        Some(format!("{{{head}\"name\":\"{prefix}{own}\",{text}\"{key}\":{schema}{tail}}}"))
+        Some(format!("{{{head}\"name\":\"{prefix}{own}\",{text}\"{key}\":{schema}{more}{tail}}}"))
     }
 
     /// Reads the calls of a request: one, or a list.
@@ -130,6 +141,11 @@ impl Format {
             Self::Anthropic => ("tool_use", "id", "", "input"),
             Self::Gemini => ("", "id", "functionCall", "args"),
             Self::Event | Self::Mcp => return Err("MCP's calls are made at /mcp.".to_owned()),
+            Self::Hsafa | Self::Claude => {
+                return Err(
+                    "`runtimes` in bridge.yaml answers the calls of this runtime.".to_owned()
+                );
+            }
         };
         let wrong = |key: &str, what: &str| format!("`{key}` of {at} must be {what}.");
         let string = |object, key| string_member(object, key).ok_or_else(|| wrong(key, "a string"));
@@ -155,19 +171,8 @@ impl Format {
     /// The result of a call: a message, or a part of one.
     pub fn result(self, call: &Call, answer: &Answer) -> String {
         let id = call.tool_use.as_str();
-        let (mut text, files, is_error) = match answer {
-            // OpenAI's results have no other sign of an error.
-            Answer::Error(why) if self.is_openai() => (format!("Error: {why}"), &[][..], true),
-            Answer::Error(why) => (why.clone(), &[][..], true),
-            Answer::Result { text, files } => (text.clone(), files.as_slice(), false),
-        };
-        let mut blocks = Vec::new();
-        for file in files {
-            match self.file(file) {
-                Some(block) => blocks.push(block),
-                None => text = file.left_out_of(&text),
-            }
-        }
+        let is_error = matches!(answer, Answer::Error(_));
+        let (text, mut blocks) = self.blocks(answer);
         let mut content = json!(text);
         if !blocks.is_empty() && self != Self::Gemini {
             let kind = if self == Self::Responses { "input_text" } else { "text" };
@@ -189,12 +194,30 @@ impl Format {
                 let part = json!({ "id": id, "name": name, "response": said, "parts": blocks });
                 json!({ "functionResponse": part })
             }
-            Self::Event | Self::Mcp => json!(answer),
+            Self::Event | Self::Mcp | Self::Hsafa | Self::Claude => json!(answer),
         };
         if self == Self::Event {
             result["toolUseId"] = json!(id);
         }
         result.to_string()
+    }
+
+    /// The text of an answer, and its files as the API has them.
+    pub fn blocks(self, answer: &Answer) -> (String, Vec<Value>) {
+        let (mut text, files) = match answer {
+            // OpenAI's results have no other sign of an error.
+            Answer::Error(why) if self.is_openai() => (format!("Error: {why}"), &[][..]),
+            Answer::Error(why) => (why.clone(), &[][..]),
+            Answer::Result { text, files } => (text.clone(), files.as_slice()),
+        };
+        let mut blocks = Vec::new();
+        for file in files {
+            match self.file(file) {
+                Some(block) => blocks.push(block),
+                None => text = file.left_out_of(&text),
+            }
+        }
+        (text, blocks)
     }
 
     /// A file as a part of a result; `None` if the API has no place for it there.
@@ -238,7 +261,7 @@ mod tests {
     const SCHEMA: &str = r#"{"type": "object", "properties": {"n": {"maximum": 1e400}}}"#;
 
     fn tools(format: Format, tools: &[&str]) -> (Value, Vec<String>) {
-        let (text, notes) = format.tools(tools.iter().map(|&tool| tool.to_owned()));
+        let (text, notes) = format.tools(tools.iter().map(|&tool| tool.to_owned()), "");
         // A schema may have numbers that no reader here keeps.
         (serde_json::from_str(&text.replace("1e400", "1")).unwrap(), notes)
     }
@@ -282,7 +305,7 @@ mod tests {
             ),
         ] {
             assert_eq!(tools(format, &[&definition]), (expected, vec![]), "{format:?}");
-            let (written, _) = format.tools([definition.clone()].into_iter());
+            let (written, _) = format.tools([definition.clone()].into_iter(), "");
             assert!(written.contains(SCHEMA), "{format:?}: {written}");
             assert_eq!(tools(format, &[]), (json!([]), vec![]), "{format:?}");
         }

@@ -34,7 +34,7 @@ use crate::{
     journal::Journal,
     model::{
         approval,
-        call::CallRequest,
+        call::{CallRequest, CallingRun},
         ending::{Ending, Made},
         event::Call,
         ids::AppName,
@@ -76,6 +76,14 @@ pub struct Calls {
     /// Cancelled later in the shutdown: the bridge stops waiting for calls whose work a peer has
     /// named.
     pub(super) leave: CancellationToken,
+}
+
+/// What wants a call that no driven run has asked for.
+#[derive(Debug, Default)]
+pub struct CalledBy {
+    /// The run of another runtime.
+    pub run: Option<CallingRun>,
+    pub client: Option<Arc<McpClient>>,
 }
 
 /// A call under way.
@@ -174,6 +182,11 @@ impl Calls {
         Arc::clone(&self.settings.borrow())
     }
 
+    /// Tells of each reload.
+    pub fn watch_settings(&self) -> watch::Receiver<Arc<Settings>> {
+        self.settings.clone()
+    }
+
     /// What the recorder of a call of `app` needs.
     pub(super) fn keeping(&self, app: &AppName) -> Keeping {
         Keeping {
@@ -183,8 +196,7 @@ impl Calls {
         }
     }
 
-    /// Makes a call for `app` without a run; `client` is the MCP client that wants it, if one does.
-    /// A call that takes long is answered with an id before it has ended, and continues. Dropping
+    /// Makes a call for `app` without a run that the bridge drives. A call that takes long is answered with an id before it has ended, and continues. Dropping
     /// the future before that cancels the call.
     pub async fn call_by_hand(
         self: &Arc<Self>,
@@ -192,9 +204,9 @@ impl Calls {
         route: &Route,
         call: Call,
         trace: &Context,
-        client: Option<Arc<McpClient>>,
+        by: CalledBy,
     ) -> Made {
-        let request = Arc::new(CallRequest::new(app.clone(), None, call, route.clone()));
+        let request = Arc::new(CallRequest::new(app.clone(), by.run, call, route.clone()));
         let patience = self.patience(route, None);
         let mut keeping = self.keeping(app);
         if patience.is_none() {
@@ -204,7 +216,7 @@ impl Calls {
         let recorder = Arc::new(CallRecorder::by_hand(keeping, &request));
         let within = self.settings().within(patience.as_ref());
         let mut active = self.activate(request, trace, recorder, within);
-        active.context.client = client;
+        active.context.client = by.client;
         let active = Arc::new(active);
         let made = tokio::select! {
             // First, so that no call begins that only waited for one of those that are dropped here.
@@ -299,6 +311,14 @@ impl Calls {
                 return Ok(made);
             }
         }
+    }
+
+    /// Asks a person about something that the bridge does not do itself. `None`: no decision came in
+    /// time, or too many questions of the app wait. Dropping the future withdraws the question.
+    pub async fn confirm(&self, asked: &CallRequest) -> Option<Decision> {
+        let until = Instant::now() + self.settings().limits.pending_timeout;
+        let question = self.approvals.ask(asked, until).ok()?;
+        self.drain.run_until_cancelled(question.decided()).await?
     }
 
     /// Asks a person. Returns the answer that replaces the call, or `None` if the call was

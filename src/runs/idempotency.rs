@@ -4,6 +4,9 @@
 //! A request is on disk before its first call is made, and its answer before the app gets it. A
 //! crash in between leaves a request without an answer: the outcome of its calls is unknown.
 //!
+//! A call of another runtime is such a request as well, whose key is the runtime's id of the call.
+//! Its answer is kept until the runtime has taken it.
+//!
 //! Must not: know what a request asks for.
 
 use std::{collections::HashMap, sync::Arc};
@@ -58,7 +61,8 @@ pub enum NotAnswered {
 
 impl Asked {
     fn is_under_way(&self) -> bool {
-        self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
+        let runs = self.answer.borrow().is_none() && self.answer.has_changed().is_ok();
+        runs || self.record.post_to.is_some()
     }
 
     /// How many bytes of answer it keeps.
@@ -68,38 +72,70 @@ impl Asked {
 }
 
 impl Calls {
-    /// Gives the answer of `work`, which makes calls of `app`, to all requests with this `key`. The
-    /// first of them starts `work`, in a task of the daemon; the others wait for its answer.
+    /// Gives the answer of `work`, which makes calls of the key's app, to all requests with this
+    /// `key`. The first of them starts `work`, in a task of the daemon, before this returns; the
+    /// others wait for its answer.
     ///
     /// # Errors
     ///
-    /// There is no answer, or another request has this key: `digest` says what is asked for.
-    pub async fn once(
+    /// There is no answer, or another request has this key: the digest says what is asked for.
+    pub fn once<W>(
         self: &Arc<Self>,
-        app: &AppName,
-        key: String,
-        digest: String,
-        work: impl Future<Output = Answered> + Send + 'static,
-    ) -> Answered {
-        let key = (app.clone(), key);
-        let mut answer = {
+        key: RequestKey,
+        asked: RequestRecord,
+        work: W,
+    ) -> impl Future<Output = Answered> + Send + use<W>
+    where
+        W: Future<Output = Answered> + Send + 'static,
+    {
+        let answer = {
             let mut requests = self.requests.lock();
             self.journal.write(make_room(&mut requests));
             match requests.get(&key) {
-                Some(it) if it.record.digest != digest => return Err(NotAnswered::OtherRequest),
-                Some(it) => it.answer.clone(),
+                Some(it) if it.record.digest != asked.digest => Err(NotAnswered::OtherRequest),
+                Some(it) => Ok(it.answer.clone()),
                 None => {
                     let (tell, answer) = watch::channel(None);
-                    let record = RequestRecord { digest, begun_at: journal::now(), answer: None };
-                    let asked = Asked { record: record.clone(), answer: answer.clone() };
-                    requests.insert(key.clone(), asked);
-                    self.spawn(app, Arc::clone(self).answer_once((key, record), work, tell));
-                    answer
+                    let record = RequestRecord { answer: None, ..asked.clone() };
+                    requests.insert(key.clone(), Asked { record, answer: answer.clone() });
+                    let app = key.0.clone();
+                    self.spawn(&app, Arc::clone(self).answer_once((key, asked), work, tell));
+                    Ok(answer)
                 }
             }
         };
-        let answered = answer.wait_for(Option::is_some).await;
-        answered.ok().and_then(|answered| answered.clone()).unwrap_or(Err(NotAnswered::Lost))
+        async move {
+            let mut answer = answer?;
+            let answered = answer.wait_for(Option::is_some).await;
+            answered.ok().and_then(|answered| answered.clone()).unwrap_or(Err(NotAnswered::Lost))
+        }
+    }
+
+    /// Whether a request has this key.
+    pub fn knows(&self, key: &RequestKey) -> bool {
+        self.requests.lock().contains_key(key)
+    }
+
+    /// The answers for the runtime `app` that an earlier process has not posted, with their keys and
+    /// paths.
+    pub fn unposted(&self, app: &AppName) -> Vec<(RequestKey, String, Bytes)> {
+        let requests = self.requests.lock();
+        let unposted = requests.iter().filter(|((of, _), _)| of == app).filter_map(|(key, it)| {
+            let path = it.record.post_to.clone()?;
+            let answer = it.answer.borrow().clone()?.ok()?;
+            Some((key.clone(), path, answer))
+        });
+        unposted.collect()
+    }
+
+    /// Notes that the runtime has taken the answer, or refuses it for good.
+    pub fn posted(&self, key: RequestKey) {
+        let mut requests = self.requests.lock();
+        let Some(asked) = requests.get_mut(&key) else { return };
+        asked.record.post_to = None;
+        asked.answer = watch::channel(None).1;
+        let record = asked.record.clone();
+        self.journal.write(vec![Change::Request(key, record)]);
     }
 
     /// Records the request, does `work`, and records the answer.
@@ -116,10 +152,10 @@ impl Calls {
         };
         let ended = if let Ok(body) = &answer {
             let body = (body.len() <= KEEP_ANSWERS).then_some(body);
-            record.answer = body.and_then(|body| serde_json::from_slice(body).ok());
-            if record.answer.is_none()
-                && let Some(asked) = self.requests.lock().get_mut(&key)
-            {
+            let kept = body.and_then(|body| serde_json::from_slice(body).ok());
+            let is_kept = kept.is_some();
+            record.answer = kept.or(record.answer);
+            if !is_kept && let Some(asked) = self.requests.lock().get_mut(&key) {
                 // Only those that wait already get it.
                 asked.answer = watch::channel(None).1;
             }
@@ -181,7 +217,7 @@ mod tests {
 
     fn ended(age: Millis, body: Option<Vec<u8>>) -> Asked {
         let begun_at = journal::now() - age;
-        let record = RequestRecord { digest: "d".to_owned(), begun_at, answer: None };
+        let record = RequestRecord { begun_at, ..RequestRecord::new("d".to_owned()) };
         let answer = body.map(|body| Ok(body.into()));
         Asked { record, answer: watch::channel(answer).1 }
     }

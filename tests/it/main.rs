@@ -104,6 +104,8 @@ mod local;
 #[cfg(test)]
 mod logs;
 #[cfg(test)]
+mod loom;
+#[cfg(test)]
 mod mcp_clients;
 #[cfg(test)]
 mod mcp_conformance;
@@ -148,6 +150,8 @@ mod reload;
 mod restarts;
 #[cfg(test)]
 mod runs;
+#[cfg(test)]
+mod runtimes;
 #[cfg(test)]
 mod sdk;
 #[cfg(test)]

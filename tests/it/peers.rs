@@ -157,6 +157,18 @@ pub(crate) async fn model_apis() -> Peer {
     Peer::start(start, 0).await
 }
 
+/// Stand-ins of other runtimes.
+pub(crate) async fn runtimes() -> Peer {
+    let script = repository("tests/peers/runtimes.py").display().to_string();
+    let start = Start {
+        program: fetch::interpreter(),
+        args: vec![script],
+        port_flag: None,
+        ready: "READY ",
+    };
+    Peer::start(start, 0).await
+}
+
 /// A server on the Python SDK that listens on the unix socket `socket`.
 pub(crate) async fn mcp_uds(socket: &Path, args: &[&str]) -> Peer {
     let script = repository("tests/peers/mcp_uds.py");

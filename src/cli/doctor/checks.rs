@@ -144,6 +144,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context, backend: &Back
             Action::Command(program) => {
                 command(check, context, program);
             }
+            Action::Internal => (),
         },
     }
 }

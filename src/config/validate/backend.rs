@@ -196,9 +196,7 @@ impl Validator<'_> {
             return common.default_pending.filter(|after| *after < waited);
         };
         let PendingAfter::After(after) = at.value else { return None };
-        if after.is_zero() {
-            self.error(at.node, "a time of 0 leaves no time", "write `off`, or at least 1ms");
-        } else if after >= waited {
+        if after >= waited {
             let which =
                 if own == Some(waited) { "the call's own timeout" } else { "calls.timeout" };
             let waited = format_duration(waited);

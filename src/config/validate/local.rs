@@ -88,6 +88,11 @@ impl Validator<'_> {
     }
 
     fn action(&self, node: NodeId, entry: &file_format::Local) -> Option<Action> {
+        if entry.internal.as_ref().is_some_and(|at| at.value) {
+            let keys = ["http", "command", "env", "cwd", "sandbox"];
+            self.check_foreign_keys(node, &keys, "internal: true");
+            return Some(Action::Internal);
+        }
         match (&entry.http, &entry.command) {
             (Some(http), Some(command)) => self.refuse(
                 http.node.max(command.node).key(),
@@ -96,7 +101,7 @@ impl Validator<'_> {
             ),
             (None, None) => self.missing(
                 node,
-                "neither `http` nor `command` says what this tool does",
+                "none of `http`, `command` and `internal` says what this tool does",
                 "write `http: {url: https://…}`, or `command: [PROGRAM, …]`",
             ),
             (Some(http), None) => {

@@ -96,14 +96,8 @@ impl Validator<'_> {
         }
         let mut apps: Vec<App> = Vec::new();
         for (name, At { value: app, node }) in entries {
-            if name.is_empty() || name.len() > 64 || !name.chars().all(is_name_char) {
-                self.error(
-                    node.key(),
-                    format!("`{name}` is no name for an app"),
-                    "it has 1 to 64 characters out of a-z, A-Z, 0-9, _, - and .",
-                );
-            }
-            let rights = self.app_rights(app, backends);
+            self.check_app_name(*node, name);
+            let rights = self.rights(app.backends.as_ref(), app.tools.as_ref(), backends);
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
             let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
             if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
@@ -122,6 +116,7 @@ impl Validator<'_> {
                 rights: Arc::new(rights),
                 max_concurrent_calls: app.max_concurrent_calls.as_ref().map(|at| at.value.0),
                 approves: app.approves.as_ref().is_some_and(|at| at.value),
+                names: app.names.as_ref().map(|at| at.value.clone()).unwrap_or_default(),
                 rate: app.rate.as_ref().and_then(|at| self.rate(at)),
                 credential,
             });
@@ -134,6 +129,17 @@ impl Validator<'_> {
             );
         }
         apps
+    }
+
+    /// Checks the name of an app or a runtime.
+    pub(super) fn check_app_name(&self, node: NodeId, name: &str) {
+        if name.is_empty() || name.len() > 64 || !name.chars().all(is_name_char) {
+            self.error(
+                node.key(),
+                format!("`{name}` is no name for an app"),
+                "it has 1 to 64 characters out of a-z, A-Z, 0-9, _, - and .",
+            );
+        }
     }
 
     fn rate(&self, At { value: rate, node }: &At<file_format::Rate>) -> Option<Rate> {
@@ -274,10 +280,16 @@ impl Validator<'_> {
         Some((name.as_str().into(), token))
     }
 
-    fn app_rights(&self, app: &file_format::App, backends: &Backends) -> Rights {
-        let chosen = app.backends.as_ref().map(|at| self.app_backends(at, backends));
+    /// The rights of an app or a runtime with these keys.
+    pub(super) fn rights(
+        &self,
+        chosen: Option<&At<Vec<At<String>>>>,
+        filters: Option<&At<BTreeMap<String, At<file_format::AppTools>>>>,
+        backends: &Backends,
+    ) -> Rights {
+        let chosen = chosen.map(|at| self.app_backends(at, backends));
         let mut tools = BTreeMap::new();
-        for (name, At { value: filter, node }) in app.tools.iter().flat_map(|at| &at.value) {
+        for (name, At { value: filter, node }) in filters.iter().flat_map(|at| &at.value) {
             let Some(backend) = backends.find(name) else {
                 if !backends.is_written(name) {
                     let message = format!("there is no backend `{name}`");

@@ -27,11 +27,13 @@ use crate::{
     },
     model::ending::Ending,
     runs::Runs,
+    runtimes::{Runtime, State},
     tls::Tls,
 };
 
 const BACKEND: &str = "backend";
 const STATE: &str = "state";
+const RUNTIME: &str = "runtime";
 
 impl Api {
     pub(super) fn metrics(&self) -> Response<Body> {
@@ -40,6 +42,7 @@ impl Api {
             backends(runs),
             calls(runs),
             approvals(runs),
+            self.of_runtimes(),
             of_runs(runs),
             posts(runs),
             of_requests(&self.requests),
@@ -56,6 +59,32 @@ impl Api {
         let kind = HeaderValue::from_static(page::CONTENT_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
+    }
+}
+
+impl Api {
+    fn of_runtimes(&self) -> Vec<Row> {
+        let all = self.facts.runtimes.all();
+        let all: Vec<(&str, &Runtime)> = all.iter().map(|it| (it.name.as_str(), &**it)).collect();
+        if all.is_empty() {
+            return Vec::new();
+        }
+        let ready = |it: &&Runtime| ConstGauge::new(f64::from(it.health().state == State::Ready));
+        let open = each(RUNTIME, &all, |it| ConstGauge::new(count(it.open_calls())));
+        let refused = each(RUNTIME, &all, |it| it.refused.clone());
+        vec![
+            (
+                "runtime_connected",
+                "Whether the bridge hears the runtime",
+                each(RUNTIME, &all, ready),
+            ),
+            (
+                "runtime_open_calls",
+                "Calls that are made, or whose answers were not taken yet",
+                open,
+            ),
+            ("runtime_answers_refused", "Answers that the runtime refused for good", refused),
+        ]
     }
 }
 

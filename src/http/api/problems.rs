@@ -20,7 +20,8 @@ use crate::{
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// `upstream`, `journal`, `state`, `memory`, `audit`, `tls`, `config`, or the name of a backend.
+    /// `upstream`, `journal`, `state`, `memory`, `audit`, `tls`, `config`, or the name of a backend
+    /// or a runtime.
     pub(crate) subject: String,
     pub(crate) message: String,
     pub(crate) cure: String,
@@ -74,6 +75,14 @@ fn of_daemon(daemon: &Daemon) -> Vec<Case<'_>> {
         let error = tls.last_error.as_ref();
         let error = error.map(|error| format!("The new certificate was not taken: {error}."));
         cases.extend([("tls", end, RENEW), ("tls", error, tls.cure)]);
+    }
+    for runtime in &daemon.runtimes {
+        let down = runtime.last_error.as_ref().filter(|_| runtime.state == "down");
+        let down = down.map(|error| format!("The runtime cannot be heard: {error}."));
+        let gap = runtime.gap.as_ref().map(|gap| {
+            format!("It was not heard from {gap}; calls that it announced meanwhile are lost.")
+        });
+        cases.extend([(runtime.name.as_str(), down, RUNTIME), (&runtime.name, gap, GAP)]);
     }
     let audit = daemon.audit.as_ref().and_then(|audit| audit.last_error.clone());
     cases.push(("audit", audit, AUDIT));
@@ -163,6 +172,10 @@ const STATE: &str = "It is tried again by itself: free space on the disk of the 
 const MEMORY: &str = "Clients get Retry-After, and room as other requests end. If this persists, \
                       see that the app reads its answers, and sends its large specs one after the other. \
                       This is shown for 5 min.";
+const RUNTIME: &str = "It is tried again by itself. See that its `url` can be reached, and that its \
+                       `credential` is one that it takes.";
+const GAP: &str = "hsafa v3 sends a call once, to those that listen. Its model was told of the \
+                   time-out; ask the agent again. This is shown for 1 h.";
 const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
                      on the disk of audit.file, and look at its permissions.";
 const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \

@@ -187,6 +187,30 @@ pub static ROUTES: &[OwnRoute] = &[
         error(422, "Another request of the app had this Idempotency-Key."),
         error(503, "There was no turn for it; it was not made."),
     ]),
+    post("/v1/external-tools", "externalTools", "Answers a set of loom-mcp", |api, asked| {
+        Box::pin(either(api.external_tools(asked.caller, asked.request)))
+    })
+    .access(Access::App)
+    .traced("/v1/external-tools")
+    .takes(|_| json_schema!({ "required": ["id", "items"] }))
+    .gives(&[
+        (200, "The results of all its items.", Json(|_| json_schema!({ "required": ["Results"] }))),
+        BAD,
+        TOO_LARGE,
+        NOT_JSON,
+        error(422, "Another set of the app had this id."),
+    ]),
+    post("/v1/confirmations", "confirm", "Asks a person, for loom-mcp", |api, asked| {
+        Box::pin(either(api.confirm(asked.caller, asked.request)))
+    })
+    .access(Access::App)
+    .takes(|_| json_schema!({ "required": ["id", "tool_name", "tool_call_id"] }))
+    .gives(&[
+        (200, "What the person has decided.", Json(|_| json_schema!({ "required": ["Approved"] }))),
+        BAD,
+        TOO_LARGE,
+        NOT_JSON,
+    ]),
     post(
         "/v1/backends/{name}/refresh",
         "refresh",

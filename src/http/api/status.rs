@@ -44,6 +44,42 @@ pub(crate) struct Status {
     pub(crate) backends: Vec<Backend>,
 }
 
+/// The state of another runtime.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Runtime {
+    pub(crate) name: String,
+    /// `hsafa v3`, `hsafa v7` or `claude-environment`.
+    pub(crate) kind: String,
+    /// `connecting`, `ready` or `down`.
+    pub(crate) state: String,
+    /// Since when.
+    since: String,
+    pub(crate) last_error: Option<String>,
+    /// Its calls that are made, or whose answers it has not taken yet.
+    pub(crate) open_calls: usize,
+    /// Answers that it has refused for good.
+    pub(super) refused_answers: u64,
+    /// When the bridge did not hear it, if its wire replays nothing.
+    pub(super) gap: Option<String>,
+}
+
+impl Runtime {
+    fn of(runtime: &crate::runtimes::Runtime) -> Self {
+        let health = runtime.health();
+        Self {
+            name: runtime.name.to_string(),
+            kind: runtime.wire.as_str().to_owned(),
+            state: health.state.as_str().to_owned(),
+            since: time(health.since),
+            last_error: health.last_error,
+            open_calls: runtime.open_calls(),
+            refused_answers: runtime.refused.get(),
+            gap: health.gap.map(|(from, to)| format!("{} to {}", time(from), time(to))),
+        }
+    }
+}
+
 /// The state of the daemon itself.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -51,6 +87,8 @@ pub(crate) struct Daemon {
     pub(crate) upstream: Upstream,
     pub(crate) runs: Runs,
     pub(crate) approvals: Approvals,
+    /// The other runtimes whose calls the bridge answers.
+    pub(crate) runtimes: Vec<Runtime>,
     /// Whether the caller has shown the operator's secret, and so sees the data of all apps.
     operator: bool,
     pub(super) journal: Journal,
@@ -328,6 +366,7 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
             asleep: api.runs.awaiting_credential(caller.sees()),
         },
         approvals: Approvals { waiting: api.runs.calls.approvals.waiting(caller.sees()) },
+        runtimes: api.facts.runtimes.all().iter().map(|it| Runtime::of(it)).collect(),
         operator: caller.is_operator,
         journal: Journal {
             bytes: journal.bytes,

@@ -18,6 +18,7 @@ use crate::{
         event::Call,
         offer::RefKind,
     },
+    runs::calls::CalledBy,
 };
 
 impl Harness {
@@ -36,7 +37,10 @@ impl Harness {
             mcp_server: None,
         };
         let (app, route) = ("a".into(), offer.route("fs_ls").unwrap());
-        self.runs.calls.call_by_hand(&app, route, call, &Context::default(), client).await
+        self.runs
+            .calls
+            .call_by_hand(&app, route, call, &Context::default(), CalledBy { run: None, client })
+            .await
     }
 }
 

@@ -39,7 +39,7 @@ fn each_kind_of_backend_has_its_own() {
         Target::Mcp(Mcp::Http { tls, .. }) | Target::A2a(A2a { tls, .. }) => tls.clone(),
         Target::Local(local) => match &local.action {
             Action::Http { tls, .. } => tls.clone(),
-            Action::Command(_) => None,
+            Action::Command(_) | Action::Internal => None,
         },
         Target::Mcp(Mcp::Stdio(_)) => None,
     };

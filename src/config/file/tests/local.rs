@@ -122,7 +122,7 @@ local:
   env: {http: {url: 'http://a'}, env: {A: b}, cwd: x}
   post: {http: {url: 'http://a', method: post}}
   list: {command: a}",
-        r#"error: neither `http` nor `command` says what this tool does
+        r#"error: none of `http`, `command` and `internal` says what this tool does
  --> /srv/bridge.yaml:3:3 (local.none)
   |
 3 |   none: {description: x}
@@ -246,21 +246,21 @@ error: unknown key `call_timeout`
   |
 6 |   d: {command: [a], timeout: 300s, call_timeout: 1s}
   |                                    ^^^^^^^^^^^^
-  = write `timeout: 60s`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
+  = write `timeout: 60s`. Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 error: unknown key `args`
  --> /srv/bridge.yaml:7:21 (local.e.args)
   |
 7 |   e: {command: [a], args: [x]}
   |                     ^^^^
-  = write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
+  = write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 error: unknown key `url`
  --> /srv/bridge.yaml:8:7 (local.f.url)
   |
 8 |   f: {url: 'http://a'}
   |       ^^^
-  = write `http: {url: https://…}`. Known keys here: command, concurrency, cwd, description, env, http, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
+  = write `http: {url: https://…}`. Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 8 errors in /srv/bridge.yaml"#,
     );

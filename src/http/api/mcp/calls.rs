@@ -41,6 +41,7 @@ use crate::{
         offer::{Offer, Route, Target},
         trace::{self, Trace},
     },
+    runs::calls::CalledBy,
     traces::Context,
 };
 
@@ -207,7 +208,8 @@ impl Client<'_> {
         let (era, id) = (self.era.clone(), id.to_owned());
         self.api.runs.calls.spawn(&self.caller.app.name, async move {
             let Making { route, call, arguments, client, trace } = making;
-            let made = calls.call_by_hand(&app, &route, call, &trace, Some(Arc::clone(&client)));
+            let by = CalledBy { run: None, client: Some(Arc::clone(&client)) };
+            let made = calls.call_by_hand(&app, &route, call, &trace, by);
             // The end first, so that a call does not begin with the permit of one that ends with it.
             let stopped = stop.cancelled();
             let made = tokio::select! { biased; () = stopped => None, made = made => Some(made) };

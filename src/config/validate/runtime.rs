@@ -1,0 +1,128 @@
+//! One entry of `runtimes`.
+//!
+//! Must not: know what is said to a runtime.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use secrecy::ExposeSecret as _;
+use url::Url;
+
+use super::{Validator, backend::Backends, web::is_in_the_open};
+use crate::config::{
+    App, Runtime, RuntimeLink, Wire, Written,
+    deserialize::At,
+    document::NodeId,
+    file_format::{self, File},
+    reference::Dialect,
+    scalars::{HsafaApi, RuntimeKind},
+};
+
+const CLAUDE: &str = "https://api.anthropic.com";
+/// The longest that hsafa v3 waits for a result.
+const MAX_TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Validator<'_> {
+    pub(super) fn runtimes(&self, file: &File, backends: &Backends) -> Vec<Runtime> {
+        let mut runtimes = Vec::new();
+        for (name, at) in file.runtimes.iter().flat_map(|at| &at.value) {
+            let At { value: entry, node } = at;
+            self.check_app_name(*node, name);
+            let default = file.apps.is_none() && name == App::DEFAULT;
+            if default || file.apps.as_ref().is_some_and(|apps| apps.value.contains_key(name)) {
+                let message = format!("`{name}` is the name of an app already");
+                self.error(node.key(), message, "give the runtime another name");
+            }
+            let rights = self.rights(entry.backends.as_ref(), entry.tools.as_ref(), backends);
+            let Some(link) = self.runtime_link(*node, entry) else { continue };
+            let app = App {
+                rights: Arc::new(rights),
+                max_concurrent_calls: entry.max_concurrent_calls.as_ref().map(|at| at.value.0),
+                ..App::named(name)
+            };
+            runtimes.push(Runtime { app, link });
+        }
+        runtimes
+    }
+
+    fn runtime_link(&self, node: NodeId, entry: &file_format::Runtime) -> Option<RuntimeLink> {
+        let Some(kind) = &entry.kind else {
+            let cure = "write `kind: hsafa`, or `kind: claude-environment`";
+            return self.missing(node, "`kind` is missing", cure);
+        };
+        let url = self.runtime_url(node, entry, kind.value);
+        let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url.as_deref())?;
+        let wire = self.wire(node, entry, kind.value)?;
+        let name = match wire {
+            Wire::HsafaV3 { .. } => HeaderName::from_static("x-secret-key"),
+            Wire::HsafaV7 { .. } => HeaderName::from_static("x-api-key"),
+            Wire::Claude { .. } => header::AUTHORIZATION,
+        };
+        let credential = self.needed_secret(node, &entry.credential, "credential")?;
+        let scheme = if name == header::AUTHORIZATION { "Bearer " } else { "" };
+        let value = HeaderValue::from_str(&format!("{scheme}{}", credential.expose_secret()));
+        let Ok(mut value) = value else {
+            let message = "the credential is not allowed in a header";
+            return self.refuse(node, message, "it is one line of printable ASCII");
+        };
+        value.set_sensitive(true);
+        let headers = HeaderMap::from_iter([(name, value)]);
+        Some(RuntimeLink { wire, url: url?, headers, tls })
+    }
+
+    fn runtime_url(
+        &self,
+        node: NodeId,
+        entry: &file_format::Runtime,
+        kind: RuntimeKind,
+    ) -> Option<Written<Url>> {
+        let Some(at) = &entry.url else {
+            if kind == RuntimeKind::ClaudeEnvironment {
+                return Some(Url::parse(CLAUDE).expect("the constant is a URL").into());
+            }
+            let cure = "write `url: https://…`, the address of its gateway";
+            return self.missing(node, "`url` is missing", cure);
+        };
+        let url = self.url(at, Dialect::Own)?;
+        if is_in_the_open(&url) {
+            self.warn(at.node, "the credential travels without TLS; write https:// in the URL");
+        }
+        Some(url)
+    }
+
+    fn wire(&self, node: NodeId, entry: &file_format::Runtime, kind: RuntimeKind) -> Option<Wire> {
+        let foreign = |keys: &[&str], beside| self.check_foreign_keys(node, keys, beside);
+        if kind == RuntimeKind::ClaudeEnvironment {
+            foreign(&["api", "api_base", "skill", "timeout"], "kind: claude-environment");
+            let environment = self.runtime_text(node, entry.environment.as_ref(), "environment")?;
+            return Some(Wire::Claude { environment });
+        }
+        let Some(api) = &entry.api else {
+            let cure = "write `api: v3` or `api: v7`, as the gateway has it";
+            return self.missing(node, "`api` is missing", cure);
+        };
+        if api.value == HsafaApi::V3 {
+            foreign(&["api_base", "skill", "environment"], "api: v3");
+            let timeout = self.duration(entry.timeout.as_ref(), MAX_TIMEOUT, "");
+            return Some(Wire::HsafaV3 { timeout: timeout.unwrap_or(Duration::from_secs(30)) });
+        }
+        foreign(&["environment", "timeout"], "api: v7");
+        let base = entry.api_base.as_ref().map_or("/api", |at| at.value.as_str());
+        let base = base.split('/').filter(|one| !one.is_empty()).map(str::to_owned).collect();
+        Some(Wire::HsafaV7 { base, skill: self.runtime_text(node, entry.skill.as_ref(), "skill")? })
+    }
+
+    /// A text that becomes one segment of a path.
+    fn runtime_text(&self, node: NodeId, at: Option<&At<String>>, key: &str) -> Option<String> {
+        let Some(at) = at else {
+            let message = format!("`{key}` is missing");
+            return self.missing(node, message, format!("write `{key}: …`, as the runtime has it"));
+        };
+        let text = self.open_text(at.node, &at.value, Dialect::Own)?;
+        if matches!(text.as_str(), "" | "." | "..") {
+            let message = format!("`{text}` is no {key}");
+            return self.refuse(at.node, message, "write it as the runtime has it");
+        }
+        Some(text)
+    }
+}

@@ -1,0 +1,216 @@
+//! Calls that an app asks for by a request: those of a model's API, and sets of loom-mcp.
+//!
+//! Must not: know how a call is made.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use http::{HeaderValue, Request, StatusCode};
+use hyper::body::Incoming;
+use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Semaphore, mpsc};
+
+use super::{Api, MAX_CALL, bad_request, busy, format};
+use crate::{
+    backend::peer::{McpClient, Modes, NotRecorded},
+    budget::Budget,
+    config::App,
+    http::{
+        auth::Caller,
+        error_code::Code,
+        proxy,
+        response::{self, Answered},
+    },
+    journal::record::RequestRecord,
+    model::{
+        answer::Answer,
+        call::CallingRun,
+        catalog::hex,
+        ending::{Ending, Made},
+        event::Call,
+        ids::AppName,
+        json::member,
+        loom::Set,
+        pending,
+        tool_format::Format,
+    },
+    runs::{calls::CalledBy, idempotency::NotAnswered},
+    traces::Context,
+};
+
+/// How many calls of one request run at once: their results are not counted before they are whole.
+const AT_ONCE: usize = 16;
+/// The answer to a call for whose result there would be no room.
+const FULL: &str = "The results of the request's other calls take all the room that the app has, \
+                    so this call was not made. Send it again with fewer others.";
+
+/// The calls of one request, and its body.
+pub(super) type Asked = (Form, Arc<[Call]>, Bytes);
+
+/// What the answer to a request looks like.
+#[derive(Debug, Clone)]
+pub(super) enum Form {
+    Api(Format),
+    Loom(Arc<Set>),
+}
+
+impl Form {
+    /// The result of the call at `place`; `structured` is the server's `structuredContent`.
+    fn result(
+        &self,
+        place: usize,
+        call: &Call,
+        made: &Made,
+        structured: Option<&RawValue>,
+    ) -> String {
+        match self {
+            Self::Api(format) => format.result(call, &made.answer),
+            Self::Loom(set) => set.result(place, made, structured),
+        }
+    }
+
+    fn answer(&self, results: &[String]) -> String {
+        match self {
+            Self::Api(format) => format.answer(results),
+            Self::Loom(set) => set.answer(results),
+        }
+    }
+
+    /// The run of the runtime that asks.
+    fn run(&self, app: &AppName) -> Option<CallingRun> {
+        let Self::Loom(set) = self else { return None };
+        let run = set.run.as_deref()?.into();
+        Some(CallingRun { workspace: app.as_str().into(), run, session: None })
+    }
+
+    fn is_event(&self) -> bool {
+        matches!(self, Self::Api(Format::Event))
+    }
+}
+
+impl Api {
+    pub(super) async fn tool_call(
+        &self,
+        mut caller: Caller,
+        request: Request<Incoming>,
+    ) -> Answered {
+        let format = format(&request, "event")?;
+        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+        let text = std::str::from_utf8(&body);
+        let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
+        let calls: Arc<[Call]> = format.read(text).map_err(|why| bad_request(&why))?.into();
+        let digest = hex(&Sha256::digest(format!("{format:?}\n{text}")));
+        let once = match headers.get("idempotency-key").map(HeaderValue::to_str) {
+            None => None,
+            Some(Ok(key)) if (1..=255).contains(&key.len()) => Some((key.to_owned(), digest)),
+            Some(_) => return Err(bad_request("An Idempotency-Key is 1 to 255 ASCII letters.")),
+        };
+        self.answer_calls(&caller, (Form::Api(format), calls, body), trace, once).await
+    }
+
+    /// Has the calls of a request made, and answers it. With a key and a digest, they are made once
+    /// for all requests with that key.
+    pub(super) async fn answer_calls(
+        &self,
+        caller: &Caller,
+        asked: Asked,
+        trace: Context,
+        once: Option<(String, String)>,
+    ) -> Answered {
+        let form = asked.0.clone();
+        let calls = Arc::clone(&asked.1);
+        let made = self.clone().make(Arc::clone(&caller.app), trace, asked);
+        let answer = match once {
+            None => made.await,
+            Some((key, digest)) => {
+                let key = (caller.app.name.clone(), key);
+                self.runs.calls.once(key, RequestRecord::new(digest), made).await
+            }
+        };
+        match answer {
+            Ok(answer) | Err(NotAnswered::NoCall(answer)) => {
+                Ok(response::json_text(StatusCode::OK, answer))
+            }
+            Err(NotAnswered::Busy(why)) => Err(busy(&why)),
+            Err(NotAnswered::OtherRequest) => {
+                Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))
+            }
+            Err(why @ (NotAnswered::Lost | NotAnswered::Unwritable)) => {
+                let answer = |call: &Call| match why {
+                    NotAnswered::Lost => pending::lost(&call.name),
+                    _ => Answer::Error(NotRecorded::Unwritable.for_model(&call.name)),
+                };
+                let result =
+                    |(place, call)| form.result(place, call, &Made::from(answer(call)), None);
+                let results: Vec<_> = calls.iter().enumerate().map(result).collect();
+                Ok(response::json_text(StatusCode::OK, form.answer(&results)))
+            }
+        }
+    }
+
+    /// Makes the calls of one request, some of them side by side, and writes the answer to it. The
+    /// body counts the calls' arguments for the app.
+    async fn make(self, app: Arc<App>, trace: Context, asked: Asked) -> Result<Bytes, NotAnswered> {
+        let (form, calls, _body) = asked;
+        let offer = self.offer(&app);
+        let hold = || Budget::of_process().hold_for(Some(app.name.clone()));
+        // Closed once a result has found no room.
+        let turns = Semaphore::new(AT_ONCE);
+        let results = calls.iter().enumerate().map(async |(place, call)| {
+            let route = offer.route(&call.name);
+            let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
+            let not_made = |why| {
+                let refused = Made::failed(Ending::Unavailable, why);
+                Ok((form.result(place, call, &refused, None), hold(), true))
+            };
+            let Some(route) = route else {
+                return not_made(format!("The bridge has no tool `{}` of this kind.", call.name));
+            };
+            let Ok(_turn) = turns.acquire().await else {
+                return not_made(FULL.to_owned());
+            };
+            let client = matches!(form, Form::Loom(_)).then(|| self.reader(&app));
+            let by = CalledBy { run: form.run(&app.name), client: client.clone() };
+            let calls = &self.runs.calls;
+            let made = calls.call_by_hand(&app.name, route, call.clone(), &trace, by).await;
+            let Made { answer, ending } = &made;
+            if let (true, Ending::Busy, Answer::Error(why)) = (form.is_event(), ending, answer) {
+                return Err(NotAnswered::Busy(why.clone()));
+            }
+            let whole = client.and_then(|client| client.take_result().0?.ok());
+            let structured = whole.as_deref().and_then(|it| member(it.get(), "structuredContent"));
+            let mut held = hold();
+            // Once for the result, and once for the answer that it becomes a part of.
+            match held.resize(2 * answer.json_len()).await {
+                Ok(()) => {
+                    let result = form.result(place, call, &made, structured);
+                    Ok((result, held, ending.is_of_no_call()))
+                }
+                Err(no_room) => {
+                    turns.close();
+                    let why = format!("The tool has run; {no_room}, its result is lost.");
+                    let lost = Made::failed(Ending::ToolError, why);
+                    Ok((form.result(place, call, &lost, None), held, false))
+                }
+            }
+        });
+        let (results, _counted, no_call): (Vec<_>, Vec<_>, Vec<_>) =
+            try_join_all(results).await?.into_iter().collect();
+        let answer = form.answer(&results).into_bytes();
+        let mut held = hold();
+        held.follow(answer.len());
+        let answer = held.pay_for(answer);
+        // A key is for calls that were made; what was refused may be asked for again.
+        if no_call.contains(&false) { Ok(answer) } else { Err(NotAnswered::NoCall(answer)) }
+    }
+
+    /// Takes a server's whole result, and answers none of its questions.
+    fn reader(&self, app: &App) -> Arc<McpClient> {
+        let (questions, _) = mpsc::channel(1);
+        let draining = self.runs.draining().clone();
+        Arc::new(McpClient::new(&app.name, None, questions, Modes::default(), draining))
+    }
+}

@@ -1,0 +1,93 @@
+//! loom-mcp's external tools and confirmations, for the app's own process to hand to its runtime.
+//!
+//! Must not: answer a part of a set.
+
+use std::sync::Arc;
+
+use http::Request;
+use hyper::body::Incoming;
+use serde_json::{json, value::to_raw_value};
+use sha2::{Digest as _, Sha256};
+
+use super::{Api, MAX_CALL, bad_request, calls::Form};
+use crate::{
+    config::App,
+    http::{
+        auth::Caller,
+        proxy,
+        response::{self, Answered},
+    },
+    model::{
+        call::{CallRequest, CallingRun},
+        catalog::hex,
+        event::Call,
+        loom::{Confirmation, Item, Set},
+        offer::{RefKind, Route, Target},
+        pending,
+    },
+    runs::approvals::Decider,
+};
+
+impl Api {
+    pub(super) async fn external_tools(
+        &self,
+        mut caller: Caller,
+        request: Request<Incoming>,
+    ) -> Answered {
+        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+        let text = String::from_utf8_lossy(&body);
+        let set = Set::read(&text).map_err(|why| bad_request(&why))?;
+        let app = &caller.app;
+        let calls: Arc<[Call]> =
+            set.items.iter().map(|item| item.call(own_name(app, item))).collect();
+        // A set that is posted again is the same set.
+        let key = format!("loom {:?} {:?}", set.run, set.id);
+        let digest = hex(&Sha256::digest(&body));
+        let form = Form::Loom(Arc::new(set));
+        self.answer_calls(&caller, (form, calls, body), trace, Some((key, digest))).await
+    }
+
+    /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
+    pub(super) async fn confirm(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
+        let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+        let (asked, item) = Confirmation::read(&body).map_err(|why| bad_request(&why))?;
+        let Confirmation { id, title, prompt, run } = asked;
+        let app = &caller.app;
+        let name = own_name(app, &item);
+        let route = self.offer(app).route(&name).cloned();
+        let route = route.unwrap_or_else(|| Route {
+            backend: pending::backend(),
+            kind: RefKind::Local,
+            target: Target::Stub,
+            repeatable: false,
+            destructive: false,
+        });
+        let shown = json!({ "title": title, "prompt": prompt, "payload": item.payload });
+        let args = to_raw_value(&shown).expect("it is JSON");
+        let call = Call { args, ..item.call(name) };
+        let of = run.as_deref().map(|run| CallingRun {
+            workspace: app.name.as_str().into(),
+            run: run.into(),
+            session: None,
+        });
+        let request = CallRequest::new(app.name.clone(), of, call, route);
+        let decision = self.runs.calls.confirm(&request).await;
+        let by = decision.as_ref().map_or("nobody", |decision| match decision.by {
+            Decider::Operator => "operator",
+            Decider::App => app.name.as_str(),
+        });
+        let answer = json!({
+            "RunID": run.unwrap_or_default(),
+            "ID": id,
+            "Approved": decision.as_ref().is_some_and(|decision| decision.approved),
+            "RequestedBy": by,
+        });
+        Ok(response::json(http::StatusCode::OK, &answer))
+    }
+}
+
+/// The name under which the bridge knows the tool of an item.
+fn own_name(app: &App, item: &Item) -> String {
+    app.names.get(&item.tool_name).unwrap_or(&item.tool_name).clone()
+}

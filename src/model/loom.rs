@@ -1,0 +1,243 @@
+//! The sets of external tools of loom-mcp's runtime, and their results, under the names that its Go
+//! types give them.
+//!
+//! Pure.
+//!
+//! Must not: know how a call is made. A set is answered whole: the runtime fails a run for a result
+//! that is missing, comes twice, or is a text where its tool returns an object.
+
+use std::collections::{BTreeMap, HashSet};
+
+use serde::Deserialize;
+use serde_json::{json, value::RawValue};
+
+use super::{
+    answer::Answer,
+    ending::{Ending, Made},
+    event::Call,
+    json::member,
+    pending,
+    schema::{InputSchema, Verdict},
+};
+
+/// The most items of one set.
+const MOST: usize = 128;
+
+/// What `await_external_tools` asks for.
+#[derive(Debug, Deserialize)]
+pub struct Set {
+    pub id: String,
+    pub items: Vec<Item>,
+    #[serde(rename = "runId")]
+    pub run: Option<String>,
+    /// The JSON Schemas of results, by the names of tools.
+    #[serde(default)]
+    returns: BTreeMap<String, Box<RawValue>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct Item {
+    pub tool_name: String,
+    pub tool_call_id: String,
+    pub payload: Option<Box<RawValue>>,
+}
+
+/// What `await_confirmation` asks for.
+#[derive(Debug, Deserialize)]
+pub struct Confirmation {
+    pub id: String,
+    #[serde(default)]
+    pub title: String,
+    #[serde(default)]
+    pub prompt: String,
+    #[serde(rename = "runId")]
+    pub run: Option<String>,
+}
+
+impl Confirmation {
+    /// What a body asks for, and the call that waits for it.
+    ///
+    /// # Errors
+    ///
+    /// The body is no confirmation, as the text says.
+    pub fn read(body: &[u8]) -> Result<(Self, Item), String> {
+        // Apart, as `flatten` loses numbers.
+        let asked = serde_json::from_slice(body);
+        let item = serde_json::from_slice(body);
+        asked
+            .and_then(|asked| Ok((asked, item?)))
+            .map_err(|error| format!("The body is no confirmation: {error}."))
+    }
+}
+
+impl Set {
+    /// # Errors
+    ///
+    /// The body is no set, or no results of it could be given whole, as the text says.
+    pub fn read(body: &str) -> Result<Self, String> {
+        let set: Self = serde_json::from_str(body)
+            .map_err(|error| format!("The body is no set of external tools: {error}."))?;
+        let mut ids = HashSet::new();
+        if !(1..=MOST).contains(&set.items.len()) {
+            return Err(format!("`items` has 1 to {MOST} items."));
+        }
+        match set.items.iter().find(|item| !ids.insert(&item.tool_call_id)) {
+            Some(twice) => Err(format!("`tool_call_id` {:?} is there twice.", twice.tool_call_id)),
+            None => Ok(set),
+        }
+    }
+
+    /// The result of the item at `place`; `structured` is the server's `structuredContent`.
+    pub fn result(&self, place: usize, made: &Made, structured: Option<&RawValue>) -> String {
+        let Item { tool_name, tool_call_id, .. } = &self.items[place];
+        let (value, error, hint) = match self.value(tool_name, &made.answer, structured) {
+            Ok(value) => (value, None, None),
+            Err(why) => {
+                let reason = match made.ending {
+                    Ending::InputInvalid => Some("invalid_arguments"),
+                    Ending::ToolError => None,
+                    _ => Some("tool_unavailable"),
+                };
+                let hint = reason
+                    .map(|reason| json!({ "Reason": reason, "Tool": tool_name, "Message": why }));
+                ("null".to_owned(), Some(json!({ "Message": why })), hint)
+            }
+        };
+        let (name, id) = (json!(tool_name), json!(tool_call_id));
+        let (error, hint) = (json!(error), json!(hint));
+        format!(
+            "{{\"Name\":{name},\"ToolCallID\":{id},\"Result\":{value},\"Bounds\":null,\
+             \"Error\":{error},\"RetryHint\":{hint}}}"
+        )
+    }
+
+    /// The value of a result as JSON text.
+    fn value(
+        &self,
+        tool: &str,
+        answer: &Answer,
+        structured: Option<&RawValue>,
+    ) -> Result<String, String> {
+        let (text, files) = match answer {
+            Answer::Error(why) => return Err(why.clone()),
+            Answer::Result { text, files } => (text, files),
+        };
+        if pending::is_first_answer(text) {
+            return Err(format!("`{tool}` takes long, and its call goes on: {text}"));
+        }
+        let structured = structured.map(RawValue::get);
+        let text = files.iter().fold(text.clone(), |text, file| file.left_out_of(&text));
+        let Some(schema) = self.returns.get(tool) else {
+            return Ok(structured.map_or_else(|| json!(text).to_string(), str::to_owned));
+        };
+        let is_object = member(schema.get(), "properties").is_some()
+            || member(schema.get(), "type").is_some_and(|kind| kind.get() == "\"object\"");
+        if !is_object {
+            return Ok(json!(text).to_string());
+        }
+        let object = structured.unwrap_or(&text);
+        match InputSchema::alone(schema).check(object) {
+            Verdict::Valid | Verdict::Unchecked { .. }
+                if serde_json::from_str::<&RawValue>(object).is_ok() =>
+            {
+                Ok(object.to_owned())
+            }
+            _ => Err(format!(
+                "`{tool}` was called, but its result is not the object that the caller expects: \
+                 {text}"
+            )),
+        }
+    }
+
+    /// The answer to the set, of the results of all its items in their order.
+    pub fn answer(&self, results: &[String]) -> String {
+        let (run, id) = (json!(self.run.as_deref().unwrap_or_default()), json!(self.id));
+        format!("{{\"RunID\":{run},\"ID\":{id},\"Results\":[{}]}}", results.join(","))
+    }
+}
+
+impl Item {
+    /// The call of the tool `name`.
+    pub fn call(&self, name: String) -> Call {
+        let nothing = || serde_json::value::to_raw_value(&json!({})).expect("it is JSON");
+        let args = self.payload.clone().filter(|given| given.get() != "null");
+        Call {
+            tool_use: self.tool_call_id.as_str().into(),
+            agent_run: None,
+            name,
+            kind: None,
+            args: args.unwrap_or_else(nothing),
+            mcp_server: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which sets are read, and what their results look like.
+
+    use serde_json::Value;
+
+    use super::*;
+
+    const SET: &str = r#"{"id":"w1","runId":"r1","x":1,"items":[
+        {"tool_name":"helpers.answer","tool_call_id":"c1","payload":{"n":1e400}},
+        {"tool_name":"helpers.text","tool_call_id":"c2","payload":null}],
+        "returns":{"helpers.answer":{"type":"object","required":["a"]},"helpers.text":{"type":"string"}}}"#;
+
+    fn result(place: usize, made: &Made, structured: Option<&str>) -> Value {
+        let structured = structured.map(|text| serde_json::from_str::<&RawValue>(text).unwrap());
+        let text = Set::read(SET).unwrap().result(place, made, structured);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_set_is_read_or_refused_whole() {
+        let set = Set::read(SET).unwrap();
+        let call = set.items[0].call("fs_read".to_owned());
+        assert_eq!((call.tool_use.as_str(), call.args.get()), ("c1", r#"{"n":1e400}"#));
+        assert_eq!(set.items[1].call("x".to_owned()).args.get(), "{}");
+        for (body, part) in [
+            (SET.replace("c2", "c1"), "twice"),
+            (r#"{"id":"w1","items":[]}"#.to_owned(), "1 to 128"),
+            (r#"{"id":"w1"}"#.to_owned(), "`items`"),
+        ] {
+            let why = Set::read(&body).unwrap_err();
+            assert!(why.contains(part), "{why}");
+        }
+        let whole = set.answer(&["1".to_owned(), "2".to_owned()]);
+        assert_eq!(whole, r#"{"RunID":"r1","ID":"w1","Results":[1,2]}"#);
+    }
+
+    #[test]
+    fn an_object_is_given_where_one_is_due() {
+        let text = Made::from(Answer::text("no object"));
+        let good = result(0, &text, Some(r#"{"a":1}"#));
+        assert_eq!(good["Result"], json!({ "a": 1 }));
+        assert_eq!((&good["Name"], &good["ToolCallID"]), (&json!("helpers.answer"), &json!("c1")));
+        assert!(good["Error"].is_null() && good["RetryHint"].is_null() && good["Bounds"].is_null());
+        let written = result(0, &Made::from(Answer::text(r#"{"a":2}"#)), None);
+        assert_eq!(written["Result"], json!({ "a": 2 }));
+        for (made, structured) in [(&text, None), (&text, Some(r#"{"b":1}"#))] {
+            let bad = result(0, made, structured);
+            assert!(bad["Result"].is_null() && bad["Error"]["Message"].is_string(), "{bad}");
+        }
+        assert_eq!(result(1, &text, None)["Result"], "no object");
+    }
+
+    #[test]
+    fn an_error_says_whether_it_pays_to_call_again() {
+        for (ending, reason) in [
+            (Ending::InputInvalid, json!("invalid_arguments")),
+            (Ending::Unavailable, json!("tool_unavailable")),
+            (Ending::ToolError, Value::Null),
+        ] {
+            let said = result(0, &Made::failed(ending, "no".to_owned()), None);
+            assert_eq!(said["Error"], json!({ "Message": "no" }));
+            assert_eq!(said["RetryHint"]["Reason"], reason);
+        }
+        let first = pending::goes_on(&"call_1".into(), "helpers.text", "bridge_call_result");
+        let said = result(1, &Made::from(first), None);
+        assert!(said["Error"]["Message"].as_str().unwrap().contains("goes on"), "{said}");
+    }
+}

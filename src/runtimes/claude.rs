@@ -1,0 +1,357 @@
+//! A self-hosted environment of Claude Managed Agents: claims its work, keeps each claim by
+//! heartbeats, and answers the custom tools of the sessions behind it.
+//!
+//! An item of work stands for a session. Its claim ends if its heartbeats fail for longer than they
+//! hold; another worker then gets the session, and with it every call without a result. So a call
+//! that the bridge has begun is known by its id, and is never made again.
+//!
+//! Must not: answer a tool that the bridge does not have; its owner may.
+
+use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use rand::Rng as _;
+use serde::Deserialize;
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, sleep, sleep_until, timeout},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use url::Url;
+
+use super::{Asked, LinkError, Runtime, hsafa::read};
+use crate::{
+    backoff::Backoff,
+    model::{
+        event::Call,
+        json::Members,
+        runtime_call::{CLAUDE, SessionNews},
+    },
+};
+
+/// The longest that the service lets a poll wait, in milliseconds.
+const BLOCK_MS: &str = "999";
+/// The most sessions that are served at once.
+const SESSIONS: usize = 64;
+/// How long a session is kept after its agent has ended its turn.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long a claim holds, before the service has said it.
+const TTL: Duration = Duration::from_secs(90);
+/// The longest time between two heartbeats.
+const BEAT: Duration = Duration::from_secs(30);
+/// The most pages of a session's history that are read.
+const MOST_PAGES: usize = 1_000;
+
+/// An item of work.
+#[derive(Debug, Deserialize)]
+struct Work {
+    id: String,
+    data: WorkData,
+    secret: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WorkData {
+    id: String,
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// The service's answer to a heartbeat.
+#[derive(Debug, Deserialize)]
+struct Beat {
+    last_heartbeat: String,
+    lease_extended: bool,
+    state: String,
+    ttl_seconds: u64,
+}
+
+/// Why the bridge ends its work on an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The session needs no worker for now, or no more.
+    Done,
+    /// Another worker has the item.
+    Lost,
+    /// The daemon stops: the claim runs out, and the next process gets the item.
+    Stopped,
+}
+
+/// A claimed item, and the session behind it.
+struct Claim {
+    runtime: Arc<Runtime>,
+    environment: String,
+    work: Work,
+    /// Those of the item, or else of the environment.
+    headers: HeaderMap,
+}
+
+pub(super) async fn listen(
+    runtime: &Arc<Runtime>,
+    environment: &str,
+    stop: &CancellationToken,
+) -> Result<Infallible, LinkError> {
+    let sessions = Arc::new(Semaphore::new(SESSIONS));
+    let worker = format!("mantyx-bridge-{}", uuid::Uuid::new_v4());
+    let mut headers = runtime.link.headers.clone();
+    headers.extend(
+        HeaderValue::from_str(&worker)
+            .map(|id| (http::HeaderName::from_static("anthropic-worker-id"), id)),
+    );
+    let path = ["v1", "environments", environment, "work", "poll"];
+    let url = url(runtime, &path, &[("block_ms", BLOCK_MS)]);
+    loop {
+        let place = Arc::clone(&sessions).acquire_owned().await.expect("it is never closed");
+        let request = runtime.link.request(Method::GET, url.clone(), &headers);
+        let answer = runtime.link.ask(request).await?;
+        runtime.is_ready();
+        let Some(work) = parse::<Option<Work>>(if answer.is_empty() { b"null" } else { &answer })?
+        else {
+            let pause = rand::rng().random_range(1_000..3_000);
+            sleep(Duration::from_millis(pause)).await;
+            continue;
+        };
+        let claim = Claim::new(runtime, environment, work);
+        let stop = stop.clone();
+        runtime.runs.calls.spawn(&runtime.name, async move {
+            claim.serve(&stop).await;
+            drop(place);
+        });
+    }
+}
+
+/// A URL of the API.
+fn url(runtime: &Runtime, segments: &[&str], query: &[(&str, &str)]) -> Url {
+    let mut url = runtime.link.url(segments.iter().copied());
+    url.query_pairs_mut().append_pair("beta", "true").extend_pairs(query);
+    url
+}
+
+/// The headers of the API, with those that show a credential.
+pub(super) fn headers(credential: &HeaderMap) -> HeaderMap {
+    let mut headers = credential.clone();
+    headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    headers.insert("anthropic-beta", HeaderValue::from_static("managed-agents-2026-04-01"));
+    headers
+}
+
+fn parse<T: for<'de> Deserialize<'de>>(text: &[u8]) -> Result<T, LinkError> {
+    serde_json::from_slice(text).map_err(|error| LinkError::Unreadable(error.to_string()))
+}
+
+/// The token in the `secret` of an item, which replaces the environment's key for its session: a
+/// base64 text with an object.
+fn session_token(secret: &str) -> Option<HeaderValue> {
+    #[derive(Deserialize)]
+    struct Secret {
+        sessions_token: String,
+    }
+    let config =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let text = GeneralPurpose::new(&alphabet::URL_SAFE, config).decode(secret).ok()?;
+    let secret: Secret = serde_json::from_slice(&text).ok()?;
+    let token = Some(secret.sessions_token).filter(|token| !token.is_empty())?;
+    let mut shown = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
+    shown.set_sensitive(true);
+    Some(shown)
+}
+
+impl Claim {
+    fn new(runtime: &Arc<Runtime>, environment: &str, work: Work) -> Self {
+        let mut headers = runtime.link.headers.clone();
+        match work.secret.as_deref().map(session_token) {
+            Some(Some(token)) => drop(headers.insert(header::AUTHORIZATION, token)),
+            Some(None) => warn!(
+                runtime = %runtime.name, work = work.id,
+                "the item's secret has no token; using the environment's key"
+            ),
+            None => (),
+        }
+        Self { runtime: Arc::clone(runtime), environment: environment.to_owned(), work, headers }
+    }
+
+    /// Serves the session until it needs no worker, the claim is lost, or the daemon stops.
+    async fn serve(&self, stop: &CancellationToken) {
+        let Self { runtime, work, .. } = self;
+        let (id, session) = (&work.id, &work.data.id);
+        if let Err(error) = self.of_work("ack", &[], "{}").await {
+            // Without it, the service gives the item to another worker.
+            return warn!(runtime = %runtime.name, work = id, %error, "the item was not claimed");
+        }
+        info!(runtime = %runtime.name, work = id, session, "claimed");
+        let end = if work.data.kind == "session" {
+            tokio::select! {
+                () = stop.cancelled() => End::Stopped,
+                end = self.keep() => end,
+                end = self.answer() => end,
+            }
+        } else {
+            End::Done
+        };
+        info!(runtime = %runtime.name, work = id, session, ?end, "the item is left");
+        if end == End::Done
+            && let Err(error) = self.of_work("stop", &[], r#"{"force":true}"#).await
+            && error.status() != Some(StatusCode::CONFLICT)
+        {
+            warn!(runtime = %runtime.name, work = id, %error, "the item was not stopped");
+        }
+    }
+
+    /// Sends a request about the item.
+    async fn of_work(
+        &self,
+        what: &str,
+        query: &[(&str, &str)],
+        body: &'static str,
+    ) -> Result<bytes::Bytes, LinkError> {
+        let path = ["v1", "environments", &self.environment, "work", &self.work.id, what];
+        let link = &self.runtime.link;
+        let request = link.request(Method::POST, url(&self.runtime, &path, query), &self.headers);
+        link.ask(request.header(header::CONTENT_TYPE, "application/json").body(body)).await
+    }
+
+    /// Keeps the claim by heartbeats; returns when it has ended.
+    async fn keep(&self) -> End {
+        let mut last = "NO_HEARTBEAT".to_owned();
+        let (mut ttl, mut interval) = (TTL, BEAT);
+        let mut lasts = Instant::now() + ttl;
+        loop {
+            let query = [("expected_last_heartbeat", last.as_str())];
+            let beat = timeout(interval, self.of_work("heartbeat", &query, "{}")).await;
+            let beat = beat.unwrap_or(Err(LinkError::Silent));
+            let error = match beat.and_then(|answer| parse::<Beat>(&answer)) {
+                Ok(beat) => {
+                    if matches!(beat.state.as_str(), "stopping" | "stopped") || !beat.lease_extended
+                    {
+                        return End::Done;
+                    }
+                    if beat.ttl_seconds > 0 {
+                        ttl = Duration::from_secs(beat.ttl_seconds);
+                        interval = (ttl / 2).clamp(Duration::from_secs(1), BEAT);
+                    }
+                    last = beat.last_heartbeat;
+                    lasts = Instant::now() + ttl;
+                    None
+                }
+                Err(error) => Some(error),
+            };
+            if let Some(error) = error {
+                let status = error.status();
+                warn!(runtime = %self.runtime.name, work = self.work.id, %error, "no heartbeat");
+                if status == Some(StatusCode::PRECONDITION_FAILED) || Instant::now() >= lasts {
+                    return End::Lost;
+                }
+                if status.is_some_and(super::is_final) {
+                    return End::Done;
+                }
+            }
+            sleep(interval).await;
+        }
+    }
+
+    /// Answers the calls of the session, and connects again after each failure.
+    async fn answer(&self) -> End {
+        let mut backoff = Backoff::for_connections();
+        loop {
+            let error = match self.read().await {
+                Ok(end) => return end,
+                Err(error) => error,
+            };
+            let session = &self.work.data.id;
+            warn!(runtime = %self.runtime.name, session, %error, "the session's stream broke");
+            if error.status().is_some_and(super::is_final) {
+                return End::Done;
+            }
+            sleep(backoff.next_wait().max(error.retry_after())).await;
+        }
+    }
+
+    /// Reads the session's past, for the calls that have no result yet, and then its stream.
+    async fn read(&self) -> Result<End, LinkError> {
+        let Self { runtime, .. } = self;
+        let session = self.work.data.id.as_str();
+        let path = ["v1", "sessions", session, "events", "stream"];
+        // Opened first, so that no event falls between the two.
+        let mut events = runtime.link.open(url(runtime, &path, &[]), &self.headers).await?;
+        let mut idle = match self.past().await? {
+            SessionNews::Over => return Ok(End::Done),
+            SessionNews::Idle => Some(Instant::now() + IDLE),
+            _ => None,
+        };
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event?,
+                () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => {
+                    return Ok(End::Done);
+                }
+            };
+            match SessionNews::read(&event) {
+                SessionNews::Over => return Ok(End::Done),
+                SessionNews::Idle => idle = Some(Instant::now() + IDLE),
+                SessionNews::Neutral => (),
+                SessionNews::Works | SessionNews::Answered(_) => idle = None,
+            }
+            if let Some(call) = read(runtime, CLAUDE.read(&event)) {
+                self.take(call).await;
+            }
+        }
+    }
+
+    /// Takes the calls of the session's history that have no result. Returns what its last event
+    /// says.
+    async fn past(&self) -> Result<SessionNews, LinkError> {
+        let Self { runtime, .. } = self;
+        let path = ["v1", "sessions", &self.work.data.id, "events"];
+        let mut calls = Vec::new();
+        let mut answered = HashSet::new();
+        let mut last = SessionNews::Works;
+        let mut page = String::new();
+        for _ in 0..MOST_PAGES {
+            let mut query = vec![("limit", "1000")];
+            if !page.is_empty() {
+                query.push(("page", &page));
+            }
+            let request =
+                runtime.link.request(Method::GET, url(runtime, &path, &query), &self.headers);
+            let answer = runtime.link.ask(request).await?;
+            let text = std::str::from_utf8(&answer).unwrap_or_default();
+            let Ok(members) = Members::read(text) else {
+                return Err(LinkError::Unreadable("it is no object".to_owned()));
+            };
+            for event in members.array("data").unwrap_or_default() {
+                match SessionNews::read(event.get()) {
+                    SessionNews::Answered(id) => drop(answered.insert(id)),
+                    SessionNews::Neutral => (),
+                    news => last = news,
+                }
+                calls.extend(read(runtime, CLAUDE.read(event.get())));
+            }
+            match members.string("next_page") {
+                Some(next) if next != page => page = next,
+                _ => break,
+            }
+        }
+        for call in calls {
+            if !answered.contains(call.tool_use.as_str()) {
+                self.take(call).await;
+            }
+        }
+        Ok(last)
+    }
+
+    async fn take(&self, call: Call) {
+        let runtime = &self.runtime;
+        let Some(route) = runtime.offer().route(&call.name).cloned() else { return };
+        let path = ["v1", "sessions", &self.work.data.id, "events"];
+        let url = url(runtime, &path, &[]);
+        let post_to = format!("{}?{}", url.path(), url.query().unwrap_or_default());
+        let turn = runtime.turn().await;
+        let (run, headers) = (self.work.data.id.clone(), self.headers.clone());
+        runtime.take(Asked { call, run, post_to, headers }, Some(route), turn);
+    }
+}

@@ -1,0 +1,182 @@
+//! Requests to a runtime, and its event stream.
+//!
+//! Must not: know what an event means, or show the credential to another origin.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, StatusCode, header};
+use reqwest::{RequestBuilder, Response};
+use tokio::time::timeout;
+use tracing::warn;
+use url::Url;
+
+use crate::{
+    budget::{Budget, Held},
+    config::{RuntimeLink, Wire},
+    error_chain::error_chain,
+    http_client::{self, BodyError, Client, Clients},
+    model::ids::AppName,
+    sse::Framer,
+};
+
+/// How long a request may take.
+const WITHIN: Duration = Duration::from_secs(30);
+/// A stream that was silent for this long counts as dead: hsafa sends a comment every 30 s.
+const SILENCE: Duration = Duration::from_secs(75);
+const MAX_EVENT: usize = 8 << 20;
+const MAX_REPLY: usize = 32 << 20;
+const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// Why a runtime cannot be heard, or does not take an answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LinkError {
+    #[error("it cannot be reached: {0}")]
+    Unreachable(String),
+    #[error("it answers {status}")]
+    Refused { status: StatusCode, wait: Duration },
+    #[error("its answer is no event stream but {0:?}")]
+    NotAStream(String),
+    #[error("it closed the stream")]
+    Closed,
+    #[error("its stream was silent for {SILENCE:?}")]
+    Silent,
+    #[error("its answer cannot be read: {0}")]
+    Unreadable(String),
+}
+
+impl LinkError {
+    pub(super) fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Refused { status, .. } => Some(*status),
+            _ => None,
+        }
+    }
+
+    pub(super) fn retry_after(&self) -> Duration {
+        match self {
+            Self::Refused { wait, .. } => *wait,
+            _ => Duration::ZERO,
+        }
+    }
+}
+
+impl From<reqwest::Error> for LinkError {
+    fn from(error: reqwest::Error) -> Self {
+        Self::Unreachable(error_chain(&error.without_url()))
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    base: Url,
+    http: Client,
+    /// Those that every request has, with the credential.
+    pub(super) headers: HeaderMap,
+    name: AppName,
+}
+
+impl Link {
+    pub(super) fn new(link: &RuntimeLink, name: AppName) -> Self {
+        let clients = Clients::of(Some(&link.url), link.tls.as_ref(), http_client::new());
+        Self {
+            base: link.url.clone().into_value(),
+            http: clients.own().clone(),
+            headers: match link.wire {
+                Wire::Claude { .. } => super::claude::headers(&link.headers),
+                _ => link.headers.clone(),
+            },
+            name,
+        }
+    }
+
+    /// The URL of these segments below the runtime's address, each escaped.
+    pub(super) fn url<'s>(&self, segments: impl IntoIterator<Item = &'s str>) -> Url {
+        let mut url = self.base.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        url
+    }
+
+    /// The URL of a path of [`Self::url`].
+    pub(super) fn at(&self, path: &str) -> Url {
+        let (path, query) = path.split_once('?').map_or((path, None), |(p, q)| (p, Some(q)));
+        let mut url = self.base.clone();
+        url.set_path(path);
+        url.set_query(query);
+        url
+    }
+
+    pub(super) fn request(&self, method: Method, url: Url, headers: &HeaderMap) -> RequestBuilder {
+        self.http.request(method, url).headers(headers.clone())
+    }
+
+    /// Sends a request, and reads its answer whole.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer, its status is no success, or it is too large.
+    pub(super) async fn ask(&self, request: RequestBuilder) -> Result<Bytes, LinkError> {
+        let response = accepted(self.http.send(request.timeout(WITHIN)).await?)?;
+        http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
+            BodyError::Broken(error) => error.into(),
+            error => LinkError::Unreadable(error.to_string()),
+        })
+    }
+
+    /// Opens an event stream.
+    pub(super) async fn open(&self, url: Url, headers: &HeaderMap) -> Result<Events, LinkError> {
+        let request = self.request(Method::GET, url, headers);
+        let request = request.header(header::ACCEPT, "text/event-stream");
+        let sent = timeout(WITHIN, self.http.send_repeatable(request)).await;
+        let response = accepted(sent.map_err(|_elapsed| LinkError::Silent)??)?;
+        let kind = response.headers().get(header::CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+        if !kind.starts_with("text/event-stream") {
+            return Err(LinkError::NotAStream(kind.to_owned()));
+        }
+        let held = Budget::of_process().hold_for(Some(self.name.clone()));
+        Ok(Events { response, framer: Framer::new(MAX_EVENT), held })
+    }
+}
+
+fn accepted(response: Response) -> Result<Response, LinkError> {
+    let status = response.status();
+    if status.is_success() {
+        return Ok(response);
+    }
+    let wait = http_client::retry_after(response.headers(), SystemTime::now());
+    Err(LinkError::Refused { status, wait: wait.unwrap_or_default().min(LONGEST_PAUSE) })
+}
+
+/// An event stream.
+pub(super) struct Events {
+    response: Response,
+    framer: Framer,
+    /// Counts the event that is being read.
+    held: Held,
+}
+
+impl Events {
+    /// The data of the next event. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self) -> Result<String, LinkError> {
+        loop {
+            match self.framer.next_frame() {
+                Ok(Some(frame)) => match frame.fields().data {
+                    Some(data) => return Ok(data),
+                    None => continue,
+                },
+                Ok(None) => (),
+                Err(error) => {
+                    warn!(%error, "an event of a runtime is skipped; its call is not made");
+                    continue;
+                }
+            }
+            let chunk = timeout(SILENCE, self.response.chunk()).await;
+            let chunk = chunk.map_err(|_elapsed| LinkError::Silent)??;
+            self.framer.push(&chunk.ok_or(LinkError::Closed)?);
+            self.held.follow(self.framer.unfinished().len());
+        }
+    }
+}
