@@ -43,8 +43,6 @@ pub(super) struct Run {
     pub(super) session: Option<SessionId>,
     pub(super) spec: Spec,
     pub(super) turn: Turn,
-    /// The words of the session before this run.
-    pub(super) history_words: u64,
     pub(super) created: SystemTime,
     started: Instant,
     max_log_bytes: usize,
@@ -63,7 +61,6 @@ struct State {
     waiting: HashMap<ToolUseId, oneshot::Sender<Answer>>,
     /// The calls that waited when the run was cancelled.
     abandoned: HashSet<ToolUseId>,
-    calls: u64,
     ended: Option<Arc<Ended>>,
     feedback: Option<String>,
 }
@@ -80,7 +77,6 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) ended: Option<Arc<Ended>>,
-    pub(super) calls: u64,
     pub(super) last_seq: u64,
 }
 
@@ -89,7 +85,6 @@ pub(super) struct Order {
     pub(super) spec: Spec,
     pub(super) turn: Turn,
     pub(super) session: Option<SessionId>,
-    pub(super) history_words: u64,
     /// The length of the request in bytes.
     pub(super) size: usize,
 }
@@ -139,14 +134,13 @@ impl Run {
         max_log_bytes: usize,
         charge: Charge,
     ) -> Self {
-        let Order { spec, turn, session, history_words, size: _ } = order;
+        let Order { spec, turn, session, size: _ } = order;
         Self {
             id,
             number,
             session,
             spec,
             turn,
-            history_words,
             created: SystemTime::now(),
             started: Instant::now(),
             max_log_bytes,
@@ -156,7 +150,6 @@ impl Run {
                 charge,
                 waiting: HashMap::new(),
                 abandoned: HashSet::new(),
-                calls: 0,
                 ended: None,
                 feedback: None,
             }),
@@ -183,11 +176,6 @@ impl Run {
         self.push(&mut state, "local_tool_call", &data)?;
         state.waiting.insert(call, answer);
         Ok(answered)
-    }
-
-    /// Counts a call of any tool.
-    pub(super) fn count_call(&self) {
-        self.state.lock().calls += 1;
     }
 
     /// Accepts a posted tool result. Its event is in the log before this returns.
@@ -282,7 +270,7 @@ impl Run {
     pub(super) fn view(&self) -> View {
         let state = self.state.lock();
         let last_seq = state.frames.len() as u64;
-        View { ended: state.ended.clone(), calls: state.calls, last_seq }
+        View { ended: state.ended.clone(), last_seq }
     }
 
     /// The id of the run's feedback, and whether it is the first.

@@ -48,7 +48,7 @@ impl Runs {
 pub(super) fn create(sandbox: &Arc<Sandbox>, body: &[u8]) -> Reply {
     let (spec, turn) = spec::read_run(body)?;
     sandbox.check_agent(&spec)?;
-    let order = Order { spec, turn, session: None, history_words: 0, size: body.len() };
+    let order = Order { spec, turn, session: None, size: body.len() };
     let run = start(sandbox, order)?;
     accepted(sandbox, &run)
 }
@@ -120,7 +120,6 @@ fn entry(run: &Run) -> Value {
     entry["inputPreview"] = json!(preview(run.turn.script()));
     entry["outputPreview"] = json!(end.and_then(RunEnd::reply).map(preview));
     entry["error"] = json!(end.and_then(|end| end.data["error"].as_str()).map(preview));
-    entry["toolCallCount"] = json!(end.map(|_| view.calls));
     entry
 }
 
@@ -133,7 +132,6 @@ fn common(run: &Run, view: &View) -> Value {
         "sessionId": run.session.as_ref().map(SessionId::as_str),
         "status": view.status(),
         // Null until the run has ended (agent-runs-protocol §7.1).
-        "tokens": reported("tokens"),
         "turns": reported("turns"),
         "durationMs": ended.map(|ended| ended.duration_ms()),
         "metadata": run.spec.metadata,
@@ -152,7 +150,7 @@ pub(super) fn snapshot(sandbox: &Sandbox, id: &str) -> Reply {
     rest["lastSeq"] = json!(view.last_seq);
     let class = end.and_then(|end| end.class);
     rest["failureReason"] = json!(class.map(|class| json!({"errorClass": class})));
-    for key in ["error", "model", "structuredOutput"] {
+    for key in ["error", "model"] {
         rest[key] = json!(end.map(|end| &end.data[key]));
     }
     Ok(json(StatusCode::OK, &Snapshot { agent_spec: &run.spec.raw, rest }))

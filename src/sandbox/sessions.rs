@@ -15,7 +15,6 @@ use super::{
     Sandbox,
     budget::{Charge, grow},
     page::Page,
-    player::words,
     reply::{Refusal, Reply, Snapshot, json, rfc3339},
     run::Order,
     runs,
@@ -50,7 +49,6 @@ struct Session {
     history: VecDeque<Message>,
     /// How many messages at the start of the history are forgotten.
     forgotten: u64,
-    history_words: u64,
     charge: Charge,
 }
 
@@ -92,7 +90,6 @@ impl Session {
             ended: None,
             history: VecDeque::new(),
             forgotten: 0,
-            history_words: 0,
             charge,
         }
     }
@@ -105,10 +102,8 @@ impl Session {
                 return;
             };
             drop(self.charge.split(oldest.content.len()));
-            self.history_words -= words(&oldest.content);
             self.forgotten += 1;
         }
-        self.history_words += words(&message.content);
         self.history.push_back(message);
     }
 
@@ -170,8 +165,7 @@ pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
         session.use_number = use_number;
         let size = body.len() + session.spec.raw.get().len();
         let (spec, turn) = session.spec.for_message(message)?;
-        let history_words = session.history_words;
-        Order { spec, turn, session: Some(session_id), history_words, size }
+        Order { spec, turn, session: Some(session_id), size }
     };
     let run = runs::start(sandbox, order)?;
     runs::accepted(sandbox, &run)
