@@ -8,7 +8,7 @@
 //!
 //! What MANTYX has and the sandbox has not: stored agents other than one, evals, OAuth and scopes,
 //! rate limits other than its own size, tools that it runs itself, validation of arguments against a
-//! tool's schema, budgets, structured outputs, plans, loop detection, the supervisor, counts of
+//! tool's schema, lists of runs and sessions, feedback, budgets, structured outputs, plans, loop detection, the supervisor, counts of
 //! tokens. Any `modelId` names the script.
 //!
 //! Everything that it keeps is bounded by [`Limits`]: finished runs are forgotten oldest first.
@@ -19,7 +19,6 @@ mod budget;
 mod files;
 mod ids;
 mod model;
-mod page;
 mod player;
 mod read;
 mod reply;

@@ -38,13 +38,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) id: RunId,
-    /// Its number in the order of creation.
-    pub(super) number: u64,
     pub(super) session: Option<SessionId>,
     pub(super) spec: Spec,
     pub(super) turn: Turn,
     pub(super) created: SystemTime,
-    started: Instant,
+    pub(super) started: Instant,
     max_log_bytes: usize,
     state: Mutex<State>,
     /// The `seq` of the last event.
@@ -62,7 +60,6 @@ struct State {
     /// The calls that waited when the run was cancelled.
     abandoned: HashSet<ToolUseId>,
     ended: Option<Arc<Ended>>,
-    feedback: Option<String>,
 }
 
 /// How and when a run ended.
@@ -127,17 +124,10 @@ impl View {
 }
 
 impl Run {
-    pub(super) fn new(
-        id: RunId,
-        number: u64,
-        order: Order,
-        max_log_bytes: usize,
-        charge: Charge,
-    ) -> Self {
+    pub(super) fn new(id: RunId, order: Order, max_log_bytes: usize, charge: Charge) -> Self {
         let Order { spec, turn, session, size: _ } = order;
         Self {
             id,
-            number,
             session,
             spec,
             turn,
@@ -151,7 +141,6 @@ impl Run {
                 waiting: HashMap::new(),
                 abandoned: HashSet::new(),
                 ended: None,
-                feedback: None,
             }),
             last: watch::Sender::new(0),
             over: CancellationToken::new(),
@@ -254,30 +243,15 @@ impl Run {
         };
         let count = rest.iter().take_while(fits).count();
         let is_end = state.ended.is_some() && count == rest.len();
-        let frames: Vec<Bytes> = rest.iter().take(count).cloned().collect();
-        drop(state);
-        let bytes = match <[Bytes; 1]>::try_from(frames) {
-            Ok([frame]) => frame,
-            Err(frames) => {
-                let mut whole = BytesMut::with_capacity(frames.iter().map(Bytes::len).sum());
-                frames.iter().for_each(|frame| whole.extend_from_slice(frame));
-                whole.freeze()
-            }
-        };
-        Batch { bytes, last: seq + count as u64, is_end }
+        let mut bytes = BytesMut::new();
+        rest.iter().take(count).for_each(|frame| bytes.extend_from_slice(frame));
+        Batch { bytes: bytes.freeze(), last: seq + count as u64, is_end }
     }
 
     pub(super) fn view(&self) -> View {
         let state = self.state.lock();
         let last_seq = state.frames.len() as u64;
         View { ended: state.ended.clone(), last_seq }
-    }
-
-    /// The id of the run's feedback, and whether it is the first.
-    pub(super) fn feedback(&self, new_id: String) -> (String, bool) {
-        let mut state = self.state.lock();
-        let is_first = state.feedback.is_none();
-        (state.feedback.get_or_insert(new_id).clone(), is_first)
     }
 
     fn push(&self, state: &mut State, kind: &str, data: &str) -> Result<(), Stop> {
