@@ -354,7 +354,7 @@ fn carry_out(cli: Cli) -> Outcome {
         }
         Command::Trust(settings) => block_on(trust::trust(&contact()?, settings)),
         Command::Token { operator } => tools::token(&contact()?, operator),
-        Command::Init(settings) => block_on(init::init(&settings, &env)),
+        Command::Init(settings) => init::init(&settings, &env),
         Command::Import { file, output } => import::import(&file, output.as_deref(), &env),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),
