@@ -3,15 +3,11 @@
 //! Must not: know how the daemon works.
 
 use std::{
-    io,
+    io::{self, IsTerminal as _},
     time::{Duration, SystemTime},
 };
 
-use rustix::process::{Signal, getpid, kill_process};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
     Failure, Outcome,
@@ -20,7 +16,6 @@ use super::{
     page::{Page, Paper, Style},
     print,
     signals::Stop,
-    terminal::{Screen, Size},
 };
 use crate::{
     config::Contact,
@@ -32,17 +27,16 @@ use crate::{
 
 /// The interval of requests.
 const EVERY: Duration = Duration::from_secs(1);
+/// The codes of ECMA-48 that empty a terminal: to its first place, and erase what follows.
+const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// `mantyx-bridge status`.
 pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcome {
     let client = Client::new(contact)?;
     let text = client.get("/v1/status", client.operator()).await?;
-    if !watch {
-        return print(&shown(&text, json)?);
-    }
-    match Size::of(&io::stdout()) {
-        Some(_) if !json => watch_screen(&client, text).await,
-        _ => watch_blocks(&client, text, json).await,
+    match watch {
+        true => repeat(&client, text, json).await,
+        false => print(&shown(&text, json)?),
     }
 }
 
@@ -55,84 +49,33 @@ fn shown(text: &str, json: bool) -> Result<String, Failure> {
     Ok(page.text(Paper::stdout()))
 }
 
-/// Prints block after block with the time above each; as JSON, one line for each.
-async fn watch_blocks(client: &Client, first: String, json: bool) -> Outcome {
+/// Prints the state again every second, with the time above it: in place on a terminal, else block
+/// after block. As JSON, one line for each.
+async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
     let mut stop = Stop::new()?;
-    let mut tick = ticks();
+    let mut tick = interval(EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.tick().await;
+    let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
     let mut answer = Ok(first);
     loop {
+        let now = humantime::format_rfc3339_seconds(SystemTime::now());
         match &answer {
-            Ok(text) => {
-                let block = shown(text, json)?;
-                let now = humantime::format_rfc3339_seconds(SystemTime::now());
-                print(&if json { block } else { format!("{now}\n{block}\n") })?;
-            }
+            Ok(text) if json => print(&shown(text, json)?)?,
+            Ok(text) => print(&format!("{clear}{now}\n{}\n", shown(text, json)?))?,
             // The daemon may come back.
             Err(Failure::Failed(why)) => complain(why),
             Err(_) => return answer.map(drop),
         }
+        let next = async {
+            tick.tick().await;
+            client.get("/v1/status", client.operator()).await
+        };
         answer = tokio::select! {
             () = stop.asked() => return Ok(()),
-            answer = next(client, &mut tick) => answer,
+            answer = next => answer,
         };
     }
-}
-
-/// Redraws a screen in place until Ctrl-C.
-async fn watch_screen(client: &Client, first: String) -> Outcome {
-    let mut stop = Stop::new()?;
-    let mut resized = signal(SignalKind::window_change())?;
-    let mut suspended = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
-    let mut tick = ticks();
-    tick.tick().await;
-    let mut screen = Screen::enter()?;
-    let mut status: Status = parse(&first)?;
-    let mut away = None;
-    loop {
-        draw(&screen, &status, away.as_deref())?;
-        tokio::select! {
-            () = stop.asked() => return Ok(()),
-            _ = resized.recv() => (),
-            _ = suspended.recv() => {
-                // While this process is stopped, the shell needs its own screen.
-                drop(screen);
-                kill_process(getpid(), Signal::STOP).map_err(io::Error::from)?;
-                screen = Screen::enter()?;
-            }
-            answer = next(client, &mut tick) => match answer {
-                Ok(text) => (status, away) = (parse(&text)?, None),
-                Err(Failure::Failed(why)) => away = Some(why),
-                Err(other) => return Err(other),
-            },
-        }
-    }
-}
-
-fn ticks() -> tokio::time::Interval {
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
-}
-
-async fn next(client: &Client, tick: &mut tokio::time::Interval) -> Result<String, Failure> {
-    tick.tick().await;
-    client.get("/v1/status", client.operator()).await
-}
-
-fn draw(screen: &Screen, status: &Status, away: Option<&str>) -> Outcome {
-    let size = Size::of(&io::stdout()).unwrap_or(Size { columns: 80, rows: 24 });
-    // If a line filled the last column, clearing the rest of it would erase its last character.
-    let paper = Paper { columns: Some(size.columns.saturating_sub(1)), ..Paper::stdout() };
-    let mut note = Page::default();
-    if let Some(why) = away {
-        note.line(Style::Bad, why);
-        note.line(Style::Plain, "Its last state:");
-        note.line(Style::Plain, "");
-    }
-    let mut lines = note.lines(paper, true);
-    lines.extend(page(status, SystemTime::now()).lines(paper, true));
-    screen.draw(&lines, size.rows)
 }
 
 fn page(status: &Status, now: SystemTime) -> Page {
