@@ -2,7 +2,7 @@
 //!
 //! Must not: decide a call that was not named.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{
     Outcome,
     client::{Client, parse},
-    page::{Page, Paper, Style},
+    page::{Page, Paper, Style, away},
     print,
 };
 use crate::{
@@ -102,14 +102,6 @@ fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
     // counts.
     let arguments = one.arguments_text.as_deref().unwrap_or_default();
     format!("{}{arguments}\n\n", page.text(paper))
-}
-
-/// The distance between `time` and `now`, in either direction, in whole seconds.
-fn away(time: &str, now: SystemTime) -> String {
-    let Ok(time) = humantime::parse_rfc3339(time) else { return "?".to_owned() };
-    let distance = time.duration_since(now).or_else(|_past| now.duration_since(time));
-    let seconds = Duration::from_secs(distance.unwrap_or_default().as_secs());
-    humantime::format_duration(seconds).to_string()
 }
 
 #[cfg(test)]

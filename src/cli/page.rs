@@ -2,7 +2,10 @@
 //!
 //! Must not: know its content.
 
-use std::io;
+use std::{
+    io,
+    time::{Duration, SystemTime},
+};
 
 use unicode_width::UnicodeWidthStr as _;
 
@@ -110,6 +113,14 @@ impl Page {
         let lines = self.0.iter();
         lines.map(|line| write(&line.pieces, paper.colours, cut_at(line)) + "\n").collect()
     }
+}
+
+/// The distance between `time` and `now`, in either direction, in whole seconds.
+pub(super) fn away(time: &str, now: SystemTime) -> String {
+    let Ok(time) = humantime::parse_rfc3339(time) else { return "?".to_owned() };
+    let distance = time.duration_since(now).or_else(|_past| now.duration_since(time));
+    let seconds = Duration::from_secs(distance.unwrap_or_default().as_secs());
+    humantime::format_duration(seconds).to_string()
 }
 
 fn write(pieces: &[Piece], colours: bool, columns: Option<usize>) -> String {

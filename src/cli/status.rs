@@ -13,7 +13,7 @@ use super::{
     Failure, Outcome,
     client::{Client, parse},
     complain,
-    page::{Page, Paper, Style},
+    page::{Page, Paper, Style, away},
     print,
     signals::Stop,
 };
@@ -21,7 +21,7 @@ use crate::{
     config::Contact,
     http::api::{
         problems::Problem,
-        status::{Backend, Breaker, Daemon, Status, Upstream},
+        status::{Backend, Daemon, Status, Upstream},
     },
 };
 
@@ -120,13 +120,6 @@ fn page(status: &Status, now: SystemTime) -> Page {
         page.note(Style::Bad, format!("{subject}: {message}"));
         page.note(Style::Plain, format!("cure: {cure}"));
     }
-    let held_back = backends.iter().filter_map(|backend| held_back(backend, now));
-    for (at, note) in held_back.enumerate() {
-        if at == 0 {
-            page.line(Style::Plain, "");
-        }
-        page.note(Style::Doubtful, note);
-    }
     page
 }
 
@@ -137,11 +130,10 @@ fn row(backend: &Backend, now: SystemTime) -> [(Style, String); 6] {
         _ => Style::Doubtful,
     };
     let stale = if backend.stale { " (stale)" } else { "" };
-    let refreshed = backend.last_refresh.as_deref().and_then(time);
-    let ago = refreshed.map_or_else(
-        || "never".to_owned(),
-        |at| format!("{} ago", seconds(now.duration_since(at).unwrap_or_default())),
-    );
+    let ago = match &backend.last_refresh {
+        Some(at) => format!("{} ago", away(at, now)),
+        None => "never".to_owned(),
+    };
     let speaks = match &backend.protocol_version {
         Some(version) => format!("{} {version}, {}", backend.kind, backend.transport),
         None if backend.kind == backend.transport => backend.kind.clone(),
@@ -161,30 +153,6 @@ fn row(backend: &Backend, now: SystemTime) -> [(Style, String); 6] {
         plain(ago),
         plain(speaks),
     ]
-}
-
-/// A sentence that the circuit breaker rejects calls, if it does.
-fn held_back(backend: &Backend, now: SystemTime) -> Option<String> {
-    let Backend { name, breaker: Breaker { state, retry_at }, .. } = backend;
-    match state.as_str() {
-        "open" => {
-            let at = retry_at.as_deref().and_then(time);
-            let wait = at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default();
-            let wait = seconds(wait + Duration::from_millis(500));
-            Some(format!("{name}: keeps failing; no call is made for another {wait}"))
-        }
-        "half-open" => Some(format!("{name}: keeps failing; the next call tries it again")),
-        _ => None,
-    }
-}
-
-fn time(text: &str) -> Option<SystemTime> {
-    humantime::parse_rfc3339(text).ok()
-}
-
-/// A time in whole seconds.
-fn seconds(time: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
 }
 
 #[cfg(test)]
