@@ -14,7 +14,7 @@ use std::{fmt::Write as _, path::Path};
 use serde_json::{Map, Value, json};
 
 use self::secrets::{Place, Vault, variable_name};
-use super::{Failure, Outcome, complain, print, write_new};
+use super::{Failure, Outcome, complain, print};
 use crate::{config::Environment, model::ids::BackendName};
 
 /// The keys of an entry that bridge.yaml has, too.
@@ -50,17 +50,10 @@ struct Source<'a> {
     inputs: Vec<(&'a str, &'a str)>,
 }
 
-pub(super) fn import(file: &Path, output: Option<&Path>, env: &Environment) -> Outcome {
+pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
     let mut imported = Imported::default();
     imported.load(file, env)?;
-    let text = format!("# Imported from {}\n{}", one_line(file), yaml("mcp", &imported.mcp));
-    match output {
-        None => print(&text)?,
-        Some(path) => {
-            write_new(path, &text, false, "remove it, or name another file")?;
-            complain(&format!("wrote {}", path.display()));
-        }
-    }
+    print(&format!("# Imported from {}\n{}", one_line(file), yaml("mcp", &imported.mcp)))?;
     complain(&imported.remarks(env));
     Ok(())
 }

@@ -8,7 +8,7 @@ mod judge;
 
 use std::{
     fs,
-    io::{self, IsTerminal as _},
+    io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
 };
 
@@ -18,14 +18,11 @@ use url::{Host, Url};
 
 use self::ask::Asker;
 use super::{
-    Failure, Outcome, complain, exists,
+    Failure, Outcome, complain,
     import::{Imported, yaml},
-    print, write_new,
+    print,
 };
 use crate::config::Environment;
-
-/// How to go on if the file exists.
-const OTHERWISE: &str = "--force overwrites it, --output names another file";
 
 /// The arguments of `init`.
 #[derive(Debug, Args)]
@@ -67,12 +64,12 @@ struct Draft {
 pub(super) fn init(settings: &Settings, env: &Environment) -> Outcome {
     let output = &settings.output;
     if output.exists() && !settings.force {
-        return Err(exists(output, OTHERWISE));
+        return Err(exists(output));
     }
     let on = !settings.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let mut asker = Asker { input: Box::new(io::stdin().lock()), on };
     let draft = collect(settings, &mut asker, env)?;
-    write_new(output, &draft.yaml(), settings.force, OTHERWISE)?;
+    write(output, &draft.yaml(), settings.force)?;
     complain(&draft.backends.remarks(env));
     let file = match output == Path::new("bridge.yaml") {
         true => String::new(),
@@ -83,6 +80,22 @@ pub(super) fn init(settings: &Settings, env: &Environment) -> Outcome {
          doctor{file}\n  mantyx-bridge serve{file}\n",
         output.display()
     ))
+}
+
+/// Writes the file. If it exists, it is overwritten only with `force`.
+fn write(path: &Path, text: &str, force: bool) -> Outcome {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(force).truncate(force).create_new(!force);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path),
+        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
+    })
+}
+
+fn exists(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::Failed(format!("{path} exists; --force overwrites it, --output names another file"))
 }
 
 /// Collects the contents of the file.
