@@ -24,9 +24,8 @@ mod tools;
 mod trust;
 
 use std::{
-    fs,
     io::{self, Write as _},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -214,9 +213,6 @@ enum Command {
     Import {
         /// The file, JSON with or without comments
         file: PathBuf,
-        /// Writes to this file, which must not exist yet, in place of stdout
-        #[arg(long, value_name = "FILE")]
-        output: Option<PathBuf>,
     },
     /// Prints the completion script for a shell
     #[command(after_help = "Example: mantyx-bridge completions bash \\
@@ -364,8 +360,8 @@ fn carry_out(cli: Cli) -> Outcome {
         }
         Command::Trust(settings) => block_on(trust::trust(&contact()?, settings)),
         Command::Token { operator } => tools::token(&contact()?, operator),
-        Command::Init(settings) => block_on(init::init(&settings, &env)),
-        Command::Import { file, output } => import::import(&file, output.as_deref(), &env),
+        Command::Init(settings) => init::init(&settings, &env),
+        Command::Import { file } => import::import(&file, &env),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),
         Command::DemoMcpServer => block_on(async {
@@ -394,22 +390,6 @@ fn or_stdin(given: &str) -> io::Result<String> {
         "-" => io::read_to_string(io::stdin()),
         given => Ok(given.to_owned()),
     }
-}
-
-/// Writes a file. If it exists, it is overwritten with `force`; else that is a failure, and
-/// `otherwise` says how to go on.
-fn write_new(path: &Path, text: &str, force: bool, otherwise: &str) -> Outcome {
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(force).truncate(force).create_new(!force);
-    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
-    written.map_err(|error| match error.kind() {
-        io::ErrorKind::AlreadyExists => exists(path, otherwise),
-        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
-    })
-}
-
-fn exists(path: &Path, otherwise: &str) -> Failure {
-    Failure::Failed(format!("{} exists; {otherwise}", path.display()))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
 pub use client::Client;
-pub use link_local::{is_link_local, names_link_local};
+pub use link_local::names_link_local;
 pub use tls::{Tls, TlsFlaw, certificates};
 
 use crate::{

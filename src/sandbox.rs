@@ -7,8 +7,9 @@
 //! tools are unique over the whole spec, a key that stands twice counts once.
 //!
 //! What MANTYX has and the sandbox has not: stored agents other than one, evals, OAuth and scopes,
-//! rate limits other than its own size, validation of arguments against a tool's schema, loop
-//! detection, the supervisor, task plans of its own making. Any `modelId` names the script.
+//! rate limits other than its own size, tools that it runs itself, validation of arguments against a
+//! tool's schema, lists of runs and sessions, feedback, budgets, structured outputs, plans, loop detection, the supervisor, counts of
+//! tokens. Any `modelId` names the script.
 //!
 //! Everything that it keeps is bounded by [`Limits`]: finished runs are forgotten oldest first.
 //!
@@ -18,7 +19,6 @@ mod budget;
 mod files;
 mod ids;
 mod model;
-mod page;
 mod player;
 mod read;
 mod reply;
@@ -175,9 +175,7 @@ impl Sandbox {
 
     /// Ends a run. A success is in the history of its session before anyone can see the end.
     fn finish(&self, run: &Run, end: RunEnd) {
-        // A plan is not the answer (agent-runs-protocol §4.9).
-        let is_answer = end.status == "succeeded" && end.data["plan"].is_null();
-        let reply = end.reply().filter(|_| is_answer).map(str::to_owned);
+        let reply = end.reply().map(str::to_owned);
         let mut sessions = self.sessions.lock();
         if run.finish(end)
             && let (Some(session), Some(reply)) = (&run.session, reply)

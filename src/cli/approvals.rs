@@ -2,7 +2,7 @@
 //!
 //! Must not: decide a call that was not named.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{
     Outcome,
     client::{Client, parse},
-    page::{Page, Paper, Style},
+    page::{Page, Paper, Style, away},
     print,
 };
 use crate::{
@@ -79,32 +79,12 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
 }
 
 fn shown(all: &[Shown], now: SystemTime, paper: Paper) -> String {
-    let (waiting, ended): (Vec<&Shown>, Vec<&Shown>) =
-        all.iter().partition(|one| one.state == "waiting");
-    let mut text: String = waiting.iter().map(|one| whole(one, now, paper)).collect();
-    let mut page = Page::default();
-    match waiting[..] {
-        [] => page.line(Style::Plain, "No call waits for a person."),
-        _ => page.note(
-            Style::Plain,
-            "mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT",
-        ),
-    }
-    if !ended.is_empty() {
-        page.line(Style::Plain, "");
-        let row = |one: &Shown| {
-            let style = if one.state == "approved" { Style::Good } else { Style::Plain };
-            let at = one.decided_at.as_deref().unwrap_or_default();
-            [
-                (style, one.state.clone()),
-                (Style::Plain, format!("{} ago", away(at, now))),
-                (Style::Plain, one.name.clone()),
-                (Style::Plain, one.reason.clone().unwrap_or_default()),
-            ]
-        };
-        page.table(["OUTCOME", "WHEN", "TOOL", "REASON"], ended.into_iter().map(row).collect());
-    }
-    text.push_str(&page.text(paper));
+    let waiting = all.iter().filter(|one| one.state == "waiting");
+    let mut text: String = waiting.map(|one| whole(one, now, paper)).collect();
+    text.push_str(match text.is_empty() {
+        true => "No call waits for a person.\n",
+        false => "mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT\n",
+    });
     text
 }
 
@@ -124,14 +104,6 @@ fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
     format!("{}{arguments}\n\n", page.text(paper))
 }
 
-/// The distance between `time` and `now`, in either direction, in whole seconds.
-fn away(time: &str, now: SystemTime) -> String {
-    let Ok(time) = humantime::parse_rfc3339(time) else { return "?".to_owned() };
-    let distance = time.duration_since(now).or_else(|_past| now.duration_since(time));
-    let seconds = Duration::from_secs(distance.unwrap_or_default().as_secs());
-    humantime::format_duration(seconds).to_string()
-}
-
 #[cfg(test)]
 mod tests {
     //! What a person reads before deciding.
@@ -139,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_arguments_and_then_what_was_decided() {
+    fn whole_arguments_of_calls_that_wait() {
         let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
         let text = r#"{"mayDecide":true,"approvals":[
             {"id":"apr_1","state":"waiting","app":"a","runId":"run_1","toolUseId":"u","tool":"","argumentsSha256":"","name":"fs_rm","backend":"fs",
@@ -164,9 +136,6 @@ asked 0s ago, denied by itself in 1s
 {}
 
 mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT
-
-OUTCOME  WHEN     TOOL  REASON
-denied   15s ago  hr    Not today.
 "#;
         assert_eq!(shown(&list.approvals, now, paper), expected);
         assert_eq!(shown(&[], now, paper), "No call waits for a person.\n");

@@ -11,7 +11,7 @@ use super::{
     client::{Client, parse},
     or_stdin, print,
     signals::Stop,
-    terminal::{for_stdout, plain, tell_time},
+    terminal::{for_stdout, plain},
 };
 use crate::{config::Contact, http::api::openapi::ToolResult, model::pending};
 
@@ -34,7 +34,6 @@ pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: b
     let mut goes_on = None;
     let text = tokio::select! {
         text = made(&client, tool, &arguments, &mut goes_on) => text?,
-        never = tell_time(tool) => match never {},
         // The daemon cancels a call whose caller hangs up, unless it has got a first answer.
         () = stop.asked() => return Err(Failure::Failed(left(goes_on.as_deref()))),
     };

@@ -15,8 +15,8 @@ use crate::{
     backend::program::hiding::{exposure, possible},
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
-        Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Pin, Program,
-        ProgramSandbox, Signers, Target, Upstream, error::Problem, find, value::format_duration,
+        Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Program, ProgramSandbox,
+        Signers, Target, Upstream, error::Problem, find, value::format_duration,
     },
     http_client::Tls,
 };
@@ -65,9 +65,12 @@ struct AppPlan {
     some_tools_of: Vec<String>,
 }
 
-/// One backend of the plan.
+/// One backend of the plan: its name, its kind, and how it is reached and used.
 #[derive(Debug)]
-struct BackendPlan(Backend);
+struct BackendPlan(Vec<Member>);
+
+/// A member of the JSON, and a line of the text.
+type Member = (&'static str, Value);
 
 /// Unusual TLS settings for one server.
 #[derive(Debug, Serialize)]
@@ -94,7 +97,7 @@ fn report(
             file,
             ok: true,
             warnings: [look(&config), config.warnings.clone()].concat(),
-            plan: Some(Plan::new(config)),
+            plan: Some(Plan::new(&config)),
             ..CheckReport::default()
         },
         Err(errors) => errors.into(),
@@ -159,7 +162,7 @@ impl fmt::Display for CheckReport {
 }
 
 impl Plan {
-    fn new(config: Config) -> Self {
+    fn new(config: &Config) -> Self {
         let speaks = match &config.listen.tls {
             None => "",
             Some(Files { client_ca: None, .. }) => " (TLS)",
@@ -194,23 +197,26 @@ impl Plan {
             auth: config.auth,
             apps: apps.collect(),
             state_dir: config.state_dir.display().to_string(),
-            backends: config.backends.into_values().map(BackendPlan).collect(),
+            backends: config.backends.values().map(BackendPlan::new).collect(),
             disabled: texts(&config.disabled),
         }
     }
 }
 
-impl Serialize for BackendPlan {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self(backend) = self;
-        let signature = self
-            .signers()
+impl BackendPlan {
+    fn new(backend: &Backend) -> Self {
+        let (prefix, signers) = match &backend.target {
+            Target::Mcp(_) => (Some(backend.naming.prefix.as_str()), None),
+            Target::A2a(agent) => (None, agent.signers.as_ref()),
+            Target::Local(_) => (None, None),
+        };
+        let signature = signers
             .map(|Signers { keys, required }| json!({ "keys": keys.len(), "required": required }));
         let mut members =
             vec![("name", json!(backend.name.as_str())), ("kind", json!(backend.target.section()))];
-        members.extend(reached(&backend.target).into_iter().map(|(key, value, ..)| (key, value)));
+        members.extend(reached(&backend.target));
         members.extend([
-            ("prefix", json!(self.prefix())),
+            ("prefix", json!(prefix)),
             ("trustAnnotations", json!(backend.trust_annotations)),
             ("pin", json!(backend.pin)),
             ("signature", json!(signature)),
@@ -222,79 +228,46 @@ impl Serialize for BackendPlan {
             ("pendingAfter", json!(backend.pending_after.map(format_duration))),
             ("concurrency", json!(backend.concurrency)),
         ]);
-        serializer.collect_map(members)
+        Self(members)
     }
 }
 
-impl BackendPlan {
-    /// The prefix of its tools, for an MCP server.
-    fn prefix(&self) -> Option<&str> {
-        matches!(self.0.target, Target::Mcp(_)).then_some(self.0.naming.prefix.as_str())
+impl Serialize for BackendPlan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
     }
-
-    /// The signature that an agent's card must have, if one is configured.
-    fn signers(&self) -> Option<&Signers> {
-        match &self.0.target {
-            Target::A2a(agent) => agent.signers.as_ref(),
-            Target::Mcp(_) | Target::Local(_) => None,
-        }
-    }
-}
-
-/// A member of a backend in the JSON, and the line of the text that says the same.
-type Fact = (&'static str, Value, &'static str, String);
-
-/// A member whose line of the text has its strings.
-fn fact(key: &'static str, value: Value, label: &'static str) -> Fact {
-    let string = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let text = match &value {
-        Value::Array(all) => all.iter().map(string).collect::<Vec<_>>().join(", "),
-        one => string(one),
-    };
-    (key, value, label, text)
 }
 
 /// How a backend is reached: the exact arguments of a program, but only the names of its variables,
 /// and of headers.
-fn reached(target: &Target) -> Vec<Fact> {
-    let kind = |kind| ("reached", json!(kind), "", String::new());
-    let headers = |all: &HeaderMap| fact("headers", json!(texts(all.keys())), "  headers");
-    let secured = |tls| ("tls", json!(TlsPlan::new(tls)), "  tls", shown(TlsPlan::new(tls)));
+fn reached(target: &Target) -> Vec<Member> {
+    let headers = |all: &HeaderMap| ("headers", json!(texts(all.keys())));
+    let secured = |tls| ("tls", json!(TlsPlan::new(tls)));
     match target {
         Target::Mcp(Mcp::Stdio(program))
         | Target::Local(Local { action: Action::Command(program), .. }) => {
             let Program { env, cwd, sandbox, .. } = program;
-            let list = |listed: &[PathBuf]| match listed {
-                [] => "nothing".to_owned(),
-                listed => paths(listed).join(", "),
-            };
-            let (sandbox, shut_in) = match sandbox {
-                ProgramSandbox::Masked => (Value::Null, String::new()),
-                ProgramSandbox::Off => {
-                    (json!("off"), "nowhere: it reads what the bridge's user may".to_owned())
+            let kind = if matches!(target, Target::Mcp(_)) { "stdio" } else { "command" };
+            let sandbox = match sandbox {
+                ProgramSandbox::Masked => Value::Null,
+                ProgramSandbox::Off => json!("off"),
+                ProgramSandbox::Secrets => json!("secrets"),
+                ProgramSandbox::Listed(Confinement { read, write }) => {
+                    json!({ "read": paths(read), "write": paths(write) })
                 }
-                ProgramSandbox::Secrets => {
-                    (json!("secrets"), "from the bridge's own files alone".to_owned())
-                }
-                ProgramSandbox::Listed(Confinement { read, write }) => (
-                    json!({ "read": paths(read), "write": paths(write) }),
-                    format!("besides the system, reads {}; writes {}", list(read), list(write)),
-                ),
             };
             vec![
-                kind(if matches!(target, Target::Mcp(_)) { "stdio" } else { "command" }),
-                ("argv", json!(argv(program)), "  runs", command_line(program)),
-                fact("env", json!(texts(env.keys())), "  env"),
-                fact("cwd", json!(cwd.as_ref().map(|path| path.display().to_string())), "  in"),
-                ("sandbox", sandbox, "  shut in", shut_in),
+                ("reached", json!(kind)),
+                ("argv", json!(argv(program))),
+                ("env", json!(texts(env.keys()))),
+                ("cwd", json!(cwd.as_ref().map(|path| path.display().to_string()))),
+                ("sandbox", sandbox),
             ]
         }
-        Target::A2a(A2a { card: CardSource::Bundled, .. }) => {
-            vec![("reached", json!("bundled"), "  runs", "inside the bridge".to_owned())]
-        }
+        Target::A2a(A2a { card: CardSource::Bundled, .. }) => vec![("reached", json!("bundled"))],
         Target::A2a(A2a { card: CardSource::File(path), tls, .. }) => {
-            let path = json!(path.display().to_string());
-            vec![kind("file"), fact("path", path, "  card"), secured(tls)]
+            let path = ("path", json!(path.display().to_string()));
+            vec![("reached", json!("file")), path, secured(tls)]
         }
         Target::Mcp(Mcp::Http { url, headers: names, oauth, tls, .. })
         | Target::A2a(A2a {
@@ -304,24 +277,24 @@ fn reached(target: &Target) -> Vec<Fact> {
             tls,
             ..
         }) => vec![
-            kind("url"),
-            fact("url", json!(url.to_string()), "  at"),
+            ("reached", json!("url")),
+            ("url", json!(url.to_string())),
             headers(names),
-            fact("oauth", json!(oauth.as_deref().map(issuer)), "  tokens"),
+            ("oauth", json!(oauth.as_deref().map(issuer))),
             secured(tls),
         ],
         Target::Local(Local {
             action: Action::Http { method, url, headers: names, tls }, ..
-        }) => {
-            vec![
-                kind("request"),
-                ("method", json!(method.as_str()), "  sends", format!("{method} {url}")),
-                ("url", json!(url.to_string()), "", String::new()),
-                headers(names),
-                secured(tls),
-            ]
+        }) => vec![
+            ("reached", json!("request")),
+            ("method", json!(method.as_str())),
+            ("url", json!(url.to_string())),
+            headers(names),
+            secured(tls),
+        ],
+        Target::Local(Local { action: Action::Internal, .. }) => {
+            vec![("reached", json!("internal"))]
         }
-        Target::Local(Local { action: Action::Internal, .. }) => vec![kind("internal")],
     }
 }
 
@@ -345,15 +318,19 @@ fn argv(program: &Program) -> Vec<String> {
         .collect()
 }
 
-/// The command line of `program`, as a reader can type it, with quotes around an argument that a
-/// reader could not tell from the next one. The bridge itself uses no shell.
+/// The command line of `program`, as a reader can type it. The bridge itself uses no shell.
 pub(super) fn command_line(program: &Program) -> String {
+    words(&argv(program))
+}
+
+/// `all` in one line, with quotes around one that a reader could not tell from the next.
+fn words(all: &[String]) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
-    let quoted = |arg: String| match !arg.is_empty() && arg.chars().all(plain) {
-        true => arg,
-        false => format!("{arg:?}"),
+    let quoted = |one: &String| match !one.is_empty() && one.chars().all(plain) {
+        true => one.clone(),
+        false => format!("{one:?}"),
     };
-    argv(program).into_iter().map(quoted).collect::<Vec<_>>().join(" ")
+    all.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 fn paths(paths: &[PathBuf]) -> Vec<String> {
@@ -365,38 +342,39 @@ fn texts(names: impl IntoIterator<Item: ToString>) -> Vec<String> {
 }
 
 /// Writes a line of the text, unless it would say nothing.
-fn row(f: &mut fmt::Formatter<'_>, label: &str, text: impl AsRef<str>) -> fmt::Result {
-    match text.as_ref() {
-        "" => Ok(()),
+fn row(f: &mut fmt::Formatter<'_>, label: &str, value: &Value) -> fmt::Result {
+    match text(value) {
+        nothing if nothing.is_empty() => Ok(()),
         text => writeln!(f, "{label:<10} {text}"),
     }
 }
 
-/// A value that may be missing, as text.
-fn shown(value: Option<impl fmt::Display>) -> String {
-    value.map(|value| value.to_string()).unwrap_or_default()
-}
-
-/// The word of bridge.yaml for a value.
-fn word(value: &impl Serialize) -> String {
-    let value = serde_json::to_value(value).unwrap_or_default();
-    value.as_str().unwrap_or_default().to_owned()
+/// A value for people; empty for one that says nothing.
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null | Value::Bool(false) => String::new(),
+        Value::Bool(true) | Value::Number(_) => value.to_string(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => words(&items.iter().map(text).collect::<Vec<_>>()),
+        Value::Object(members) => {
+            let shown = members.iter().map(|(key, value)| (key, text(value)));
+            let shown = shown.filter(|(_, value)| !value.is_empty());
+            shown.map(|(key, value)| format!("{key} {value}")).collect::<Vec<_>>().join("; ")
+        }
+    }
 }
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        row(f, "listen", self.listen.join(", "))?;
-        let workspace = shown(self.workspace.as_ref().map(|it| format!(", workspace {it}")));
-        let whose = match self.credential {
-            Some("passthrough") => ", with each app's own credential",
-            _ => "",
-        };
-        row(f, "upstream", format!("{}{workspace}{whose}", self.upstream))?;
-        row(f, "", shown(self.tls.as_ref().map(|tls| format!("tls: {tls}"))))?;
-        row(f, "state", &self.state_dir)?;
-        row(f, "auth", word(&self.auth))?;
+        row(f, "listen", &json!(self.listen))?;
+        row(f, "upstream", &json!(self.upstream))?;
+        row(f, "workspace", &json!(self.workspace))?;
+        row(f, "credential", &json!(self.credential))?;
+        row(f, "tls", &json!(self.tls))?;
+        row(f, "state", &json!(self.state_dir))?;
+        row(f, "auth", &json!(self.auth))?;
         if self.apps.is_empty() {
-            row(f, "apps", "default (all backends)")?;
+            row(f, "apps", &json!("default (all backends)"))?;
         }
         for (at, app) in self.apps.iter().enumerate() {
             let backends = match &app.backends {
@@ -409,78 +387,22 @@ impl fmt::Display for Plan {
                 some => format!("; not all tools of {some}"),
             };
             let label = if at == 0 { "apps" } else { "" };
-            row(f, label, format!("{} ({backends}{some})", app.name))?;
+            row(f, label, &json!(format!("{} ({backends}{some})", app.name)))?;
         }
         self.backends.iter().try_for_each(|backend| write!(f, "\n{backend}"))?;
         if !self.disabled.is_empty() {
             writeln!(f)?;
         }
-        row(f, "disabled", self.disabled.join(", "))
+        row(f, "disabled", &json!(self.disabled))
     }
 }
 
 impl fmt::Display for BackendPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(backend) = self;
-        writeln!(f, "{} {}", backend.target.section(), backend.name)?;
-        for (_, _, label, text) in reached(&backend.target) {
-            row(f, label, text)?;
-        }
-        if let Some(prefix) = self.prefix() {
-            let tools = match prefix {
-                "" => "names as they are".to_owned(),
-                prefix => format!("{prefix}*"),
-            };
-            let trust =
-                if backend.trust_annotations { "; their annotations are believed" } else { "" };
-            row(f, "  tools", format!("{tools}{trust}"))?;
-        }
-        row(f, "  signed", self.signers().map(signature).unwrap_or_default())?;
-        if !backend.approve.is_empty() {
-            row(f, "  asks", "a person, before the calls that `approve` names")?;
-        }
-        let pending = backend.pending_after.map(format_duration);
-        let pending = shown(pending.map(|it| format!(", pending after {it}")));
-        let required = if backend.required { ", required" } else { "" };
-        let fetched = match backend.target {
-            // A local tool has nothing to fetch, and is never down.
-            Target::Local(_) => String::new(),
-            Target::Mcp(_) | Target::A2a(_) => {
-                let (refresh, down) = (backend.refresh, word(&backend.on_unavailable));
-                format!("; refreshed every {}; {down} while down", format_duration(refresh))
-            }
-        };
-        let calls = backend.concurrency;
-        let each = format_duration(backend.call_timeout);
-        let limits = format!("{calls} calls at once, {each} each{pending}{fetched}{required}");
-        row(f, "  limits", limits)?;
-        match (backend.pin, &backend.target) {
-            (Pin::Enforce, _) => row(f, "  pin", "what changes is withdrawn until it is accepted"),
-            // The bundled agent has no pins, and neither has a local tool.
-            (Pin::Off, Target::Local(_) | Target::A2a(A2a { card: CardSource::Bundled, .. }))
-            | (Pin::Warn, _) => Ok(()),
-            (Pin::Off, _) => row(f, "  pin", "off: changes are not reported"),
-        }
+        let [(_, name), (_, kind), members @ ..] = self.0.as_slice() else { return Ok(()) };
+        writeln!(f, "{} {}", text(kind), text(name))?;
+        members.iter().try_for_each(|(key, value)| row(f, &format!("  {key:<16}"), value))
     }
-}
-
-impl fmt::Display for TlsPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.authorities {
-            None => f.write_str("trusts whom this machine trusts")?,
-            Some(1) => f.write_str("trusts the authority in `ca` alone")?,
-            Some(many) => write!(f, "trusts the {many} authorities in `ca` alone")?,
-        }
-        f.write_str(if self.shows_certificate { "; shows a certificate" } else { "" })
-    }
-}
-
-fn signature(Signers { keys, required }: &Signers) -> String {
-    let signed = match keys.len() {
-        1 => "by the key that is configured".to_owned(),
-        many => format!("by one of {many} keys"),
-    };
-    format!("{signed}{}", if *required { "" } else { "; an unsigned one is reported, and taken" })
 }
 
 #[cfg(test)]

@@ -279,17 +279,23 @@ fn is_foreign_certificate(error: &reqwest::Error) -> bool {
 
 /// Whether the error means that no program listens there.
 fn nobody(error: &reqwest::Error) -> bool {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
+    matches!(io_kind(error), Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
+}
+
+/// The kind of the innermost error of input and output in a chain.
+pub(super) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    let mut kind = None;
+    let mut next = Some(error);
     while let Some(error) = next {
-        if let Some(error) = error.downcast_ref::<io::Error>() {
-            return matches!(
-                error.kind(),
-                io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound
-            );
-        }
-        next = error.source();
+        let found = error.downcast_ref::<io::Error>();
+        kind = found.map(io::Error::kind).or(kind);
+        // An `io::Error` hides the error that it was made from.
+        next = match found.and_then(io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
     }
-    false
+    kind
 }
 
 impl Reply {

@@ -1,48 +1,66 @@
 //! `mantyx-bridge import FILE`: an mcpServers file of Claude Desktop, Cursor or VS Code as the
 //! `mcp:` part of a bridge.yaml.
 //!
-//! Everything in the file is translated or reported. Reported are keys that the bridge does not
-//! have, names that had to change, and secrets, which become references to environment variables.
+//! bridge.yaml takes the entries of these files as they are. So only the rest is changed: names that
+//! are no names of backends, and secrets, which become references to environment variables. Reported
+//! are keys that the bridge does not have.
 //!
 //! Must not: print a secret, or start a program of the file.
 
-mod entry;
 mod secrets;
-pub(super) mod yaml;
 
 use std::{fmt::Write as _, path::Path};
 
-use self::{entry::Server, secrets::Vault};
-use super::{Failure, Outcome, complain, print, write_new};
-use crate::{
-    config::Environment,
-    model::{ids::BackendName, json::Members},
-};
+use serde_json::{Map, Value, json};
 
-/// The contents of the files.
+use self::secrets::{Place, Vault, variable_name};
+use super::{Failure, Outcome, complain, print};
+use crate::{config::Environment, model::ids::BackendName};
+
+/// The keys of an entry that bridge.yaml has, too.
+const KEYS: [&str; 11] = [
+    "args",
+    "command",
+    "cwd",
+    "disabled",
+    "env",
+    "envFile",
+    "headers",
+    "serverUrl",
+    "transport",
+    "type",
+    "url",
+];
+
+/// The backends of a new bridge.yaml.
 #[derive(Debug, Default)]
 pub(super) struct Imported {
-    servers: Vec<Server>,
-    /// Further names that are taken.
-    reserved: Vec<String>,
-    /// Parts of the files that the output lacks, one sentence each.
+    pub(super) mcp: Map<String, Value>,
+    pub(super) a2a: Map<String, Value>,
+    /// What differs from the files, one sentence each.
     notes: Vec<String>,
     vault: Vault,
 }
 
-pub(super) fn import(file: &Path, output: Option<&Path>, env: &Environment) -> Outcome {
+/// What the references in a file stand for.
+struct Source<'a> {
+    /// `${workspaceFolder}`.
+    folder: Option<&'a str>,
+    /// What VS Code would ask for: the ids and descriptions of its `inputs`.
+    inputs: Vec<(&'a str, &'a str)>,
+}
+
+pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
     let mut imported = Imported::default();
     imported.load(file, env)?;
-    let text = format!("# Imported from {}\n{}", one_line(file), imported.yaml());
-    match output {
-        None => print(&text)?,
-        Some(path) => {
-            write_new(path, &text, false, "remove it, or name another file")?;
-            complain(&format!("wrote {}", path.display()));
-        }
-    }
+    print(&format!("# Imported from {}\n{}", one_line(file), yaml("mcp", &imported.mcp)))?;
     complain(&imported.remarks(env));
     Ok(())
+}
+
+/// A section of bridge.yaml.
+pub(super) fn yaml(section: &str, backends: &Map<String, Value>) -> String {
+    serde_saphyr::to_string(&json!({ section: backends })).expect("JSON can be written as YAML")
 }
 
 impl Imported {
@@ -54,32 +72,103 @@ impl Imported {
         self.add(&file.text, workspace(&absolute)).map_err(failed)
     }
 
-    /// `workspace` is the value of `${workspaceFolder}`.
-    fn add(&mut self, text: &str, workspace: Option<&Path>) -> Result<(), String> {
-        let text = to_json(text)?;
-        let root = Members::read(&text).map_err(|error| match error.is_data() {
-            // The parser's own message would quote the value.
-            true => "it is not JSON with an object at its top".to_owned(),
-            false => format!("it is not JSON: {error}"),
-        })?;
-        let servers = section(&root).ok_or(
+    fn add(&mut self, text: &str, folder: Option<&Path>) -> Result<(), String> {
+        let root: Map<String, Value> =
+            serde_json::from_str(&to_json(text)?).map_err(|error| match error.is_data() {
+                // The parser's own message would quote the value.
+                true => "it is not JSON with an object at its top".to_owned(),
+                false => format!("it is not JSON: {error}"),
+            })?;
+        // Of Claude Desktop and Cursor, of VS Code's mcp.json, or of VS Code's settings.json.
+        let servers = root.get("mcpServers").or_else(|| root.get("servers"));
+        let servers = servers.or_else(|| root.get("mcp")?.get("servers"));
+        let servers = servers.and_then(Value::as_object).ok_or(
             "there is no `mcpServers` in it, nor `servers`; is it the file with the MCP servers?",
         )?;
-        let servers = Members::read(servers.get())
-            .map_err(|_other| "the servers are no JSON object".to_owned())?;
-        let inputs = entry::inputs(&root);
-        for (name, entry) in &servers.0 {
-            let legal = self.legal_name(name);
-            let reader = entry::Reader {
-                vault: &mut self.vault,
-                notes: &mut self.notes,
-                workspace,
-                inputs: &inputs,
-            };
-            let server = reader.read(name, legal, entry.get());
-            self.servers.push(server);
+        let inputs = root.get("inputs").and_then(Value::as_array).into_iter().flatten();
+        let described = inputs
+            .filter_map(|input| Some((input["id"].as_str()?, input["description"].as_str()?)));
+        let folder = folder.and_then(Path::to_str);
+        let source = Source { folder, inputs: described.collect() };
+        for (was, entry) in servers {
+            let name = self.legal_name(was);
+            if name != *was {
+                self.notes.push(format!("{} is called `{name}` here", Value::from(was.as_str())));
+            }
+            match self.entry(&source, &name, entry) {
+                Some(entry) => drop(self.mcp.insert(name, entry)),
+                None => self.notes.push(format!(
+                    "`{name}` is left out: it has neither a `command` nor a `url`, or both"
+                )),
+            }
         }
         Ok(())
+    }
+
+    /// One entry as bridge.yaml has it; `None` if it names no server.
+    fn entry(&mut self, source: &Source<'_>, name: &str, entry: &Value) -> Option<Value> {
+        let mut server = Map::new();
+        for (key, value) in entry.as_object()? {
+            if KEYS.contains(&key.as_str()) {
+                let at = Place { server: name, key, is_variable: key == "env" };
+                server.insert(key.clone(), self.hidden(source, at, value));
+            } else if key == "enabled" {
+                // A server that is turned off stays so.
+                server.insert("disabled".to_owned(), json!(*value == false));
+            } else {
+                let key = key.replace(char::is_control, "?");
+                self.notes.push(format!("`{name}`: the key `{key}` is left out"));
+            }
+        }
+        let has_url = server.contains_key("url") || server.contains_key("serverUrl");
+        (server.contains_key("command") != has_url).then_some(Value::Object(server))
+    }
+
+    /// `value` with references in place of its secrets.
+    fn hidden(&mut self, source: &Source<'_>, at: Place<'_>, value: &Value) -> Value {
+        match value {
+            Value::String(text) => {
+                let text = self.translated(source, at.server, text);
+                self.vault.hide(&text, at).into()
+            }
+            Value::Number(number) => self.vault.hide(&number.to_string(), at).into(),
+            Value::Array(items) => {
+                let mut list = Vec::new();
+                let mut option = "";
+                for item in items {
+                    list.push(self.hidden(source, Place { key: option, ..at }, item));
+                    // `--token` alone: the next argument is its value.
+                    let text = item.as_str().unwrap_or_default();
+                    let is_option = text.starts_with('-') && !text.contains('=');
+                    option = if is_option { text.trim_start_matches('-') } else { "" };
+                }
+                Value::Array(list)
+            }
+            Value::Object(members) => {
+                let hide = |(key, value): (&String, &Value)| {
+                    (key.clone(), self.hidden(source, Place { key, ..at }, value))
+                };
+                Value::Object(members.iter().map(hide).collect())
+            }
+            Value::Null | Value::Bool(_) => value.clone(),
+        }
+    }
+
+    /// `text` without the references that bridge.yaml does not have.
+    fn translated(&mut self, source: &Source<'_>, server: &str, text: &str) -> String {
+        let mut text = text.to_owned();
+        if let Some(folder) = source.folder {
+            text = text.replace("${workspaceFolder}", folder);
+        }
+        for (id, why) in &source.inputs {
+            let input = format!("${{input:{id}}}");
+            if text.contains(&input) {
+                let why = why.replace(char::is_control, " ");
+                let reference = self.vault.refer(&variable_name(id), format!("{why}, of {server}"));
+                text = text.replace(&input, &reference);
+            }
+        }
+        text
     }
 
     /// `name` as a legal and unused name of a backend.
@@ -89,9 +178,7 @@ impl Imported {
         if base.is_empty() {
             base.push_str("server");
         }
-        let servers = self.servers.iter().map(|server| &server.name);
-        let names: Vec<&String> = servers.chain(&self.reserved).collect();
-        let taken = |name: &str| names.iter().any(|taken| *taken == name);
+        let taken = |name: &str| self.mcp.contains_key(name) || self.a2a.contains_key(name);
         let mut found = base.clone();
         for count in 2.. {
             if !taken(&found) {
@@ -104,38 +191,9 @@ impl Imported {
         found
     }
 
-    /// The number of servers, including those that are only comments.
-    pub(super) fn count(&self) -> usize {
-        self.servers.len()
-    }
-
-    /// Marks `name` as taken.
-    pub(super) fn reserve(&mut self, name: &str) {
-        self.reserved.push(name.to_owned());
-    }
-
-    /// Adds the server at `url`.
-    pub(super) fn push_url(&mut self, name: String, url: &str) {
-        self.servers.push(Server::at(name, url));
-    }
-
     /// The `url` of the backend `name`, with references in place of secrets.
     pub(super) fn hide_in(&mut self, name: &str, url: &str) -> String {
-        self.vault.hide(url, secrets::Place { server: name, key: "url", is_variable: false })
-    }
-
-    /// `env`, with a placeholder for each variable that is not set yet.
-    pub(super) fn with_variables(&self, env: &Environment) -> Environment {
-        let wanted = self.vault.variables(env);
-        wanted.iter().fold(env.clone(), |env, (name, _)| env.with_var(name, "to_be_set"))
-    }
-
-    /// The `mcp:` section.
-    pub(super) fn yaml(&self) -> String {
-        let all_out = self.servers.iter().all(|server| server.left_out.is_some());
-        let mut text = String::from(if all_out { "mcp: {}\n" } else { "mcp:\n" });
-        self.servers.iter().for_each(|server| server.write(&mut text));
-        text
+        self.vault.hide(url, Place { server: name, key: "url", is_variable: false })
     }
 
     /// The steps that remain for the user, and the omitted parts.
@@ -169,14 +227,6 @@ fn to_json(text: &str) -> Result<String, String> {
         }
     }
     Ok(String::from_utf8(bytes).expect("only whole comments and commas became spaces"))
-}
-
-/// The servers in the file: of Claude Desktop and Cursor, of VS Code's mcp.json, or of VS Code's
-/// settings.json.
-fn section<'a>(root: &Members<'a>) -> Option<&'a serde_json::value::RawValue> {
-    root.get("mcpServers")
-        .or_else(|| root.get("servers"))
-        .or_else(|| Members::read(root.get("mcp")?.get()).ok()?.get("servers"))
 }
 
 /// The folder of the project that the file belongs to.

@@ -4,23 +4,25 @@
 //! Must not: overwrite a file unasked, or write a secret into one.
 
 mod ask;
-mod draft;
-mod probe;
+mod judge;
 
 use std::{
     fs,
-    io::{self, IsTerminal as _},
+    io::{self, IsTerminal as _, Write as _},
     path::{Path, PathBuf},
 };
 
 use clap::Args;
+use serde_json::{Value, json};
+use url::{Host, Url};
 
-use self::{ask::Asker, draft::Draft, probe::Kind};
-use super::{Failure, Outcome, complain, exists, import::Imported, print, write_new};
-use crate::config::{Config, Environment};
-
-/// How to go on if the file exists.
-const OTHERWISE: &str = "--force overwrites it, --output names another file";
+use self::ask::Asker;
+use super::{
+    Failure, Outcome, complain,
+    import::{Imported, yaml},
+    print,
+};
+use crate::config::Environment;
 
 /// The arguments of `init`.
 #[derive(Debug, Args)]
@@ -32,7 +34,7 @@ pub(super) struct Settings {
     #[arg(long)]
     workspace: Option<String>,
     /// The sandbox inside the bridge in place of MANTYX: no account, no network
-    #[arg(long)]
+    #[arg(long, conflicts_with = "workspace")]
     sandbox: bool,
     /// Imports the servers of this mcpServers file; may be repeated
     #[arg(long, value_name = "FILE")]
@@ -51,20 +53,24 @@ pub(super) struct Settings {
     force: bool,
 }
 
-pub(super) async fn init(settings: &Settings, env: &Environment) -> Outcome {
+/// The file's contents before they are written.
+#[derive(Debug, Default)]
+struct Draft {
+    /// `None`: the sandbox.
+    workspace: Option<String>,
+    backends: Imported,
+}
+
+pub(super) fn init(settings: &Settings, env: &Environment) -> Outcome {
     let output = &settings.output;
     if output.exists() && !settings.force {
-        return Err(exists(output, OTHERWISE));
+        return Err(exists(output));
     }
     let on = !settings.yes && io::stdin().is_terminal() && io::stderr().is_terminal();
     let mut asker = Asker { input: Box::new(io::stdin().lock()), on };
-    let draft = collect(settings, &mut asker, env).await?;
-    let text = draft.yaml();
-    write_new(output, &text, settings.force, OTHERWISE)?;
-    complain(&draft.imported.remarks(env));
-    if let Err(errors) = Config::parse(&text, output, &draft.imported.with_variables(env)) {
-        complain(&format!("Correct the file by hand:\n{errors}"));
-    }
+    let draft = collect(settings, &mut asker, env)?;
+    write(output, &draft.yaml(), settings.force)?;
+    complain(&draft.backends.remarks(env));
     let file = match output == Path::new("bridge.yaml") {
         true => String::new(),
         false => format!(" -c {}", output.display()),
@@ -76,46 +82,57 @@ pub(super) async fn init(settings: &Settings, env: &Environment) -> Outcome {
     ))
 }
 
+/// Writes the file. If it exists, it is overwritten only with `force`.
+fn write(path: &Path, text: &str, force: bool) -> Outcome {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create(force).truncate(force).create_new(!force);
+    let written = options.open(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path),
+        _ => Failure::Failed(format!("cannot write {}: {error}", path.display())),
+    })
+}
+
+fn exists(path: &Path) -> Failure {
+    let path = path.display();
+    Failure::Failed(format!("{path} exists; --force overwrites it, --output names another file"))
+}
+
 /// Collects the contents of the file.
-async fn collect(
-    settings: &Settings,
-    asker: &mut Asker,
-    env: &Environment,
-) -> Result<Draft, Failure> {
-    let mut draft = Draft { sandbox: settings.sandbox, ..Draft::default() };
+fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Result<Draft, Failure> {
+    let mut draft = Draft::default();
     if let Some(workspace) = &settings.workspace {
-        probe::check_workspace(workspace).map_err(Failure::Usage)?;
+        judge::workspace(workspace).map_err(Failure::Usage)?;
         draft.workspace = Some(workspace.clone());
     } else if !settings.sandbox {
         draft.workspace = ask_workspace(asker)?;
-        draft.sandbox = draft.workspace.is_none();
     }
     for path in &settings.import {
-        draft.imported.load(path, env)?;
+        draft.backends.load(path, env)?;
     }
     for path in usual_places(env) {
         let is_named = settings.import.iter().any(|named| same_file(named, &path));
         let mut found = Imported::default();
         // `init` does not report problems in other programs' files that the user has not named.
-        if is_named || found.load(&path, env).is_err() || found.count() == 0 {
+        if is_named || found.load(&path, env).is_err() || found.mcp.is_empty() {
             continue;
         }
-        let count = found.count();
+        let count = found.mcp.len();
         let shown = path.display();
         if !asker.on {
             complain(&format!("found {count} MCP servers in {shown}: --import adds them"));
-        } else if asker.yes(&format!("Take over {count} MCP servers from {shown}? "), true)? {
-            draft.imported.load(&path, env)?;
+        } else if asker.yes(&format!("Take over {count} MCP servers from {shown}? "))? {
+            draft.backends.load(&path, env)?;
         }
     }
-    for (kind, urls) in [(Kind::Mcp, &settings.mcp), (Kind::A2a, &settings.a2a)] {
+    let mcp = ("mcp", "The URL of an MCP server (nothing: no more): ", &settings.mcp);
+    let a2a = ("a2a", "The URL of an A2A agent (nothing: no more): ", &settings.a2a);
+    for (section, question, urls) in [mcp, a2a] {
         for url in urls {
-            add(&mut draft, kind, url, None, env).await?;
+            draft.add(section, url, env).map_err(Failure::Usage)?;
         }
-        while let Some(url) = asker.text(kind.question())? {
-            if let Err(Failure::Usage(why) | Failure::Failed(why)) =
-                add(&mut draft, kind, &url, Some(asker), env).await
-            {
+        while let Some(url) = asker.text(question)? {
+            if let Err(why) = draft.add(section, &url, env) {
                 complain(&why);
             }
         }
@@ -126,7 +143,7 @@ async fn collect(
 fn ask_workspace(asker: &mut Asker) -> Result<Option<String>, Failure> {
     let question = "Your MANTYX workspace (nothing: the sandbox, which needs no account): ";
     while let Some(workspace) = asker.text(question)? {
-        match probe::check_workspace(&workspace) {
+        match judge::workspace(&workspace) {
             Ok(()) => return Ok(Some(workspace)),
             Err(why) => complain(&why),
         }
@@ -134,47 +151,60 @@ fn ask_workspace(asker: &mut Asker) -> Result<Option<String>, Failure> {
     Ok(None)
 }
 
-/// Probes `url` and adds it, whether or not it responds. If a person can answer, one that does not
-/// respond is added only if they agree.
-async fn add(
-    draft: &mut Draft,
-    kind: Kind,
-    url: &str,
-    asker: Option<&mut Asker>,
-    env: &Environment,
-) -> Outcome {
-    let tried = probe::probe(kind, url, env).await?;
-    let shown = shown(url);
-    let name = match tried {
-        Ok(found) => {
-            complain(&format!("{shown} answers: {}", found.what));
-            found.name
-        }
-        Err(why) => {
-            complain(&format!("{shown} does not answer: {why}"));
-            if let Some(asker) = asker
-                && !asker.yes("Add it all the same? ", false)?
-            {
-                return Ok(());
-            }
-            kind.name_of_host(url)
-        }
-    };
-    let name = draft.imported.legal_name(&name);
-    let url = draft.imported.hide_in(&name, url);
-    match kind {
-        Kind::Mcp => draft.imported.push_url(name, &url),
-        Kind::A2a => {
-            draft.imported.reserve(&name);
-            draft.agents.push((name, url));
-        }
+impl Draft {
+    /// Adds the backend of `section` at `url`, under the first part of its host's name.
+    fn add(&mut self, section: &str, url: &str, env: &Environment) -> Result<(), String> {
+        judge::url(section, url, env)?;
+        let named = match Url::parse(url).ok().as_ref().and_then(Url::host) {
+            Some(Host::Domain(name)) => name.split('.').next().unwrap_or_default().to_owned(),
+            _ if section == "mcp" => "server".to_owned(),
+            _ => "agent".to_owned(),
+        };
+        let name = self.backends.legal_name(&named);
+        let backend = json!({ "url": self.backends.hide_in(&name, url) });
+        let Imported { mcp, a2a, .. } = &mut self.backends;
+        let backends = if section == "mcp" { mcp } else { a2a };
+        backends.insert(name, backend);
+        Ok(())
     }
-    Ok(())
-}
 
-/// `url` without the parts that may be secret. It cannot hold a user or a password.
-fn shown(url: &str) -> &str {
-    url.split(['?', '#']).next().unwrap_or_default()
+    fn yaml(&self) -> String {
+        let mut text = String::from(
+            "# Written by `mantyx-bridge init`. `mantyx-bridge check` says what it would start, or what\n\
+             # is wrong with it and where; the bridge.yaml of the repository explains every setting.\n\n\
+             # Where the bridge listens: the base URL of your apps, in place of MANTYX's.\n\
+             listen: 127.0.0.1:7717\n\n",
+        );
+        text.push_str(&match &self.workspace {
+            None => "# A MANTYX inside the bridge, whose model is scripted: a prompt line `tool_name {json}`\n\
+                 # is a tool call. For the real one, write workspace and credential:\n\
+                 # upstream: {workspace: acme, credential: \"${env:MANTYX_API_KEY}\"}\n\
+                 upstream:\n  sandbox: true\n"
+                .to_owned(),
+            Some(workspace) => format!(
+                "# The MANTYX that the bridge stands in front of. The key is read where the bridge is\n\
+                 # started; ${{file:/path}} and ${{cred:NAME}} are other ways to name it.\n\
+                 upstream:\n  credential: ${{env:MANTYX_API_KEY}}\n  workspace: {}\n",
+                Value::from(workspace.as_str())
+            ),
+        });
+        let Imported { mcp, a2a, .. } = &self.backends;
+        text.push_str("\n# MCP servers by name: a `command` with `args`, or a `url`.\n");
+        let is_empty = mcp.is_empty() && a2a.is_empty();
+        match is_empty {
+            true => text.push_str(
+                "mcp:\n  # The example server inside the bridge, until you have your own.\n  demo:\n    \
+                 command: mantyx-bridge\n    args: [demo-mcp-server]\n",
+            ),
+            false => text.push_str(&yaml("mcp", mcp)),
+        }
+        text.push_str("\n# A2A agents by name: a `url` below which their card is.\n");
+        match is_empty {
+            true => text.push_str("a2a:\n  desk: {bundled: true}\n"),
+            false => text.push_str(&yaml("a2a", a2a)),
+        }
+        text
+    }
 }
 
 /// The files where other programs keep their MCP servers on Linux.

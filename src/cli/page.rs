@@ -2,11 +2,14 @@
 //!
 //! Must not: know its content.
 
-use std::io;
+use std::{
+    io,
+    time::{Duration, SystemTime},
+};
 
 use unicode_width::UnicodeWidthStr as _;
 
-use super::terminal::{Size, colours, cut, one_line, plain};
+use super::terminal::{colours, columns, cut, one_line, plain};
 
 /// How a piece looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +46,7 @@ impl Paper {
     /// The properties of stdout.
     pub(super) fn stdout() -> Self {
         let out = io::stdout();
-        Self { colours: colours(&out), columns: Size::of(&out).map(|size| size.columns) }
+        Self { colours: colours(&out), columns: columns(&out) }
     }
 }
 
@@ -104,16 +107,20 @@ impl Page {
         }
     }
 
-    /// The lines as they are written. With `strict`, all of them are cut, wrapped ones too.
-    pub(super) fn lines(&self, paper: Paper, strict: bool) -> Vec<String> {
-        let cut_at = |line: &PageLine| paper.columns.filter(|_| strict || !line.is_whole);
-        self.0.iter().map(|line| write(&line.pieces, paper.colours, cut_at(line))).collect()
-    }
-
     /// The whole page for `paper`.
     pub(super) fn text(&self, paper: Paper) -> String {
-        self.lines(paper, false).iter().flat_map(|line| [line.as_str(), "\n"]).collect()
+        let cut_at = |line: &PageLine| paper.columns.filter(|_| !line.is_whole);
+        let lines = self.0.iter();
+        lines.map(|line| write(&line.pieces, paper.colours, cut_at(line)) + "\n").collect()
     }
+}
+
+/// The distance between `time` and `now`, in either direction, in whole seconds.
+pub(super) fn away(time: &str, now: SystemTime) -> String {
+    let Ok(time) = humantime::parse_rfc3339(time) else { return "?".to_owned() };
+    let distance = time.duration_since(now).or_else(|_past| now.duration_since(time));
+    let seconds = Duration::from_secs(distance.unwrap_or_default().as_secs());
+    humantime::format_duration(seconds).to_string()
 }
 
 fn write(pieces: &[Piece], colours: bool, columns: Option<usize>) -> String {

@@ -20,7 +20,7 @@ use super::{
     client::{Client, Events, parse},
     complain, or_stdin, print,
     signals::Stop,
-    terminal::{Size, colours, cut, for_stdout, one_line},
+    terminal::{colours, columns, cut, for_stdout, one_line},
 };
 use crate::{config::Contact, http::api::openapi::Submitted};
 
@@ -230,7 +230,7 @@ impl Reader {
 fn tell(line: &str) {
     let err = io::stderr();
     let line = one_line(line);
-    let Some(Size { columns, .. }) = Size::of(&err) else { return complain(&line) };
+    let Some(columns) = columns(&err) else { return complain(&line) };
     let (on, off) = if colours(&err) { ("\x1b[2m", "\x1b[0m") } else { ("", "") };
     // Without stderr, there is no one to inform.
     let _closed = writeln!(err.lock(), "{on}{}{off}", cut(&line, columns));

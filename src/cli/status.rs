@@ -3,46 +3,40 @@
 //! Must not: know how the daemon works.
 
 use std::{
-    io,
+    io::{self, IsTerminal as _},
     time::{Duration, SystemTime},
 };
 
-use rustix::process::{Signal, getpid, kill_process};
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::{MissedTickBehavior, interval},
-};
+use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
     Failure, Outcome,
     client::{Client, parse},
     complain,
-    page::{Page, Paper, Style},
+    page::{Page, Paper, Style, away},
     print,
     signals::Stop,
-    terminal::{Screen, Size},
 };
 use crate::{
     config::Contact,
     http::api::{
         problems::Problem,
-        status::{Backend, Breaker, Daemon, Runtime, Status, Upstream},
+        status::{Backend, Daemon, Runtime, Status, Upstream},
     },
 };
 
 /// The interval of requests.
 const EVERY: Duration = Duration::from_secs(1);
+/// The codes of ECMA-48 that empty a terminal: to its first place, and erase what follows.
+const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// `mantyx-bridge status`.
 pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcome {
     let client = Client::new(contact)?;
     let text = client.get("/v1/status", client.operator()).await?;
-    if !watch {
-        return print(&shown(&text, json)?);
-    }
-    match Size::of(&io::stdout()) {
-        Some(_) if !json => watch_screen(&client, text).await,
-        _ => watch_blocks(&client, text, json).await,
+    match watch {
+        true => repeat(&client, text, json).await,
+        false => print(&shown(&text, json)?),
     }
 }
 
@@ -55,84 +49,33 @@ fn shown(text: &str, json: bool) -> Result<String, Failure> {
     Ok(page.text(Paper::stdout()))
 }
 
-/// Prints block after block with the time above each; as JSON, one line for each.
-async fn watch_blocks(client: &Client, first: String, json: bool) -> Outcome {
+/// Prints the state again every second, with the time above it: in place on a terminal, else block
+/// after block. As JSON, one line for each.
+async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
     let mut stop = Stop::new()?;
-    let mut tick = ticks();
+    let mut tick = interval(EVERY);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tick.tick().await;
+    let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
     let mut answer = Ok(first);
     loop {
+        let now = humantime::format_rfc3339_seconds(SystemTime::now());
         match &answer {
-            Ok(text) => {
-                let block = shown(text, json)?;
-                let now = humantime::format_rfc3339_seconds(SystemTime::now());
-                print(&if json { block } else { format!("{now}\n{block}\n") })?;
-            }
+            Ok(text) if json => print(&shown(text, json)?)?,
+            Ok(text) => print(&format!("{clear}{now}\n{}\n", shown(text, json)?))?,
             // The daemon may come back.
             Err(Failure::Failed(why)) => complain(why),
             Err(_) => return answer.map(drop),
         }
+        let next = async {
+            tick.tick().await;
+            client.get("/v1/status", client.operator()).await
+        };
         answer = tokio::select! {
             () = stop.asked() => return Ok(()),
-            answer = next(client, &mut tick) => answer,
+            answer = next => answer,
         };
     }
-}
-
-/// Redraws a screen in place until Ctrl-C.
-async fn watch_screen(client: &Client, first: String) -> Outcome {
-    let mut stop = Stop::new()?;
-    let mut resized = signal(SignalKind::window_change())?;
-    let mut suspended = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
-    let mut tick = ticks();
-    tick.tick().await;
-    let mut screen = Screen::enter()?;
-    let mut status: Status = parse(&first)?;
-    let mut away = None;
-    loop {
-        draw(&screen, &status, away.as_deref())?;
-        tokio::select! {
-            () = stop.asked() => return Ok(()),
-            _ = resized.recv() => (),
-            _ = suspended.recv() => {
-                // While this process is stopped, the shell needs its own screen.
-                drop(screen);
-                kill_process(getpid(), Signal::STOP).map_err(io::Error::from)?;
-                screen = Screen::enter()?;
-            }
-            answer = next(client, &mut tick) => match answer {
-                Ok(text) => (status, away) = (parse(&text)?, None),
-                Err(Failure::Failed(why)) => away = Some(why),
-                Err(other) => return Err(other),
-            },
-        }
-    }
-}
-
-fn ticks() -> tokio::time::Interval {
-    let mut ticks = interval(EVERY);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
-}
-
-async fn next(client: &Client, tick: &mut tokio::time::Interval) -> Result<String, Failure> {
-    tick.tick().await;
-    client.get("/v1/status", client.operator()).await
-}
-
-fn draw(screen: &Screen, status: &Status, away: Option<&str>) -> Outcome {
-    let size = Size::of(&io::stdout()).unwrap_or(Size { columns: 80, rows: 24 });
-    // If a line filled the last column, clearing the rest of it would erase its last character.
-    let paper = Paper { columns: Some(size.columns.saturating_sub(1)), ..Paper::stdout() };
-    let mut note = Page::default();
-    if let Some(why) = away {
-        note.line(Style::Bad, why);
-        note.line(Style::Plain, "Its last state:");
-        note.line(Style::Plain, "");
-    }
-    let mut lines = note.lines(paper, true);
-    lines.extend(page(status, SystemTime::now()).lines(paper, true));
-    screen.draw(&lines, size.rows)
 }
 
 fn page(status: &Status, now: SystemTime) -> Page {
@@ -181,13 +124,6 @@ fn page(status: &Status, now: SystemTime) -> Page {
         page.note(Style::Bad, format!("{subject}: {message}"));
         page.note(Style::Plain, format!("cure: {cure}"));
     }
-    let held_back = backends.iter().filter_map(|backend| held_back(backend, now));
-    for (at, note) in held_back.enumerate() {
-        if at == 0 {
-            page.line(Style::Plain, "");
-        }
-        page.note(Style::Doubtful, note);
-    }
     page
 }
 
@@ -198,11 +134,10 @@ fn row(backend: &Backend, now: SystemTime) -> [(Style, String); 6] {
         _ => Style::Doubtful,
     };
     let stale = if backend.stale { " (stale)" } else { "" };
-    let refreshed = backend.last_refresh.as_deref().and_then(time);
-    let ago = refreshed.map_or_else(
-        || "never".to_owned(),
-        |at| format!("{} ago", seconds(now.duration_since(at).unwrap_or_default())),
-    );
+    let ago = match &backend.last_refresh {
+        Some(at) => format!("{} ago", away(at, now)),
+        None => "never".to_owned(),
+    };
     let speaks = match &backend.protocol_version {
         Some(version) => format!("{} {version}, {}", backend.kind, backend.transport),
         None if backend.kind == backend.transport => backend.kind.clone(),
@@ -222,30 +157,6 @@ fn row(backend: &Backend, now: SystemTime) -> [(Style, String); 6] {
         plain(ago),
         plain(speaks),
     ]
-}
-
-/// A sentence that the circuit breaker rejects calls, if it does.
-fn held_back(backend: &Backend, now: SystemTime) -> Option<String> {
-    let Backend { name, breaker: Breaker { state, retry_at }, .. } = backend;
-    match state.as_str() {
-        "open" => {
-            let at = retry_at.as_deref().and_then(time);
-            let wait = at.and_then(|at| at.duration_since(now).ok()).unwrap_or_default();
-            let wait = seconds(wait + Duration::from_millis(500));
-            Some(format!("{name}: keeps failing; no call is made for another {wait}"))
-        }
-        "half-open" => Some(format!("{name}: keeps failing; the next call tries it again")),
-        _ => None,
-    }
-}
-
-fn time(text: &str) -> Option<SystemTime> {
-    humantime::parse_rfc3339(text).ok()
-}
-
-/// A time in whole seconds.
-fn seconds(time: Duration) -> String {
-    humantime::format_duration(Duration::from_secs(time.as_secs())).to_string()
 }
 
 #[cfg(test)]

@@ -48,6 +48,7 @@ impl Environment {
         Self::default()
     }
 
+    #[cfg(any(test, fuzzing))]
     pub fn with_var(mut self, name: &str, value: &str) -> Self {
         self.vars.insert(name.to_owned(), value.to_owned());
         self

@@ -6,10 +6,7 @@ use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
 use a2a::{A2AError, JsonRpcError, JsonRpcId, JsonRpcResponse};
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
-    header::{CONTENT_TYPE, ETAG, IF_NONE_MATCH},
-};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde_json::{Value, json};
@@ -21,29 +18,22 @@ use crate::small_server::{self, Limits};
 const MAX_BODY: usize = 1024 * 1024;
 const LIMITS: Limits = Limits { connections: 64, idle: Duration::from_secs(30) };
 
-/// The agent's card, made once: it names the address that the agent listens at.
-struct Card {
-    json: Bytes,
-    etag: HeaderValue,
-}
-
 /// Serves the agent on `listener` until `stop`.
 pub async fn serve(listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-    let card = Arc::new(Card::new(listener.local_addr()?));
+    let card = Arc::new(card(listener.local_addr()?));
     let answer = move |request| handle(request, Arc::clone(&card));
     small_server::serve(&listener, LIMITS, &stop, answer).await;
     Ok(())
 }
 
-async fn handle(request: Request<Incoming>, card: Arc<Card>) -> Response<Full<Bytes>> {
+async fn handle(request: Request<Incoming>, card: Arc<Value>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
     match (&head.method, head.uri.path()) {
-        (&Method::GET, "/.well-known/agent-card.json") => card.response(&head.headers),
+        (&Method::GET, "/.well-known/agent-card.json") => as_json(&card),
         (&Method::POST, "/") => match Limited::new(body, MAX_BODY).collect().await {
             Ok(body) => as_json(&respond(&head.headers, &body.to_bytes())),
             Err(_) => empty(StatusCode::PAYLOAD_TOO_LARGE),
         },
-        (_, "/" | "/.well-known/agent-card.json") => empty(StatusCode::METHOD_NOT_ALLOWED),
         _ => empty(StatusCode::NOT_FOUND),
     }
 }
@@ -61,45 +51,28 @@ fn empty(status: StatusCode) -> Response<Full<Bytes>> {
     response
 }
 
-impl Card {
-    fn new(address: SocketAddr) -> Self {
-        let card = json!({
-            "name": "Facilities desk",
-            "description": "The facilities desk of Acme, an example company.",
-            "version": env!("CARGO_PKG_VERSION"),
-            "supportedInterfaces": [{
-                "url": format!("http://{address}/"),
-                "protocolBinding": a2a::TRANSPORT_PROTOCOL_JSONRPC,
-                "protocolVersion": "1.0",
-            }],
-            "capabilities": { "streaming": false, "pushNotifications": false },
-            "defaultInputModes": ["text/plain"],
-            "defaultOutputModes": ["text/plain"],
-            "skills": [{
-                "id": "facilities",
-                "name": "Facilities questions",
-                "description": "Answers questions about rooms, badges, parking and time off.",
-                "tags": ["facilities", "office", "pto"],
-                "examples": ["When does PTO reset?", "Where can I park?"],
-            }],
-        });
-        let json = card.to_string().into();
-        let etag = concat!("\"", env!("CARGO_PKG_VERSION"), "\"");
-        Self { json, etag: HeaderValue::from_static(etag) }
-    }
-
-    fn response(&self, headers: &HeaderMap) -> Response<Full<Bytes>> {
-        let mut response = if headers.get(IF_NONE_MATCH) == Some(&self.etag) {
-            empty(StatusCode::NOT_MODIFIED)
-        } else {
-            let mut response = Response::new(Full::new(self.json.clone()));
-            let json = HeaderValue::from_static("application/json");
-            response.headers_mut().insert(CONTENT_TYPE, json);
-            response
-        };
-        response.headers_mut().insert(ETAG, self.etag.clone());
-        response
-    }
+/// The agent's card: it names the address that the agent listens at.
+fn card(address: SocketAddr) -> Value {
+    json!({
+        "name": "Facilities desk",
+        "description": "The facilities desk of Acme, an example company.",
+        "version": env!("CARGO_PKG_VERSION"),
+        "supportedInterfaces": [{
+            "url": format!("http://{address}/"),
+            "protocolBinding": a2a::TRANSPORT_PROTOCOL_JSONRPC,
+            "protocolVersion": "1.0",
+        }],
+        "capabilities": { "streaming": false, "pushNotifications": false },
+        "defaultInputModes": ["text/plain"],
+        "defaultOutputModes": ["text/plain"],
+        "skills": [{
+            "id": "facilities",
+            "name": "Facilities questions",
+            "description": "Answers questions about rooms, badges, parking and time off.",
+            "tags": ["facilities", "office", "pto"],
+            "examples": ["When does PTO reset?", "Where can I park?"],
+        }],
+    })
 }
 
 /// The JSON-RPC response to a request's body.
@@ -140,16 +113,6 @@ fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AErro
             let request: a2a::SendMessageRequest = read(params)?;
             let reply = a2a::SendMessageResponse::Message(reply(&request.message));
             Ok(serde_json::to_value(reply).expect("A2A's types are always JSON"))
-        }
-        // Every message is answered by a message: there never is a task.
-        a2a::methods::GET_TASK => {
-            Err(A2AError::task_not_found(&read::<a2a::GetTaskRequest>(params)?.id))
-        }
-        a2a::methods::CANCEL_TASK => {
-            Err(A2AError::task_not_found(&read::<a2a::CancelTaskRequest>(params)?.id))
-        }
-        a2a::methods::SEND_STREAMING_MESSAGE | a2a::methods::SUBSCRIBE_TO_TASK => {
-            Err(A2AError::unsupported_operation("the agent does not stream"))
         }
         _ => {
             let why = format!("there is no method {method}");

@@ -1,4 +1,4 @@
-//! Files in attachments of a message and in tool results (agent-runs-protocol §4.0.1, §8).
+//! Files in tool results (agent-runs-protocol §8).
 //!
 //! Must not: keep a file's bytes.
 
@@ -15,7 +15,7 @@ pub(super) struct FileNote {
 }
 
 /// The decoded length of a text that has been checked to be base64.
-pub(super) fn decoded_len<'de, D: Deserializer<'de>>(data: D) -> Result<usize, D::Error> {
+fn decoded_len<'de, D: Deserializer<'de>>(data: D) -> Result<usize, D::Error> {
     let data = String::deserialize(data)?;
     let padding = data.bytes().rev().take_while(|byte| *byte == b'=').count();
     Ok(data.len() / 4 * 3 - padding)

@@ -29,7 +29,7 @@ static VALIDATORS: LazyLock<HashMap<&str, Validator>> = LazyLock::new(|| {
             .with_format("attachment-type", is_allowed);
         (name, options.build(&schema).expect("the file is a schema"))
     };
-    ["spec", "attachments", "toolResult", "feedback"].map(build).into()
+    ["spec", "attachments", "toolResult"].map(build).into()
 });
 
 /// Reads a whole body, which must be a JSON object that fits the definition `definition`. If a key

@@ -5,7 +5,7 @@
 use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, Method, Request, Response, StatusCode, request::Parts};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -67,8 +67,8 @@ async fn dispatch(
         refusal.body.hint = Some(format!("Use /api/v1/workspaces/{workspace}/"));
         return Err(refusal);
     }
+    // The sandbox's own ids contain no encoded characters.
     let segments: Vec<&str> = below.split('/').collect();
-    let allowed = allowed(&segments).ok_or_else(|| unknown(path))?;
     let query = parts.uri.query().unwrap_or_default();
     let body = match parts.method {
         Method::POST => read_body(body, sandbox.config.limits.body_bytes).await?,
@@ -76,7 +76,6 @@ async fn dispatch(
     };
     match (parts.method.as_str(), segments.as_slice()) {
         ("GET", ["models"]) => Ok(json(StatusCode::OK, &models())),
-        ("GET", ["agent-runs"]) => runs::list(sandbox, query),
         ("POST", ["agent-runs"]) => runs::create(sandbox, &body),
         ("GET", ["agent-runs", id]) => runs::snapshot(sandbox, id),
         ("GET", ["agent-runs", id, "stream"]) => {
@@ -86,39 +85,16 @@ async fn dispatch(
         }
         ("POST", ["agent-runs", id, "tool-results"]) => results::post(sandbox, id, &body),
         ("POST", ["agent-runs", id, "cancel"]) => runs::cancel(sandbox, id),
-        ("POST", ["agent-runs", id, "feedback"]) => runs::feedback(sandbox, id, &body),
-        ("GET", ["agent-sessions"]) => sessions::list(sandbox, query),
         ("POST", ["agent-sessions"]) => sessions::create(sandbox, &body),
         ("GET", ["agent-sessions", id]) => sessions::snapshot(sandbox, id),
         ("DELETE", ["agent-sessions", id]) => sessions::end(sandbox, id),
         ("POST", ["agent-sessions", id, "messages"]) => sessions::message(sandbox, id, &body),
-        ("GET", ["agent-sessions", id, "events"]) => sessions::events(sandbox, id, query),
-        _ => {
-            let message = format!("this route takes {allowed}");
-            let status = StatusCode::METHOD_NOT_ALLOWED;
-            let mut refusal = Refusal::new(status, "method_not_allowed", message);
-            refusal.header = Some((header::ALLOW, allowed));
-            Err(refusal)
-        }
+        (method, _) => Err(unknown(&format!("{method} {path}"))),
     }
 }
 
-/// The methods of the route with this path below the workspace; `None` if there is no such route.
-/// The sandbox's own ids contain no encoded characters.
-fn allowed(segments: &[&str]) -> Option<&'static str> {
-    match segments {
-        ["models"] | ["agent-runs", _] | ["agent-runs", _, "stream"] => Some("GET"),
-        ["agent-sessions", _, "events"] => Some("GET"),
-        ["agent-runs" | "agent-sessions"] => Some("GET, POST"),
-        ["agent-sessions", _] => Some("GET, DELETE"),
-        ["agent-runs", _, "tool-results" | "cancel" | "feedback"] => Some("POST"),
-        ["agent-sessions", _, "messages"] => Some("POST"),
-        _ => None,
-    }
-}
-
-fn unknown(path: &str) -> Refusal {
-    Refusal::not_found(format!("the sandbox does not have {path}"))
+fn unknown(what: &str) -> Refusal {
+    Refusal::not_found(format!("the sandbox does not have {what}"))
 }
 
 /// Checks the credential (agent-runs-protocol §2.3).
@@ -176,19 +152,4 @@ fn models() -> Value {
         "pricing": null,
     });
     json!({"models": [echo], "defaultModelId": MODEL_ID})
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn routes() {
-        let allowed = |path: &str| allowed(&path.split('/').collect::<Vec<_>>());
-        assert_eq!(allowed("agent-runs/r/stream"), Some("GET"));
-        assert_eq!(allowed("agent-sessions/s"), Some("GET, DELETE"));
-        assert_eq!(allowed("agent-runs/"), Some("GET"));
-        assert_eq!(allowed("eval-runs"), None);
-        assert_eq!(allowed(""), None);
-    }
 }

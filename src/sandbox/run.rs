@@ -38,15 +38,11 @@ use crate::{
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) id: RunId,
-    /// Its number in the order of creation.
-    pub(super) number: u64,
     pub(super) session: Option<SessionId>,
     pub(super) spec: Spec,
     pub(super) turn: Turn,
-    /// The words of the session before this run.
-    pub(super) history_words: u64,
     pub(super) created: SystemTime,
-    started: Instant,
+    pub(super) started: Instant,
     max_log_bytes: usize,
     state: Mutex<State>,
     /// The `seq` of the last event.
@@ -63,9 +59,7 @@ struct State {
     waiting: HashMap<ToolUseId, oneshot::Sender<Answer>>,
     /// The calls that waited when the run was cancelled.
     abandoned: HashSet<ToolUseId>,
-    calls: u64,
     ended: Option<Arc<Ended>>,
-    feedback: Option<String>,
 }
 
 /// How and when a run ended.
@@ -80,7 +74,6 @@ pub(super) struct Ended {
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) ended: Option<Arc<Ended>>,
-    pub(super) calls: u64,
     pub(super) last_seq: u64,
 }
 
@@ -89,7 +82,6 @@ pub(super) struct Order {
     pub(super) spec: Spec,
     pub(super) turn: Turn,
     pub(super) session: Option<SessionId>,
-    pub(super) history_words: u64,
     /// The length of the request in bytes.
     pub(super) size: usize,
 }
@@ -132,21 +124,13 @@ impl View {
 }
 
 impl Run {
-    pub(super) fn new(
-        id: RunId,
-        number: u64,
-        order: Order,
-        max_log_bytes: usize,
-        charge: Charge,
-    ) -> Self {
-        let Order { spec, turn, session, history_words, size: _ } = order;
+    pub(super) fn new(id: RunId, order: Order, max_log_bytes: usize, charge: Charge) -> Self {
+        let Order { spec, turn, session, size: _ } = order;
         Self {
             id,
-            number,
             session,
             spec,
             turn,
-            history_words,
             created: SystemTime::now(),
             started: Instant::now(),
             max_log_bytes,
@@ -156,9 +140,7 @@ impl Run {
                 charge,
                 waiting: HashMap::new(),
                 abandoned: HashSet::new(),
-                calls: 0,
                 ended: None,
-                feedback: None,
             }),
             last: watch::Sender::new(0),
             over: CancellationToken::new(),
@@ -183,11 +165,6 @@ impl Run {
         self.push(&mut state, "local_tool_call", &data)?;
         state.waiting.insert(call, answer);
         Ok(answered)
-    }
-
-    /// Counts a call of any tool.
-    pub(super) fn count_call(&self) {
-        self.state.lock().calls += 1;
     }
 
     /// Accepts a posted tool result. Its event is in the log before this returns.
@@ -266,30 +243,15 @@ impl Run {
         };
         let count = rest.iter().take_while(fits).count();
         let is_end = state.ended.is_some() && count == rest.len();
-        let frames: Vec<Bytes> = rest.iter().take(count).cloned().collect();
-        drop(state);
-        let bytes = match <[Bytes; 1]>::try_from(frames) {
-            Ok([frame]) => frame,
-            Err(frames) => {
-                let mut whole = BytesMut::with_capacity(frames.iter().map(Bytes::len).sum());
-                frames.iter().for_each(|frame| whole.extend_from_slice(frame));
-                whole.freeze()
-            }
-        };
-        Batch { bytes, last: seq + count as u64, is_end }
+        let mut bytes = BytesMut::new();
+        rest.iter().take(count).for_each(|frame| bytes.extend_from_slice(frame));
+        Batch { bytes: bytes.freeze(), last: seq + count as u64, is_end }
     }
 
     pub(super) fn view(&self) -> View {
         let state = self.state.lock();
         let last_seq = state.frames.len() as u64;
-        View { ended: state.ended.clone(), calls: state.calls, last_seq }
-    }
-
-    /// The id of the run's feedback, and whether it is the first.
-    pub(super) fn feedback(&self, new_id: String) -> (String, bool) {
-        let mut state = self.state.lock();
-        let is_first = state.feedback.is_none();
-        (state.feedback.get_or_insert(new_id).clone(), is_first)
+        View { ended: state.ended.clone(), last_seq }
     }
 
     fn push(&self, state: &mut State, kind: &str, data: &str) -> Result<(), Stop> {

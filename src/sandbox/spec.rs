@@ -4,8 +4,8 @@
 //!
 //! If a limit is written as "KB" or "MB", the smaller reading applies, so that a body which passes
 //! here passes under either. Members that the protocol does not know are kept and otherwise
-//! ignored. `loopDetection`, `supervisor` and `budgets` are checked, and have no effect: the
-//! scripted model does not loop by itself.
+//! ignored. So are those for the model (`outputSchema`, `reasoningLevel`, `plan`, `toolBudgets` and
+//! others), once they are checked: the model is a script.
 //!
 //! Must not: know runs or sessions, or change a byte that it keeps.
 
@@ -34,12 +34,6 @@ pub(super) struct Spec {
     pub(super) agent_id: Option<String>,
     pub(super) model_id: Option<String>,
     pub(super) system_prompt: Option<String>,
-    pub(super) reasoning_level: Option<Effort>,
-    pub(super) output_schema: Option<OutputSchema>,
-    pub(super) plan: Option<Plan>,
-    /// How often each tool may be called.
-    #[serde(default)]
-    pub(super) tool_budgets: BTreeMap<String, ToolBudget>,
     #[serde(default)]
     pub(super) metadata: Metadata,
     #[serde(skip)]
@@ -47,61 +41,6 @@ pub(super) struct Spec {
     /// The spec as it was sent, without the input.
     #[serde(skip)]
     pub(super) raw: Box<RawValue>,
-}
-
-/// `reasoningLevel`.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Effort {
-    Level(Level),
-    Number(u8),
-}
-
-#[derive(Debug, Clone, Copy, Deserialize, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Level {
-    Off,
-    Low,
-    Medium,
-    High,
-}
-
-/// `outputSchema`; the scripted model ignores the schema itself.
-#[derive(Debug, Deserialize)]
-pub(super) struct OutputSchema {
-    #[serde(default)]
-    pub(super) enforcement: Enforcement,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Enforcement {
-    #[default]
-    BestEffort,
-    Strict,
-}
-
-/// `plan`.
-#[derive(Debug, PartialEq, Eq, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Plan {
-    Switch(bool),
-    Mode(String),
-    #[serde(rename_all = "camelCase")]
-    Own {
-        /// The run ends with the plan.
-        #[serde(default)]
-        plan_only: bool,
-        brief: Option<String>,
-        #[serde(default)]
-        steps: Vec<String>,
-    },
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ToolBudget {
-    pub(super) max_calls: u64,
 }
 
 /// A message's request to its session.
@@ -164,12 +103,6 @@ impl Spec {
         has_prompt || self.agent_id.is_some()
     }
 
-    /// Whether the reply must fit the `outputSchema`.
-    pub(super) fn is_strict(&self) -> bool {
-        let strict = |schema: &OutputSchema| schema.enforcement == Enforcement::Strict;
-        self.output_schema.as_ref().is_some_and(strict)
-    }
-
     /// The spec of one run in a session: members of the message replace those of the session,
     /// `metadata` key by key (agent-runs-protocol §4.10, wire-protocol §2.2).
     pub(super) fn for_message(&self, message: MessageSpec) -> Result<(Self, Turn), Invalid> {
@@ -181,33 +114,11 @@ impl Spec {
     }
 }
 
-impl Effort {
-    /// The level of a number by the steps of wire-protocol §4.8.1.
-    pub(super) fn level(self) -> Level {
-        match self {
-            Self::Level(level) => level,
-            Self::Number(0) => Level::Off,
-            Self::Number(1..=35) => Level::Low,
-            Self::Number(36..=65) => Level::Medium,
-            Self::Number(_) => Level::High,
-        }
-    }
-}
-
 /// Reads a body with a spec, and checks the rules that a schema cannot express.
 fn read_body(bytes: &[u8]) -> Result<Value, Invalid> {
     const MAX_OUTPUT_SCHEMA: usize = 32_000;
     const MAX_METADATA: usize = 4_000;
     let body = read::body(bytes, "spec")?;
-    if body.get("modelId").is_some() && body.get("modelId") == body.get("fallbackModelId") {
-        return Err(Invalid("/fallbackModelId: must be another model than modelId".to_owned()));
-    }
-    let loops = &body["loopDetection"];
-    let threshold = |key, default| loops[key].as_u64().unwrap_or(default);
-    if threshold("hardCutoffThreshold", 6) <= threshold("consecutiveThreshold", 3) {
-        let why = "hardCutoffThreshold must be greater than consecutiveThreshold";
-        return Err(Invalid(format!("/loopDetection: {why}")));
-    }
     for (key, max) in [("outputSchema", MAX_OUTPUT_SCHEMA), ("metadata", MAX_METADATA)] {
         read::fits(&format!("/{key}"), body[key].to_string().len(), max)?;
     }

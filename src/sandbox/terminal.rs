@@ -32,14 +32,11 @@ impl RunEnd {
         Self { kind: "result", status: "failed", class: Some("local_timeout"), data }
     }
 
-    pub(super) fn failed(class: &'static str, error: &str) -> Self {
-        let data = json!({"error": error, "code": class, "errorClass": class, "retryable": false});
-        Self { kind: "error", status: "failed", class: Some(class), data }
-    }
-
     /// The run's log has reached the limit of the sandbox.
     pub(super) fn log_full() -> Self {
-        Self::failed("server", "the run has more events than the sandbox keeps")
+        let (error, class) = ("the run has more events than the sandbox keeps", "server");
+        let data = json!({"error": error, "code": class, "errorClass": class, "retryable": false});
+        Self { kind: "error", status: "failed", class: Some(class), data }
     }
 
     pub(super) fn cancelled(reason: &str) -> Self {
@@ -47,8 +44,8 @@ impl RunEnd {
         Self { kind: "cancelled", status: "cancelled", class: None, data }
     }
 
-    /// The reply, or its part so far.
+    /// The reply of a run that succeeded.
     pub(super) fn reply(&self) -> Option<&str> {
-        self.data["text"].as_str().or_else(|| self.data["partialText"].as_str())
+        self.data["text"].as_str()
     }
 }

@@ -148,7 +148,7 @@ async fn a_whole_run_with_a_local_tool() {
 
     let (status, snapshot) = server.get(&format!("/agent-runs/{run}")).await;
     assert_eq!((status, &snapshot["status"]), (200, &json!("running")));
-    assert!(snapshot["tokens"].is_null() && snapshot.get("tokens").is_some());
+    assert!(snapshot["turns"].is_null() && snapshot.get("turns").is_some());
     assert_eq!(server.answer(&run, &json!("tu_9"), "x").await.1["error"], "unknown_tool_use");
     assert_eq!(server.answer(&run, &json!("tu_1"), "one").await.0, 200);
 
@@ -162,14 +162,6 @@ async fn a_whole_run_with_a_local_tool() {
     let expected = json!({
         "subtype": "success",
         "text": "hello there\none\nbye",
-        "structuredOutput": {
-            "schemaRequested": false, "schemaEnforced": false,
-            "enforcementMechanism": "none", "unconstrainedFallbackOccurred": false,
-        },
-        // In: 2 + 6 words, then also the 2 said, the call's 3 and the result. Out: 2, 3, 1 and 1.
-        "tokens": {
-            "inputTokens": 8 + 14, "cachedTokens": 0, "reasoningTokens": 0, "outputTokens": 7,
-        },
         "turns": 2,
         "model": {"id": "sandbox/echo", "provider": "sandbox", "vendorModelId": "echo"},
     });
@@ -179,7 +171,7 @@ async fn a_whole_run_with_a_local_tool() {
     let (_, snapshot) = server.get(&format!("/agent-runs/{run}")).await;
     assert_eq!(snapshot["status"], "succeeded");
     assert_eq!(snapshot["finalText"], "hello there\none\nbye");
-    assert_eq!((&snapshot["turns"], &snapshot["tokens"]), (&json!(2), &result["tokens"]));
+    assert_eq!(snapshot["turns"], 2);
     assert_eq!(server.answer(&run, &json!("tu_1"), "one").await.1["error"], "run_terminal");
 }
 
@@ -257,59 +249,6 @@ async fn read_only_calls_go_out_together_and_others_alone() {
 }
 
 #[tokio::test]
-async fn what_the_server_would_run_is_answered_inside() {
-    let server = Server::start(config()).await;
-    let mut body = spec(
-        "web {}\ngh_x {}\nhr {\"no\":1}\nt {}",
-        &json!([{"kind": "mantyx_plugin", "name": "web"},
-            {"kind": "mcp", "name": "gh", "url": "https://mcp.example"},
-            {"kind": "a2a_local", "name": "hr", "agentCard": {}},
-            {"kind": "local", "name": "t"}]),
-    );
-    body["toolBudgets"] = json!({"t": {"maxCalls": 0}});
-    let run = server.run(&body).await;
-    let events = server.stream(&run, "").await.rest().await;
-    let expected = [
-        "assistant_message",
-        "tool_call",
-        "tool_result",
-        "tool_call",
-        "tool_result",
-        "tool_result",
-        "tool_result",
-        "tool_budget_exceeded",
-    ];
-    assert_eq!(kinds(&events)[..8], expected);
-    assert_eq!(events[2]["data"]["ok"], false);
-    let text = events.last().unwrap()["data"]["text"].as_str().unwrap();
-    assert!(text.starts_with("error: web is a mantyx_plugin tool"), "{text}");
-    assert!(text.contains("error: tool_input_invalid: message"), "{text}");
-}
-
-#[tokio::test]
-async fn directives_and_failures() {
-    let server = Server::start(config()).await;
-    let script =
-        "a\n!event {\"type\":\"new_thing\",\"data\":{\"x\": 1.0}}\n!sleep 1ms\n!fail no luck\nb";
-    let run = server.run(&spec(script, &json!([]))).await;
-    let mut stream = server.stream(&run, "").await;
-    stream.expect("assistant_delta").await;
-    let event = stream.next_text().await.unwrap();
-    assert_eq!(event, r#"{"seq":2,"type":"new_thing","data":{"x": 1.0}}"#);
-    assert_eq!(stream.expect("assistant_message").await, json!({"text": "a", "turn": 0}));
-    let error = stream.expect("error").await;
-    assert_eq!(
-        [&error["error"], &error["code"], &error["errorClass"], &error["partialText"]],
-        [&json!("no luck"), &json!("unknown"), &json!("unknown"), &json!("a")]
-    );
-    assert_eq!(error["turns"], 1);
-    assert_eq!(stream.next().await, None);
-    let (_, snapshot) = server.get(&format!("/agent-runs/{run}")).await;
-    assert_eq!(snapshot["status"], "failed");
-    assert_eq!(snapshot["failureReason"], json!({"errorClass": "unknown"}));
-}
-
-#[tokio::test]
 async fn a_call_without_an_answer_ends_the_run() {
     let config = SandboxConfig {
         local_tool_timeout: Duration::from_millis(20),
@@ -343,30 +282,6 @@ async fn cancelling() {
 }
 
 #[tokio::test]
-async fn schemas_and_plans() {
-    let server = Server::start(config()).await;
-    let mut body = spec("hi", &json!([]));
-    body["outputSchema"] = json!({"schema": {}, "enforcement": "strict"});
-    let run = server.run(&body).await;
-    let end = server.stream(&run, "").await.rest().await.pop().unwrap();
-    assert_eq!(end["data"]["errorClass"], "structured_output_not_supported");
-    body["outputSchema"] = json!({"schema": {}});
-    body["reasoningLevel"] = json!(40);
-    let run = server.run(&body).await;
-    let end = server.stream(&run, "").await.rest().await.pop().unwrap();
-    assert_eq!(end["data"]["structuredOutput"]["unconstrainedFallbackOccurred"], true);
-    assert_eq!(end["data"]["model"]["reasoningEffort"], "medium");
-    let mut body = spec("hi", &json!([]));
-    body["plan"] = json!({"planOnly": true, "brief": "B", "steps": ["x", "y"]});
-    let run = server.run(&body).await;
-    let events = server.stream(&run, "").await.rest().await;
-    assert_eq!(kinds(&events), ["task_plan", "result"]);
-    assert_eq!(events[1]["data"]["text"], "B\n\n1. x\n2. y");
-    assert_eq!(events[1]["data"]["plan"]["steps"][1]["title"], "y");
-    assert_eq!(events[1]["data"]["turns"], 0);
-}
-
-#[tokio::test]
 async fn sessions_keep_history_and_end() {
     let server = Server::start(config()).await;
     let tools = json!([{"kind": "local", "name": "t"}]);
@@ -382,21 +297,6 @@ async fn sessions_keep_history_and_end() {
     let (_, session) = server.get("/agent-sessions/ses_1").await;
     assert_eq!(session["messages"].as_array().unwrap().len(), 4);
     assert_eq!(session["messages"][3], json!({"role": "assistant", "content": "second"}));
-    let (_, events) = server.get("/agent-sessions/ses_1/events?lastMessages=1").await;
-    assert_eq!(
-        events,
-        json!({
-            "sessionId": "ses_1", "total": 4, "nextBeforeSeq": 4, "truncated": true,
-            "events": [{"seq": 4, "type": "assistant_message", "text": "second"}],
-        })
-    );
-    let (_, list) = server.get("/agent-sessions?metadata=env:prod&status=active").await;
-    assert_eq!(
-        (&list["total"], &list["sessions"][0]["summary"]),
-        (&json!(1), &json!("first things first"))
-    );
-    assert_eq!(server.get("/agent-sessions?metadata=env").await.0, 400);
-
     // The stored tools are those of the session again; its end cancels the run.
     let message = json!({"prompt": "t {}", "metadata": {"k": "v"}});
     let (_, started) = server.post("/agent-sessions/ses_1/messages", &message).await;
@@ -409,42 +309,10 @@ async fn sessions_keep_history_and_end() {
     stream.expect("cancelled").await;
     let (status, body) = server.post("/agent-sessions/ses_1/messages", &message).await;
     assert_eq!((status, &body["error"]), (409, &json!("session_ended")));
-    let (_, runs) = server.get("/agent-runs?metadata=k:v&metadata=env:prod&includeTotal=1").await;
-    assert_eq!((&runs["total"], &runs["runs"][0]["status"]), (&json!(1), &json!("cancelled")));
+    let (_, run) = server.get(&format!("/agent-runs/{run}")).await;
+    assert_eq!(run["metadata"], json!({"env": "prod", "k": "v"}));
+    assert_eq!(run["status"], "cancelled");
     assert_eq!(server.get("/agent-sessions/ses_2").await.1["error"], "not_found");
-}
-
-#[tokio::test]
-async fn lists_are_paged_newest_first() {
-    let server = Server::start(config()).await;
-    for prompt in ["a", "b", "c"] {
-        let run = server.run(&spec(prompt, &json!([]))).await;
-        server.stream(&run, "").await.rest().await;
-    }
-    let (_, page) = server.get("/agent-runs?limit=2&status=succeeded").await;
-    let ids = |page: &Value| -> Vec<Value> {
-        page["runs"].as_array().unwrap().iter().map(|run| run["id"].clone()).collect()
-    };
-    assert_eq!(ids(&page), ["run_3", "run_2"]);
-    assert!(page["total"].is_null());
-    let cursor = page["nextCursor"].as_str().unwrap();
-    let (_, page) = server.get(&format!("/agent-runs?limit=2&cursor={cursor}")).await;
-    assert_eq!((ids(&page), &page["nextCursor"]), (vec![json!("run_1")], &Value::Null));
-    assert_eq!(server.get("/agent-runs?limit=201").await.0, 400);
-}
-
-#[tokio::test]
-async fn feedback_is_one_per_run() {
-    let server = Server::start(config()).await;
-    let run = server.run(&spec("a", &json!([]))).await;
-    let path = format!("/agent-runs/{run}/feedback");
-    let (status, first) = server.post(&path, &json!({"verdict": "UP"})).await;
-    assert_eq!((status, &first["targetKind"]), (201, &json!("agent_run")));
-    let (status, second) = server.post(&path, &json!({"verdict": "DOWN"})).await;
-    assert_eq!((status, &second["id"], &second["verdict"]), (200, &first["id"], &json!("DOWN")));
-    assert_eq!(server.post(&path, &json!({"verdict": "SO"})).await.0, 400);
-    let unknown = server.post("/agent-runs/run_9/feedback", &json!({"verdict": "UP"})).await;
-    assert_eq!(unknown, (404, json!({"error": "Run not found"})));
 }
 
 #[tokio::test]
@@ -469,7 +337,7 @@ async fn who_may_ask_what() {
     assert_eq!(server.get("/models").await.1["defaultModelId"], "sandbox/echo");
     let (status, body) = server.post("/eval-runs", &json!({})).await;
     assert_eq!((status, &body["error"]), (404, &json!("not_found")));
-    assert_eq!(server.send(Method::PUT, "/models", "").await.status(), 405);
+    assert_eq!(server.send(Method::PUT, "/models", "").await.status(), 404);
     let mut spec = spec("a", &json!([]));
     spec["agentId"] = json!("agent_sandbox");
     assert_eq!(server.post("/agent-runs", &spec).await.0, 202);

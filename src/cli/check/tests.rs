@@ -56,53 +56,84 @@ a2a:
   hr: {url: https://hr.acme, tls: {ca: ca.pem, cert: me.pem, key: me.pem}, on_unavailable: omit, refresh: 90s, pin: off}
 ";
 
-#[test]
-fn a_good_file() {
-    let report = check(Some(Path::new(FILE)), &environment(GOOD));
-    let expected = r#"/srv/bridge.yaml is good: 6 backends
+/// The same for people.
+const GOOD_SHOWN: &str = r#"/srv/bridge.yaml is good: 6 backends
 
-listen     127.0.0.1:7717, unix:/run/bridge.sock
-upstream   https://app.mantyx.io/, workspace acme
-           tls: trusts whom this machine trusts; shows a certificate
+listen     127.0.0.1:7717 unix:/run/bridge.sock
+upstream   https://app.mantyx.io/
+workspace  acme
+credential own
+tls        showsCertificate true
 state      /home/ann/.local/state/mantyx-bridge
 auth       token
 apps       a (fs, hr; not all tools of fs)
            b (all backends)
 
 a2a card
-  card     /srv/card.json
-  signed   by the key that is configured
-  limits   16 calls at once, 1h each, pending after 4m; refreshed every 5m; stale while down
+  reached          file
+  path             /srv/card.json
+  pin              warn
+  signature        keys 1; required true
+  onUnavailable    stale
+  refresh          5m
+  callTimeout      1h
+  pendingAfter     4m
+  concurrency      16
 
 a2a desk
-  runs     inside the bridge
-  limits   16 calls at once, 1h each, pending after 4m; refreshed every 5m; stale while down
+  reached          bundled
+  pin              off
+  onUnavailable    stale
+  refresh          5m
+  callTimeout      1h
+  pendingAfter     4m
+  concurrency      16
 
 mcp fs
-  runs     npx -y ${env:TOKEN} "two words" "" --key=***
-  env      KEY, LEVEL
-  in       /srv/docs
-  tools    fs_*
-  limits   4 calls at once, 285s each; refreshed every 5m; stale while down
+  reached          stdio
+  argv             npx -y ${env:TOKEN} "two words" "" --key=***
+  env              KEY LEVEL
+  cwd              /srv/docs
+  prefix           fs_
+  pin              warn
+  onUnavailable    stale
+  refresh          5m
+  callTimeout      285s
+  concurrency      4
 
 a2a hr
-  at       https://hr.acme/
-  tls      trusts the authority in `ca` alone; shows a certificate
-  limits   16 calls at once, 1h each, pending after 4m; refreshed every 90s; omit while down
-  pin      off: changes are not reported
+  reached          url
+  url              https://hr.acme/
+  tls              authorities 1; showsCertificate true
+  pin              off
+  onUnavailable    omit
+  refresh          90s
+  callTimeout      1h
+  pendingAfter     4m
+  concurrency      16
 
 mcp jira
-  at       https://jira.acme/mcp?key=${env:TOKEN}
-  headers  authorization
-  tls      trusts the authority in `ca` alone
-  tools    names as they are; their annotations are believed
-  limits   16 calls at once, 285s each; refreshed every 5m; stale while down, required
-  pin      what changes is withdrawn until it is accepted
+  reached          url
+  url              https://jira.acme/mcp?key=${env:TOKEN}
+  headers          authorization
+  tls              authorities 1
+  trustAnnotations true
+  pin              enforce
+  required         true
+  onUnavailable    stale
+  refresh          5m
+  callTimeout      285s
+  concurrency      16
 
 mcp own
-  runs     /usr/bin/mantyx-bridge demo-mcp-server
-  tools    own_*
-  limits   4 calls at once, 285s each; refreshed every 5m; stale while down
+  reached          stdio
+  argv             /usr/bin/mantyx-bridge demo-mcp-server
+  prefix           own_
+  pin              warn
+  onUnavailable    stale
+  refresh          5m
+  callTimeout      285s
+  concurrency      4
 
 disabled   off
 
@@ -110,7 +141,11 @@ warning: /srv/bridge.yaml:5: apps.a.token: token is a secret in plain text; writ
 warning: /srv/bridge.yaml:5: apps.a.token: the token is short enough to be guessed; take 32 random bytes
 warning: /srv/bridge.yaml:10: mcp.fs.args[4]: an argument is a secret in plain text; write ${env:NAME}, ${file:/path} or ${cred:NAME}
 "#;
-    assert_eq!(report.to_string(), expected);
+
+#[test]
+fn a_good_file() {
+    let report = check(Some(Path::new(FILE)), &environment(GOOD));
+    assert_eq!(report.to_string(), GOOD_SHOWN);
     assert!(report.ok);
 
     let json = serde_json::to_string(&report).unwrap();
@@ -137,15 +172,27 @@ local:
     let report = check(Some(Path::new(FILE)), &environment(yaml));
     let expected = r#"
 local disk
-  runs     df -h "two words"
-  env      LEVEL
-  in       /srv
-  limits   4 calls at once, 5s each
+  reached          command
+  argv             df -h "two words"
+  env              LEVEL
+  cwd              /srv
+  pin              off
+  onUnavailable    stale
+  refresh          5m
+  callTimeout      5s
+  concurrency      4
 
 local page
-  sends    POST http://127.0.0.1:9000/page?key=${env:TOKEN}
-  headers  x-a
-  limits   16 calls at once, 285s each, required
+  reached          request
+  method           POST
+  url              http://127.0.0.1:9000/page?key=${env:TOKEN}
+  headers          x-a
+  pin              off
+  required         true
+  onUnavailable    stale
+  refresh          5m
+  callTimeout      285s
+  concurrency      16
 "#;
     assert!(report.to_string().ends_with(expected), "{report}");
     let json = serde_json::to_value(&report).unwrap();

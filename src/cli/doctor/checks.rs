@@ -28,7 +28,7 @@ use crate::{
     },
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
-    model::{card::Card, catalog::Content, features::Features, ids::BackendName},
+    model::{card::Card, catalog::Content},
     state_dir::StateDir,
     upstream::{self, OpenError, UpstreamCredential},
 };
@@ -37,8 +37,6 @@ use crate::{
 const UNSIGNED: &str = "ask the agent's operator which key it signs its card with, and compare it \
                         with `signature: {keys: …}`";
 
-/// How long a server may take to list its resources and prompts.
-const FEATURES: Duration = Duration::from_secs(5);
 /// How long a program may take to exit.
 const CLOSE: Duration = Duration::from_secs(8);
 
@@ -64,8 +62,6 @@ pub(super) struct Context {
     patience: Duration,
     /// Upstreams that may have an exchange for a token under way.
     mantyxes: RefCell<Vec<Arc<upstream::Upstream>>>,
-    /// The resources and prompts of the servers that were checked so far.
-    features: RefCell<Vec<(BackendName, Features)>>,
 }
 
 impl Context {
@@ -75,7 +71,6 @@ impl Context {
             launcher: std::env::current_exe().ok(),
             patience: config.refresh.timeout,
             mantyxes: RefCell::default(),
-            features: RefCell::default(),
         }
     }
 
@@ -112,7 +107,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context, backend: &Back
                 let launcher = context.launcher.clone();
                 let client = context.client.clone();
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
-                mcp_server(check, context, &backend.name, &dialer, server, pass).await;
+                mcp_server(check, context, &dialer, server, pass).await;
             }
         }
         Target::A2a(agent) => {
@@ -176,7 +171,6 @@ fn secrets(check: &mut Check, context: &Context, program: &Program) {
 async fn mcp_server(
     check: &mut Check,
     context: &Context,
-    name: &BackendName,
     dialer: &dyn Dial,
     server: &Mcp,
     pass: &str,
@@ -199,32 +193,8 @@ async fn mcp_server(
         Ok(Err(error)) => failed(check, &error, server_cure(server), pass),
         Err(_elapsed) => late(check, context, "its list of tools", server_cure(server)),
     }
-    match timeout(FEATURES, peer.features()).await {
-        Ok(Ok(features)) => shared(check, context, name, features),
-        Ok(Err(error)) => no_features(check, error_chain(&error)),
-        Err(_elapsed) => no_features(check, format!("no list within {}", seconds(FEATURES))),
-    }
     // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
-}
-
-fn no_features(check: &mut Check, why: String) {
-    check.begin("resources");
-    check.warn(why, "see the server's log; its tools are not affected");
-}
-
-/// Reports the resources of the server `name` that an earlier one has, too.
-fn shared(check: &mut Check, context: &Context, name: &BackendName, features: Features) {
-    let mut known = context.features.borrow_mut();
-    for (other, theirs) in known.iter() {
-        if let Some(uri) = features.shared_with(theirs) {
-            check.begin("resources");
-            let first = name.min(other);
-            let finding = format!("`{other}` has {uri}, too; MCP clients read it from `{first}`");
-            check.warn(finding, "configure one of the two for other resources, or leave it so");
-        }
-    }
-    known.push((name.clone(), features));
 }
 
 async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agent: &A2a) {

@@ -1,196 +1,91 @@
-//! The way to an address, one step at a time: name, connection, TLS.
+//! The way to an address: connection and TLS, by a request of the bridge's own client.
 //!
 //! Must not: send a credential, or ask for more than the server's root.
 
-use std::{error::Error, io, net::SocketAddr, path::Path, time::Duration};
+use std::{error::Error, io, path::Path, time::Duration};
 
 use rustls::CertificateError;
-use tokio::{
-    net::{TcpStream, UnixStream, lookup_host},
-    time::timeout,
-};
-use url::{Host, Url};
+use tokio::{net::UnixStream, time::timeout};
+use url::Url;
 
-use super::report::{Check, seconds};
+use super::report::Check;
 use crate::{
+    cli::client::io_kind,
     error_chain::{error_chain, tls_error, tls_flaw},
-    http_client::{Client, is_link_local},
+    http_client::Client,
 };
 
-/// How long each step may take.
-const PATIENCE: Duration = Duration::from_secs(8);
+/// How long the request may take; a little longer than the client tries to connect.
+const PATIENCE: Duration = Duration::from_secs(12);
 
-/// The variables by which requests go through a proxy.
-const PROXIES: [&str; 6] =
-    ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"];
-
-/// Whether the server at `url` can be reached. `key` is the place of the address in the
-/// configuration.
+/// Whether the server at `url` can be reached, directly or through a proxy. `key` is the place of
+/// the address in the configuration.
 pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
-    let set = |name: &&str| !is_here(url) && std::env::var_os(name).is_some();
-    let proxy = PROXIES.into_iter().find(set);
-    let Some(addresses) = dns(check, url, key, proxy).await else { return false };
-    if !addresses.is_empty() && !tcp(check, &addresses, key, proxy).await {
-        return false;
-    }
-    url.scheme() != "https" || tls(check, client, url, key).await
-}
-
-/// Whether `url` is on this machine, which is reached without a proxy.
-fn is_here(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Domain(name)) => name == "localhost",
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        None => false,
-    }
-}
-
-/// Reports a failed step. With a proxy it may not matter, so the check continues.
-fn failed(check: &mut Check, proxy: Option<&str>, finding: String, cure: String) -> bool {
-    match proxy {
-        Some(name) => {
-            let cure = format!("nothing, if the proxy of {name} can do it; else: {cure}");
-            check.warn(finding, cure);
-            true
-        }
-        None => {
-            check.fail(finding, cure);
-            false
-        }
-    }
-}
-
-/// The addresses of the host; none if only the proxy can resolve it.
-async fn dns(
-    check: &mut Check,
-    url: &Url,
-    key: &str,
-    proxy: Option<&str>,
-) -> Option<Vec<SocketAddr>> {
-    let port = url.port_or_known_default().unwrap_or(80);
-    let name = match url.host()? {
-        Host::Ipv4(address) => return Some(vec![(address, port).into()]),
-        Host::Ipv6(address) => return Some(vec![(address, port).into()]),
-        Host::Domain(name) => name,
-    };
-    check.begin("dns");
-    let cure = || format!("correct the host in {key}, or this machine's DNS settings");
-    let finding = match timeout(PATIENCE, lookup_host((name, port))).await {
-        Ok(Ok(found)) => {
-            let found: Vec<SocketAddr> = found.collect();
-            if found.iter().any(|found| is_link_local(found.ip())) {
-                let cure = format!("give the server another address ({key})");
-                check.fail(format!("{name} is a link-local address, which is never called"), cure);
-                return None;
-            }
-            if !found.is_empty() {
-                let shown: Vec<String> = found.iter().map(|one| one.ip().to_string()).collect();
-                check.ok(format!("{name} is {}", shown.join(", ")));
-                return Some(found);
-            }
-            format!("{name} has no address")
-        }
-        Ok(Err(error)) => format!("{name} is not known: {error}"),
-        Err(_elapsed) => format!("no answer within {} for the name {name}", seconds(PATIENCE)),
-    };
-    failed(check, proxy, finding, cure()).then(Vec::new)
-}
-
-async fn tcp(check: &mut Check, addresses: &[SocketAddr], key: &str, proxy: Option<&str>) -> bool {
-    check.begin("tcp");
-    let mut last = None;
-    let mut share = PATIENCE;
-    for address in addresses {
-        match timeout(share, TcpStream::connect(address)).await {
-            Ok(Ok(_connection)) => {
-                check.ok(format!("{address} accepts connections"));
-                return true;
-            }
-            Ok(Err(error)) => last = Some((*address, Some(error))),
-            Err(_elapsed) => last = Some((*address, None)),
-        }
-        // The first address may be of a family that this machine cannot reach, so it gets only a
-        // share of the time.
-        share = PATIENCE / 4;
-    }
-    let Some((address, error)) = last else { return false };
-    let (why, cure) = match error {
-        None => (
-            format!("does not answer within {}", seconds(PATIENCE)),
-            "see whether a firewall is between, and whether the host is up",
-        ),
-        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            ("refuses connections".to_owned(), "start the server there, or correct the port")
-        }
-        Some(error) => (
-            format!("cannot be reached: {error}"),
-            "see whether this machine has a route there (a VPN that is off?)",
-        ),
-    };
-    failed(check, proxy, format!("{address} {why}"), format!("{cure} ({key})"))
-}
-
-/// Whether something listens on a unix socket.
-pub(super) async fn socket(check: &mut Check, path: &Path) -> bool {
-    check.begin("socket");
-    let shown = path.display();
-    let (why, cure) = match timeout(PATIENCE, UnixStream::connect(path)).await {
-        Ok(Ok(_connection)) => {
-            check.ok(format!("{shown} accepts connections"));
-            return true;
-        }
-        Err(_elapsed) => {
-            ("does not accept a connection".to_owned(), "see whether the server hangs")
-        }
-        Ok(Err(error)) => match error.kind() {
-            io::ErrorKind::NotFound => {
-                ("is not there".to_owned(), "start the server, or correct the path in `url`")
-            }
-            io::ErrorKind::ConnectionRefused => {
-                ("has no server behind it".to_owned(), "start the server again")
-            }
-            io::ErrorKind::PermissionDenied => (
-                "may not be opened".to_owned(),
-                "give the bridge's user write permission on the socket and its directories",
-            ),
-            _ => (format!("cannot be used: {error}"), "see whether it is a socket"),
-        },
-    };
-    check.fail(format!("{shown} {why}"), cure);
-    false
-}
-
-async fn tls(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
-    check.begin("tls");
+    let host = url.host_str().unwrap_or_default();
+    let at = format!("{host}:{}", url.port_or_known_default().unwrap_or(80));
     let mut root = url.clone();
     root.set_path("/");
     root.set_query(None);
     root.set_fragment(None);
     // This step needs no user and no password, so it sends none.
     let _cannot_fail = root.set_username("").and_then(|()| root.set_password(None)).is_ok();
-    match client.head(root).timeout(PATIENCE).send().await {
-        Ok(_any_answer) => check.ok("the certificate is good"),
-        Err(error) => match flaw(&error) {
-            Some((finding, cure)) => {
-                check.fail(finding, format!("{cure} ({key})"));
-                return false;
-            }
-            // The request failed later, so the handshake succeeded.
-            None if !error.is_connect() && !error.is_timeout() => {
+    check.begin("tcp");
+    let asked = client.head(root).timeout(PATIENCE).send().await;
+    let error = asked.as_ref().err();
+    let kind = error.filter(|error| error.is_connect()).and_then(|error| io_kind(error));
+    let flaw = match kind {
+        Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => Some((
+            "there is no TLS connection: the server hung up".to_owned(),
+            "if the server does not speak TLS on this port, write http://",
+        )),
+        _ => error.and_then(|error| flaw(error)),
+    };
+    let (finding, cure) = match (asked, flaw) {
+        (_, Some(flaw)) => {
+            check.ok(format!("{at} accepts connections"));
+            check.begin("tls");
+            flaw
+        }
+        (Err(_), None) if kind == Some(io::ErrorKind::ConnectionRefused) => {
+            (format!("{at} refuses connections"), "start the server there, or correct the port")
+        }
+        (Err(error), None) if error.is_connect() => (
+            format!("there is no connection to {at}: {}", error_chain(&error.without_url())),
+            "correct the address; see whether the host is up, and whether this machine has a way \
+             there (DNS, a proxy, a firewall, a VPN that is off?)",
+        ),
+        // A request that fails later has had its connection.
+        (_, None) => {
+            check.ok(format!("{at} accepts connections"));
+            if url.scheme() == "https" {
+                check.begin("tls");
                 check.ok("the certificate is good");
             }
-            None => {
-                let why = error_chain(&error.without_url());
-                check.fail(
-                    format!("there is no TLS connection: {why}"),
-                    format!("if the server does not speak TLS on this port, write http:// ({key})"),
-                );
-                return false;
-            }
-        },
-    }
-    true
+            return true;
+        }
+    };
+    check.fail(finding, format!("{cure} ({key})"));
+    false
+}
+
+/// Whether something listens on a unix socket.
+pub(super) async fn socket(check: &mut Check, path: &Path) -> bool {
+    check.begin("socket");
+    let shown = path.display();
+    let why = match timeout(PATIENCE, UnixStream::connect(path)).await {
+        Ok(Ok(_connection)) => {
+            check.ok(format!("{shown} accepts connections"));
+            return true;
+        }
+        Ok(Err(error)) => error.to_string(),
+        Err(_elapsed) => "the server accepts no connection".to_owned(),
+    };
+    check.fail(
+        format!("{shown}: {why}"),
+        "start the server, or correct the path in `url`; the bridge's user needs write permission \
+         on the socket",
+    );
+    false
 }
 
 /// The finding and the cure for a TLS error.

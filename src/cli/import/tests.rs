@@ -17,7 +17,7 @@ fn parse(text: &str) -> Imported {
 /// The output is a part of a good configuration, and shows no secret.
 #[track_caller]
 fn good(imported: &Imported, env: &Environment) -> Config {
-    let yaml = imported.yaml();
+    let yaml = yaml("mcp", &imported.mcp);
     let shown = format!("{yaml}{}{imported:?}", imported.remarks(&Environment::bare()));
     assert!(!shown.contains(CANARY), "no secret is shown: {shown}");
     let text = format!("upstream: {{sandbox: true}}\nstate_dir: /tmp/state\n{yaml}");
@@ -38,14 +38,31 @@ fn claude_desktop() {
     );
     let config = good(&imported, &Environment::bare());
     assert_eq!(
-        imported.yaml(),
-        "mcp:\n  # \"file-system\" in the file\n  file_system:\n    command: npx\n    \
-         args: [-y, \"@scope/server\", /srv, \"yes\", \"1.5\"]\n  \
-         # \"file_system\" in the file\n  file_system_2:\n    command: uvx\n    args: [time]\n    \
-         env: {}\n  # Left out: it is turned off in the file.\n  # old:\n  #   command: gone\n  \
-         #   env:\n  #     API_KEY: \"${env:API_KEY}\"\n"
+        yaml("mcp", &imported.mcp),
+        "mcp:
+  file_system:
+    args:
+    - -y
+    - \"@scope/server\"
+    - /srv
+    - \"yes\"
+    - \"1.5\"
+    command: npx
+  file_system_2:
+    args:
+    - time
+    command: uvx
+    env: {}
+  old:
+    command: gone
+    disabled: true
+    env:
+      API_KEY: ${env:API_KEY}
+"
     );
     assert_eq!(config.backends.len(), 2);
+    let remarks = imported.remarks(&Environment::bare());
+    assert!(remarks.contains("\"file-system\" is called `file_system` here"), "{remarks}");
 }
 
 #[test]
@@ -62,25 +79,28 @@ fn secrets_become_references_and_no_two_the_same() {
                   "headers": {"Authorization": "Bearer canary7Secret9Value3x", "X-Team": "core"}}
         }}"#,
     );
-    let yaml = imported.yaml();
+    let yaml = yaml("mcp", &imported.mcp);
     for expected in [
-        "TOKEN: \"${env:TOKEN}\"",
+        "TOKEN: ${env:TOKEN}",
         "LOG: info",
         "KEY_FILE: /etc/key",
-        "ODD: \"${env:ODD}\"",
-        "TOKEN: \"${env:B_TOKEN}\"",
-        "--api-key, \"${env:B_API_KEY}\", \"--secret=${env:B_SECRET}\"",
-        "\"X-Api-Key: ${env:B_X_API_KEY}\", \"postgres://me:${env:B_PASSWORD}@db.test/x\"",
-        "--port, \"8080\"",
-        "url: \"https://c.test/mcp?api_key=${env:C_API_KEY}&v=${env:V}\"",
-        "Authorization: \"Bearer ${env:C_AUTHORIZATION}\"",
+        "ODD: ${env:ODD}",
+        "TOKEN: ${env:B_TOKEN}",
+        "- --api-key\n    - ${env:B_API_KEY}\n    - --secret=${env:B_SECRET}",
+        "X-Api-Key: ${env:B_X_API_KEY}",
+        "postgres://me:${env:B_PASSWORD}@db.test/x",
+        "- --port\n    - \"8080\"",
+        "url: https://c.test/mcp?api_key=${env:C_API_KEY}&v=${V}",
+        "Authorization: Bearer ${env:C_AUTHORIZATION}",
         "X-Team: core",
     ] {
         assert!(yaml.contains(expected), "{expected} in:\n{yaml}");
     }
     let bare = Environment::bare();
     let wanted = imported.vault.variables(&bare);
-    let env = wanted.iter().fold(Environment::bare(), |env, (name, _)| env.with_var(name, "v"));
+    let env = wanted
+        .iter()
+        .fold(Environment::bare().with_var("V", "v"), |env, (name, _)| env.with_var(name, "v"));
     good(&imported, &env);
     let remarks = imported.remarks(&Environment::bare());
     assert!(remarks.contains("export B_TOKEN="), "{remarks}");
@@ -97,23 +117,21 @@ fn vs_code_with_comments_inputs_and_trailing_commas() {
                 "git": {"type": "http", "url": "https://git.test/mcp", /* , } */
                         "headers": {"Authorization": "Bearer ${input:git-pat}"},},
                 "sse": {"type": "sse", "url": "https://old.test/sse"},
+                "still": {"url": "https://old.test/", "enabled": false},
                 "here": {"command": "tool", "cwd": "${workspaceFolder}/sub",
                          "envFile": "${userHome}/x.env", "env": {"A": "${env:A}", "B": "${B:-//}"},
                          "dev": {"watch": "**"}, "autoApprove": []},
-                "odd": {"command": "${command:pick}"},
+                "odd": {"commands": "pick"},
             },
         }"#,
     );
-    let yaml = imported.yaml();
-    assert!(yaml.contains("Authorization: \"Bearer ${env:GIT_PAT}\""), "{yaml}");
-    assert!(
-        yaml.contains("transport: sse") && yaml.contains("cwd: /home/me/project/sub"),
-        "{yaml}"
-    );
-    assert!(yaml.contains("# odd:") && yaml.contains("B: \"${B:-//}\""), "{yaml}");
+    let yaml = yaml("mcp", &imported.mcp);
+    assert!(yaml.contains("Authorization: Bearer ${env:GIT_PAT}"), "{yaml}");
+    assert!(yaml.contains("type: sse") && yaml.contains("cwd: /home/me/project/sub"), "{yaml}");
+    assert!(!yaml.contains("odd:") && yaml.contains("${B:-//}"), "{yaml}");
     let remarks = imported.remarks(&Environment::bare());
     for expected in
-        ["GIT_PAT=…   # Your \"PAT\"", "key `dev`", "key `autoApprove`", "`odd` is only"]
+        ["GIT_PAT=…   # Your \"PAT\"", "key `dev`", "key `autoApprove`", "`odd` is left out"]
     {
         assert!(remarks.contains(expected), "{expected} in {remarks}");
     }
@@ -130,7 +148,7 @@ fn what_is_no_such_file() {
     assert!(refused("{\"a\": / 1}").contains("not JSON"));
     assert!(refused("/*\n*/{\n\"a\": 1 \"b\"").contains("line 3"), "the place is the file's own");
     let imported = parse(r#"{"mcpServers": {"a": 1, "b": {"command": "x", "url": "y"}, "": {}}}"#);
-    assert!(imported.yaml().starts_with("mcp: {}\n  # Left out"), "{}", imported.yaml());
+    assert_eq!(yaml("mcp", &imported.mcp), "mcp: {}\n");
     good(&imported, &Environment::bare());
 }
 
@@ -164,12 +182,8 @@ fn texts_are_read_back_as_they_were() {
         "a,b",
         "null",
     ];
-    let items: Vec<String> = hard.iter().map(|text| (*text).to_owned()).collect();
-    let read: Vec<String> = serde_saphyr::from_str(&yaml::list(&items)).unwrap();
-    assert_eq!(read, items);
-    for item in items {
-        let read: serde_json::Value =
-            serde_saphyr::from_str(&format!("k: {}\n", yaml::scalar(&item))).unwrap();
-        assert_eq!(read["k"], item.as_str());
-    }
+    let texts: Map<String, Value> =
+        hard.iter().map(|text| ((*text).to_owned(), json!([text]))).collect();
+    let read: Value = serde_saphyr::from_str(&yaml("k", &texts)).unwrap();
+    assert_eq!(read, json!({ "k": texts }));
 }

@@ -32,14 +32,9 @@ impl Asker {
         Ok((!line.is_empty()).then(|| line.to_owned()))
     }
 
-    /// Yes or no; any other answer, and an empty line, means `default`.
-    pub(super) fn yes(&mut self, question: &str, default: bool) -> Result<bool, Failure> {
-        let choices = if default { "[Y/n] " } else { "[y/N] " };
-        let answer = self.text(&format!("{question}{choices}"))?.unwrap_or_default();
-        Ok(match answer.to_lowercase().as_str() {
-            "y" | "yes" => true,
-            "n" | "no" => false,
-            _ => default,
-        })
+    /// Yes or no; an empty line means yes, and any other answer no.
+    pub(super) fn yes(&mut self, question: &str) -> Result<bool, Failure> {
+        let answer = self.text(&format!("{question}[Y/n] "))?.unwrap_or_default();
+        Ok(matches!(answer.to_lowercase().as_str(), "" | "y" | "yes"))
     }
 }

@@ -3,6 +3,7 @@
 use std::io::Cursor;
 
 use super::*;
+use crate::config::Config;
 
 fn settings(args: &[&str]) -> Settings {
     #[derive(clap::Parser)]
@@ -14,12 +15,13 @@ fn settings(args: &[&str]) -> Settings {
     line.settings
 }
 
-async fn draft(args: &[&str], answers: Option<&'static str>) -> (Draft, Config) {
+fn draft(args: &[&str], answers: Option<&'static str>) -> (Draft, Config) {
     let input = Box::new(Cursor::new(answers.unwrap_or_default()));
     let mut asker = Asker { input, on: answers.is_some() };
     let env = Environment::bare().with_var("HOME", "/nonexistent");
-    let draft = collect(&settings(args), &mut asker, &env).await.unwrap();
-    let env = draft.imported.with_variables(&env).with_var("MANTYX_API_KEY", "v");
+    let draft = collect(&settings(args), &mut asker, &env).unwrap();
+    let wanted = ["MANTYX_API_KEY", "SERVER_API_KEY", "SERVER_2_API_KEY"];
+    let env = wanted.into_iter().fold(env, |env, name| env.with_var(name, "v"));
     let text = draft.yaml();
     let config = Config::parse(&text, Path::new("/etc/bridge.yaml"), &env);
     let config = config.unwrap_or_else(|errors| panic!("{errors}\n{text}"));
@@ -31,26 +33,23 @@ fn names(config: &Config) -> Vec<String> {
     config.backends.keys().map(ToString::to_string).collect()
 }
 
-#[tokio::test]
-async fn without_a_word_it_is_the_sandbox_with_the_examples() {
-    let (_, config) = draft(&[], None).await;
+#[test]
+fn without_a_word_it_is_the_sandbox_with_the_examples() {
+    let (_, config) = draft(&[], None);
     assert!(matches!(config.upstream, crate::config::Upstream::Sandbox { .. }));
     assert_eq!(names(&config), ["demo", "desk"]);
 }
 
-#[tokio::test]
-async fn answers_are_taken_and_what_is_down_only_on_their_word() {
-    // A port on which nothing can listen: no, then yes. Then no address, and the end of the input.
-    let answers =
-        "no slug\nacme\nhttp://127.0.0.1:1/mcp\n\nhttp://127.0.0.1:1/mcp\ny\n\nnot an address\n";
-    let (draft, config) = draft(&[], Some(answers)).await;
+#[test]
+fn answers_are_taken_and_what_is_no_address_is_not() {
+    let answers = "no slug\nacme\nhttp://jira.test/mcp\nnot an address\nhttp://jira.test/mcp\n";
+    let (draft, config) = draft(&[], Some(answers));
     assert_eq!(draft.workspace.as_deref(), Some("acme"));
-    assert!(!draft.sandbox);
-    assert_eq!(names(&config), ["server"]);
+    assert_eq!(names(&config), ["jira", "jira_2"], "every name once");
 }
 
-#[tokio::test]
-async fn flags_are_added_up_or_not_and_their_secrets_are_not_written() {
+#[test]
+fn flags_are_added_up_or_not_and_their_secrets_are_not_written() {
     let secret = "canary7Secret9Value3x";
     let url = format!("http://127.0.0.1:1/mcp?api_key={secret}");
     let args = [
@@ -64,9 +63,9 @@ async fn flags_are_added_up_or_not_and_their_secrets_are_not_written() {
         "http://127.0.0.1:1",
         "--yes",
     ];
-    let (draft, config) = draft(&args, None).await;
+    let (draft, config) = draft(&args, None);
     assert_eq!(names(&config), ["agent", "server", "server_2"], "every name once");
     let text = draft.yaml();
     assert!(!text.contains(secret) && text.contains("${env:SERVER_API_KEY}"), "{text}");
-    assert!(draft.imported.remarks(&Environment::bare()).contains("SERVER_API_KEY"));
+    assert!(draft.backends.remarks(&Environment::bare()).contains("SERVER_API_KEY"));
 }

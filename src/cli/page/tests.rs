@@ -36,24 +36,23 @@ fn columns_are_straight_and_nothing_steers() {
 }
 
 #[test]
-fn what_has_no_room_is_cut_and_notes_only_where_they_must_be() {
-    let narrow = Paper { colours: false, columns: Some(8) };
-    let lines = page().lines(narrow, false);
+fn what_has_no_room_is_cut_and_notes_are_not() {
+    let text = |columns| page().text(Paper { colours: false, columns: Some(columns) });
+    let narrow = text(8);
+    let lines: Vec<&str> = narrow.lines().collect();
     assert_eq!(
         lines,
         ["a first…", "NAME  S…", "名前  t…", "b     \u{fffd}…", "a note that is long"]
     );
-    assert_eq!(page().lines(narrow, true)[4], "a note …");
     // A character of two columns does not stand half outside.
-    assert_eq!(page().lines(Paper { colours: false, columns: Some(3) }, true)[2], "名…");
-    assert!(
-        page().lines(Paper { colours: false, columns: Some(0) }, true).iter().all(String::is_empty)
-    );
+    assert_eq!(text(3).lines().nth(2), Some("名…"));
+    assert!(text(0).lines().take(4).all(str::is_empty));
 }
 
 #[test]
 fn colours_take_no_room() {
-    let lines = page().lines(Paper { colours: true, columns: Some(10) }, true);
+    let text = page().text(Paper { colours: true, columns: Some(10) });
+    let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[1], "\x1b[1mNAME\x1b[0m  \x1b[1mSAYS\x1b[0m");
-    assert_eq!(lines[4], "\x1b[31ma note th…\x1b[0m");
+    assert_eq!(lines[4], "\x1b[31ma note that is long\x1b[0m");
 }

@@ -10,8 +10,8 @@ use crate::sandbox::{budget::take, spec};
 
 fn run(max_log_bytes: usize, budget: &Arc<Semaphore>) -> Run {
     let (spec, turn) = spec::read_run(br#"{"systemPrompt":"s","prompt":"p"}"#).unwrap();
-    let order = Order { spec, turn, session: None, history_words: 0, size: 0 };
-    Run::new("run_1".into(), 1, order, max_log_bytes, take(budget, 0).unwrap())
+    let order = Order { spec, turn, session: None, size: 0 };
+    Run::new("run_1".into(), order, max_log_bytes, take(budget, 0).unwrap())
 }
 
 fn plain() -> Run {

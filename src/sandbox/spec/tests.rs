@@ -125,10 +125,8 @@ fn knobs() {
     bad(r#""reasoningLevel":101"#, "/reasoningLevel: the value is");
     bad(r#""reasoningLevel":1.5"#, "/reasoningLevel: the value is");
     bad(r#""loopDetection":true"#, "/loopDetection: ");
-    bad(r#""loopDetection":{"consecutiveThreshold":6}"#, "/loopDetection: hardCutoffThreshold");
     bad(r#""toolBudgets":{"a":{}}"#, "/toolBudgets/a: \"maxCalls\" is a required");
     bad(r#""plan":"maybe""#, "/plan: the value is not one of");
-    bad(r#""modelId":"a","fallbackModelId":"a""#, "/fallbackModelId: must");
     let all = r#""outputSchema":{"schema":{},"enforcement":"strict"},"reasoningLevel":50,
         "loopDetection":false,"toolBudgets":{"a":{"maxCalls":0}},"supervisor":{"interval":5},
         "plan":{"mode":"auto","steps":["x"]},"budgets":{"maxToolTurns":32},"unknown":[]"#;
@@ -171,17 +169,11 @@ fn attachments() {
         of(&vec![file("text/plain", ""); 21].join(",")),
         &format!("{at}: the value has more than 20 items"),
     );
-    let large = file("text/plain", &"AAAA".repeat(1_666_667));
-    refused(of(&large), &format!("{at}: has 5000001 bytes, 5000000 fit"));
+    let large = file("text/plain", &"AAAA".repeat(1_666_668));
+    refused(of(&large), &format!("{at}/0/data: the value is longer than 6666668"));
     let link = r#"{"type":"input_file_url","url":"http://example.com/a.png"}"#;
     refused(of(link), &format!("{at}/0/url: the value does not match \"^https:"));
-    let (_, turn) = of(&file("text/plain", "aGkh")).unwrap();
-    let note = turn::Attachment::InputFile {
-        mime_type: "text/plain".to_owned(),
-        filename: "f".to_owned(),
-        size: 3,
-    };
-    assert_eq!(turn.messages[1].attachments, [note]);
+    of(&file("text/plain", "aGkh")).unwrap();
 }
 
 #[test]
@@ -210,7 +202,6 @@ fn a_message_replaces_what_it_carries_for_its_run() {
     ));
     assert!(own.tools.get("old").is_none() && own.tools.get("new").is_some());
     assert_eq!((own.metadata["a"].as_str(), own.metadata["b"].as_str()), ("1", "2"));
-    assert_eq!(own.plan, Some(Plan::Switch(false)));
     let raw = r#"{"systemPrompt":"s","tools":[{"kind":"local","name":"new"}],"metadata":{"b":"2"},"plan":false}"#;
     assert_eq!(own.raw.get(), raw);
 }
@@ -223,12 +214,11 @@ fn the_spec_is_kept_as_it_was_sent_without_the_input() {
 }
 
 #[test]
-fn tools_of_a_remote_server_are_known_by_its_prefix() {
+fn what_mantyx_would_run_is_allowed_and_cannot_be_called() {
     let (spec, _) = with(
-        r#""tools":[{"kind":"mcp","name":"gh","url":"https://a.b","toolFilter":["x"]},
-            {"kind":"mcp","name":"any","url":"https://a.b"}]"#,
+        r#""tools":[{"kind":"mantyx_plugin","name":"web"},
+            {"kind":"mcp","name":"gh","url":"https://a.b"}]"#,
     )
     .unwrap();
-    assert!(spec.tools.get("gh_x").is_some() && spec.tools.get("gh_y").is_none());
-    assert!(spec.tools.get("any_y").is_some() && spec.tools.get("other").is_none());
+    assert!(spec.tools.get("web").is_none() && spec.tools.get("gh_x").is_none());
 }

@@ -1,5 +1,6 @@
-//! The tools of a spec: the seven kinds of refs (agent-runs-protocol §1, §4.1.1 to §4.3), by the
-//! names that the model sees.
+//! The tools of a spec that its client answers (agent-runs-protocol §1, §4.1.1 to §4.3), by the names
+//! that the model sees. Those that MANTYX itself would run are allowed, and the script cannot call
+//! them.
 //!
 //! Must not: change a byte of an Agent Card or of a server's `serverInfo`; they are echoed.
 
@@ -16,10 +17,7 @@ use crate::{
 
 /// All tools that the model may call.
 #[derive(Debug, Default)]
-pub(crate) struct Tools {
-    named: HashMap<String, Arc<Tool>>,
-    remote: Vec<Remote>,
-}
+pub(crate) struct Tools(HashMap<String, Arc<Tool>>);
 
 /// One tool.
 #[derive(Debug)]
@@ -43,48 +41,27 @@ pub(crate) enum Kind {
         #[serde(skip_serializing_if = "Option::is_none")]
         mcp_server_info: Option<Box<RawValue>>,
     },
-    /// MANTYX would answer it; holds the name of the kind.
-    #[serde(skip)]
-    Server(&'static str),
-}
-
-/// A remote MCP server. MANTYX itself would list its tools, and call them `<name>_<tool>`.
-#[derive(Debug)]
-struct Remote {
-    prefix: String,
-    filter: Option<Vec<String>>,
-    tool: Arc<Tool>,
 }
 
 /// One entry of `tools`, without the parts that are echoed.
 #[derive(Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", rename_all_fields = "camelCase")]
 enum Ref {
-    Mantyx {
-        id: String,
-    },
-    MantyxPlugin {
-        name: String,
-    },
     Local {
         name: String,
         #[serde(default)]
         read_only: bool,
     },
-    A2a {
-        name: String,
-    },
     A2aLocal {
         name: String,
-    },
-    Mcp {
-        name: String,
-        tool_filter: Option<Vec<String>>,
     },
     McpLocal {
         name: String,
         tools: Vec<McpTool>,
     },
+    /// MANTYX itself would run it.
+    #[serde(other)]
+    Server,
 }
 
 #[derive(Deserialize)]
@@ -111,33 +88,18 @@ impl Tools {
 
     /// The tool with the name `name`, as the model sees it.
     pub(crate) fn get(&self, name: &str) -> Option<&Arc<Tool>> {
-        let of_remote = |remote: &&Remote| {
-            let Some(tool) = name.strip_prefix(&remote.prefix) else {
-                return false;
-            };
-            remote.filter.as_ref().is_none_or(|filter| filter.iter().any(|one| one == tool))
-        };
-        self.named
-            .get(name)
-            .or_else(|| self.remote.iter().find(of_remote).map(|remote| &remote.tool))
+        self.0.get(name)
     }
 
     fn add(&mut self, entry: &Value, text: &RawValue) -> Result<(), Invalid> {
         let members = Members::read(text.get()).map_err(unreadable)?;
         let echoed = |key| last(&members, key).map(ToOwned::to_owned);
         match read::members(entry)? {
-            Ref::Mantyx { id } => self.insert(id, Kind::Server("mantyx"), false),
-            Ref::MantyxPlugin { name } => self.insert(name, Kind::Server("mantyx_plugin"), false),
+            Ref::Server => Ok(()),
             Ref::Local { name, read_only } => self.insert(name, Kind::Local, read_only),
-            Ref::A2a { name } => self.insert(name, Kind::Server("a2a"), false),
             Ref::A2aLocal { name } => {
                 let agent_card = echoed("agentCard").unwrap_or_default();
                 self.insert(name, Kind::A2aLocal { agent_card }, false)
-            }
-            Ref::Mcp { name, tool_filter } => {
-                let tool = Arc::new(Tool { kind: Kind::Server("mcp"), read_only: false });
-                self.remote.push(Remote { prefix: format!("{name}_"), filter: tool_filter, tool });
-                Ok(())
             }
             Ref::McpLocal { name: server, tools } => {
                 tools.into_iter().try_for_each(|McpTool { name, annotations }| {
@@ -153,12 +115,12 @@ impl Tools {
     }
 
     fn insert(&mut self, name: String, kind: Kind, read_only: bool) -> Result<(), Invalid> {
-        if self.named.contains_key(&name) {
+        if self.0.contains_key(&name) {
             return Err(Invalid(format!(
                 "/tools: two tools of this spec are called {name:?}, and names are not prefixed"
             )));
         }
-        self.named.insert(name, Arc::new(Tool { kind, read_only }));
+        self.0.insert(name, Arc::new(Tool { kind, read_only }));
         Ok(())
     }
 }

@@ -1,17 +1,12 @@
-//! The input of a run: `prompt` or `messages` with attachments (agent-runs-protocol §4.0.1).
+//! The input of a run: `prompt` or `messages` (agent-runs-protocol §4.0.1). Attachments are checked,
+//! and have no effect.
 //!
 //! Must not: keep the bytes of attached files.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{
-    model::answer::files::MAX_BYTES,
-    sandbox::{
-        files,
-        read::{self, Invalid},
-    },
-};
+use crate::sandbox::read::{self, Invalid};
 
 /// The messages to the model in one run. The last one that is not a system message is the user's.
 #[derive(Debug, Clone)]
@@ -24,10 +19,6 @@ pub(crate) struct Turn {
 pub(crate) struct Message {
     pub(crate) role: Role,
     pub(crate) content: String,
-    /// Attachments of earlier messages do not go to the model, and may be the bare metadata that a
-    /// history shows. So they are not read with their message.
-    #[serde(skip_deserializing, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) attachments: Vec<Attachment>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,25 +27,6 @@ pub(crate) enum Role {
     User,
     Assistant,
     System,
-}
-
-/// An attached file, without its bytes (§6.2).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
-pub(crate) enum Attachment {
-    InputFile {
-        mime_type: String,
-        filename: String,
-        #[serde(rename(deserialize = "data"), deserialize_with = "files::decoded_len")]
-        size: usize,
-    },
-    InputFileUrl {
-        url: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        mime_type: Option<String>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        filename: Option<String>,
-    },
 }
 
 impl Turn {
@@ -73,22 +45,16 @@ impl Turn {
     }
 
     fn read_messages(value: &Value) -> Result<Self, Invalid> {
-        let mut messages: Vec<Message> = read::members(value)?;
+        let messages: Vec<Message> = read::members(value)?;
         let last = messages.iter().rposition(|message| message.role != Role::System);
         let Some(last) = last.filter(|index| messages[*index].role == Role::User) else {
             let why = "the last message that is not `system` must be the `user`'s";
             return Err(Invalid(format!("/messages: {why}")));
         };
+        // Attachments of earlier messages do not go to the model, and may be the bare metadata that a
+        // history shows.
         if let Some(attachments) = value[last].get("attachments") {
-            let place = format!("/messages/{last}/attachments");
-            read::check(attachments, "attachments", &place)?;
-            messages[last].attachments = read::members(attachments)?;
-            let size = |attachment: &Attachment| match attachment {
-                Attachment::InputFile { size, .. } => *size,
-                Attachment::InputFileUrl { .. } => 0,
-            };
-            let sizes = messages[last].attachments.iter().map(size);
-            read::fits(&place, sizes.sum(), MAX_BYTES)?;
+            read::check(attachments, "attachments", &format!("/messages/{last}/attachments"))?;
         }
         Ok(Self { messages })
     }
@@ -107,6 +73,6 @@ impl Turn {
 
 impl Message {
     pub(crate) fn new(role: Role, content: String) -> Self {
-        Self { role, content, attachments: Vec::new() }
+        Self { role, content }
     }
 }

@@ -1,4 +1,4 @@
-//! `call`: what is told while it takes long, and what becomes of it when somebody gives up.
+//! `call`: its answer, and what becomes of it when somebody gives up.
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -20,24 +20,7 @@ async fn wait_cancelled(rig: &Harness) {
 }
 
 #[tokio::test]
-async fn a_terminal_shows_the_time_and_ctrl_c_cancels() {
-    let rig = Harness::start().await;
-    let config = rig.client_config();
-    let mut desk = Desk::on_terminal(30, 5, &["call", "plain_hang", "-c", &config]);
-    desk.says("plain_hang: 3s").await;
-    desk.type_in("\x03");
-    let ran = desk.ended().await.expect(FAILED);
-    assert!(ran.out.contains("cancelled"), "{:?}", ran.out);
-    let lines = ran.out.split(['\r', '\n']).filter_map(|line| line.split_once("\x1b[K"));
-    for (line, _) in lines.filter(|(line, _)| !line.is_empty()) {
-        assert!(line.chars().count() < 30 && line.ends_with('…'), "it has no room: {line:?}");
-    }
-    assert!(ran.out.contains("\r\x1b[K"), "the line is gone in the end: {:?}", ran.out);
-    wait_cancelled(&rig).await;
-}
-
-#[tokio::test]
-async fn without_a_terminal_there_is_the_answer_alone() {
+async fn there_is_the_answer_alone_and_ctrl_c_cancels() {
     let rig = Harness::start().await;
     let slow = with(&rig, &["call", "plain_slow", r#"{"text":"3"}"#]).await.expect(OK);
     assert_eq!((slow.out.as_str(), slow.err.as_str()), ("slept\n", ""));

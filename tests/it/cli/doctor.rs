@@ -189,18 +189,6 @@ async fn a_configuration_that_cannot_be_used_is_another_exit_code() {
 }
 
 #[tokio::test]
-async fn two_servers_with_the_same_resources_are_told() {
-    let everything = peers::everything_stdio();
-    let config =
-        format!("upstream: {{sandbox: true}}\nmcp:\n  one: {everything}\n  two: {everything}\n");
-    let ran = doctor(&config, &["--json"], &[]).await;
-    let report: Value = serde_json::from_str(&ran.out).expect("a report");
-    let told = ["one", "two"].map(|name| steps(&report, name).pop().expect("a step"));
-    assert!(told.contains(&("resources".to_owned(), "warn".to_owned())), "{report}");
-    assert!(ran.out.contains("MCP clients read it from `one`"), "{report}");
-}
-
-#[tokio::test]
 async fn the_tls_of_a_backend_is_examined_with_its_own_files() {
     let everything = peers::everything_http().await;
     let front = peers::tls_before(everything.url()).await;

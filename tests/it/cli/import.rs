@@ -36,20 +36,6 @@ async fn what_is_imported_passes_check() {
 }
 
 #[tokio::test]
-async fn a_file_is_written_and_never_over_another() {
-    let dir = TempDir::new().expect("the temporary directory is writable");
-    let path = file(&dir, "{\"servers\": {\"a\": {\"command\": \"cat\"}}}");
-    let output = dir.path().join("out.yaml");
-    let to = output.to_str().expect("a path of the tests is UTF-8");
-    let written = run(&["import", &path, "--output", to]).await.expect(OK);
-    assert!(written.out.is_empty(), "{}", written.out);
-    let text = fs::read_to_string(&output).expect("it was written");
-    assert!(text.contains("mcp:\n  a:\n    command: cat\n"), "{text}");
-    let again = run(&["import", &path, "--output", to]).await.expect(FAILED);
-    assert!(again.err.contains("exists"), "{}", again.err);
-}
-
-#[tokio::test]
 async fn what_cannot_be_imported_is_told() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     for (text, why) in [("[", "not JSON"), ("{\"other\": {}}", "mcpServers")] {

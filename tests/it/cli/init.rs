@@ -5,7 +5,6 @@ use std::{fs, path::Path};
 use tempfile::TempDir;
 
 use super::{FAILED, OK, Ran, USAGE, check, desk::Desk, run};
-use crate::peers;
 
 const CANARY: &str = "canary7Secret9Value3x";
 
@@ -38,7 +37,7 @@ async fn what_is_written_passes_check_and_is_never_written_over() {
 }
 
 #[tokio::test]
-async fn what_answers_and_what_is_imported_gets_in() {
+async fn what_is_named_and_what_is_imported_gets_in() {
     let dir = TempDir::new().expect("the temporary directory is writable");
     let servers = dir.path().join("mcp.json");
     let entry = format!(
@@ -46,31 +45,27 @@ async fn what_answers_and_what_is_imported_gets_in() {
          \"{CANARY}\"}}}}}}}}"
     );
     fs::write(&servers, entry).expect("the test's directory is writable");
-    let (server, agent) = (peers::everything_http().await, peers::a2a_v1("1.0").await);
     let output = dir.path().join("bridge.yaml");
-    let mcp = format!("{}/mcp", server.url());
     let args = [
         "--sandbox",
         "--import",
         servers.to_str().expect("a path of the tests is UTF-8"),
         "--mcp",
-        &mcp,
+        "http://127.0.0.1:1/mcp",
         "--a2a",
-        agent.url(),
+        "http://desk.test",
         "--a2a",
         "http://127.0.0.1:1",
         "--mcp",
         &format!("http://127.0.0.1:1/mcp?token={CANARY}"),
     ];
     let written = init(&output, &args).await.expect(OK);
-    assert!(written.err.contains("tools"), "what answered: {}", written.err);
-    assert!(written.err.contains("does not answer"), "what did not: {}", written.err);
     assert!(written.err.contains("export HOME_TOKEN="), "what to set: {}", written.err);
     let text = fs::read_to_string(&output).expect("it was written");
     assert!(!text.contains(CANARY), "{text}");
     // A variable that is set for every program here, and is one word.
     let mut text = text;
-    for name in ["HOME_TOKEN", "SERVER_TOKEN"] {
+    for name in ["HOME_TOKEN", "SERVER_2_TOKEN"] {
         text = text.replace(&format!("env:{name}"), "env:LANG");
     }
     let plan = check(&text, &["--json"]).await;
@@ -103,7 +98,6 @@ async fn on_a_terminal_it_asks_and_offers_what_it_finds() {
     fs::create_dir(&place).expect("the test's directory is writable");
     let entry = r#"{"mcpServers": {"kitty": {"command": "cat"}}}"#;
     fs::write(place.join("mcp.json"), entry).expect("the test's directory is writable");
-    let agent = peers::a2a_v1("1.0").await;
     let mut desk = Desk::on_terminal_at(Some(home.path()), 100, 30, &["init"]);
     desk.says("Your MANTYX workspace").await;
     desk.type_in("\n");
@@ -112,9 +106,9 @@ async fn on_a_terminal_it_asks_and_offers_what_it_finds() {
     desk.says("The URL of an MCP server").await;
     desk.type_in("\n");
     desk.says("The URL of an A2A agent").await;
-    desk.type_in(&format!("{}\n", agent.url()));
-    desk.becomes("the agent answers, and is asked for another", |out| {
-        out.contains("answers: the agent") && out.matches("The URL of an A2A agent").count() == 2
+    desk.type_in("http://desk.test\n");
+    desk.becomes("it is asked for another", |out| {
+        out.matches("The URL of an A2A agent").count() == 2
     })
     .await;
     desk.type_in("\n");

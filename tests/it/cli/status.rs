@@ -8,51 +8,22 @@ use serde_json::Value;
 use super::{FAILED, OK, USAGE, desk::Desk, run, with};
 use crate::{harness::Harness, wait};
 
-const HOME: &str = "\x1b[H";
-const ENTER: &str = "\x1b[?1049h";
-const LEAVE: &str = "\x1b[?1049l";
-
-/// The lines of each whole frame, without their colours.
-fn frames(out: &str) -> Vec<Vec<String>> {
-    let mut frames: Vec<&str> = out.split(HOME).skip(1).collect();
-    frames.pop();
-    let line = |line: &str| {
-        let mut text = line.trim_end_matches("\x1b[J").trim_end_matches("\x1b[K").to_owned();
-        for code in ["\x1b[0m", "\x1b[1m", "\x1b[31m", "\x1b[32m", "\x1b[33m"] {
-            text = text.replace(code, "");
-        }
-        text
-    };
-    frames.into_iter().map(|frame| frame.split("\r\n").map(line).collect()).collect()
-}
+const CLEAR: &str = "\x1b[H\x1b[J";
 
 #[tokio::test]
-async fn a_terminal_is_drawn_anew_in_place_and_given_back() {
+async fn a_terminal_is_drawn_anew_in_place() {
     let mut rig = Harness::start().await;
     let config = rig.client_config();
     let mut desk = Desk::on_terminal(34, 9, &["status", "--watch", "-c", &config]);
-    desk.becomes("two frames", |out| frames(out).len() >= 2).await;
+    desk.becomes("two frames", |out| out.matches(CLEAR).count() >= 2).await;
     rig.bridge.kill9();
     desk.says("nothing listens").await;
     rig.bridge.restart().await;
-    let drawn = frames(&desk.out()).len();
-    desk.becomes("it is there again", |out| {
-        let frames = frames(out);
-        frames.len() > drawn + 1 && frames.last().is_some_and(|last| last[0].contains("up"))
-    })
-    .await;
+    let drawn = desk.out().matches(CLEAR).count();
+    desk.becomes("it is there again", |out| out.matches(CLEAR).count() > drawn + 1).await;
     desk.type_in("\x03");
     let ran = desk.ended().await.expect(OK);
-    for frame in frames(&ran.out) {
-        assert!(frame.len() <= 9, "no more rows than there are: {frame:?}");
-        for line in frame {
-            assert!(line.chars().count() < 34 && !line.contains('\x1b'), "{line:?}");
-        }
-    }
     assert!(ran.out.contains("\x1b[32mready"), "in colours: {:?}", ran.out);
-    assert!(!ran.out.contains("\x1b[2J"), "no blank screen between: {:?}", ran.out);
-    assert_eq!((ran.out.matches(ENTER).count(), ran.out.matches(LEAVE).count()), (1, 1));
-    assert!(ran.out.trim_end().ends_with(LEAVE), "{:?}", ran.out);
 }
 
 #[tokio::test]
