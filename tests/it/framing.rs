@@ -111,8 +111,11 @@ async fn what_is_ambiguous_is_refused_behind_other_requests_too() {
                 let said = String::from_utf8_lossy(&said);
                 let statuses: Vec<&str> =
                     said.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.get(..3)).collect();
-                assert_eq!(statuses, ["200", "400"], "{which} {cut} {bad:?}: {said}");
-                assert!(said.contains("invalid_request"), "{said}");
+                // A chunked request is the last of its connection.
+                let answered = if good.contains("chunked") { 1 } else { 2 };
+                let expected = &["200", "400"][..answered];
+                assert_eq!(statuses, expected, "{which} {cut} {bad:?}: {said}");
+                assert_eq!(said.contains("invalid_request"), answered == 2, "{said}");
             }
         }
     }

@@ -163,7 +163,8 @@ impl Connection {
         let watched = Watched::new(stream, Some(requests));
         let service = service_fn(|request: Request<Incoming>| {
             let refusal = gate.lock().next();
-            let last = self.handler.overflow.is_some() || refusal.is_some();
+            let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+            let last = self.handler.overflow.is_some() || refusal.is_some() || is_chunked;
             let handler = self.handler.clone();
             let client = client.clone();
             let open = self.slot.activity.request();
@@ -175,8 +176,8 @@ impl Connection {
                 };
                 let headers = answer.headers_mut();
                 if last {
-                    // The connection closes after this answer: it has no slot, or the begin of the next
-                    // request cannot be told for certain.
+                    // The connection closes after this answer: it has no slot, or the gate cannot find
+                    // the begin of the next request.
                     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
                 } else {
                     headers.insert("keep-alive", keep_alive(IDLE));

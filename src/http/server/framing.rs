@@ -6,9 +6,10 @@
 //! request through that it has not seen (request smuggling).
 //!
 //! The gate checks every request, pipelined ones too, wherever reads cut them: it counts the bytes
-//! of bodies and chunks, so that it knows where the next head begins. It holds a head back until
-//! the head is whole. In the place of a refused head, hyper reads [`SUBSTITUTE`], so that the
-//! refusal is answered in its turn.
+//! of bodies, so that it knows where the next head begins. Only hyper finds the end of a chunked
+//! body; such a request is the last of its connection. The gate holds a head back until the head is
+//! whole. In the place of a refused head, hyper reads [`SUBSTITUTE`], so that the refusal is
+//! answered in its turn.
 //!
 //! Must not: change a request that passes, or do IO.
 
@@ -54,38 +55,10 @@ enum At {
     Head,
     /// In a body, with this many bytes still to come.
     Body(u64),
-    ChunkSize(Size),
-    Chunk(u64),
-    /// Behind a chunk, where `\r
-    /// ` has to follow.
-    ChunkEnd {
-        cr: bool,
-    },
-    Trailer {
-        empty: bool,
-        cr: bool,
-    },
-    /// In a body whose end cannot be told: hyper refuses it, or the gate refuses the request behind
-    /// it.
-    Lost,
+    /// In a chunked body, or behind a head that is too long: every request behind it is refused.
+    Last,
     /// Behind a refused head: no more bytes pass.
     Closed,
-}
-
-/// The line with a chunk's size, as far as it has arrived.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Size {
-    bytes: u64,
-    part: SizePart,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum SizePart {
-    #[default]
-    First,
-    Digits,
-    Extension,
-    Cr,
 }
 
 impl At {
@@ -146,7 +119,7 @@ impl Gate {
         }
         if self.held.len() > MOST {
             self.ready.append(&mut self.held);
-            self.lose();
+            self.end();
         }
         passed
     }
@@ -188,6 +161,9 @@ impl Gate {
             Ok(next) => {
                 self.heads += 1;
                 self.at = next;
+                if next == At::Last {
+                    self.end();
+                }
                 true
             }
             Err(why) => {
@@ -204,82 +180,18 @@ impl Gate {
         self.at = At::Closed;
     }
 
-    /// Records that the end of the request cannot be told: all requests behind it are refused.
-    fn lose(&mut self) {
+    /// Records that the next head cannot be found: all further requests are refused.
+    fn end(&mut self) {
         self.refused.get_or_insert((self.heads, FramingRefusal::Ambiguous));
-        self.at = At::Lost;
+        self.at = At::Last;
     }
 
-    /// How many of `bytes` (not empty) belong to the present part of a body.
+    /// How many of `bytes` belong to the present body.
     fn body(&mut self, bytes: &[u8]) -> usize {
-        let upto = |left: u64| bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        match self.at {
-            At::Body(left) => {
-                let taken = upto(left);
-                self.at = At::body(left - taken as u64);
-                taken
-            }
-            At::Chunk(left) => {
-                let taken = upto(left);
-                let left = left - taken as u64;
-                self.at = if left == 0 { At::ChunkEnd { cr: false } } else { At::Chunk(left) };
-                taken
-            }
-            At::Head | At::Lost | At::Closed => bytes.len(),
-            At::ChunkSize(_) | At::ChunkEnd { .. } | At::Trailer { .. } => {
-                for (at, byte) in bytes.iter().enumerate() {
-                    match self.between_chunks(*byte) {
-                        Some(next) => self.at = next,
-                        None => self.lose(),
-                    }
-                    if matches!(self.at, At::Chunk(_) | At::Head | At::Lost) {
-                        return at + 1;
-                    }
-                }
-                bytes.len()
-            }
-        }
-    }
-
-    /// The part that follows after `byte`, which is no content of a chunk; `None` if it is not
-    /// allowed there.
-    fn between_chunks(&self, byte: u8) -> Option<At> {
-        Some(match (self.at, byte) {
-            (At::ChunkSize(size), _) => return size.next(byte),
-            (At::ChunkEnd { cr: false }, b'\r') => At::ChunkEnd { cr: true },
-            (At::ChunkEnd { cr: true }, b'\n') => At::ChunkSize(Size::default()),
-            (At::Trailer { empty, cr: false }, b'\r') => At::Trailer { empty, cr: true },
-            (At::Trailer { empty: true, cr: true }, b'\n') => At::Head,
-            (At::Trailer { empty: false, cr: true }, b'\n') => {
-                At::Trailer { empty: true, cr: false }
-            }
-            // A bare line feed ends the line for some readers, and not for others.
-            (At::Trailer { cr: false, .. }, byte) if byte != b'\n' => {
-                At::Trailer { empty: false, cr: false }
-            }
-            _ => return None,
-        })
-    }
-}
-
-impl Size {
-    fn next(self, byte: u8) -> Option<At> {
-        let Self { bytes, part } = self;
-        let now = |part| Some(At::ChunkSize(Self { bytes, part }));
-        match (part, byte) {
-            (SizePart::First | SizePart::Digits, digit) if digit.is_ascii_hexdigit() => {
-                let digit = u64::from(char::from(digit).to_digit(16)?);
-                let bytes = bytes.checked_mul(16)?.checked_add(digit)?;
-                Some(At::ChunkSize(Self { bytes, part: SizePart::Digits }))
-            }
-            (SizePart::First, _) => None,
-            (SizePart::Digits | SizePart::Extension, b'\r') => now(SizePart::Cr),
-            (SizePart::Digits, b';' | b' ' | b'\t') => now(SizePart::Extension),
-            (SizePart::Extension, byte) if byte != b'\n' => now(SizePart::Extension),
-            (SizePart::Cr, b'\n') if bytes == 0 => Some(At::Trailer { empty: true, cr: false }),
-            (SizePart::Cr, b'\n') => Some(At::Chunk(bytes)),
-            _ => None,
-        }
+        let At::Body(left) = self.at else { return bytes.len() };
+        let taken = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.at = At::body(left - taken as u64);
+        taken
     }
 }
 
@@ -330,7 +242,7 @@ fn read(head: &[u8]) -> Result<At, FramingRefusal> {
         }
     }
     match (length, chunked) {
-        (None, Some(true)) if version == b"HTTP/1.1" => Ok(At::ChunkSize(Size::default())),
+        (None, Some(true)) if version == b"HTTP/1.1" => Ok(At::Last),
         (length, None) => Ok(At::body(length.unwrap_or_default())),
         (_, Some(_)) => Err(FramingRefusal::Ambiguous),
     }

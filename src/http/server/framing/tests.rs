@@ -13,15 +13,11 @@ fn request(headers: &str, body: &str) -> String {
 
 /// Requests that end where every reader sees it.
 fn plain() -> Vec<String> {
-    let chunked = "Transfer-Encoding: chunked\r\n";
     vec![
         request("", ""),
         format!("\r\n\r\n{}", request("", "")),
         request("Content-Length: 0\r\n", ""),
         request("Content-Length: 11\r\nContent-Length: 11\r\n", "a\nb\r\n\r\n\n\nG "),
-        request(chunked, "0\r\n\r\n"),
-        request(chunked, "2;x=\"y\"\r\n\n\n\r\nA \t\r\n0123456789\r\n0\r\n\r\n"),
-        request("transfer-encoding: gzip , Chunked\r\n", "1\r\na\r\n000\r\nX: a\r\nY: b\r\n\r\n"),
         request("Expect: 100-continue\r\nContent-Length: 3\r\n", "0\r\n"),
         "GET http://a/x HTTP/1.0\r\nConnection: keep-alive\r\n\r\n".to_owned(),
         "OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n".to_owned(),
@@ -145,14 +141,23 @@ proptest! {
 }
 
 #[test]
-fn behind_a_body_that_cannot_be_followed_all_are_refused() {
-    let chunked = "Transfer-Encoding: chunked\r\n";
-    for body in ["2;a\n{}\r\n0\r\n\r\n", "x\r\n", "0\r\nX: a\n\r\n", "1\r\nab", "0\r\n\n", "\r\n"] {
+fn a_chunked_request_passes_and_all_behind_it_are_refused() {
+    let (plain, coded) =
+        ("Transfer-Encoding: chunked\r\n", "transfer-encoding: gzip , Chunked\r\n");
+    for (chunked, body) in [
+        (plain, "0\r\n\r\n"),
+        (coded, "2;a\n{}\r\n0\r\n\r\n"),
+        (plain, "x\r\n"),
+        (coded, "1\r\nab"),
+    ] {
         let bytes = format!("{}{}", request(chunked, body), request("", ""));
-        let mut gate = Gate::default();
-        let passed = push(&mut gate, bytes.as_bytes(), &[]);
-        assert_eq!(passed, bytes.as_bytes(), "hyper sees what is wrong: {body:?}");
-        assert_eq!((gate.next(), gate.next()), (None, Some(FramingRefusal::Ambiguous)), "{body:?}");
+        for cut in 0..bytes.len() {
+            let mut gate = Gate::default();
+            let passed = push(&mut gate, bytes.as_bytes(), &[cut]);
+            assert_eq!(passed, bytes.as_bytes(), "hyper sees what is wrong: {body:?}");
+            let served = (gate.next(), gate.next());
+            assert_eq!(served, (None, Some(FramingRefusal::Ambiguous)), "{body:?}");
+        }
     }
 }
 
