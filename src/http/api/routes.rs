@@ -136,7 +136,7 @@ pub static ROUTES: &[OwnRoute] = &[
     open("/readyz", "ready", "Whether every required backend has been resolved", Api::ready)
         .access(Access::AnyoneAppsMore)
         .gives(&[
-            (200, "They have.", Json(of::<ready::Ready<'_>>)),
+            (200, "They have.", Json(of::<ready::Ready>)),
             (503, "Some have not: `missing` names them.", Json(of::<ready::NotReady<'_>>)),
         ]),
     get("/metrics", "metrics", "The metrics of the whole bridge, for Prometheus", |api, _| {
