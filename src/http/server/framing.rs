@@ -13,7 +13,6 @@
 //!
 //! Must not: change a request that passes, or do IO.
 
-use http::Uri;
 use memchr::memchr_iter;
 
 /// The request that hyper reads in the place of a refused head.
@@ -34,18 +33,8 @@ pub(super) struct Gate {
     heads: u64,
     /// The number of requests that hyper has begun to serve.
     served: u64,
-    /// The first request from which on all are refused, and the reason.
-    refused: Option<(u64, FramingRefusal)>,
-}
-
-/// Why a request is not handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FramingRefusal {
-    /// Two readers could find its end at two places.
-    Ambiguous,
-    /// Its target has characters that HTTP does not allow there. With `proxied`, the target is
-    /// MANTYX's.
-    Target { proxied: bool },
+    /// The first request from which on all are refused.
+    refused: Option<u64>,
 }
 
 /// The part of a request that the next byte belongs to.
@@ -135,16 +124,12 @@ impl Gate {
         self.at == At::Closed && self.ready.is_empty()
     }
 
-    /// Why the next request has to be refused; `None` if it may be handled.
-    pub(super) fn next(&mut self) -> Option<FramingRefusal> {
+    /// Whether the next request may be handled.
+    pub(super) fn next(&mut self) -> bool {
         let this = self.served;
         self.served += 1;
-        match self.refused {
-            Some((from, why)) if this >= from => Some(why),
-            // hyper has found a request where the gate has found none, so their readings differ.
-            _ if this >= self.heads => Some(FramingRefusal::Ambiguous),
-            _ => None,
-        }
+        // Behind the last head, hyper has found a request where the gate has found none.
+        this < self.heads && self.refused.is_none_or(|from| this < from)
     }
 
     /// Whether `head` passes. Sets what follows it.
@@ -158,7 +143,7 @@ impl Gate {
             return true;
         }
         match read(head) {
-            Ok(next) => {
+            Some(next) => {
                 self.heads += 1;
                 self.at = next;
                 if next == At::Last {
@@ -166,8 +151,8 @@ impl Gate {
                 }
                 true
             }
-            Err(why) => {
-                self.refused.get_or_insert((self.heads, why));
+            None => {
+                self.refused.get_or_insert(self.heads);
                 false
             }
         }
@@ -182,7 +167,7 @@ impl Gate {
 
     /// Records that the next head cannot be found: all further requests are refused.
     fn end(&mut self) {
-        self.refused.get_or_insert((self.heads, FramingRefusal::Ambiguous));
+        self.refused.get_or_insert(self.heads);
         self.at = At::Last;
     }
 
@@ -207,34 +192,30 @@ fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     ends.next()
 }
 
-/// The part that follows `head`, a request's line and headers.
-fn read(head: &[u8]) -> Result<At, FramingRefusal> {
+/// The part that follows `head`, a request's line and headers; `None` if two readers could find the
+/// request's end at two places.
+fn read(head: &[u8]) -> Option<At> {
     let mut lines = Vec::with_capacity(16);
     for line in head.split_inclusive(|byte| *byte == b'\n') {
-        lines.push(line.strip_suffix(b"\r\n").ok_or(FramingRefusal::Ambiguous)?);
+        lines.push(line.strip_suffix(b"\r\n")?);
     }
-    let (request, headers) = lines.split_first().ok_or(FramingRefusal::Ambiguous)?;
-    let mut words = request.split(|byte| *byte == b' ');
-    let target = words.nth(1).unwrap_or_default();
-    let version = words.next().unwrap_or_default();
-    if Uri::try_from(target).is_err() {
-        return Err(FramingRefusal::Target { proxied: target.starts_with(b"/api/") });
-    }
+    let (request, headers) = lines.split_first()?;
+    let version = request.split(|byte| *byte == b' ').nth(2).unwrap_or_default();
     let mut length = None;
     let mut chunked = None;
     for header in headers.iter().filter(|header| !header.is_empty()) {
         // Some readers take a folded line for a header of its own.
         if header.starts_with(b" ") || header.starts_with(b"\t") {
-            return Err(FramingRefusal::Ambiguous);
+            return None;
         }
         let colon = header.iter().position(|byte| *byte == b':').unwrap_or(header.len());
         let (name, value) = header.split_at(colon);
         let name = name.trim_ascii();
         let value = value.get(1..).unwrap_or_default().trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
-            let now = sized(value).ok_or(FramingRefusal::Ambiguous)?;
+            let now = sized(value)?;
             if length.replace(now).is_some_and(|before| before != now) {
-                return Err(FramingRefusal::Ambiguous);
+                return None;
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
@@ -242,9 +223,9 @@ fn read(head: &[u8]) -> Result<At, FramingRefusal> {
         }
     }
     match (length, chunked) {
-        (None, Some(true)) if version == b"HTTP/1.1" => Ok(At::Last),
-        (length, None) => Ok(At::body(length.unwrap_or_default())),
-        (_, Some(_)) => Err(FramingRefusal::Ambiguous),
+        (None, Some(true)) if version == b"HTTP/1.1" => Some(At::Last),
+        (length, None) => Some(At::body(length.unwrap_or_default())),
+        (_, Some(_)) => None,
     }
 }
 
