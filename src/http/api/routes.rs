@@ -103,8 +103,6 @@ pub(super) enum Content {
 
 use Content::{Json, Nothing, Text};
 
-const WORKSPACE: Parameter =
-    ("workspace", "query", "which run is meant, where several workspaces have its id");
 const RUN: Parameter = ("id", "path", "the run's id");
 const BACKEND: Parameter = ("name", "path", "the backend's name");
 const BACKENDS_HEADER: Parameter = (
@@ -215,9 +213,11 @@ pub static ROUTES: &[OwnRoute] = &[
     })
     .gives(&[(200, "The runs.", Json(of::<RunList<'_>>))]),
     get("/v1/runs/{id}", "run", "One run", |api, asked| {
-        Box::pin(async move { api.show_run(&asked.caller, &asked.segment.into(), &asked.request) })
+        Box::pin(async move {
+            api.show_run(&asked.caller, &asked.segment.into(), asked.request.headers())
+        })
     })
-    .parameters(&[RUN, WORKSPACE])
+    .parameters(&[RUN])
     .gives(&[(200, "The run.", Json(of::<runs::Shown<'_>>))]),
     post(
         "/v1/runs/{id}/attach",
