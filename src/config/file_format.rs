@@ -15,7 +15,7 @@ use super::{
     deserialize::At,
     scalars::{
         Count, DurationText, Globs, HttpMethod, ListenValue, McpTransport, OneOrMany, PendingAfter,
-        SandboxValue, Scalar, SchemaMap, Share,
+        SandboxValue, Scalar, SchemaMap,
     },
 };
 
@@ -188,7 +188,8 @@ pub struct Refresh {
     /// Time from one refresh to the next, at least `1s`. Default: `5m`.
     pub interval: Option<At<DurationText>>,
     /// The share of `interval` by which each wait varies, 0 to 1. Default: 0.1.
-    pub jitter: Option<At<Share>>,
+    #[schemars(range(min = 0, max = 1))]
+    pub jitter: Option<At<f64>>,
     /// How long one connect or one refresh may take. Default: `30s`.
     pub timeout: Option<At<DurationText>>,
 }

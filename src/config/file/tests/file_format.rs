@@ -104,11 +104,12 @@ error: expected a duration such as 250ms, 30s, 5m or 2h, found the number 5
 2 | refresh: {interval: 5, jitter: 1.5, timeout: 1 minute}
   |                     ^
 
-error: expected a number from 0 to 1, found the number 1.5
+error: this is no share of the interval
  --> /srv/bridge.yaml:2:32 (refresh.jitter)
   |
 2 | refresh: {interval: 5, jitter: 1.5, timeout: 1 minute}
   |                                ^^^
+  = write a number from 0 to 1
 
 error: expected a duration such as 250ms, 30s, 5m or 2h, found the text `1 minute`
  --> /srv/bridge.yaml:2:46 (refresh.timeout)
