@@ -17,7 +17,7 @@ use std::{io, net::IpAddr, path::Path, sync::Arc, time::SystemTime};
 
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::{net::TcpStream, sync::watch};
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use self::{
     certificate::{Facts, Validity},
@@ -43,8 +43,6 @@ struct State {
     /// The last content of the files, usable or not.
     seen: Contents,
     flaw: Option<Arc<FileError>>,
-    /// The validity that the log has last reported.
-    noted: Validity,
 }
 
 /// The state of the certificate.
@@ -64,14 +62,7 @@ impl Tls {
         let seen = files.contents(read);
         let settings = Arc::new(files.load(read)?);
         told("the listeners have this certificate", &settings.facts);
-        let noted = Validity::Good;
-        let tls = Self {
-            files,
-            read,
-            state: watch::Sender::new(State { settings, seen, flaw: None, noted }),
-        };
-        tls.note_end();
-        Ok(tls)
+        Ok(Self { files, read, state: watch::Sender::new(State { settings, seen, flaw: None }) })
     }
 
     /// The files that it loads.
@@ -81,7 +72,6 @@ impl Tls {
 
     /// Loads new files, if there are any; true if it did. Blocks.
     pub fn look(&self) -> bool {
-        self.note_end();
         let seen = self.files.contents(self.read);
         if seen == self.state.borrow().seen {
             return false;
@@ -91,9 +81,7 @@ impl Tls {
             Ok(settings) => {
                 told("the listeners have a new certificate", &settings.facts);
                 let settings = Arc::new(settings);
-                let noted = Validity::Good;
-                self.state.send_replace(State { settings, seen, flaw: None, noted });
-                self.note_end();
+                self.state.send_replace(State { settings, seen, flaw: None });
                 true
             }
             Err(flaw) => {
@@ -136,24 +124,6 @@ impl Tls {
             });
         }
         Ok(settings)
-    }
-
-    /// Logs once that the certificate ends soon, and once that it has ended.
-    fn note_end(&self) {
-        let now = self.health().validity;
-        let changed = self.state.send_if_modified(|state| {
-            std::mem::replace(&mut state.noted, now) != now && now != Validity::Good
-        });
-        if changed {
-            let until = humantime::format_rfc3339_seconds(self.health().settings.facts.not_after);
-            let cert = self.files.cert.display();
-            match now {
-                Validity::Ended => error!(%cert, %until, "the certificate has ended"),
-                Validity::Ending | Validity::Good => {
-                    warn!(%cert, %until, "the certificate ends soon");
-                }
-            }
-        }
     }
 }
 

@@ -150,36 +150,16 @@ impl de::Error for ReadError {
     fn unknown_field(field: &str, expected: &'static [&'static str]) -> Self {
         let mut known = expected.to_vec();
         known.sort_unstable();
-        let mut cure = match did_you_mean(field, known.iter().copied()) {
-            Some(meant) => format!("did you mean `{meant}`? "),
-            None => foreign_key(field, expected),
-        };
-        cure.push_str("Known keys here: ");
-        cure.push_str(&known.join(", "));
+        let meant = did_you_mean(field, known.iter().copied());
+        let meant = meant.map(|meant| format!("did you mean `{meant}`? ")).unwrap_or_default();
+        let cure = format!("{meant}Known keys here: {}", known.join(", "));
         Self::new(format!("unknown key `{field}`"), Some(cure))
     }
-}
 
-/// The bridge's key in place of a key that other products use.
-fn foreign_key(key: &str, expected: &[&str]) -> String {
-    let hint = match key {
-        "servers" => "the section is called `mcp` here. ",
-        "inputs" => "the bridge cannot ask for input: write ${env:NAME} in place of ${input:…}. ",
-        "httpUrl" => "write `url`. ",
-        "timeout" if expected.contains(&"call_timeout") => "write `call_timeout: 60s`. ",
-        "call_timeout" if expected.contains(&"timeout") => "write `timeout: 60s`. ",
-        "url" if expected.contains(&"http") => "write `http: {url: https://…}`. ",
-        "args" if expected.contains(&"http") => {
-            "write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. "
-        }
-        "autoApprove" | "alwaysAllow" => {
-            "only calls that `approve` names need approval: leave it out. "
-        }
-        "disabledTools" | "excludeTools" => "write `tools: {deny: […]}`. ",
-        "includeTools" => "write `tools: {allow: […]}`. ",
-        _ => "",
-    };
-    hint.to_owned()
+    fn duplicate_field(field: &'static str) -> Self {
+        let cure = format!("remove one of the two names of `{field}`");
+        Self::new(format!("`{field}` is here twice, under two names"), Some(cure))
+    }
 }
 
 fn describe(unexpected: Unexpected<'_>) -> Cow<'static, str> {

@@ -20,6 +20,10 @@ pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
 /// Deep enough for every shape, and for the JSON Schemas that a local tool may carry.
 const MAX_DEPTH: usize = 32;
 
+/// The remedy for mistakes in YAML's own syntax.
+const NOT_YAML: &str = "this is not YAML; the mistake may stand before this place. Indent with \
+                        spaces; a text with `: ` in it, or that begins with `*`, stands in quotes";
+
 /// One value of the document, or its key: an index into the table of places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId {
@@ -215,24 +219,10 @@ fn not_yaml(error: &YamlError) -> NotYaml {
         ),
         other => {
             let message = UserMessageFormatter.format_message(other).into_owned();
-            let cure = syntax_cure(&message);
-            (message, cure)
+            (message, NOT_YAML)
         }
     };
     NotYaml { place, message, cure: Some(cure.into()) }
-}
-
-/// The usual remedy for a mistake in YAML's own syntax, by the words of the parser.
-fn syntax_cure(message: &str) -> &'static str {
-    if message.contains("tab") {
-        "indent with spaces"
-    } else if message.contains("mapping values are not allowed") {
-        "put a text with `: ` in it in quotes, and every key on its own line"
-    } else if message.contains("unknown value") {
-        "a text that begins with `*` stands in quotes"
-    } else {
-        "this is not YAML; the mistake may stand before this place"
-    }
 }
 
 fn place_of(location: Location, width: usize) -> Place {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
     deserialize::At,
     scalars::{
         Count, DurationText, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport, OneOrMany,
-        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, Share,
+        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap,
     },
 };
 
@@ -49,7 +49,7 @@ pub struct File {
     pub audit: Option<At<Audit>>,
     /// MCP servers by name.
     pub mcp: Option<At<BTreeMap<String, At<Mcp>>>>,
-    /// The same section as `mcp`, under the name that other products use.
+    /// More of them, under the name that other products use.
     #[serde(rename = "mcpServers")]
     pub mcp_servers: Option<At<BTreeMap<String, At<Mcp>>>>,
     /// A2A agents by name.
@@ -223,7 +223,8 @@ pub struct Refresh {
     /// Time from one refresh to the next, at least `1s`. Default: `5m`.
     pub interval: Option<At<DurationText>>,
     /// The share of `interval` by which each wait varies, 0 to 1. Default: 0.1.
-    pub jitter: Option<At<Share>>,
+    #[schemars(range(min = 0, max = 1))]
+    pub jitter: Option<At<f64>>,
     /// How long one connect or one refresh may take. Default: `30s`.
     pub timeout: Option<At<DurationText>>,
 }
@@ -246,6 +247,8 @@ pub struct Calls {
 /// `${NAME:-default}` stand for environment variables too.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a map with command or url")]
+#[schemars(transform = |it: &mut Schema| alias(it, "url", "serverUrl"))]
+#[schemars(transform = |it: &mut Schema| alias(it, "transport", "type"))]
 pub struct Mcp {
     /// The program that is started, without a shell. `mantyx-bridge` is the bridge's own.
     pub command: Option<At<String>>,
@@ -266,18 +269,14 @@ pub struct Mcp {
     /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
     /// socket: `unix:/run/x.sock`, where the path is `/mcp`, or `unix:/run/x.sock:/path`. The
     /// bridge then sends `Host: localhost:80`, unless `headers` has another.
+    #[serde(alias = "serverUrl")]
     pub url: Option<At<String>>,
-    /// The same as `url`.
-    #[serde(rename = "serverUrl")]
-    pub server_url: Option<At<String>>,
     /// Sent with every request to `url`, and to nowhere else.
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
     /// Default: `stdio` for a `command`. For a `url`, `streamable-http`, or `sse` if the server
     /// does not know that.
+    #[serde(alias = "type")]
     pub transport: Option<At<McpTransport>>,
-    /// The same as `transport`.
-    #[serde(rename = "type")]
-    pub kind: Option<At<McpTransport>>,
     /// `true`: the bridge ignores the entry.
     pub disabled: Option<At<bool>>,
     /// Put before the name of each tool. Default: `<name>_`. `""` for none.
@@ -505,4 +504,13 @@ pub struct LocalHttp {
     pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
     /// TLS towards the server: own authorities, or a certificate to show.
     pub tls: Option<At<ServerTls>>,
+}
+
+/// Adds a second name of a key to the schema of its map, which knows nothing of serde's aliases.
+fn alias(schema: &mut Schema, key: &str, second: &str) {
+    if let Some(keys) = schema.get_mut("properties").and_then(|keys| keys.as_object_mut())
+        && let Some(value) = keys.get(key).cloned()
+    {
+        keys.insert(second.to_owned(), value);
+    }
 }

@@ -135,10 +135,6 @@ impl Part {
             Some(("env" | "file" | "cred", _)) => {
                 flaw(format!("`${{{inside}}}` names nothing that there can be"), FORMS)
             }
-            Some(("input", _)) => flaw(
-                format!("`${{{inside}}}` asks a person, and there is none here"),
-                "write ${env:NAME}, ${file:/path} or ${cred:NAME}",
-            ),
             Some(_) => flaw(format!("`${{{inside}}}` is no reference"), &no_reference()),
             None => Self::parse_unnamed(inside, dialect),
         }
@@ -149,12 +145,6 @@ impl Part {
             Some((name, default)) => (name, Some(default.to_owned())),
             None => (inside, None),
         };
-        if matches!(name, "workspaceFolder" | "workspaceFolderBasename") {
-            return Err(Flaw {
-                message: format!("`${{{inside}}}`: there is no workspace folder here"),
-                cure: "write the path itself".into(),
-            });
-        }
         if dialect == Dialect::Foreign && is_variable(name) {
             let name = if name == "userHome" { "HOME" } else { name };
             return Ok(Self::Env { name: name.into(), default });

@@ -38,10 +38,6 @@ pub enum PendingAfter {
 #[derive(Debug, Clone, Copy)]
 pub struct Count(pub usize);
 
-/// A number from 0 to 1.
-#[derive(Debug, Clone, Copy)]
-pub struct Share(pub f64);
-
 /// One text or a list of texts.
 pub struct OneOrMany(pub Vec<At<String>>);
 
@@ -183,23 +179,6 @@ scalars! {
             // The daemon makes semaphores of these numbers, which have a smaller maximum.
             let count = u32::try_from(number).ok().and_then(|n| usize::try_from(n).ok());
             count.filter(|count| *count > 0).map(Count).ok_or_else(wrong)
-        }
-    }
-
-    Share as ANY: "a number from 0 to 1",
-    |_generator| json_schema!({ "type": "number", "minimum": 0, "maximum": 1 }),
-    {
-        fn visit_u64<E: de::Error>(self, number: u64) -> Result<Share, E> {
-            match number {
-                0 => Ok(Share(0.0)),
-                1 => Ok(Share(1.0)),
-                _ => Err(E::invalid_value(Unexpected::Unsigned(number), &self)),
-            }
-        }
-
-        fn visit_f64<E: de::Error>(self, number: f64) -> Result<Share, E> {
-            let wrong = || E::invalid_value(Unexpected::Float(number), &self);
-            Some(number).filter(|n| (0.0..=1.0).contains(n)).map(Share).ok_or_else(wrong)
         }
     }
 

@@ -157,9 +157,13 @@ impl<'a> Validator<'a> {
     fn refresh(&self, section: &file_format::Refresh) -> Refresh {
         let interval = self.refresh_interval(section.interval.as_ref());
         let timeout = self.duration(section.timeout.as_ref(), Duration::from_secs(60 * 60), "");
+        let jitter = section.jitter.as_ref().map_or(0.1, |at| at.value);
+        if let Some(at) = section.jitter.as_ref().filter(|_| !(0.0..=1.0).contains(&jitter)) {
+            self.error(at.node, "this is no share of the interval", "write a number from 0 to 1");
+        }
         Refresh {
             interval: interval.unwrap_or(Duration::from_secs(5 * 60)),
-            jitter: section.jitter.as_ref().map_or(0.1, |at| at.value.0),
+            jitter,
             timeout: timeout.unwrap_or(Duration::from_secs(30)),
         }
     }

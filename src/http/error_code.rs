@@ -41,42 +41,25 @@ impl Code {
     /// not know that there is a bridge.
     pub fn hint(self) -> &'static str {
         match self {
-            Self::AlreadyDecided => "Nothing is left to do.",
-            Self::BackendUnavailable => "`mantyx-bridge status` says why the backend is down.",
-            Self::BodyTooLarge => "Send less.",
-            Self::BodyTooSlow => "Send the body in one go.",
+            Self::BackendUnavailable | Self::NotReady => {
+                "`mantyx-bridge status` says what is missing."
+            }
             Self::Busy | Self::TooManyFailures | Self::TooManyRequests => {
                 "Wait as long as Retry-After says, then send the request again."
             }
-            Self::CatalogChanged => "Look again: `mantyx-bridge trust BACKEND`.",
-            Self::DrivenAlready => "Read the stream of the eval.",
             Self::HostRefused => "Use an address of the bridge, or name the host in listen.hosts.",
-            Self::IdempotencyKeyReused => "Send another Idempotency-Key.",
-            Self::Internal => "The log of the bridge has more; please report it.",
-            Self::InvalidRequest => "Correct the request.",
-            Self::MethodNotAllowed => "Use a method that Allow names.",
-            Self::NoWorkspace => "Set upstream.workspace in bridge.yaml.",
-            Self::NotFound => "Check the path and the token.",
-            Self::NotReady => "`mantyx-bridge status` names the backends that are missing.",
-            Self::OperatorOnly => "Ask the operator of the bridge.",
-            Self::OriginRefused => "Call the bridge from a program, not from a web page.",
-            Self::StreamRefused => "The run may be gone; the status is MANTYX's.",
-            Self::TooManyConnections => "Close streams that are not read, then try again.",
             Self::Unauthorized => {
                 "`mantyx-bridge token` prints the token of the bridge; it is not MANTYX's API key."
             }
-            Self::UnknownBackend => "Name one of `candidates`.",
-            Self::UnknownToolUse => "Answer local_tool_call events only.",
             Self::UnsupportedEncoding => {
                 "Send the body without Content-Encoding, or with X-Bridge-Backends: none."
             }
-            Self::UnsupportedMediaType => "Send Content-Type: application/json.",
             Self::UpstreamBroken => "Check whether the run exists before you send it again.",
-            Self::UpstreamRefused => "Check the id of the run, and the workspace.",
             Self::UpstreamUnauthorized => {
                 "Correct upstream.credential or upstream.oauth in bridge.yaml."
             }
             Self::UpstreamUnreachable => "`mantyx-bridge doctor` says what is wrong.",
+            _ => "docs/errors.md of mantyx-bridge says what to do.",
         }
     }
 

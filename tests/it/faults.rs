@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
-use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::{
@@ -128,21 +127,9 @@ async fn the_bridge_starts_though_its_peers_do_not() {
         })
         .await;
     }
-    // Ready all the same, as none of them is required; and who has a token may see how they are.
+    // Ready all the same, as none of them is required.
     let stranger = Request::new("GET", "/readyz").answer(rig.bridge.addr()).await;
     assert_eq!(stranger.expect(200), serde_json::json!({"status": "ready"}));
-    let ready = rig.bridge.api("GET", "/readyz", None).await;
-    let ready = ready.expect(200);
-    assert_eq!(
-        (&ready["status"], &ready["upstream"]["reachable"]),
-        (&"ready".into(), &true.into())
-    );
-    let states: Vec<_> = ready["backends"].as_array().expect("backends").iter().collect();
-    for (name, state, resolved) in [("plain", "ready", true), ("refused", "down", false)] {
-        let one = states.iter().find(|one| one["name"] == name).expect(name);
-        assert_eq!((&one["state"], &one["resolved"]), (&state.into(), &resolved.into()), "{one}");
-        assert_eq!(one["lastCall"]["answered"], if resolved { true.into() } else { Value::Null });
-    }
     // A tool that explains stands in for a backend that was never there.
     let sent = rig.mantyx.requests("POST", "/agent-runs").pop().expect("a run").value();
     let names = tool_names(&sent);
@@ -169,9 +156,6 @@ async fn a_required_backend_is_waited_for() {
     let body = bridge.api("GET", "/readyz", None).await.expect_error(503);
     assert_eq!(body["error"], "not_ready");
     assert_eq!(body["missing"], serde_json::json!(["must"]), "it lists what is missing");
-    assert_eq!(body["backends"][0]["resolved"], false);
-    assert_eq!(body["upstream"]["reachable"], Value::Null, "nobody has asked yet");
-    assert!(body["backends"][0]["lastError"].is_string(), "and why: {body}");
     bridge.api("GET", "/healthz", None).await.expect(200);
 }
 

@@ -111,29 +111,14 @@ async fn what_is_ambiguous_is_refused_behind_other_requests_too() {
                 let said = String::from_utf8_lossy(&said);
                 let statuses: Vec<&str> =
                     said.split("HTTP/1.1 ").skip(1).filter_map(|answer| answer.get(..3)).collect();
-                assert_eq!(statuses, ["200", "400"], "{which} {cut} {bad:?}: {said}");
-                assert!(said.contains("invalid_request"), "{said}");
+                // A chunked request is the last of its connection.
+                let answered = if good.contains("chunked") { 1 } else { 2 };
+                let expected = &["200", "400"][..answered];
+                assert_eq!(statuses, expected, "{which} {cut} {bad:?}: {said}");
+                assert_eq!(said.contains("invalid_request"), answered == 2, "{said}");
             }
         }
     }
     let asked = mantyx.recorded();
     assert!(asked.is_empty(), "nothing reaches MANTYX: {asked:?}");
-}
-
-/// What hyper would refuse without a word is told what is wrong.
-#[tokio::test]
-async fn a_target_that_http_forbids_is_refused_in_json() {
-    let mantyx = Mantyx::start().await;
-    let bridge = Bridge::start(&mantyx.upstream()).await;
-    let host = format!("Host: {}\r\nAuthorization: Bearer {}", bridge.addr(), bridge.token());
-    for target in [format!("{API}/x?q=\"a\""), format!("{API}/<x>"), "/v1/status?<".to_owned()] {
-        let request = format!("GET {target} HTTP/1.1\r\n{host}\r\n\r\n");
-        let said = said_to(&bridge, request.as_bytes()).await;
-        assert!(said.starts_with("HTTP/1.1 400 "), "{said}");
-        assert!(
-            said.contains(r#""error":"invalid_request""#) && said.contains("message"),
-            "{said}"
-        );
-    }
-    assert!(mantyx.recorded().is_empty());
 }

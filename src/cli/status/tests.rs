@@ -5,9 +5,7 @@ use super::*;
 const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl":"https://m.test",
     "workspace":"acme","reachable":false,"lastError":"refused","tokenError":null},
     "runs":{"driven":2,"asleep":0},"approvals":{"waiting":2},"operator":false,
-    "journal":{"bytes":0,"lastError":null,"full":false,"lost":null},
-    "state":{"lastError":null,"exposed":null},"audit":null,"tls":null,
-    "config":{"loadedAt":"","lastError":null},
+    "tls":null,"config":{"loadedAt":"","lastError":null},
     "problems":[{"subject":"config","message":"line 3","cure":"Mend it."},
     {"subject":"hr","message":"is not\nthere","cure":"Start it."}],"backends":[
     {"name":"fs","kind":"mcp","state":"ready","required":false,"transport":"stdio","protocolVersion":"2025-11-25",

@@ -97,12 +97,13 @@ fn entries_of_other_products_have_their_own_references() {
         ),
         (
             "${input:key}",
-            "`${input:key}` asks a person, and there is none here | write ${env:NAME}, \
-             ${file:/path} or ${cred:NAME}",
+            "`${input:key}` is no reference | a reference is ${env:NAME}, ${file:/path} or \
+             ${cred:NAME}; for a plain `${` write `$${`",
         ),
         (
             "${workspaceFolder}/x",
-            "`${workspaceFolder}`: there is no workspace folder here | write the path itself",
+            "${env:workspaceFolder}: the environment variable is not set | set workspaceFolder \
+             where the bridge is started",
         ),
     ] {
         check(Dialect::Foreign, text, expected);

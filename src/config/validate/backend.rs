@@ -83,13 +83,6 @@ impl Validator<'_> {
             ready: BTreeMap::new(),
             disabled: Vec::new(),
         };
-        if let (Some(_), Some(second)) = (&file.mcp, &file.mcp_servers) {
-            self.error(
-                second.node.key(),
-                "`mcp` and `mcpServers` are two names of one section",
-                "move the entries into one of them",
-            );
-        }
         let servers = [&file.mcp, &file.mcp_servers].into_iter().flatten();
         for (name, at) in servers.flat_map(|section| &section.value) {
             // A bad name has been reported already.

@@ -3,7 +3,7 @@
 //! Must not: open a socket.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     time::SystemTime,
 };
@@ -13,14 +13,15 @@ use url::Url;
 use super::{Validator, everybody_reads, optional};
 use crate::{
     config::{
-        Auth, Files, Listen, San, deserialize::At, document::NodeId, environment::SmallFile,
+        Auth, Files, Listen, deserialize::At, document::NodeId, environment::SmallFile,
         file_format, reference::Dialect, scalars::ListenValue,
     },
     tls::{certificate::Validity, files::Which},
 };
 
 const DEFAULT_PORT: u16 = 7717;
-const FORMS: &str = "write 127.0.0.1:7717, [::1]:7717 or localhost:7717";
+const FORMS: &str = "write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in \
+                     `listen: {unix: /run/x.sock}`";
 
 impl Validator<'_> {
     pub(super) fn listen(&self, section: Option<&At<ListenValue>>) -> Option<Listen> {
@@ -29,13 +30,10 @@ impl Validator<'_> {
             return Some(Listen { by_default: true, ..on(tcp) });
         };
         match value {
-            ListenValue::Short(addresses) => {
-                Some(on(self.addresses(*node, addresses, Cure::Map)?))
-            }
+            ListenValue::Short(addresses) => Some(on(self.addresses(*node, addresses, false)?)),
             ListenValue::Map(map) => {
-                let cure = if map.tls.is_some() { Cure::None } else { Cure::Key };
                 let tcp = match &map.tcp {
-                    Some(at) => self.addresses(at.node, &at.value.0, cure),
+                    Some(at) => self.addresses(at.node, &at.value.0, map.tls.is_some()),
                     None => Some(Vec::new()),
                 };
                 let tls = optional(&map.tls, |at| self.tls(at, map.tcp.is_some()));
@@ -106,17 +104,6 @@ impl Validator<'_> {
                 self.warn(place(Which::Cert), told);
             }
         }
-        let has_name = facts.names.iter().any(|name| matches!(name, San::Dns(_)));
-        if !has_name && facts.addresses.is_empty() {
-            let told = "the certificate has no DNS name and no address in its subjectAltName; \
-                        clients refuse it";
-            self.warn(place(Which::Cert), told);
-        }
-        if files.client_ca.is_some() && listen.unix.is_none() {
-            let told = "without a unix socket, the bridge's own command line cannot reach the \
-                        daemon, as it has no certificate; write `unix:` beside `tcp:`";
-            self.warn(place(Which::ClientCa), told);
-        }
     }
 
     /// A name of the bridge, in lower case.
@@ -151,14 +138,19 @@ impl Validator<'_> {
         Auth::Off
     }
 
-    fn addresses(&self, node: NodeId, items: &[At<String>], cure: Cure) -> Option<Vec<SocketAddr>> {
+    fn addresses(
+        &self,
+        node: NodeId,
+        items: &[At<String>],
+        has_tls: bool,
+    ) -> Option<Vec<SocketAddr>> {
         if items.is_empty() {
             self.missing::<()>(node, "there is nothing to listen on", FORMS);
         }
         let mut addresses = Vec::new();
         let mut complete = true;
         for at in items {
-            match self.address(at, cure) {
+            match self.address(at, has_tls) {
                 Some(address) if address.port() != 0 && addresses.contains(&address) => {
                     self.error(
                         at.node,
@@ -173,7 +165,7 @@ impl Validator<'_> {
         complete.then_some(addresses)
     }
 
-    fn address(&self, At { value: text, node }: &At<String>, cure: Cure) -> Option<SocketAddr> {
+    fn address(&self, At { value: text, node }: &At<String>, has_tls: bool) -> Option<SocketAddr> {
         let resolved = self.open_text(*node, text, Dialect::Own)?;
         let address = match resolved.strip_prefix("localhost:") {
             Some(port) => port.parse().ok().map(|port| (Ipv4Addr::LOCALHOST, port).into()),
@@ -181,20 +173,17 @@ impl Validator<'_> {
         };
         let Some(address) = address else {
             let message = format!("`{text}` is no address to listen on");
-            return self.refuse(*node, message, form(text));
+            return self.refuse(*node, message, FORMS);
         };
-        let written = match cure {
-            Cure::None => None,
-            Cure::Key => Some("`tls: {cert: bridge.pem, key: bridge.key}` beside it".to_owned()),
-            Cure::Map => Some(format!(
-                "`listen: {{tcp: '{address}', tls: {{cert: bridge.pem, key: bridge.key}}}}`"
-            )),
-        };
-        if let Some(written) = written.filter(|_| !address.ip().is_loopback()) {
+        if !has_tls && !address.ip().is_loopback() {
             self.error(
                 *node,
                 format!("{address} can be reached from other machines, which needs TLS"),
-                format!("write {written}, or listen on 127.0.0.1:{}", address.port()),
+                format!(
+                    "write `listen: {{tcp: '{address}', tls: {{cert: bridge.pem, key: bridge.key}}}}`, \
+                     or listen on 127.0.0.1:{}",
+                    address.port()
+                ),
             );
         }
         Some(address)
@@ -207,35 +196,7 @@ impl Validator<'_> {
     }
 }
 
-/// How to write an address that other machines can reach, if it needs TLS and has none.
-#[derive(Debug, Clone, Copy)]
-enum Cure {
-    /// It has TLS, or needs none.
-    None,
-    Key,
-    Map,
-}
-
 /// A listener on these addresses only.
 fn on(tcp: Vec<SocketAddr>) -> Listen {
     Listen { tcp, unix: None, tls: None, hosts: Vec::new(), by_default: false }
-}
-
-/// How to write the address that `text` is meant for.
-fn form(text: &str) -> String {
-    if let Ok(ip) = text.parse::<IpAddr>() {
-        return format!("the port is missing: write {}", SocketAddr::new(ip, DEFAULT_PORT));
-    }
-    if text == "localhost" {
-        return format!("the port is missing: write localhost:{DEFAULT_PORT}");
-    }
-    if text.parse::<u16>().is_ok() || text.starts_with(':') {
-        let port = text.trim_start_matches(':');
-        return format!("the address is missing: write 127.0.0.1:{port}");
-    }
-    if text.starts_with('/') || text.starts_with("unix:") {
-        let path = text.trim_start_matches("unix:").trim_start_matches("//");
-        return format!("for a unix socket write `listen: {{unix: {path}}}`");
-    }
-    FORMS.to_owned()
 }

@@ -114,12 +114,8 @@ impl Validator<'_> {
                     return self.refuse(command.node, "nothing says what program this is", cure);
                 };
                 let program = At { value: program.value.0.clone(), node: program.node };
-                let split: fn(&str, &str) -> String =
-                    |program, args| format!("write `command: [{program}, {args}]`");
-                let split = args.is_empty().then_some(split);
                 let keys = ProgramKeys {
                     command: &program,
-                    split,
                     args,
                     env_before: Some(BTreeMap::new()),
                     env: entry.env.as_ref(),

@@ -54,15 +54,7 @@ impl Validator<'_> {
     }
 
     fn target(&self, node: NodeId, entry: &file_format::Mcp) -> Option<Mcp> {
-        let url = match (&entry.url, &entry.server_url) {
-            (Some(url), Some(second)) => {
-                let message = "`url` and `serverUrl` are two names of one key";
-                self.error(second.node.key(), message, "remove one of the two");
-                Some(url)
-            }
-            (url, server_url) => url.as_ref().or(server_url.as_ref()),
-        };
-        match (&entry.command, url) {
+        match (&entry.command, &entry.url) {
             (Some(_), Some(url)) => self.refuse(
                 url.node.key(),
                 "an MCP server has either a `command` or a `url`",
@@ -91,14 +83,14 @@ impl Validator<'_> {
         let headers = |url| self.headers(entry.headers.as_ref(), Dialect::Foreign, url);
         let (url, socket, mut headers) = if is_socket(at) {
             let headers = headers(None)?;
-            let (url, socket) = self.socket_url(at, entry, &headers)?;
+            let (url, socket) = self.socket_url(at, &headers)?;
             (url, Some(socket), headers)
         } else {
             let url = self.url(at, Dialect::Foreign);
             let headers = headers(url.as_deref());
             (url?, None, headers?)
         };
-        let transport = match entry.transport.as_ref().or(entry.kind.as_ref()) {
+        let transport = match &entry.transport {
             None => HttpTransport::Either,
             Some(At { value: McpTransport::Sse, .. }) => HttpTransport::Sse,
             Some(_) => HttpTransport::Streamable,
@@ -111,33 +103,22 @@ impl Validator<'_> {
     }
 
     fn check_transport(&self, entry: &file_format::Mcp, is_stdio: bool) {
-        for at in [&entry.transport, &entry.kind].into_iter().flatten() {
-            match (at.value, is_stdio) {
-                (McpTransport::Stdio, false) => {
-                    self.error(at.node, "a server with a `url` is not on stdio", "leave this out");
-                }
-                (McpTransport::StreamableHttp | McpTransport::Http | McpTransport::Sse, true) => {
-                    let cure = "leave this out, or write a `url` in place of the `command`";
-                    self.error(at.node, "a server with a `command` is on stdio", cure);
-                }
-                _ => (),
+        let Some(at) = &entry.transport else { return };
+        match (at.value, is_stdio) {
+            (McpTransport::Stdio, false) => {
+                self.error(at.node, "a server with a `url` is not on stdio", "leave this out");
             }
-        }
-        let is_sse = |at: &At<McpTransport>| at.value == McpTransport::Sse;
-        if let (Some(transport), Some(kind)) = (&entry.transport, &entry.kind)
-            && is_sse(transport) != is_sse(kind)
-        {
-            let message = "`transport` and `type` are two names of one key";
-            self.error(kind.node.key(), message, "remove one of the two");
+            (McpTransport::StreamableHttp | McpTransport::Http | McpTransport::Sse, true) => {
+                let cure = "leave this out, or write a `url` in place of the `command`";
+                self.error(at.node, "a server with a `command` is on stdio", cure);
+            }
+            _ => (),
         }
     }
 
     fn stdio(&self, command: &At<String>, entry: &file_format::Mcp) -> Option<Mcp> {
-        let split: fn(&str, &str) -> String =
-            |program, args| format!("write `command: {program}` and `args: [{args}]`");
         let keys = ProgramKeys {
             command,
-            split: entry.args.is_none().then_some(split),
             args: entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default(),
             env_before: match &entry.env_file {
                 Some(at) => self.env_file(at),

@@ -21,9 +21,6 @@ const OWN_PROGRAM: &str = "mantyx-bridge";
 /// The keys of an entry that say which program starts, and how.
 pub(super) struct ProgramKeys<'s> {
     pub command: &'s At<String>,
-    /// The remedy if `command` has a whole command line: its first word, and the list of the
-    /// others. `None` if the entry has arguments as well.
-    pub split: Option<fn(&str, &str) -> String>,
     pub args: &'s [At<Scalar>],
     /// The variables that are set before `env`, which overrides them; `None` if they cannot be
     /// read.
@@ -35,7 +32,7 @@ pub(super) struct ProgramKeys<'s> {
 
 impl Validator<'_> {
     pub(super) fn program(&self, keys: ProgramKeys<'_>, dialect: Dialect) -> Option<Program> {
-        let command = self.command(keys.command, keys.split, dialect);
+        let command = self.command(keys.command, dialect);
         let args = self.args(keys.args, dialect);
         let env = keys.env_before.and_then(|before| self.child_env(before, keys.env, dialect));
         let cwd = optional(&keys.cwd, |at| self.path_in(at, dialect))?;
@@ -72,12 +69,7 @@ impl Validator<'_> {
         given.filter_map(|(key, at)| Some((known(key)?, at.id))).collect()
     }
 
-    fn command(
-        &self,
-        at: &At<String>,
-        split: Option<fn(&str, &str) -> String>,
-        dialect: Dialect,
-    ) -> Option<String> {
+    fn command(&self, at: &At<String>, dialect: Dialect) -> Option<String> {
         let command = self.open_text(at.node, &at.value, dialect)?;
         if command.is_empty() || command.contains('\0') {
             return self.refuse(at.node, "this is no program", "write its name or its path");
@@ -86,22 +78,12 @@ impl Validator<'_> {
             let own = self.env.own_program().and_then(|path| path.to_str());
             return Some(own.unwrap_or(OWN_PROGRAM).to_owned());
         }
-        let written = at.value.as_str();
-        let program = written.split_whitespace().next().unwrap_or_default();
-        if let Some(split) = split
-            && program != written
-            && !written.contains(['/', '$'])
-        {
-            let args: Vec<String> =
-                command.split_whitespace().skip(1).map(|arg| format!("{arg:?}")).collect();
-            let args = match command.contains(['"', '\'']) {
-                true => "…".to_owned(),
-                false => args.join(", "),
-            };
+        if at.value.contains(' ') && !at.value.contains(['/', '$']) {
             self.error(
                 at.node,
                 "this is one program's name with spaces in it: there is no shell",
-                split(program, &args),
+                "write its arguments into `args: [ARGUMENT, …]`; those of a local tool into \
+                 `command: [PROGRAM, ARGUMENT, …]`",
             );
         }
         // A path with a slash starts at the file's directory, like every path in the file.

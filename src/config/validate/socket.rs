@@ -9,11 +9,9 @@ use http::{HeaderMap, header::HOST};
 use url::Url;
 
 use super::{Validator, web::without_secret_query};
-use crate::config::{Written, deserialize::At, document::NodeId, file_format, reference::Dialect};
+use crate::config::{Written, deserialize::At, document::NodeId, reference::Dialect};
 
 const SCHEME: &str = "unix:";
-/// The scheme of other programs for such an address, with the socket's path percent-encoded.
-const OTHER_SCHEME: &str = "http+unix:";
 const FORM: &str = "write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp";
 
 /// The host in the URL, if the file has none.
@@ -24,7 +22,7 @@ const DEFAULT_PATH: &str = "/mcp";
 const MAX_PATH: usize = 107;
 
 pub(super) fn is_socket(url: &At<String>) -> bool {
-    url.value.starts_with(SCHEME) || url.value.starts_with(OTHER_SCHEME)
+    url.value.starts_with(SCHEME)
 }
 
 impl Validator<'_> {
@@ -33,13 +31,10 @@ impl Validator<'_> {
     pub(super) fn socket_url(
         &self,
         at: &At<String>,
-        entry: &file_format::Mcp,
         headers: &HeaderMap,
     ) -> Option<(Written<Url>, PathBuf)> {
         let (text, template) = self.resolve(at.node, &at.value, Dialect::Foreign)?;
-        let Some(place) = text.strip_prefix(SCHEME) else {
-            return self.refuse(at.node, "the address of a unix socket is written otherwise", FORM);
-        };
+        let place = text.strip_prefix(SCHEME).unwrap_or_default();
         // `unix:///run/x.sock` is a URL for the same place.
         let place = place.strip_prefix("//").unwrap_or(place);
         let (socket, path) = match place.split_once(":/") {
@@ -51,10 +46,12 @@ impl Validator<'_> {
         }
         let socket = self.directory.join(socket);
         self.check_socket_path(at.node, &socket);
-        let host = self.host(entry, headers)?;
+        // The `Host` header, so that redirects to it stay with the server.
+        let host = headers.get(HOST).map_or(DEFAULT_HOST, |it| it.to_str().unwrap_or_default());
         let path = path.as_deref().unwrap_or(DEFAULT_PATH);
         let Ok(url) = Url::parse(&format!("http://{host}{path}")) else {
-            return self.refuse(at.node, "what follows the socket is no path of a URL", FORM);
+            let message = "what follows the socket is no path of a URL, or `Host` is no host";
+            return self.refuse(at.node, message, FORM);
         };
         if url.fragment().is_some() {
             self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
@@ -69,23 +66,6 @@ impl Validator<'_> {
         self.warn(at.node, super::plain_secret("a query parameter"));
         let shown = format!("unix:{}:…", socket.display());
         Some((self.written(url, shown), socket))
-    }
-
-    /// The host of the requests: the `Host` header, so that redirects to it stay with the server.
-    fn host(&self, entry: &file_format::Mcp, headers: &HeaderMap) -> Option<String> {
-        let Some(host) = headers.get(HOST) else { return Some(DEFAULT_HOST.to_owned()) };
-        let host = host.to_str().unwrap_or_default();
-        let is_host = Url::parse(&format!("http://{host}/")).is_ok_and(|url| {
-            url.path() == "/" && url.query().is_none() && url.username().is_empty()
-        });
-        if !is_host || host.contains(['/', '?', '#', '@']) {
-            let written = entry.headers.iter().flat_map(|section| &section.value);
-            for (_, at) in written.filter(|(name, _)| name.eq_ignore_ascii_case(HOST.as_str())) {
-                self.error(at.node, "this is no host", "write NAME or NAME:PORT: localhost:80");
-            }
-            return None;
-        }
-        Some(host.to_owned())
     }
 
     pub(super) fn check_socket_path(&self, node: NodeId, path: &Path) {

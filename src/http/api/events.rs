@@ -1,8 +1,7 @@
 //! `GET /v1/events`: the activity of the bridge, as it happens.
 //!
-//! `runs::changes` pushes runs, calls and questions. The daemon and its backends are polled:
-//! shortly after any change, and at least every second. The stream gets an event where their state
-//! differs from the last one sent.
+//! `runs::changes` pushes runs, calls and questions. The daemon and its backends are polled every
+//! second. The stream gets an event where their state differs from the last one sent.
 //!
 //! Must not: delay other parts of the bridge, or show an app data of another app.
 
@@ -13,11 +12,8 @@ use futures_util::{FutureExt as _, stream};
 use http::{HeaderMap, Response};
 use serde::Serialize;
 use tokio::{
-    sync::{
-        broadcast::{self, error::RecvError},
-        watch,
-    },
-    time::{Instant, sleep_until},
+    sync::broadcast::{self, error::RecvError},
+    time::{Instant, Interval, MissedTickBehavior, interval},
 };
 
 use super::{Api, approvals, runs, sight::Sight, status};
@@ -29,10 +25,8 @@ use crate::{
     runs::{approvals::Approval, changes::Change, history::HistoryEntry},
 };
 
-/// The interval for polling state that sends no change events.
+/// The interval of polls.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long changes are gathered before a poll.
-const GATHER: Duration = Duration::from_millis(200);
 /// The interval of heartbeats on an idle stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// The most changes in one chunk.
@@ -44,32 +38,28 @@ struct Feed {
     caller: Caller,
     sight: Sight,
     changes: broadcast::Receiver<Change>,
-    registry: watch::Receiver<u64>,
     /// The state of the daemon that was sent last.
     daemon: String,
     /// The state of each backend that was sent last.
     backends: BTreeMap<String, String>,
-    looked: Instant,
-    /// Something has changed since the last poll.
-    changed: bool,
+    look: Interval,
     sent: Instant,
 }
 
 impl Api {
     /// The events that the caller may see, from now on.
     pub(super) fn events(&self, caller: Caller, headers: &HeaderMap) -> Response<Body> {
-        let now = Instant::now();
+        // The first poll is due at once.
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let feed = Feed {
             sight: Sight::of(&self.runs, &caller, headers),
             caller,
             changes: self.runs.changes().subscribe(),
-            registry: self.backends().registry.version(),
             daemon: String::new(),
             backends: BTreeMap::new(),
-            // Makes the first poll due at once.
-            looked: now.checked_sub(LOOK).unwrap_or(now),
-            changed: true,
-            sent: now,
+            look,
+            sent: Instant::now(),
             api: self.clone(),
         };
         response::events(stream::unfold(feed, |mut feed| async move {
@@ -85,16 +75,11 @@ impl Feed {
         let draining = self.api.runs.draining().clone();
         loop {
             let mut out = String::new();
-            let look = self.looked + if self.changed { GATHER } else { LOOK };
             tokio::select! {
                 biased;
                 () = draining.cancelled() => return None,
-                () = sleep_until(look) => self.look(&mut out)?,
+                _ = self.look.tick() => self.look(&mut out)?,
                 change = self.changes.recv() => self.take(change, &mut out)?,
-                changed = self.registry.changed() => {
-                    changed.ok()?;
-                    self.changed = true;
-                }
             }
             if out.is_empty() && self.sent.elapsed() >= HEARTBEAT {
                 out.push_str(": ping\n\n");
@@ -108,7 +93,6 @@ impl Feed {
 
     /// Writes a change, and those queued behind it; `None` when the channel is closed.
     fn take(&mut self, change: Result<Change, RecvError>, out: &mut String) -> Option<()> {
-        self.changed = true;
         let mut next = change;
         for _ in 0..AT_ONCE {
             match next {
@@ -159,8 +143,6 @@ impl Feed {
         if let Some(app) = self.caller.sees() {
             self.caller.app = self.api.runs.calls.app(app)?;
         }
-        self.looked = Instant::now();
-        self.changed = false;
         let backends = status::backends(&self.api, &self.caller.app);
         let daemon = written(&status::daemon(&self.api, &self.caller, &backends));
         if daemon != self.daemon {

@@ -163,18 +163,9 @@ fn write(route: &OwnRoute, generator: &mut SchemaGenerator) -> Value {
         }
         responses.insert(status.to_string(), response);
     }
-    let refused = [
-        (401, "There is no token, or a wrong one."),
-        (403, "The request comes from a web page, or by a name that is not the bridge's."),
-        (429, "Too many requests, or too many without a right token; `Retry-After` says when."),
-    ];
-    for (status, what) in
-        refused.iter().filter(|(status, _)| !route.access.is_open() || *status == 403)
-    {
-        let schema = generator.subschema_for::<Error>();
-        let content = json!({ "application/json": { "schema": schema } });
-        responses.insert(status.to_string(), json!({ "description": what, "content": content }));
-    }
+    let schema = generator.subschema_for::<Error>();
+    let content = json!({ "application/json": { "schema": schema } });
+    responses.insert("default".into(), json!({ "description": "An error.", "content": content }));
     let parameters: Vec<Value> = route.parameters.iter().map(parameter).collect();
     let mut written = json!({
         "operationId": route.id,

@@ -1,20 +1,27 @@
-//! The current problems and their cures, in sentences for people, derived from the status.
+//! The current problems and their cures, in sentences for people.
 //!
-//! Must not: know more than the status.
+//! Must not: tell an app of another app's runs, or of a backend that it may not use.
 
-use http::StatusCode;
+use std::{collections::BTreeMap, time::Duration};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::status::{Backend, Daemon};
+use super::{
+    Api, Flaw,
+    status::{Backend, Daemon},
+    time,
+};
 use crate::{
+    budget::{Budget, Shortage},
+    http::auth::Caller,
     model::{
         pin::{CARD, Finding, Review},
         visible,
     },
     state_dir::EXPOSED,
     tls::certificate::Validity,
-    upstream::LOG_IN_ANEW,
+    upstream::{LOG_IN_ANEW, OpenError},
 };
 
 /// One thing that is wrong.
@@ -31,50 +38,63 @@ pub(crate) struct Problem {
 type Case<'a> = (&'a str, Option<String>, &'static str);
 
 /// All current problems; those that concern everyone come first.
-pub(super) fn all(daemon: &Daemon, backends: &[Backend]) -> Vec<Problem> {
+pub(super) fn all(
+    api: &Api,
+    caller: &Caller,
+    daemon: &Daemon,
+    backends: &[Backend],
+) -> Vec<Problem> {
     let problem = |(subject, message, cure): Case<'_>| {
         Some(Problem { subject: subject.to_owned(), message: message?, cure: cure.to_owned() })
     };
-    let cases = of_daemon(daemon).into_iter().chain(backends.iter().flat_map(of_backend));
+    let of_backends = backends.iter().flat_map(|backend| of_backend(api, backend));
+    let cases = of_daemon(api, caller, daemon).into_iter().chain(of_backends);
     cases.filter_map(problem).collect()
 }
 
-fn of_daemon(daemon: &Daemon) -> Vec<Case<'_>> {
-    let Daemon { upstream, journal, state, config, .. } = daemon;
+fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>> {
+    let journal = api.runs.journal().health();
+    let lost = api.runs.journal().lost().map(|loss| loss.what);
+    let state = &api.facts.state;
+    let upstream = &daemon.upstream;
     let unreachable = (upstream.reachable == Some(false))
         .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
     let mut cases = vec![
-        ("journal", journal.last_error.clone(), if journal.full { FULL } else { JOURNAL }),
-        ("journal", journal.lost.clone(), LOST),
-        ("state", state.last_error.clone(), STATE),
-        ("state", state.exposed.clone(), EXPOSED),
-        ("memory", daemon.shortage.clone(), MEMORY),
+        ("journal", journal.error, if journal.is_full { FULL } else { JOURNAL }),
+        ("journal", lost, LOST),
+        ("state", state.unwritten().into_iter().next(), STATE),
+        ("state", state.exposed(), EXPOSED),
+        ("memory", shortage(caller), MEMORY),
         ("upstream", unreachable, UPSTREAM),
     ];
-    for failing in daemon.failing.iter().filter(|failing| failing.is_refusal) {
-        let runs = match failing.count {
-            1 => format!("the run {} is not read", failing.run),
-            more => format!("{more} runs are not read, {} among them", failing.run),
+    for (error, runs) in refused_runs(api, caller) {
+        let message = match runs.as_slice() {
+            [run] => format!("{error}: the run {run} is not read."),
+            [run, ..] => format!("{error}: {} runs are not read, {run} among them.", runs.len()),
+            [] => continue,
         };
-        let message = format!("{}: {runs}.", failing.error);
-        cases.push(("upstream", Some(message), refused(failing.status)));
+        cases.push(("upstream", Some(message), REFUSED));
     }
-    let token = upstream.token_error.as_ref();
-    let token = token.map(|error| format!("MANTYX cannot be shown a token: {error}"));
-    cases.extend([
-        ("upstream", token, if upstream.grant_ended { LOG_IN_ANEW } else { TOKEN }),
-        ("config", config.last_error.clone(), if config.needs_restart { RESTART } else { CONFIG }),
-    ]);
-    if let Some(tls) = &daemon.tls {
-        let until = &tls.not_after;
-        let end = match tls.validity {
+    if let Some(failure) = api.runs.upstream().token_failure() {
+        let message = format!("MANTYX cannot be shown a token: {}", failure.text);
+        let cure = if failure.grant_ended { LOG_IN_ANEW } else { TOKEN };
+        cases.push(("upstream", Some(message), cure));
+    }
+    if let Some(flaw) = api.loaded().flaw {
+        let cure = if matches!(flaw, Flaw::NeedsRestart(_)) { RESTART } else { CONFIG };
+        cases.push(("config", Some(flaw.to_string()), cure));
+    }
+    if let Some(tls) = &api.facts.tls {
+        let health = tls.health();
+        let until = time(health.settings.facts.not_after);
+        let end = match health.validity {
             Validity::Good => None,
             Validity::Ending => Some(format!("The certificate ends on {until}.")),
             Validity::Ended => Some(format!("The certificate ended on {until}.")),
         };
-        let error = tls.last_error.as_ref();
-        let error = error.map(|error| format!("The new certificate was not taken: {error}."));
-        cases.extend([("tls", end, RENEW), ("tls", error, tls.cure)]);
+        let flaw = health.flaw.as_ref();
+        let error = flaw.map(|flaw| format!("The new certificate was not taken: {flaw}."));
+        cases.extend([("tls", end, RENEW), ("tls", error, flaw.map_or("", |flaw| flaw.cure))]);
     }
     for runtime in &daemon.runtimes {
         let down = runtime.last_error.as_ref().filter(|_| runtime.state == "down");
@@ -84,15 +104,51 @@ fn of_daemon(daemon: &Daemon) -> Vec<Case<'_>> {
         });
         cases.extend([(runtime.name.as_str(), down, RUNTIME), (&runtime.name, gap, GAP)]);
     }
-    let audit = daemon.audit.as_ref().and_then(|audit| audit.last_error.clone());
+    let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
     cases.push(("audit", audit, AUDIT));
     cases
 }
 
-fn of_backend(backend: &Backend) -> Vec<Case<'_>> {
+/// The caller's runs whose streams MANTYX refuses, by the reason.
+pub(super) fn refused_runs(api: &Api, caller: &Caller) -> BTreeMap<String, Vec<String>> {
+    let mut found: BTreeMap<_, Vec<String>> = BTreeMap::new();
+    for (key, failure) in api.runs.failing(caller.sees()) {
+        if matches!(failure.error, OpenError::Refused(_) | OpenError::NotAStream(_)) {
+            found.entry(failure.error.to_string()).or_default().push(key.run.to_string());
+        }
+    }
+    found
+}
+
+/// Which room ran out within the last minutes, in a sentence. Only the operator sees the names of
+/// other apps.
+fn shortage(caller: &Caller) -> Option<String> {
+    const TOLD_FOR: Duration = Duration::from_secs(5 * 60);
+    let Shortage { used, most } = Budget::of_process().shortage(TOLD_FOR)?;
+    let most = most.map(|(app, bytes)| {
+        let is_shown = caller.is_operator || app == caller.app.name;
+        let app = if is_shown { format!("the app `{app}`") } else { "another app".to_owned() };
+        format!(", {} MiB of them for {app}", bytes >> 20)
+    });
+    Some(format!(
+        "Requests or answers were refused, as the bridge held {} MiB of them{}.",
+        used >> 20,
+        most.unwrap_or_default()
+    ))
+}
+
+fn of_backend<'a>(api: &Api, backend: &'a Backend) -> Vec<Case<'a>> {
+    let backends = api.backends();
+    let name = backend.name.as_str();
+    let handles = backends.handles();
+    let (Some((own_name, handle)), Some(known)) =
+        (handles.get_key_value(name), backends.registry.snapshot(name))
+    else {
+        return Vec::new();
+    };
     let error = backend.last_error.as_deref();
     let (otherwise, cure) = match (backend.state.as_str(), backend.breaker.state.as_str()) {
-        ("down", _) => (Some("There is no connection."), down(backend)),
+        ("down", _) => (Some("There is no connection."), DOWN),
         ("degraded", _) => (Some("The last refresh failed."), DEGRADED),
         (_, "open" | "half-open") => (Some("Its last calls got no answer."), BREAKER),
         _ => (None, ""),
@@ -103,19 +159,20 @@ fn of_backend(backend: &Backend) -> Vec<Case<'_>> {
         .as_ref()
         .and_then(|found| found.error.as_ref())
         .map(|why| format!("Its card counts as not signed, and is taken all the same: {why}."));
-    let exposure = backend.exposure.as_ref();
-    let unkept = backend.pin.unkept.as_ref();
+    let left_out = known.catalog.as_ref().and_then(|catalog| catalog.left_out());
+    let exposure = handle.dial.exposure();
+    let unkept = known.unkept.as_ref();
     let unkept = unkept.map(|error| format!("What was accepted of it is not on disk: {error}"));
     let cases = [
         (failure, cure),
         (unsigned, SIGNATURE),
-        (backend.left_out.clone(), LEFT_OUT),
-        (backend.shadowed.clone(), SHADOWED),
-        (exposure.map(ToString::to_string), exposure.map_or("", |exposure| exposure.cure())),
-        (unaccepted(&backend.pin.review), PIN),
+        (left_out.map(str::to_owned), LEFT_OUT),
+        (backends.registry.shadowed(own_name), SHADOWED),
+        (exposure.as_ref().map(ToString::to_string), exposure.map_or("", |one| one.cure())),
+        (unaccepted(&known.review), PIN),
         (unkept, UNKEPT),
     ];
-    cases.map(|(message, cure)| (backend.name.as_str(), message, cure)).into()
+    cases.map(|(message, cure)| (name, message, cure)).into()
 }
 
 /// Says in a sentence or two where a backend differs from what the operator has accepted.
@@ -180,16 +237,10 @@ const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB a
                      on the disk of audit.file, and look at its permissions.";
 const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \
                         upstream.credential; `mantyx-bridge doctor` tries each step.";
-const FORBIDDEN: &str = "It is tried again by itself, for an hour. See that upstream.credential, or \
-                         what the app shows in its place, is one that MANTYX takes, of the run's \
-                         workspace.";
-const LIMITED: &str = "It is tried again when MANTYX's Retry-After allows it. If it stays so, drive \
-                       fewer runs at once with one credential.";
-const NO_STREAM: &str = "It is tried again by itself, for an hour. If it stays so, see what MANTYX's \
-                         status page or its operator says, and that nothing between answers in its \
-                         place.";
-const NO_RUN: &str = "After five such answers, and when its calls have been answered, the run is given \
-                      up. `POST /v1/runs/{id}/attach`, or reading its stream, takes it up again.";
+const REFUSED: &str = "It is tried again by itself, for an hour. For 401 or 403, check \
+                       upstream.credential, or what the app shows in its place; for 429, drive fewer \
+                       runs at once. A run that MANTYX does not know any more is given up once its \
+                       calls are answered; `POST /v1/runs/{id}/attach` takes it up again.";
 const TOKEN: &str = "It is asked for again by itself. See that the token endpoint can be reached, and \
                      that upstream.oauth has the token_url, client_id and client_secret of the \
                      application.";
@@ -203,30 +254,5 @@ const DEGRADED: &str = "Its last good tools are still offered, and it is asked a
                         it stays so, look into the server's own log.";
 const BREAKER: &str = "The circuit breaker rejects calls to it, and tries one at a time. Look into the \
                        server's own log, and at call_timeout if its work takes longer.";
-
-/// The cure where MANTYX refuses the streams of runs.
-fn refused(status: Option<StatusCode>) -> &'static str {
-    match status {
-        Some(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => FORBIDDEN,
-        Some(StatusCode::TOO_MANY_REQUESTS) => LIMITED,
-        Some(StatusCode::NOT_FOUND | StatusCode::GONE) => NO_RUN,
-        _ => NO_STREAM,
-    }
-}
-
-fn down(backend: &Backend) -> &'static str {
-    match (backend.kind.as_str(), backend.transport.as_str()) {
-        (_, "stdio") => {
-            "The bridge restarts the program by itself. Run its command by hand; its stderr is in \
-             the daemon's log."
-        }
-        ("a2a", _) => {
-            "The bridge keeps trying to connect. See that the agent runs and serves its card; \
-             `mantyx-bridge doctor` tries each step."
-        }
-        _ => {
-            "The bridge keeps trying to connect. See that the server runs, and that url and \
-             credentials are right; `mantyx-bridge doctor` tries each step."
-        }
-    }
-}
+const DOWN: &str = "The bridge keeps trying to connect, and restarts a program by itself. \
+                    `mantyx-bridge doctor` tries each step; a program's stderr is in the daemon's log.";

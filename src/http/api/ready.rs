@@ -1,8 +1,7 @@
-//! The content of `/readyz`: whether the bridge can do its work, and the present state of each
-//! part.
+//! The content of `/readyz`: whether the bridge can do its work.
 //!
 //! A backend that was reached once counts as ready for good, since a restart of the bridge would
-//! not repair a later failure. The answer shows backends that are down now beside that.
+//! not repair a later failure.
 //!
 //! Must not: show a stranger more than whether the bridge is ready, and how many backends it still
 //! waits for.
@@ -11,7 +10,7 @@ use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Api, status::LastCall};
+use super::Api;
 use crate::{
     config::App,
     http::{
@@ -22,11 +21,9 @@ use crate::{
 
 /// The bridge can do its work.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(super) struct Ready<'a> {
+pub(super) struct Ready {
     /// `ready`.
     status: &'static str,
-    #[serde(flatten)]
-    now: Option<Now<'a>>,
 }
 
 /// It cannot yet.
@@ -43,37 +40,6 @@ pub(super) struct NotReady<'a> {
     /// Their names, as far as the app may use them. For a token.
     #[serde(skip_serializing_if = "Option::is_none")]
     missing: Option<Vec<&'a str>>,
-    #[serde(flatten)]
-    now: Option<Now<'a>>,
-}
-
-/// How the parts are at this moment, as an app may see them. For a token.
-#[derive(Debug, Serialize, JsonSchema)]
-struct Now<'a> {
-    backends: Vec<Backend<'a>>,
-    upstream: Upstream,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-#[schemars(rename = "BackendNow")]
-struct Backend<'a> {
-    name: &'a str,
-    state: &'static str,
-    required: bool,
-    /// Whether there is a catalog of it, be it an old one.
-    resolved: bool,
-    stale: bool,
-    last_error: Option<String>,
-    /// The last call that reached it, or tried to.
-    last_call: Option<LastCall>,
-}
-
-#[derive(Debug, Serialize, JsonSchema)]
-#[schemars(rename = "UpstreamNow")]
-struct Upstream {
-    /// `null` before the first exchange.
-    reachable: Option<bool>,
 }
 
 impl Api {
@@ -81,34 +47,19 @@ impl Api {
     pub(super) fn ready(&self, app: Option<&App>) -> Response<Body> {
         let registry = &self.backends().registry;
         let started = registry.is_started();
-        let mut backends = Vec::new();
         let mut missing = Vec::new();
         let mut unresolved = 0;
         let handles = self.backends().handles();
         for (name, backend) in handles.iter() {
             let Some(known) = registry.snapshot(name.as_str()) else { continue };
-            let required = backend.rules.required;
-            let resolved = known.catalog.is_some();
-            let is_awaited = !resolved && (required || !started);
-            unresolved += usize::from(is_awaited);
-            if !app.is_some_and(|app| app.rights.include(name)) {
-                continue;
+            if known.catalog.is_none() && (backend.rules.required || !started) {
+                unresolved += 1;
+                let is_shown = app.is_some_and(|app| app.rights.include(name));
+                missing.extend(is_shown.then_some(name.as_str()));
             }
-            missing.extend(is_awaited.then_some(name.as_str()));
-            backends.push(Backend {
-                name: name.as_str(),
-                state: known.phase.as_str(),
-                required,
-                resolved,
-                stale: known.is_stale(),
-                last_error: known.last_error,
-                last_call: backend.last_call().map(LastCall::from),
-            });
         }
-        let reachable = self.runs.upstream().health().reachable;
-        let now = app.is_some().then_some(Now { backends, upstream: Upstream { reachable } });
         if started && unresolved == 0 {
-            return response::json(StatusCode::OK, &Ready { status: "ready", now });
+            return response::json(StatusCode::OK, &Ready { status: "ready" });
         }
         let count =
             if unresolved == 1 { "1 backend has" } else { &format!("{unresolved} backends have") };
@@ -118,7 +69,6 @@ impl Api {
             status: "unavailable",
             unresolved,
             missing: app.is_some().then_some(missing),
-            now,
         };
         response::json(StatusCode::SERVICE_UNAVAILABLE, &not_ready)
     }

@@ -11,9 +11,7 @@ use serde_json::{Map, Value};
 
 use super::{
     Api, approvals,
-    openapi::{
-        self, Alive, CallList, Error, RunList, Spec, Submitted, ToolCall, ToolRefs, ToolResult,
-    },
+    openapi::{self, Alive, CallList, RunList, Spec, Submitted, ToolCall, ToolRefs, ToolResult},
     ready, runs, status, trust,
 };
 use crate::{
@@ -46,6 +44,7 @@ pub struct OwnRoute {
     pub(super) takes: Option<Schema>,
     /// Whether the body may be missing.
     pub(super) bodiless: bool,
+    /// Its answers, without errors, which all have one form.
     pub(super) gives: &'static [Gives],
 }
 
@@ -104,8 +103,6 @@ pub(super) enum Content {
 
 use Content::{Json, Nothing, Text};
 
-const WORKSPACE: Parameter =
-    ("workspace", "query", "which run is meant, where several workspaces have its id");
 const RUN: Parameter = ("id", "path", "the run's id");
 const BACKEND: Parameter = ("name", "path", "the backend's name");
 const BACKENDS_HEADER: Parameter = (
@@ -122,15 +119,9 @@ const FORMAT: Parameter =
     ("format", "query", "the API of a model: openai-chat, openai-responses, anthropic or gemini");
 const ONCE: Parameter = ("Idempotency-Key", "header", "the same request is made once a day");
 
-const TOO_LARGE: Gives = error(413, "The body is too large.");
-const NOT_JSON: Gives = error(415, "The body is not said to be JSON.");
-const BAD: Gives = error(400, "The request cannot be used.");
-const NO_BACKEND: &str = "There is no such backend: `candidates` names those that there are.";
-
 const TOOLS: &[Gives] = &[
     (200, "The tools.", Json(of::<ToolRefs>)),
     (304, "They are those that the caller has.", Nothing),
-    error(400, NO_BACKEND),
 ];
 
 /// All own routes, in the order of the OpenAPI document.
@@ -143,7 +134,7 @@ pub static ROUTES: &[OwnRoute] = &[
     open("/readyz", "ready", "Whether every required backend has been resolved", Api::ready)
         .access(Access::AnyoneAppsMore)
         .gives(&[
-            (200, "They have.", Json(of::<ready::Ready<'_>>)),
+            (200, "They have.", Json(of::<ready::Ready>)),
             (503, "Some have not: `missing` names them.", Json(of::<ready::NotReady<'_>>)),
         ]),
     get("/metrics", "metrics", "The metrics of the whole bridge, for Prometheus", |api, _| {
@@ -171,7 +162,7 @@ pub static ROUTES: &[OwnRoute] = &[
     .access(Access::App)
     .parameters(&[BACKENDS_HEADER])
     .takes(of::<Spec>)
-    .gives(&[(200, "The spec with refs.", Json(of::<Spec>)), BAD, TOO_LARGE, NOT_JSON]),
+    .gives(&[(200, "The spec with refs.", Json(of::<Spec>))]),
     post("/v1/tool-calls", "call", "Makes calls", |api, asked| {
         Box::pin(either(api.tool_call(asked.caller, asked.request)))
     })
@@ -179,38 +170,28 @@ pub static ROUTES: &[OwnRoute] = &[
     .traced("/v1/tool-calls")
     .parameters(&[FORMAT, ONCE])
     .takes(|of| json_schema!({ "anyOf": [of.subschema_for::<ToolCall>(), {}] }))
-    .gives(&[
-        (200, "What came of them.", Json(tool_results)),
-        BAD,
-        TOO_LARGE,
-        NOT_JSON,
-        error(422, "Another request of the app had this Idempotency-Key."),
-        error(503, "There was no turn for it; it was not made."),
-    ]),
+    .gives(&[(200, "What came of them.", Json(tool_results))]),
     post("/v1/external-tools", "externalTools", "Answers a set of loom-mcp", |api, asked| {
         Box::pin(either(api.external_tools(asked.caller, asked.request)))
     })
     .access(Access::App)
     .traced("/v1/external-tools")
     .takes(|_| json_schema!({ "required": ["id", "items"] }))
-    .gives(&[
-        (200, "The results of all its items.", Json(|_| json_schema!({ "required": ["Results"] }))),
-        BAD,
-        TOO_LARGE,
-        NOT_JSON,
-        error(422, "Another set of the app had this id."),
-    ]),
+    .gives(&[(
+        200,
+        "The results of all its items.",
+        Json(|_| json_schema!({ "required": ["Results"] })),
+    )]),
     post("/v1/confirmations", "confirm", "Asks a person, for loom-mcp", |api, asked| {
         Box::pin(either(api.confirm(asked.caller, asked.request)))
     })
     .access(Access::App)
     .takes(|_| json_schema!({ "required": ["id", "tool_name", "tool_call_id"] }))
-    .gives(&[
-        (200, "What the person has decided.", Json(|_| json_schema!({ "required": ["Approved"] }))),
-        BAD,
-        TOO_LARGE,
-        NOT_JSON,
-    ]),
+    .gives(&[(
+        200,
+        "What the person has decided.",
+        Json(|_| json_schema!({ "required": ["Approved"] })),
+    )]),
     post(
         "/v1/backends/{name}/refresh",
         "refresh",
@@ -219,7 +200,7 @@ pub static ROUTES: &[OwnRoute] = &[
     )
     .goes_on()
     .parameters(&[BACKEND])
-    .gives(&[(200, "How it is then.", Json(of::<status::Backend>)), error(404, NO_BACKEND)]),
+    .gives(&[(200, "How it is then.", Json(of::<status::Backend>))]),
     get(
         "/v1/trust",
         "trust",
@@ -238,14 +219,7 @@ pub static ROUTES: &[OwnRoute] = &[
     .goes_on()
     .parameters(&[BACKEND, OPERATOR_HEADER])
     .takes(of::<trust::Acceptance>)
-    .gives(&[
-        (200, "It is accepted.", Json(of::<trust::Pinned>)),
-        BAD,
-        error(404, NO_BACKEND),
-        error(409, "It has changed since it was looked at."),
-        TOO_LARGE,
-        NOT_JSON,
-    ]),
+    .gives(&[(200, "It is accepted.", Json(of::<trust::Pinned>))]),
     post("/v1/runs", "submit", "Submits a run, and drives it", |api, asked| {
         Box::pin(either(api.submit(asked.caller, asked.request)))
     })
@@ -254,27 +228,18 @@ pub static ROUTES: &[OwnRoute] = &[
     .traced("/v1/runs")
     .parameters(&[BACKENDS_HEADER])
     .takes(of::<Spec>)
-    .gives(&[
-        (202, "MANTYX has accepted it.", Json(of::<Submitted>)),
-        error(400, "The bridge or MANTYX cannot use the spec."),
-        error(409, "The configuration has no workspace."),
-        TOO_LARGE,
-        NOT_JSON,
-        error(429, "MANTYX wants fewer requests."),
-        error(502, "MANTYX cannot be reached, or refuses the bridge."),
-    ]),
+    .gives(&[(202, "MANTYX has accepted it.", Json(of::<Submitted>))]),
     get("/v1/runs", "runs", "The driven runs, and those that ended recently", |api, asked| {
         Box::pin(async move { api.list_runs(&asked.caller, asked.request.headers()) })
     })
     .gives(&[(200, "The runs.", Json(of::<RunList<'_>>))]),
     get("/v1/runs/{id}", "run", "One run", |api, asked| {
-        Box::pin(async move { api.show_run(&asked.caller, &asked.segment.into(), &asked.request) })
+        Box::pin(async move {
+            api.show_run(&asked.caller, &asked.segment.into(), asked.request.headers())
+        })
     })
-    .parameters(&[RUN, WORKSPACE])
-    .gives(&[
-        (200, "The run.", Json(of::<runs::Shown<'_>>)),
-        error(404, "The bridge knows no such run of this app."),
-    ]),
+    .parameters(&[RUN])
+    .gives(&[(200, "The run.", Json(of::<runs::Shown<'_>>))]),
     post(
         "/v1/runs/{id}/attach",
         "attach",
@@ -292,12 +257,6 @@ pub static ROUTES: &[OwnRoute] = &[
     .gives(&[
         (200, "It is driven already.", Json(of::<runs::Shown<'_>>)),
         (202, "It is driven from now on.", Json(of::<runs::Shown<'_>>)),
-        BAD,
-        error(404, "MANTYX has no such run, or it is another app's."),
-        error(409, "No workspace is named."),
-        TOO_LARGE,
-        NOT_JSON,
-        error(502, "MANTYX cannot be reached, or refuses the bridge."),
     ]),
     get(
         "/v1/calls",
@@ -325,14 +284,7 @@ pub static ROUTES: &[OwnRoute] = &[
     .goes_on()
     .parameters(&[("id", "path", "the question's id")])
     .takes(of::<approvals::Decide>)
-    .gives(&[
-        (200, "It is decided.", Json(of::<approvals::Shown>)),
-        BAD,
-        error(404, "There is no such question of this app."),
-        error(409, "It has ended already."),
-        TOO_LARGE,
-        NOT_JSON,
-    ]),
+    .gives(&[(200, "It is decided.", Json(of::<approvals::Shown>))]),
     get("/v1/events", "events", "What happens, as server-sent events", |api, asked| {
         Box::pin(async move { api.events(asked.caller, asked.request.headers()) })
     })
@@ -456,10 +408,6 @@ fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> schemars::Schema {
 /// With `format`, the answer is an object with `messages`.
 fn tool_results(generator: &mut SchemaGenerator) -> schemars::Schema {
     json_schema!({ "anyOf": [generator.subschema_for::<ToolResult>(), { "required": ["messages"] }] })
-}
-
-const fn error(status: u16, what: &'static str) -> Gives {
-    (status, what, Json(of::<Error>))
 }
 
 #[cfg(test)]

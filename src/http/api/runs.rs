@@ -334,24 +334,15 @@ impl Api {
         response::json(StatusCode::OK, &serde_json::json!({ "runs": runs }))
     }
 
-    /// One run that the caller may see. `?workspace=` selects one where several workspaces have the
-    /// id.
-    pub(super) fn show_run<B>(
+    /// One run that the caller may see; where several workspaces have the id, the latest.
+    pub(super) fn show_run(
         &self,
         caller: &Caller,
         id: &RunId,
-        request: &Request<B>,
+        headers: &HeaderMap,
     ) -> Response<Body> {
-        let sight = Sight::of(&self.runs, caller, request.headers());
-        let query = request.uri().query().unwrap_or_default();
-        let workspace = url::form_urlencoded::parse(query.as_bytes())
-            .find(|(key, _)| key == "workspace")
-            .map(|(_, workspace)| Workspace::from(workspace.as_ref()));
-        let wanted = |run: &&Arc<DrivenRun>| {
-            run.key.run == *id
-                && sight.has_run(&self.runs, run)
-                && workspace.as_ref().is_none_or(|wanted| *wanted == run.key.workspace)
-        };
+        let sight = Sight::of(&self.runs, caller, headers);
+        let wanted = |run: &&Arc<DrivenRun>| run.key.run == *id && sight.has_run(&self.runs, run);
         let runs = self.runs.of_app(caller.sees());
         match runs.iter().filter(wanted).max_by_key(|run| run.started_at()) {
             Some(run) => response::json(StatusCode::OK, &Shown::of(run)),

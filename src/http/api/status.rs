@@ -3,35 +3,26 @@
 //!
 //! Must not: show an app a backend that it may not use, or anything secret.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::time::SystemTime;
 
-use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    Api, Flaw, Loaded,
+    Api, Loaded,
     problems::{self, Problem},
     time,
 };
 use crate::{
-    backend::{
-        circuit_breaker::Look, peer::Signature, program::hiding::Exposure, registry::Snapshot,
-    },
-    budget::{Budget, Shortage},
+    backend::{circuit_breaker::Look, peer::Signature, registry::Snapshot},
     config::App,
     http::auth::Caller,
     model::{
         ids::BackendName,
         offer::{Offer, RefKind},
-        pin::Review,
     },
-    tls::{self, certificate::Validity},
-    upstream::OpenError,
+    tls,
 };
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -91,58 +82,11 @@ pub(crate) struct Daemon {
     pub(crate) runtimes: Vec<Runtime>,
     /// Whether the caller has shown the operator's secret, and so sees the data of all apps.
     operator: bool,
-    pub(super) journal: Journal,
-    pub(super) state: State,
-    /// `null` where no audit log is configured.
-    pub(super) audit: Option<Audit>,
     /// `null` where the listeners speak plain HTTP.
-    pub(super) tls: Option<Tls>,
-    pub(super) config: Config,
-    /// The caller's runs whose streams cannot be opened.
-    #[serde(skip)]
-    pub(super) failing: Vec<Failing>,
-    /// Why the bridge has refused bodies within the last minutes.
-    #[serde(skip)]
-    pub(super) shortage: Option<String>,
+    tls: Option<Tls>,
+    config: Config,
     /// The current problems, with their cures.
     pub(crate) problems: Vec<Problem>,
-}
-
-/// Runs whose streams cannot be opened, all for the same reason.
-#[derive(Debug)]
-pub(super) struct Failing {
-    pub(super) error: String,
-    pub(super) status: Option<StatusCode>,
-    /// Whether MANTYX answered and refused, rather than being out of reach.
-    pub(super) is_refusal: bool,
-    /// One of the runs; `count` says how many there are.
-    pub(super) run: String,
-    pub(super) count: usize,
-}
-
-impl Failing {
-    fn of(api: &Api, caller: &Caller) -> Vec<Self> {
-        let mut all = api.runs.failing(caller.sees());
-        all.sort_by(|(one, _), (other, _)| one.run.as_str().cmp(other.run.as_str()));
-        let mut found: Vec<Self> = Vec::new();
-        for (key, failure) in all {
-            let error = failure.error.to_string();
-            match found.iter_mut().find(|known| known.error == error) {
-                Some(known) => known.count += 1,
-                None => found.push(Self {
-                    error,
-                    status: failure.error.status(),
-                    is_refusal: matches!(
-                        failure.error,
-                        OpenError::Refused(_) | OpenError::NotAStream(_)
-                    ),
-                    run: key.run.to_string(),
-                    count: 1,
-                }),
-            }
-        }
-        found
-    }
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -155,10 +99,7 @@ pub(crate) struct Upstream {
     pub(crate) last_error: Option<String>,
     /// Why there is no token of `upstream.oauth`, or no newer one; `null` if the last request for
     /// one succeeded.
-    pub(super) token_error: Option<String>,
-    /// Whether a person has to log in again.
-    #[serde(skip)]
-    pub(super) grant_ended: bool,
+    token_error: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
@@ -181,17 +122,10 @@ pub(crate) struct Backend {
     pub(crate) last_refresh: Option<String>,
     next_refresh: Option<String>,
     pub(crate) last_error: Option<String>,
-    /// Why the program can read the bridge's own files; `problems` explains it.
-    #[serde(skip)]
-    pub(super) exposure: Option<Exposure>,
     last_call: Option<LastCall>,
     pub(crate) calls_in_flight: usize,
     pub(crate) breaker: Breaker,
     pub(crate) pin: Pin,
-    /// The listed tools that the bridge does not offer, as they are too large or too many.
-    pub(super) left_out: Option<String>,
-    /// A resource that MCP clients read from another server, which has the same URI.
-    pub(super) shadowed: Option<String>,
 }
 
 /// The differences between a backend and what the operator has accepted; `GET /v1/trust` has more.
@@ -203,10 +137,6 @@ pub(crate) struct Pin {
     changed: usize,
     /// How many of them are neither offered nor called.
     pub(crate) withdrawn: usize,
-    #[serde(skip)]
-    pub(super) review: Arc<Review>,
-    #[serde(skip)]
-    pub(super) unkept: Option<String>,
 }
 
 /// Whether calls reach the backend.
@@ -233,38 +163,6 @@ impl From<(SystemTime, bool)> for LastCall {
     }
 }
 
-/// The journal of runs and calls. While it has an error, the bridge makes no calls.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Journal {
-    bytes: u64,
-    pub(super) last_error: Option<String>,
-    /// The disk works, but the journal has reached its largest size.
-    pub(super) full: bool,
-    /// What the journal has lost in the last 24 h, because it was damaged, shortened or gone;
-    /// `null` if nothing.
-    pub(super) lost: Option<String>,
-}
-
-/// The rest of the state directory. Its errors do not stop calls.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct State {
-    /// Why a file could not be written; the bridge tries again.
-    pub(super) last_error: Option<String>,
-    /// A file that other users of the machine can read or replace.
-    pub(super) exposed: Option<String>,
-}
-
-/// The audit log. Its errors do not stop calls.
-#[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Audit {
-    pub(super) last_error: Option<String>,
-    /// The lines that were dropped before they could be written.
-    pub(super) lost: u64,
-}
-
 /// The certificate of the listeners.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -272,13 +170,7 @@ pub(crate) struct Tls {
     /// Its subjects: DNS names and addresses.
     names: Vec<String>,
     /// The end of its validity.
-    pub(super) not_after: String,
-    /// Why the bridge does not use newer files.
-    pub(super) last_error: Option<String>,
-    #[serde(skip)]
-    pub(super) cure: &'static str,
-    #[serde(skip)]
-    pub(super) validity: Validity,
+    not_after: String,
 }
 
 impl From<tls::Health> for Tls {
@@ -288,9 +180,6 @@ impl From<tls::Health> for Tls {
         Self {
             names: names.chain(facts.addresses.iter().map(ToString::to_string)).collect(),
             not_after: time(facts.not_after),
-            last_error: health.flaw.as_ref().map(ToString::to_string),
-            cure: health.flaw.as_ref().map_or("", |flaw| flaw.cure),
-            validity: health.validity,
         }
     }
 }
@@ -316,10 +205,7 @@ pub(crate) struct Config {
     /// When the bridge last took bridge.yaml over.
     loaded_at: String,
     /// What the bridge has not taken over since, and why; `null` if it took everything.
-    pub(super) last_error: Option<String>,
-    /// `lastError` is no mistake: some keys wait for a restart.
-    #[serde(skip)]
-    pub(super) needs_restart: bool,
+    last_error: Option<String>,
 }
 
 impl Config {
@@ -327,7 +213,6 @@ impl Config {
         Self {
             loaded_at: time(loaded.at),
             last_error: loaded.flaw.as_ref().map(ToString::to_string),
-            needs_restart: matches!(loaded.flaw, Some(Flaw::NeedsRestart(_))),
         }
     }
 }
@@ -348,17 +233,14 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
     let health = api.runs.upstream().health();
     let token_failure = api.runs.upstream().token_failure();
     let loaded = api.loaded();
-    let journal = api.runs.journal().health();
-    let failing = Failing::of(api, caller);
-    let refused = failing.iter().find(|failing| failing.is_refusal);
-    let last_error = health.last_error.or_else(|| refused.map(|failing| failing.error.clone()));
+    let refused = || problems::refused_runs(api, caller).into_keys().next();
+    let last_error = health.last_error.or_else(refused);
     let mut daemon = Daemon {
         upstream: Upstream {
             base_url: api.facts.base_url.clone(),
             workspace: loaded.workspace.clone(),
             reachable: health.reachable,
             last_error,
-            grant_ended: token_failure.as_ref().is_some_and(|failure| failure.grant_ended),
             token_error: token_failure.map(|failure| failure.text),
         },
         runs: Runs {
@@ -368,45 +250,12 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
         approvals: Approvals { waiting: api.runs.calls.approvals.waiting(caller.sees()) },
         runtimes: api.facts.runtimes.all().iter().map(|it| Runtime::of(it)).collect(),
         operator: caller.is_operator,
-        journal: Journal {
-            bytes: journal.bytes,
-            last_error: journal.error,
-            full: journal.is_full,
-            lost: api.runs.journal().lost().map(|loss| loss.what),
-        },
-        state: State {
-            last_error: api.facts.state.unwritten().into_iter().next(),
-            exposed: api.facts.state.exposed(),
-        },
-        audit: api.runs.calls.audit.as_deref().map(|audit| {
-            let health = audit.health();
-            Audit { last_error: health.error, lost: health.lost }
-        }),
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config::of(&loaded),
-        failing,
-        shortage: shortage(caller),
         problems: Vec::new(),
     };
-    daemon.problems = problems::all(&daemon, backends);
+    daemon.problems = problems::all(api, caller, &daemon, backends);
     daemon
-}
-
-/// Which room ran out within the last minutes, in a sentence. Only the operator sees the names of
-/// other apps.
-fn shortage(caller: &Caller) -> Option<String> {
-    const TOLD_FOR: Duration = Duration::from_secs(5 * 60);
-    let Shortage { used, most } = Budget::of_process().shortage(TOLD_FOR)?;
-    let most = most.map(|(app, bytes)| {
-        let is_shown = caller.is_operator || app == caller.app.name;
-        let app = if is_shown { format!("the app `{app}`") } else { "another app".to_owned() };
-        format!(", {} MiB of them for {app}", bytes >> 20)
-    });
-    Some(format!(
-        "Requests or answers were refused, as the bridge held {} MiB of them{}.",
-        used >> 20,
-        most.unwrap_or_default()
-    ))
 }
 
 /// The backends that `app` may use.
@@ -449,18 +298,13 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
         last_refresh: known.last_refresh.map(time),
         next_refresh: known.next_refresh.map(time),
         last_error: known.last_error,
-        exposure: backend.dial.exposure(),
         last_call: backend.last_call().map(LastCall::from),
         calls_in_flight: backend.in_flight(),
         breaker: breaker(backend.breaker()),
-        left_out: known.catalog.as_ref().and_then(|catalog| Some(catalog.left_out()?.to_owned())),
-        shadowed: registry.shadowed(name),
         pin: Pin {
             mode: known.review.mode.as_str().to_owned(),
             changed: known.review.open().count(),
             withdrawn: known.review.withdrawn(),
-            review: known.review,
-            unkept: known.unkept,
         },
     })
 }

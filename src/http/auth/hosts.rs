@@ -16,9 +16,6 @@ pub struct Hosts {
     names: BTreeSet<String>,
     /// `scheme://name`.
     origins: BTreeSet<String>,
-    /// Of names with a star: the part behind the first label, and the port, such as
-    /// `.acme.intranet`, `:7717`.
-    below: BTreeSet<(String, String)>,
 }
 
 impl Hosts {
@@ -34,12 +31,7 @@ impl Hosts {
                     hosts.add(scheme, format!("{name}{port}"));
                 }
                 for name in certificate.iter().flat_map(|facts| named(facts)) {
-                    match name.strip_prefix('*') {
-                        Some(rest) => {
-                            hosts.below.insert((rest.to_owned(), port.clone()));
-                        }
-                        None => hosts.add(scheme, format!("{name}{port}")),
-                    }
+                    hosts.add(scheme, format!("{name}{port}"));
                 }
             }
             // A proxy in front can be asked for by its own port, while an app behind it uses the
@@ -61,8 +53,7 @@ impl Hosts {
 
     /// Whether `host`, the value of a `Host` header, is a name of the bridge.
     pub fn has(&self, host: &str) -> bool {
-        let host = host.to_ascii_lowercase();
-        self.names.contains(&host) || self.covers(&host)
+        self.names.contains(&host.to_ascii_lowercase())
     }
 
     /// Whether `page`, an origin or a page's address, has the bridge's own origin.
@@ -71,19 +62,6 @@ impl Hosts {
         let Some((scheme, rest)) = page.split_once("://") else { return false };
         let host = rest.split('/').next().unwrap_or_default();
         self.origins.contains(&format!("{scheme}://{host}"))
-            || (scheme == "https" && self.covers(host))
-    }
-
-    /// Whether a star in the certificate covers `host`. A star covers one label, as in clients (RFC
-    /// 6125 §6.4.3).
-    fn covers(&self, host: &str) -> bool {
-        let Some(dot) = host.find('.').filter(|dot| *dot > 0) else { return false };
-        let rest = host.get(dot..).unwrap_or_default();
-        let (name, port) = match rest.find(':') {
-            Some(colon) => rest.split_at(colon),
-            None => (rest, ""),
-        };
-        self.below.iter().any(|(known, of)| known == name && of == port)
     }
 }
 
@@ -113,7 +91,8 @@ fn names_of(ip: IpAddr) -> Vec<String> {
     names
 }
 
-/// The names in a certificate, as clients match them.
+/// The names in a certificate. One with a star matches no host: `listen.hosts` names those that it
+/// covers.
 fn named(facts: &Facts) -> Vec<String> {
     let dns = facts.names.iter().filter_map(|name| match name {
         San::Dns(name) => Some(name.to_ascii_lowercase()),
@@ -161,20 +140,17 @@ mod tests {
     #[test]
     fn the_names_in_the_certificate_are_ours() {
         let hosts = hosts("0.0.0.0:7717", &[], Some(&["Bridge.acme", "*.b.acme"]));
-        let ours = ["bridge.acme:7717", "10.0.0.5:7717", "localhost:7717", "x.b.acme:7717"];
+        let ours = ["bridge.acme:7717", "10.0.0.5:7717", "localhost:7717"];
         let foreign = [
             "bridge.acme",
             "bridge.acme:443",
             "evil.com:7717",
             "b.acme:7717",
-            ".b.acme:7717",
-            "y.x.b.acme:7717",
-            "x.b.acme",
+            "x.b.acme:7717",
             "*.b.acme.evil.com:7717",
         ];
         check(&hosts, &ours, &foreign);
         assert!(hosts.is_own_page("https://bridge.acme:7717/page"));
-        assert!(hosts.is_own_page("https://x.b.acme:7717"));
         for page in ["http://bridge.acme:7717", "https://bridge.acme", "null", "https://", ""] {
             assert!(!hosts.is_own_page(page), "{page}");
         }

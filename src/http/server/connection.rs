@@ -28,7 +28,7 @@ use super::{
     activity::{Doing, IDLE},
     answer::{Answer, Taking},
     connection_limit::Slot,
-    framing::{FramingRefusal, Gate},
+    framing::Gate,
     stream::{Requests, Watched},
 };
 use crate::{
@@ -162,21 +162,23 @@ impl Connection {
             Requests { activity: Arc::clone(&self.slot.activity), gate: Arc::clone(&gate) };
         let watched = Watched::new(stream, Some(requests));
         let service = service_fn(|request: Request<Incoming>| {
-            let refusal = gate.lock().next();
-            let last = self.handler.overflow.is_some() || refusal.is_some();
+            let is_clear = gate.lock().next();
+            let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
+            let last = self.handler.overflow.is_some() || !is_clear || is_chunked;
             let handler = self.handler.clone();
             let client = client.clone();
             let open = self.slot.activity.request();
             async move {
-                let mut answer = match refusal {
-                    Some(refusal) => refused(refusal),
+                let mut answer = if is_clear {
                     // Boxed, as the connection keeps the room of a request's future while it idles.
-                    None => Box::pin(handler.handle(request, client)).await,
+                    Box::pin(handler.handle(request, client)).await
+                } else {
+                    ambiguous()
                 };
                 let headers = answer.headers_mut();
                 if last {
-                    // The connection closes after this answer: it has no slot, or the begin of the next
-                    // request cannot be told for certain.
+                    // The connection closes after this answer: it has no slot, or the gate cannot find
+                    // the begin of the next request.
                     headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
                 } else {
                     headers.insert("keep-alive", keep_alive(IDLE));
@@ -293,22 +295,13 @@ fn name_host(request: &mut Request<Incoming>) {
 }
 
 /// The answer to a request with refused framing.
-fn refused(refusal: FramingRefusal) -> Response<Body> {
-    let answer = |message| response::error(Code::InvalidRequest, message);
-    match refusal {
-        FramingRefusal::Ambiguous => answer(
-            "The request says of its length what two readers could understand in two ways: it has \
-             both Content-Length and Transfer-Encoding, a length that is none, or a line that ends \
-             without a carriage return.",
-        ),
-        FramingRefusal::Target { proxied } => {
-            let answer = answer(
-                "The path or the query has a character that HTTP does not allow there; write it \
-                 percent-encoded.",
-            );
-            if proxied { response::as_mantyx_does(answer) } else { answer }
-        }
-    }
+fn ambiguous() -> Response<Body> {
+    response::error(
+        Code::InvalidRequest,
+        "The request says of its length what two readers could understand in two ways: it has both \
+         Content-Length and Transfer-Encoding, a length that is none, or a line that ends without a \
+         carriage return.",
+    )
 }
 
 tokio::task_local! {

@@ -7,7 +7,7 @@
 //! burst of new connections does not evict itself.
 //!
 //! If all slots are taken, the connection that has been unused the longest is evicted. If all of
-//! them answer requests of apps, a new connection waits as long as slots keep getting free.
+//! them answer requests of apps, a new connection gets none.
 //!
 //! Must not: cut a connection on which an authenticated request is being answered.
 
@@ -23,8 +23,6 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use crate::http::client_info::{ClientKey, OnAuthenticated};
 
-/// If no slot was taken for this long, none is expected to get free.
-const STANDSTILL: Duration = Duration::from_secs(1);
 /// How long a new connection is safe from eviction: more than a program needs to authenticate, TLS
 /// included.
 const GRACE: Duration = Duration::from_millis(500);
@@ -42,8 +40,6 @@ pub(super) struct ConnectionLimit {
 #[derive(Debug)]
 struct Taken {
     last: u64,
-    /// When a slot was last taken.
-    moved: Instant,
     slots: HashMap<u64, SlotEntry>,
     /// The number of unknown connections of each peer.
     unknown: HashMap<ClientKey, usize>,
@@ -71,12 +67,11 @@ pub(super) struct Slot {
 
 /// Why there is no slot.
 enum Full {
-    /// The peer has its share of unknown connections, and none of them may be evicted yet.
-    OfPeer,
+    /// All connections answer requests, or the peer has its share of unknown connections and none of
+    /// them may be evicted yet.
+    Used,
     /// The listener has its share of unknown connections; one may be evicted at this time.
     Unknown(Instant),
-    /// All connections are answering requests.
-    Used,
 }
 
 impl ConnectionLimit {
@@ -84,7 +79,6 @@ impl ConnectionLimit {
     pub(super) fn new(most: usize, most_unknown: usize) -> Self {
         let taken = Mutex::new(Taken {
             last: 0,
-            moved: Instant::now(),
             slots: HashMap::new(),
             unknown: HashMap::new(),
             evicted: 0,
@@ -92,19 +86,14 @@ impl ConnectionLimit {
         Self { most, most_unknown, taken, freed: Notify::new() }
     }
 
-    /// A slot for a connection of `peer`. `None` if all others answer requests and no slot has
-    /// become free for [`STANDSTILL`], or if the peer has its share.
+    /// A slot for a connection of `peer`. `None` if all others answer requests, or if the peer has
+    /// its share.
     pub(super) async fn slot(self: &Arc<Self>, peer: ClientKey) -> Option<Slot> {
-        let mut over = false;
         loop {
             match self.take(peer) {
                 Ok(slot) => return Some(slot),
                 Err(Full::Unknown(until)) => drop(timeout_at(until, self.freed.notified()).await),
-                Err(Full::Used) if !over => {
-                    let by = self.taken.lock().moved + STANDSTILL;
-                    over = timeout_at(by, self.freed.notified()).await.is_err();
-                }
-                Err(Full::Used | Full::OfPeer) => return None,
+                Err(Full::Used) => return None,
             }
         }
     }
@@ -115,7 +104,7 @@ impl ConnectionLimit {
         let of_peer = taken.unknown.get(&peer).copied().unwrap_or_default();
         let has_share = !peer.is_shared() && of_peer >= self.most_unknown.div_ceil(2);
         if has_share && !taken.evict_unknown(Some(peer), now) {
-            return Err(Full::OfPeer);
+            return Err(Full::Used);
         }
         let unknown: usize = taken.unknown.values().sum();
         if unknown >= self.most_unknown && !taken.evict_unknown(None, now) {
@@ -128,7 +117,6 @@ impl ConnectionLimit {
             return Err(Full::Used);
         }
         taken.last += 1;
-        taken.moved = now;
         let id = taken.last;
         let activity = Arc::new(Activity::new());
         let evicted = CancellationToken::new();
@@ -271,23 +259,10 @@ mod tests {
         drop(all.pop());
         let second = all[1].activity.request();
         let fourth_open = fourth.activity.request();
-        let begun = Instant::now();
-        assert!(limit.slot(APP).await.is_none(), "all are used");
-        assert_eq!(begun.elapsed(), STANDSTILL);
-        assert!(limit.slot(APP).now_or_never().flatten().is_none(), "at once, from then on");
+        let none = limit.slot(APP).now_or_never().expect("it is told at once");
+        assert!(none.is_none(), "all are used");
         drop((open, second, fourth_open));
         assert!(limit.slot(APP).now_or_never().flatten().is_some());
-    }
-
-    #[tokio::test]
-    async fn a_place_that_is_given_back_is_waited_for() {
-        let limit = Arc::new(ConnectionLimit::new(1, 1));
-        let only = taken(&limit).await;
-        let open = only.activity.request();
-        let mut next = std::pin::pin!(limit.slot(APP));
-        assert!(next.as_mut().now_or_never().is_none());
-        drop((only, open));
-        assert!(next.await.is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,13 +6,13 @@
 //! request through that it has not seen (request smuggling).
 //!
 //! The gate checks every request, pipelined ones too, wherever reads cut them: it counts the bytes
-//! of bodies and chunks, so that it knows where the next head begins. It holds a head back until
-//! the head is whole. In the place of a refused head, hyper reads [`SUBSTITUTE`], so that the
-//! refusal is answered in its turn.
+//! of bodies, so that it knows where the next head begins. Only hyper finds the end of a chunked
+//! body; such a request is the last of its connection. The gate holds a head back until the head is
+//! whole. In the place of a refused head, hyper reads [`SUBSTITUTE`], so that the refusal is
+//! answered in its turn.
 //!
 //! Must not: change a request that passes, or do IO.
 
-use http::Uri;
 use memchr::memchr_iter;
 
 /// The request that hyper reads in the place of a refused head.
@@ -33,18 +33,8 @@ pub(super) struct Gate {
     heads: u64,
     /// The number of requests that hyper has begun to serve.
     served: u64,
-    /// The first request from which on all are refused, and the reason.
-    refused: Option<(u64, FramingRefusal)>,
-}
-
-/// Why a request is not handled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FramingRefusal {
-    /// Two readers could find its end at two places.
-    Ambiguous,
-    /// Its target has characters that HTTP does not allow there. With `proxied`, the target is
-    /// MANTYX's.
-    Target { proxied: bool },
+    /// The first request from which on all are refused.
+    refused: Option<u64>,
 }
 
 /// The part of a request that the next byte belongs to.
@@ -54,38 +44,10 @@ enum At {
     Head,
     /// In a body, with this many bytes still to come.
     Body(u64),
-    ChunkSize(Size),
-    Chunk(u64),
-    /// Behind a chunk, where `\r
-    /// ` has to follow.
-    ChunkEnd {
-        cr: bool,
-    },
-    Trailer {
-        empty: bool,
-        cr: bool,
-    },
-    /// In a body whose end cannot be told: hyper refuses it, or the gate refuses the request behind
-    /// it.
-    Lost,
+    /// In a chunked body, or behind a head that is too long: every request behind it is refused.
+    Last,
     /// Behind a refused head: no more bytes pass.
     Closed,
-}
-
-/// The line with a chunk's size, as far as it has arrived.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Size {
-    bytes: u64,
-    part: SizePart,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum SizePart {
-    #[default]
-    First,
-    Digits,
-    Extension,
-    Cr,
 }
 
 impl At {
@@ -146,7 +108,7 @@ impl Gate {
         }
         if self.held.len() > MOST {
             self.ready.append(&mut self.held);
-            self.lose();
+            self.end();
         }
         passed
     }
@@ -162,16 +124,12 @@ impl Gate {
         self.at == At::Closed && self.ready.is_empty()
     }
 
-    /// Why the next request has to be refused; `None` if it may be handled.
-    pub(super) fn next(&mut self) -> Option<FramingRefusal> {
+    /// Whether the next request may be handled.
+    pub(super) fn next(&mut self) -> bool {
         let this = self.served;
         self.served += 1;
-        match self.refused {
-            Some((from, why)) if this >= from => Some(why),
-            // hyper has found a request where the gate has found none, so their readings differ.
-            _ if this >= self.heads => Some(FramingRefusal::Ambiguous),
-            _ => None,
-        }
+        // Behind the last head, hyper has found a request where the gate has found none.
+        this < self.heads && self.refused.is_none_or(|from| this < from)
     }
 
     /// Whether `head` passes. Sets what follows it.
@@ -185,13 +143,16 @@ impl Gate {
             return true;
         }
         match read(head) {
-            Ok(next) => {
+            Some(next) => {
                 self.heads += 1;
                 self.at = next;
+                if next == At::Last {
+                    self.end();
+                }
                 true
             }
-            Err(why) => {
-                self.refused.get_or_insert((self.heads, why));
+            None => {
+                self.refused.get_or_insert(self.heads);
                 false
             }
         }
@@ -204,82 +165,18 @@ impl Gate {
         self.at = At::Closed;
     }
 
-    /// Records that the end of the request cannot be told: all requests behind it are refused.
-    fn lose(&mut self) {
-        self.refused.get_or_insert((self.heads, FramingRefusal::Ambiguous));
-        self.at = At::Lost;
+    /// Records that the next head cannot be found: all further requests are refused.
+    fn end(&mut self) {
+        self.refused.get_or_insert(self.heads);
+        self.at = At::Last;
     }
 
-    /// How many of `bytes` (not empty) belong to the present part of a body.
+    /// How many of `bytes` belong to the present body.
     fn body(&mut self, bytes: &[u8]) -> usize {
-        let upto = |left: u64| bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
-        match self.at {
-            At::Body(left) => {
-                let taken = upto(left);
-                self.at = At::body(left - taken as u64);
-                taken
-            }
-            At::Chunk(left) => {
-                let taken = upto(left);
-                let left = left - taken as u64;
-                self.at = if left == 0 { At::ChunkEnd { cr: false } } else { At::Chunk(left) };
-                taken
-            }
-            At::Head | At::Lost | At::Closed => bytes.len(),
-            At::ChunkSize(_) | At::ChunkEnd { .. } | At::Trailer { .. } => {
-                for (at, byte) in bytes.iter().enumerate() {
-                    match self.between_chunks(*byte) {
-                        Some(next) => self.at = next,
-                        None => self.lose(),
-                    }
-                    if matches!(self.at, At::Chunk(_) | At::Head | At::Lost) {
-                        return at + 1;
-                    }
-                }
-                bytes.len()
-            }
-        }
-    }
-
-    /// The part that follows after `byte`, which is no content of a chunk; `None` if it is not
-    /// allowed there.
-    fn between_chunks(&self, byte: u8) -> Option<At> {
-        Some(match (self.at, byte) {
-            (At::ChunkSize(size), _) => return size.next(byte),
-            (At::ChunkEnd { cr: false }, b'\r') => At::ChunkEnd { cr: true },
-            (At::ChunkEnd { cr: true }, b'\n') => At::ChunkSize(Size::default()),
-            (At::Trailer { empty, cr: false }, b'\r') => At::Trailer { empty, cr: true },
-            (At::Trailer { empty: true, cr: true }, b'\n') => At::Head,
-            (At::Trailer { empty: false, cr: true }, b'\n') => {
-                At::Trailer { empty: true, cr: false }
-            }
-            // A bare line feed ends the line for some readers, and not for others.
-            (At::Trailer { cr: false, .. }, byte) if byte != b'\n' => {
-                At::Trailer { empty: false, cr: false }
-            }
-            _ => return None,
-        })
-    }
-}
-
-impl Size {
-    fn next(self, byte: u8) -> Option<At> {
-        let Self { bytes, part } = self;
-        let now = |part| Some(At::ChunkSize(Self { bytes, part }));
-        match (part, byte) {
-            (SizePart::First | SizePart::Digits, digit) if digit.is_ascii_hexdigit() => {
-                let digit = u64::from(char::from(digit).to_digit(16)?);
-                let bytes = bytes.checked_mul(16)?.checked_add(digit)?;
-                Some(At::ChunkSize(Self { bytes, part: SizePart::Digits }))
-            }
-            (SizePart::First, _) => None,
-            (SizePart::Digits | SizePart::Extension, b'\r') => now(SizePart::Cr),
-            (SizePart::Digits, b';' | b' ' | b'\t') => now(SizePart::Extension),
-            (SizePart::Extension, byte) if byte != b'\n' => now(SizePart::Extension),
-            (SizePart::Cr, b'\n') if bytes == 0 => Some(At::Trailer { empty: true, cr: false }),
-            (SizePart::Cr, b'\n') => Some(At::Chunk(bytes)),
-            _ => None,
-        }
+        let At::Body(left) = self.at else { return bytes.len() };
+        let taken = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.at = At::body(left - taken as u64);
+        taken
     }
 }
 
@@ -295,34 +192,30 @@ fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
     ends.next()
 }
 
-/// The part that follows `head`, a request's line and headers.
-fn read(head: &[u8]) -> Result<At, FramingRefusal> {
+/// The part that follows `head`, a request's line and headers; `None` if two readers could find the
+/// request's end at two places.
+fn read(head: &[u8]) -> Option<At> {
     let mut lines = Vec::with_capacity(16);
     for line in head.split_inclusive(|byte| *byte == b'\n') {
-        lines.push(line.strip_suffix(b"\r\n").ok_or(FramingRefusal::Ambiguous)?);
+        lines.push(line.strip_suffix(b"\r\n")?);
     }
-    let (request, headers) = lines.split_first().ok_or(FramingRefusal::Ambiguous)?;
-    let mut words = request.split(|byte| *byte == b' ');
-    let target = words.nth(1).unwrap_or_default();
-    let version = words.next().unwrap_or_default();
-    if Uri::try_from(target).is_err() {
-        return Err(FramingRefusal::Target { proxied: target.starts_with(b"/api/") });
-    }
+    let (request, headers) = lines.split_first()?;
+    let version = request.split(|byte| *byte == b' ').nth(2).unwrap_or_default();
     let mut length = None;
     let mut chunked = None;
     for header in headers.iter().filter(|header| !header.is_empty()) {
         // Some readers take a folded line for a header of its own.
         if header.starts_with(b" ") || header.starts_with(b"\t") {
-            return Err(FramingRefusal::Ambiguous);
+            return None;
         }
         let colon = header.iter().position(|byte| *byte == b':').unwrap_or(header.len());
         let (name, value) = header.split_at(colon);
         let name = name.trim_ascii();
         let value = value.get(1..).unwrap_or_default().trim_ascii();
         if name.eq_ignore_ascii_case(b"content-length") {
-            let now = sized(value).ok_or(FramingRefusal::Ambiguous)?;
+            let now = sized(value)?;
             if length.replace(now).is_some_and(|before| before != now) {
-                return Err(FramingRefusal::Ambiguous);
+                return None;
             }
         } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
             let last = value.rsplit(|byte| *byte == b',').next().unwrap_or_default();
@@ -330,9 +223,9 @@ fn read(head: &[u8]) -> Result<At, FramingRefusal> {
         }
     }
     match (length, chunked) {
-        (None, Some(true)) if version == b"HTTP/1.1" => Ok(At::ChunkSize(Size::default())),
-        (length, None) => Ok(At::body(length.unwrap_or_default())),
-        (_, Some(_)) => Err(FramingRefusal::Ambiguous),
+        (None, Some(true)) if version == b"HTTP/1.1" => Some(At::Last),
+        (length, None) => Some(At::body(length.unwrap_or_default())),
+        (_, Some(_)) => None,
     }
 }
 

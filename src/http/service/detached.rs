@@ -31,11 +31,9 @@ use crate::{
 /// MANTYX answers within seconds. Without this limit, each hang-up could keep a connection to
 /// MANTYX for ever.
 const ALONE: Duration = Duration::from_secs(2 * 60);
-/// How many such requests one app may have. Beyond that, the bridge refuses its next ones: they
-/// hold memory and connections that no limit of the listener counts any more.
-const MOST_ALONE: usize = 64;
-/// How many open requests one app may have, since it may hang up on all of them at once.
-const MOST_UNDER_WAY: usize = 2048;
+/// How many open requests one app may have, those included on which it has hung up: they hold memory
+/// and connections that no limit of the listener counts any more.
+const MOST: usize = 2048;
 
 /// The open requests.
 #[derive(Debug, Clone, Default)]
@@ -47,21 +45,13 @@ pub struct DetachedRequests {
 
 /// The number of requests of each app.
 #[derive(Debug, Default)]
-struct Counts(Mutex<HashMap<AppName, Count>>);
-
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-struct Count {
-    under_way: usize,
-    /// The requests whose app has hung up.
-    alone: usize,
-}
+struct Counts(Mutex<HashMap<AppName, usize>>);
 
 /// One open request; leaves the count on drop.
 #[derive(Debug)]
 struct Counted {
     counts: Arc<Counts>,
     app: AppName,
-    is_alone: bool,
 }
 
 impl DetachedRequests {
@@ -104,7 +94,7 @@ async fn run<F>(
     left: CancellationToken,
     cut: CancellationToken,
     after: AfterHangUp,
-    mut counted: Counted,
+    counted: Counted,
 ) -> Option<Response<Body>>
 where
     F: Future<Output = Response<Body>> + Unpin,
@@ -116,7 +106,6 @@ where
         () = cut.cancelled() => return None,
         () = left.cancelled() => {}
     }
-    counted.is_left_alone();
     let app = &counted.app;
     info!(%app, "an app has hung up; its request is handled to the end");
     let has_limit = after != AfterHangUp::ToItsEnd;
@@ -135,31 +124,20 @@ impl Counts {
     fn enter(self: Arc<Self>, app: &AppName) -> Option<Counted> {
         let mut counts = self.0.lock();
         let count = counts.entry(app.clone()).or_default();
-        if count.alone >= MOST_ALONE || count.under_way >= MOST_UNDER_WAY {
+        if *count >= MOST {
             return None;
         }
-        count.under_way += 1;
+        *count += 1;
         drop(counts);
-        Some(Counted { counts: self, app: app.clone(), is_alone: false })
-    }
-}
-
-impl Counted {
-    fn is_left_alone(&mut self) {
-        self.is_alone = true;
-        if let Some(count) = self.counts.0.lock().get_mut(&self.app) {
-            count.alone += 1;
-        }
+        Some(Counted { counts: self, app: app.clone() })
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
         if let Entry::Occupied(mut entry) = self.counts.0.lock().entry(self.app.clone()) {
-            let count = entry.get_mut();
-            count.under_way -= 1;
-            count.alone -= usize::from(self.is_alone);
-            if count.under_way == 0 {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
                 entry.remove();
             }
         }
@@ -169,8 +147,7 @@ impl Drop for Counted {
 fn too_many() -> Response<Body> {
     let busy = response::error(
         Code::Busy,
-        "The app has too many requests that wait for MANTYX, or has hung up on too many of them; \
-         wait for the answers.",
+        "The app has too many requests that wait for MANTYX; wait for the answers.",
     );
     response::retry_after(busy, 5)
 }
@@ -197,10 +174,6 @@ mod tests {
         AppName::from("a")
     }
 
-    fn alone(requests: &DetachedRequests) -> usize {
-        requests.counts.0.lock().get(&app()).map_or(0, |count| count.alone)
-    }
-
     fn ok() -> Response<Body> {
         Response::new(response::full("done"))
     }
@@ -217,12 +190,6 @@ mod tests {
         tokio::select! {
             _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
-        }
-    }
-
-    async fn wait_alone(requests: &DetachedRequests, count: usize) {
-        while alone(requests) != count {
-            tokio::task::yield_now().await;
         }
     }
 
@@ -255,7 +222,6 @@ mod tests {
         let (_go, going) = oneshot::channel::<()>();
         let begun = Instant::now();
         hang_up(&requests, going).await;
-        wait_alone(&requests, 1).await;
         assert!(requests.finish(2 * ALONE).await);
         assert_eq!(begun.elapsed(), ALONE);
     }
@@ -282,7 +248,7 @@ mod tests {
         let app = app();
         let other = AppName::from("b");
         let hangs = || requests.answer(&app, FOR_A_WHILE, pending());
-        let mut held: Vec<_> = (0..MOST_UNDER_WAY).map(|_| Box::pin(hangs())).collect();
+        let mut held: Vec<_> = (0..MOST).map(|_| Box::pin(hangs())).collect();
         for answer in &mut held {
             assert!(futures_util::poll!(answer).is_pending());
         }
@@ -291,29 +257,6 @@ mod tests {
         drop(held);
         assert!(requests.finish(2 * ALONE).await);
         assert_eq!(*requests.counts.0.lock(), HashMap::new());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn an_app_that_hangs_up_again_and_again_is_refused() {
-        let requests = DetachedRequests::default();
-        let mut held = Vec::new();
-        for count in 1..=MOST_ALONE {
-            let (go, going) = oneshot::channel::<()>();
-            held.push(go);
-            hang_up(&requests, going).await;
-            wait_alone(&requests, count).await;
-        }
-        let status = async |app: &str| {
-            requests
-                .answer(&AppName::from(app), FOR_A_WHILE, async { ok() })
-                .await
-                .status()
-                .as_u16()
-        };
-        assert_eq!((status("a").await, status("b").await), (503, 200), "the others are served");
-        held.clear();
-        wait_alone(&requests, 0).await;
-        assert_eq!(status("a").await, 200);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Mistakes of meaning in `mcp` and `a2a`.
 
-use super::check;
+use super::{check, parse};
+use crate::model::ids::BackendName;
 
 #[test]
 fn times() {
@@ -102,12 +103,12 @@ error: a server with a `url` is not on stdio
   |                                       ^^^^^
   = leave this out
 
-error: `url` and `serverUrl` are two names of one key
- --> /srv/bridge.yaml:9:28 (mcp.twice.serverUrl)
+error: `url` is here twice, under two names
+ --> /srv/bridge.yaml:9:10 (mcp.twice)
   |
 9 |   twice: {url: 'http://a', serverUrl: 'http://a'}
-  |                            ^^^^^^^^^
-  = remove one of the two
+  |          ^
+  = remove one of the two names of `url`
 
 7 errors in /srv/bridge.yaml",
     );
@@ -123,7 +124,7 @@ mcp: {fs: {command: npx -y "a b"}}"#,
   |
 2 | mcp: {fs: {command: npx -y "a b"}}
   |                     ^^^^^^^^^^^^
-  = write `command: npx` and `args: […]`"#,
+  = write its arguments into `args: [ARGUMENT, …]`; those of a local tool into `command: [PROGRAM, ARGUMENT, …]`"#,
     );
 }
 
@@ -353,17 +354,9 @@ error: there is a backend `fs` already, in line 4
 
 #[test]
 fn both_names_of_the_section() {
-    check(
-        r"upstream: {sandbox: true}
-mcp: {a: {command: a}}
-mcpServers: {b: {command: b}}",
-        r"error: `mcp` and `mcpServers` are two names of one section
- --> /srv/bridge.yaml:3:1 (mcpServers)
-  |
-3 | mcpServers: {b: {command: b}}
-  | ^^^^^^^^^^
-  = move the entries into one of them",
-    );
+    let yaml = "upstream: {sandbox: true}\nmcp: {a: {command: a}}\nmcpServers: {b: {command: b}}";
+    let config = parse(yaml).unwrap();
+    assert_eq!(config.backends.keys().map(BackendName::as_str).collect::<Vec<_>>(), ["a", "b"]);
 }
 
 #[test]
@@ -376,7 +369,7 @@ mcp:
   a: {{url: 'unix:'}}
   b: {{url: 'http+unix://%2Frun%2Fx.sock/mcp'}}
   c: {{url: 'unix:/{long}'}}
-  d: {{url: 'unix:/run/d', headers: {{Host: a/b}}}}
+  d: {{url: 'unix:/run/d', headers: {{Host: 'a b'}}}}
   e: {{url: 'https://e', type: http, transport: sse}}"
         ),
         &format!(
@@ -387,12 +380,12 @@ mcp:
   |            ^^^^^^^
   = write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp
 
-error: the address of a unix socket is written otherwise
+error: `http+unix://` is not spoken here
  --> /srv/bridge.yaml:4:12 (mcp.b.url)
   |
 4 |   b: {{url: 'http+unix://%2Frun%2Fx.sock/mcp'}}
   |            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  = write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp
+  = write https:// or http:// before the host
 
 error: the path has 109 bytes
  --> /srv/bridge.yaml:5:12 (mcp.c.url)
@@ -401,19 +394,19 @@ error: the path has 109 bytes
   |            {marks}
   = a unix socket's path has at most 107
 
-error: this is no host
- --> /srv/bridge.yaml:6:43 (mcp.d.headers.Host)
+error: what follows the socket is no path of a URL, or `Host` is no host
+ --> /srv/bridge.yaml:6:12 (mcp.d.url)
   |
-6 |   d: {{url: 'unix:/run/d', headers: {{Host: a/b}}}}
-  |                                           ^^^
-  = write NAME or NAME:PORT: localhost:80
+6 |   d: {{url: 'unix:/run/d', headers: {{Host: 'a b'}}}}
+  |            ^^^^^^^^^^^^^
+  = write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp
 
-error: `transport` and `type` are two names of one key
- --> /srv/bridge.yaml:7:25 (mcp.e.type)
+error: `transport` is here twice, under two names
+ --> /srv/bridge.yaml:7:6 (mcp.e)
   |
 7 |   e: {{url: 'https://e', type: http, transport: sse}}
-  |                         ^^^^
-  = remove one of the two
+  |      ^
+  = remove one of the two names of `transport`
 
 5 errors in /srv/bridge.yaml"#
         ),

@@ -104,11 +104,12 @@ error: expected a duration such as 250ms, 30s, 5m or 2h, found the number 5
 2 | refresh: {interval: 5, jitter: 1.5, timeout: 1 minute}
   |                     ^
 
-error: expected a number from 0 to 1, found the number 1.5
+error: this is no share of the interval
  --> /srv/bridge.yaml:2:32 (refresh.jitter)
   |
 2 | refresh: {interval: 5, jitter: 1.5, timeout: 1 minute}
   |                                ^^^
+  = write a number from 0 to 1
 
 error: expected a duration such as 250ms, 30s, 5m or 2h, found the text `1 minute`
  --> /srv/bridge.yaml:2:46 (refresh.timeout)
@@ -202,7 +203,7 @@ fn a_tab() {
   |
 2 |  sandbox: true
   |  ^
-  = indent with spaces",
+  = this is not YAML; the mistake may stand before this place. Indent with spaces; a text with `: ` in it, or that begins with `*`, stands in quotes",
     );
 }
 
@@ -216,7 +217,7 @@ upstream: {}",
   |
 2 | upstream: {}
   |         ^
-  = this is not YAML; the mistake may stand before this place",
+  = this is not YAML; the mistake may stand before this place. Indent with spaces; a text with `: ` in it, or that begins with `*`, stands in quotes",
     );
 }
 
@@ -230,7 +231,7 @@ state_dir: a: b",
   |
 2 | state_dir: a: b
   |             ^
-  = put a text with `: ` in it in quotes, and every key on its own line",
+  = this is not YAML; the mistake may stand before this place. Indent with spaces; a text with `: ` in it, or that begins with `*`, stands in quotes",
     );
 }
 
@@ -258,7 +259,7 @@ fn an_alias_without_an_anchor() {
   |
 1 | state_dir: *.x
   |            ^
-  = a text that begins with `*` stands in quotes",
+  = this is not YAML; the mistake may stand before this place. Indent with spaces; a text with `: ` in it, or that begins with `*`, stands in quotes",
     );
 }
 
@@ -275,28 +276,28 @@ mcp:
   |
 2 | servers: {}
   | ^^^^^^^
-  = the section is called `mcp` here. Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, refresh, state_dir, upstream
+  = Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, refresh, state_dir, upstream
 
 error: unknown key `httpUrl`
  --> /srv/bridge.yaml:4:7 (mcp.a.httpUrl)
   |
 4 |   a: {httpUrl: 'http://a'}
   |       ^^^^^^^
-  = write `url`. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 error: unknown key `timeout`
  --> /srv/bridge.yaml:5:19 (mcp.b.timeout)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                   ^^^^^^^
-  = write `call_timeout: 60s`. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 error: unknown key `autoApprove`
  --> /srv/bridge.yaml:5:31 (mcp.b.autoApprove)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                               ^^^^^^^^^^^
-  = only calls that `approve` names need approval: leave it out. Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, on_unavailable, pending_after, pin, prefix, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 4 errors in /srv/bridge.yaml",
     );

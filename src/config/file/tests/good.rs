@@ -251,7 +251,7 @@ fn servers_on_unix_sockets_and_of_the_older_transport() {
            a: {url: 'unix:/run/a.sock'}\n  \
            b: {url: 'unix:b.sock:/x/y?z', headers: {Host: 'localhost:80'}, transport: http}\n  \
            c: {url: 'unix:///run/${env:TOKEN}.sock', type: sse}\n  \
-           d: {url: 'https://d/sse', type: sse, transport: sse}\n",
+           d: {url: 'https://d/sse', type: sse}\n",
     );
     let seen = ["a", "b", "c", "d"].map(|name| {
         let Target::Mcp(Mcp::Http { url, socket, transport, .. }) = &backend(&config, name).target

@@ -148,7 +148,7 @@ error: this is one program's name with spaces in it: there is no shell
   |
 6 |   line: {command: [curl -s]}
   |                    ^^^^^^^
-  = write `command: [curl, "-s"]`
+  = write its arguments into `args: [ARGUMENT, …]`; those of a local tool into `command: [PROGRAM, ARGUMENT, …]`
 
 error: nothing says where this request is sent
  --> /srv/bridge.yaml:7:13 (local.nowhere.http)
@@ -246,21 +246,21 @@ error: unknown key `call_timeout`
   |
 6 |   d: {command: [a], timeout: 300s, call_timeout: 1s}
   |                                    ^^^^^^^^^^^^
-  = write `timeout: 60s`. Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
+  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 error: unknown key `args`
  --> /srv/bridge.yaml:7:21 (local.e.args)
   |
 7 |   e: {command: [a], args: [x]}
   |                     ^^^^
-  = write them behind the program: `command: [PROGRAM, ARGUMENT, …]`. Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
+  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 error: unknown key `url`
  --> /srv/bridge.yaml:8:7 (local.f.url)
   |
 8 |   f: {url: 'http://a'}
   |       ^^^
-  = write `http: {url: https://…}`. Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
+  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, outputSchema, parameters, pending_after, readOnly, required, retain, sandbox, timeout
 
 8 errors in /srv/bridge.yaml"#,
     );

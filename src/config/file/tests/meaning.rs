@@ -97,42 +97,42 @@ listen: ['7717', ':80', localhost, 127.0.0.1, '/run/x.sock', 'example.com:80']",
   |
 2 | listen: ['7717', ':80', localhost, 127.0.0.1, '/run/x.sock', 'example.com:80']
   |          ^^^^^^
-  = the address is missing: write 127.0.0.1:7717
+  = write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in `listen: {unix: /run/x.sock}`
 
 error: `:80` is no address to listen on
  --> /srv/bridge.yaml:2:18 (listen[1])
   |
 2 | listen: ['7717', ':80', localhost, 127.0.0.1, '/run/x.sock', 'example.com:80']
   |                  ^^^^^
-  = the address is missing: write 127.0.0.1:80
+  = write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in `listen: {unix: /run/x.sock}`
 
 error: `localhost` is no address to listen on
  --> /srv/bridge.yaml:2:25 (listen[2])
   |
 2 | listen: ['7717', ':80', localhost, 127.0.0.1, '/run/x.sock', 'example.com:80']
   |                         ^^^^^^^^^
-  = the port is missing: write localhost:7717
+  = write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in `listen: {unix: /run/x.sock}`
 
 error: `127.0.0.1` is no address to listen on
  --> /srv/bridge.yaml:2:36 (listen[3])
   |
 2 | listen: ['7717', ':80', localhost, 127.0.0.1, '/run/x.sock', 'example.com:80']
   |                                    ^^^^^^^^^
-  = the port is missing: write 127.0.0.1:7717
+  = write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in `listen: {unix: /run/x.sock}`
 
 error: `/run/x.sock` is no address to listen on
  --> /srv/bridge.yaml:2:47 (listen[4])
   |
 2 | listen: ['7717', ':80', localhost, 127.0.0.1, '/run/x.sock', 'example.com:80']
   |                                               ^^^^^^^^^^^^^
-  = for a unix socket write `listen: {unix: /run/x.sock}`
+  = write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in `listen: {unix: /run/x.sock}`
 
 error: `example.com:80` is no address to listen on
  --> /srv/bridge.yaml:2:62 (listen[5])
   |
 2 | listen: ['7717', ':80', localhost, 127.0.0.1, '/run/x.sock', 'example.com:80']
   |                                                              ^^^^^^^^^^^^^^^^
-  = write 127.0.0.1:7717, [::1]:7717 or localhost:7717
+  = write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in `listen: {unix: /run/x.sock}`
 
 6 errors in /srv/bridge.yaml",
     );

@@ -56,12 +56,12 @@ error: ${env:GONE}: the environment variable is not set
   |                            ^^^^^^^^^
   = set GONE where the bridge is started
 
-error: `${input:b}` asks a person, and there is none here
+error: `${input:b}` is no reference
  --> /srv/bridge.yaml:8:42 (mcp.e.env.B)
   |
 8 |   e: {command: a, env: {A: '${GONE}', B: '${input:b}'}, args: ['${env:GONE}']}
   |                                          ^^^^^^^^^^^^
-  = write ${env:NAME}, ${file:/path} or ${cred:NAME}
+  = a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}; for a plain `${` write `$${`
 
 error: ${env:GONE}: the environment variable is not set
  --> /srv/bridge.yaml:8:64 (mcp.e.args[0])
@@ -181,7 +181,7 @@ fn a_secret_in_a_file_that_is_no_yaml() {
   |
 2 |   a: {token: ***
   |      ^
-  = this is not YAML; the mistake may stand before this place",
+  = this is not YAML; the mistake may stand before this place. Indent with spaces; a text with `: ` in it, or that begins with `*`, stands in quotes",
     );
 }
 
@@ -196,7 +196,7 @@ fn a_secret_beside_a_tab() {
   |
 2 |   credential: ***
   | ^
-  = indent with spaces",
+  = this is not YAML; the mistake may stand before this place. Indent with spaces; a text with `: ` in it, or that begins with `*`, stands in quotes",
     );
 }
 
