@@ -1,28 +1,33 @@
-//! Tells when bridge.yaml, or another followed file, may have changed: its metadata has changed,
-//! SIGHUP has come, or a look is due in any case.
+//! Tells when bridge.yaml, or another followed file, may have changed: its directory has changed,
+//! SIGHUP has come, or a poll is due.
 //!
-//! The metadata is polled, which works on every file system, and for a file or a symlink to it that
-//! editors and ConfigMaps replace. A change counts once two polls have found the same, since writes
-//! come in bursts.
+//! The watch is on the directory, not on the file: editors and ConfigMaps replace the file, or a
+//! symlink to it, and a watch on the old file would see nothing more. Where no watch is possible
+//! (NFS, a limit of the system), the polls remain.
 //!
-//! Must not: read the file.
+//! Must not: read the file. Reading would cause events, too.
 
 use std::{
     io,
-    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::{Duration, SystemTime},
+    sync::Arc,
+    time::Duration,
 };
 
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::{Instant, Interval, MissedTickBehavior, interval_at},
+    sync::Notify,
+    time::{Instant, Interval, MissedTickBehavior, interval_at, timeout},
 };
+use tracing::warn;
 
-/// The interval of polls.
-const POLL: Duration = Duration::from_secs(1);
-/// The longest time between two looks, as files that bridge.yaml refers to are not followed.
-const LOOK: Duration = Duration::from_secs(10);
+/// The directory has to be quiet for this long before a look, since writes come in bursts.
+const QUIET: Duration = Duration::from_millis(200);
+/// The longest wait for a directory that is never quiet.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The interval of polls, with or without events.
+const POLL: Duration = Duration::from_secs(30);
 
 /// The reason to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,67 +38,91 @@ pub enum News {
     Asked,
 }
 
-/// The metadata of the followed files that changes with their content; `None` of a missing one.
-type Stamps = Vec<Option<(SystemTime, u64, u64)>>;
-
 /// A watch on one file, and on the files that it refers to.
 #[derive(Debug)]
 pub struct Watch {
-    files: Vec<PathBuf>,
+    changed: Arc<Notify>,
+    /// The directory has changed since the last look.
+    noted: bool,
     hangup: Signal,
     poll: Interval,
-    /// As the last poll has found them.
-    found: Stamps,
-    /// As they were at the last look, and its time.
-    looked: (Stamps, Instant),
+    /// The watch ends when this is dropped.
+    watcher: Option<RecommendedWatcher>,
+    /// The watched directories.
+    directories: Vec<PathBuf>,
 }
 
 impl Watch {
     /// Watches the file at `path`. From now on, SIGHUP does not end the process.
     pub fn new(path: &Path) -> io::Result<Self> {
+        let changed = Arc::new(Notify::new());
         let mut poll = interval_at(Instant::now() + POLL, POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self {
-            files: vec![path.to_owned()],
-            hangup: signal(SignalKind::hangup())?,
-            poll,
-            found: Stamps::new(),
-            // The file was read earlier, and may have changed since.
-            looked: (Stamps::new(), Instant::now()),
-        })
+        let watcher = watcher(Arc::clone(&changed));
+        if let Err(error) = &watcher {
+            warn!(%error, "nothing can be watched; files are looked at every {POLL:?}");
+        }
+        let hangup = signal(SignalKind::hangup())?;
+        let watcher = watcher.ok();
+        let directories = Vec::new();
+        let mut watch = Self { changed, noted: false, hangup, poll, watcher, directories };
+        watch.follow([path].into_iter());
+        Ok(watch)
     }
 
     /// Also watches these files.
     pub fn follow<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
-        self.files.extend(paths.map(Path::to_owned));
+        for path in paths {
+            let directory = match path.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent,
+                _ => Path::new("."),
+            };
+            let Some(watcher) = &mut self.watcher else { return };
+            if self.directories.iter().any(|known| known == directory) {
+                continue;
+            }
+            self.directories.push(directory.to_owned());
+            if let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive) {
+                warn!(
+                    path = %path.display(), %error,
+                    "the directory of this file cannot be watched; it is looked at every {POLL:?}"
+                );
+            }
+        }
     }
 
     /// Waits for news. Changes between two calls are reported by the second one.
     pub async fn next(&mut self) -> News {
-        loop {
+        if !self.noted {
             tokio::select! {
                 _ = self.hangup.recv() => return News::Asked,
-                _ = self.poll.tick() => (),
-            }
-            let now = self.stamps().await;
-            let has_settled = now == self.found;
-            let is_new = now != self.looked.0 || self.looked.1.elapsed() >= LOOK;
-            self.found.clone_from(&now);
-            if has_settled && is_new {
-                self.looked = (now, Instant::now());
-                return News::MayHaveChanged;
+                _ = self.poll.tick() => return News::MayHaveChanged,
+                // Stored, so that the change is not lost if this future is dropped.
+                () = self.changed.notified() => self.noted = true,
             }
         }
+        let news = tokio::select! {
+            _ = self.hangup.recv() => News::Asked,
+            _ = timeout(PATIENCE, quiet(&self.changed)) => News::MayHaveChanged,
+        };
+        self.noted = false;
+        news
     }
+}
 
-    async fn stamps(&self) -> Stamps {
-        let mut stamps = Stamps::new();
-        for file in &self.files {
-            let found = tokio::fs::metadata(file).await;
-            stamps.push(found.ok().and_then(|it| Some((it.modified().ok()?, it.len(), it.ino()))));
+/// Resolves when no change has come for [`QUIET`].
+async fn quiet(changed: &Notify) {
+    while timeout(QUIET, changed.notified()).await.is_ok() {}
+}
+
+fn watcher(changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    notify::recommended_watcher(move |event: notify::Result<Event>| {
+        // An error may mean that events were lost, so it counts as a change. Reading a file does
+        // not.
+        if event.map_or(true, |event| !matches!(event.kind, EventKind::Access(_))) {
+            changed.notify_one();
         }
-        stamps
-    }
+    })
 }
 
 #[cfg(test)]
