@@ -220,7 +220,7 @@ impl AgentSettings {
                     headers: self.headers.clone(),
                     tokens: self.tokens.clone(),
                     endpoint,
-                    streams: card.streaming.into(),
+                    streams: card.streaming,
                 };
                 (Arc::new(catalog), Arc::new(link))
             }

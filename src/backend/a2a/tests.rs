@@ -10,13 +10,12 @@ use super::*;
 use crate::{
     backend::fake::{request, request_of, tool_call},
     error_chain::error_chain,
-    fake_http::{Agent, Reply, Seen, Then},
+    fake_http::{Agent, Reply, Seen},
     http_client,
     model::{call::CallRequest, catalog::Content, trace::Trace},
 };
 
 mod resume;
-mod streams;
 mod talks;
 
 fn dialer(card: CardSource) -> A2aDialer {
@@ -68,6 +67,20 @@ async fn json_rpc(answer: impl Fn(&Seen) -> Reply + Send + Sync + 'static) -> Ag
         _ => Reply::status(404),
     })
     .await
+}
+
+fn method(seen: &Seen) -> String {
+    let body: serde_json::Value = serde_json::from_str(&seen.body).unwrap_or_default();
+    body["method"].as_str().unwrap_or_default().to_owned()
+}
+
+/// How often the agent was asked for `wanted`.
+fn count(agent: &Agent, wanted: &str) -> usize {
+    agent.seen().iter().filter(|seen| method(seen) == wanted).count()
+}
+
+fn refusal(code: i32) -> String {
+    json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}).to_string()
 }
 
 fn result(result: &serde_json::Value) -> Reply {
