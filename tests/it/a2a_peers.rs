@@ -242,8 +242,7 @@ async fn an_agent_of_0_3_that_does_not_stream() {
 }
 
 #[tokio::test]
-async fn an_unchanged_card_is_not_sent_again() {
-    // a2a-sdk 1.x tags its card.
+async fn an_unchanged_card_is_the_same_catalog() {
     let agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "1.0"]).await;
     let peer = dial(&agent, None).await;
     let first = peer.resolve().await.unwrap();
