@@ -118,12 +118,8 @@ impl Link {
 
     /// Reads a message, or a task as it stands.
     pub(super) fn read(&self, result: &RawValue) -> Result<Reply, A2aFailure> {
-        let reply = result::read(result.get(), self.part_encoding(), self.streams)
-            .map_err(|error| A2aFailure::Unreadable(error.to_string()))?;
-        for left_out in &reply.left_out {
-            tracing::debug!(backend = %self.name, task = reply.task_id, "left out: {left_out}");
-        }
-        Ok(reply)
+        result::read(result.get(), self.part_encoding(), self.streams)
+            .map_err(|error| A2aFailure::Unreadable(error.to_string()))
     }
 
     fn part_encoding(&self) -> PartEncoding {

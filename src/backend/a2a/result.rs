@@ -21,8 +21,6 @@ pub struct Reply {
     /// The conversation that the reply belongs to.
     pub context_id: Option<String>,
     pub outcome: Outcome,
-    /// The parts of the reply that the answer leaves out: one sentence each, for the log.
-    pub left_out: Vec<&'static str>,
 }
 
 /// The state of the agent's work.
@@ -105,7 +103,6 @@ fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
         outcome: Outcome::Final(
             Said::read([message], encoding, false, Attachments::default()).result(),
         ),
-        left_out: Vec::new(),
     }
 }
 
@@ -117,7 +114,6 @@ fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<R
     let message = status.and_then(|status| status.object("message"));
     let said = |files| Said::read(&message, encoding, false, files);
     let made = |files| Said::read(&artifacts(task), encoding, in_pieces, files);
-    let mut left_out = Vec::new();
     let outcome = match state {
         TaskState::Unfinished => {
             if task_id.is_none() {
@@ -128,9 +124,6 @@ fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<R
         TaskState::Completed => {
             let made = made(Attachments::default());
             let said = said(Attachments::default());
-            if !made.is_empty() && !said.is_empty() {
-                left_out.push("the completed task's status message: its artifacts are the answer");
-            }
             Outcome::Final(made.or(said).result())
         }
         TaskState::Interrupted(closing) => {
@@ -142,15 +135,12 @@ fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<R
         TaskState::Failed(without_reason) => {
             let made = made(Attachments::of_an_error());
             let said = said(Attachments::of_an_error());
-            if !made.is_empty() && !said.is_empty() {
-                left_out.push("the artifacts of a task that failed: its status message says why");
-            }
             let reason = said.or(made).text;
             let reason = if reason.is_empty() { without_reason.to_owned() } else { reason };
             Outcome::Final(Answer::Error(reason))
         }
     };
-    Ok(Reply { task_id, context_id: id(task, "contextId"), outcome, left_out })
+    Ok(Reply { task_id, context_id: id(task, "contextId"), outcome })
 }
 
 enum TaskState {

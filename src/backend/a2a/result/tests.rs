@@ -34,7 +34,6 @@ fn a_completed_task_is_its_artifacts() {
     let reply = read(v10, PartEncoding::Plain, false).unwrap();
     assert_eq!(reply.outcome, done("a\nb\nc"));
     assert_eq!(reply.task_id.as_deref(), Some("t"));
-    assert_eq!(reply.left_out.len(), 1);
     let v03 = r#"{"kind":"task","id":"t","status":{"state":"completed"},"artifacts":[{"parts":[{"kind":"text","text":"a"}]}]}"#;
     assert_eq!(outcome(v03), done("a"));
 }
