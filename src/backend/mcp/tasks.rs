@@ -25,7 +25,7 @@ use crate::{
 
 mod state;
 
-pub(super) use state::Support;
+pub(super) use state::may_be_task;
 
 use state::{BadTask, Status, Task};
 
