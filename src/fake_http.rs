@@ -29,16 +29,6 @@ pub(crate) struct Seen {
 /// What the server answers; `None` closes the connection instead.
 pub(crate) struct Reply(Option<Response<UnsyncBoxBody<Bytes, io::Error>>>);
 
-/// How a stream goes on after its last event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    Close,
-    /// The connection breaks.
-    Break,
-    /// Nothing comes any more.
-    Hang,
-}
-
 pub(crate) struct Agent {
     pub(crate) url: Url,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -69,26 +59,15 @@ impl Reply {
         Self(response)
     }
 
-    /// A stream of events with these `data`.
-    pub(crate) fn events<T: AsRef<str>>(events: &[T], then: Then) -> Self {
+    /// A stream of events with these `data`, after which nothing comes any more.
+    pub(crate) fn events<T: AsRef<str>>(events: &[T]) -> Self {
         let frame = |event: &T| {
             let event = event.as_ref();
             Ok(Frame::data(Bytes::from(format!(": ping\r\n\r\ndata: {event}\r\n\r\n"))))
         };
         let frames: Vec<io::Result<_>> = events.iter().map(frame).collect();
-        let frames = stream::iter(frames);
-        let body = match then {
-            Then::Close => StreamBody::new(frames).boxed_unsync(),
-            Then::Break => {
-                let broken = stream::once(async {
-                    // What was written before must be on its way when the connection breaks.
-                    tokio::task::yield_now().await;
-                    Err(io::Error::other("the test breaks the stream"))
-                });
-                StreamBody::new(frames.chain(broken)).boxed_unsync()
-            }
-            Then::Hang => StreamBody::new(frames.chain(stream::pending())).boxed_unsync(),
-        };
+        let frames = stream::iter(frames).chain(stream::pending());
+        let body = StreamBody::new(frames).boxed_unsync();
         Self(Some(Response::new(body))).with("content-type", "text/event-stream; charset=utf-8")
     }
 

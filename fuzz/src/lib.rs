@@ -216,8 +216,10 @@ pub fn answer(data: &[u8]) {
     {
         posted(answer);
     }
-    for encoding in [a2a::PartEncoding::Plain, a2a::PartEncoding::Nested] {
-        let Ok(reply) = a2a::read(text, encoding) else { continue };
+    for (encoding, in_pieces) in
+        [(a2a::PartEncoding::Plain, true), (a2a::PartEncoding::Nested, false)]
+    {
+        let Ok(reply) = a2a::read(text, encoding, in_pieces) else { continue };
         match reply.outcome {
             a2a::Outcome::Waiting(answer) | a2a::Outcome::Final(answer) => posted(answer),
             a2a::Outcome::Unfinished => (),

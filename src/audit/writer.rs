@@ -1,19 +1,18 @@
 //! The thread that writes the audit log.
 //!
-//! Must not: lose its position. A line is in the file completely, or it is written again.
+//! Must not: leave a part of a line in the file. Each write is whole, or is taken back.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{
         self,
         ErrorKind::{QuotaExceeded, StorageFull},
         Read as _, Seek as _, SeekFrom, Write as _,
     },
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
-    path::PathBuf,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::Ordering,
         mpsc::{Receiver, RecvTimeoutError},
     },
     time::Duration,
@@ -30,27 +29,22 @@ const BATCH: usize = 1 << 20;
 
 pub(super) struct Writer {
     path: PathBuf,
-    /// `None` while it cannot be opened.
-    file: Option<File>,
-    /// Lines that are not in the file, or not completely.
+    /// Lines that are not in the file.
     lines: Vec<u8>,
-    /// How many bytes of the first line are in the file.
-    begun: usize,
     shared: Arc<Shared>,
 }
 
 impl Writer {
     pub(super) fn open(path: PathBuf, shared: Arc<Shared>) -> io::Result<Self> {
-        let mut writer = Self { path, file: None, lines: Vec::new(), begun: 0, shared };
-        match writer.reopen() {
+        match open(&path) {
             // The lines wait, as they do when the disk fills up later.
             Err(full) if matches!(full.kind(), StorageFull | QuotaExceeded) => {
-                error!(path = %writer.path.display(), error = %full, "the audit log cannot be created");
-                writer.shared.health.lock().error = Some(full.to_string());
+                error!(path = %path.display(), error = %full, "the audit log cannot be created");
+                shared.health.lock().error = Some(full.to_string());
             }
-            opened => opened?,
+            opened => drop(opened?),
         }
-        Ok(writer)
+        Ok(Self { path, lines: Vec::new(), shared })
     }
 
     pub(super) fn run(mut self, given: &Receiver<Job>) {
@@ -77,15 +71,14 @@ impl Writer {
             }
             self.write();
             if stop {
-                let left = self.lines.len() - self.begun;
-                self.shared.free(left);
+                self.shared.free(self.lines.len());
                 self.shared.lost(count_lines(&self.lines));
                 return;
             }
         }
     }
 
-    /// Writes as much as the disk accepts, and reports the outcome.
+    /// Writes the lines, and reports the outcome.
     fn write(&mut self) {
         let outcome = self.try_write();
         let mut health = self.shared.health.lock();
@@ -103,62 +96,26 @@ impl Writer {
         }
     }
 
+    /// Opens the file anew: the one before may have been renamed or removed.
     fn try_write(&mut self) -> io::Result<()> {
-        if self.has_moved() {
-            self.file = None;
+        let mut file = open(&self.path)?;
+        let before = file.metadata()?.len();
+        let start: &[u8] = if ends_whole(&file) { b"" } else { b"\n" };
+        if let Err(error) = file.write_all(start).and_then(|()| file.write_all(&self.lines)) {
+            // A pipe takes nothing back.
+            let _taken_back = file.set_len(before).is_ok();
+            return Err(error);
         }
-        if self.file.is_none() {
-            self.reopen()?;
-        }
-        while self.begun < self.lines.len() {
-            let (Some(file), Some(rest)) = (&mut self.file, self.lines.get(self.begun..)) else {
-                break;
-            };
-            match file.write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(bytes) => self.wrote(bytes),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => (),
-                Err(error) => return Err(error),
-            }
-        }
+        self.shared.free(self.lines.len());
+        self.shared.health.lock().written += count_lines(&self.lines);
+        self.lines.clear();
         Ok(())
     }
+}
 
-    /// Records that `bytes` more are in the file; complete lines are done.
-    fn wrote(&mut self, bytes: usize) {
-        self.shared.waiting.fetch_sub(bytes, Ordering::Relaxed);
-        self.begun += bytes;
-        let end = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte == b'\n').map(|at| at + 1);
-        let whole = self.lines.get(..self.begun).and_then(end).unwrap_or(0);
-        let lines = count_lines(self.lines.get(..whole).unwrap_or_default());
-        self.lines.drain(..whole);
-        self.begun -= whole;
-        self.shared.health.lock().written += lines;
-    }
-
-    /// Whether the path names another file now: the open one was renamed or removed.
-    fn has_moved(&self) -> bool {
-        let Some(open) = self.file.as_ref().and_then(|file| file.metadata().ok()) else {
-            return true;
-        };
-        let there = fs::metadata(&self.path);
-        !there.is_ok_and(|there| (there.dev(), there.ino()) == (open.dev(), open.ino()))
-    }
-
-    /// Opens the file that is at the path now, and begins on a new line.
-    fn reopen(&mut self) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let file = options.append(true).read(true).create(true).mode(0o600).open(&self.path)?;
-        // A line that was begun in another file is written completely in this one.
-        self.shared.waiting.fetch_add(self.begun, Ordering::Relaxed);
-        self.begun = 0;
-        if !ends_whole(&file) {
-            self.shared.waiting.fetch_add(1, Ordering::Relaxed);
-            self.lines.insert(0, b'\n');
-        }
-        self.file = Some(file);
-        Ok(())
-    }
+/// Opens the file that is at the path now.
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).read(true).create(true).mode(0o600).open(path)
 }
 
 /// Whether the file ends with a line end; an earlier process may have been killed within a line.

@@ -1,7 +1,7 @@
 //! A2A agents as backends: an Agent Card is the catalog, a message is the call.
 //!
 //! A2A has no connection. [`A2aDialer::dial`] fetches the card, and the peer that it returns is
-//! never closed and never says that its card changed. Instead, refreshes are conditional requests.
+//! never closed and never says that its card changed. Each refresh fetches the card again.
 //!
 //! Must not: change a byte of the card, or let a card direct the configured headers to a host
 //! that is neither its own nor allowed.
@@ -26,13 +26,7 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
-use self::{
-    card_fetch::{Fetched, Fresh, Validator},
-    handle::Known,
-    interface::Rules,
-    link::Link,
-    threads::Threads,
-};
+use self::{card_fetch::Fresh, handle::Known, interface::Rules, link::Link, threads::Threads};
 use super::{
     address,
     auth::{self, Tokens},
@@ -97,7 +91,6 @@ struct A2aPeer {
 #[derive(Debug)]
 struct Resolved {
     catalog: Arc<Catalog>,
-    validator: Option<Validator>,
     link: Arc<Link>,
     signature: Option<Arc<Signature>>,
 }
@@ -159,27 +152,18 @@ impl Dial for A2aDialer {
 }
 
 impl AgentSettings {
-    /// Fetches the card and chooses the interface. If the card is unchanged, returns `known`.
+    /// Fetches the card and chooses the interface. If the card is as in `known`, keeps its catalog.
     async fn resolve(&self, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
-        let validator = known.as_ref().and_then(|known| known.validator.as_ref());
-        let fetched = card_fetch::fetch(self, validator).await?;
-        let fresh = match (fetched, known) {
-            (Fetched::Same, Some(known)) => return Ok(known),
-            (Fetched::Same, None) => {
-                let text = "the server says that the card is unchanged, but none is known";
-                return Err(PeerError::new(PeerErrorKind::Protocol, text));
-            }
-            (Fetched::Card(fresh), known) => self.read(*fresh, known)?,
-        };
-        let binding = fresh.link.endpoint.binding;
-        *self.chosen.lock() = Some(binding);
-        Ok(fresh)
+        let fresh = card_fetch::fetch(self).await?;
+        let resolved = self.read(fresh, known)?;
+        *self.chosen.lock() = Some(resolved.link.endpoint.binding);
+        Ok(resolved)
     }
 
     fn read(&self, fresh: Fresh, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
         const UNUSABLE: &str = "the Agent Card cannot be used";
         let unusable = PeerError::new(PeerErrorKind::Protocol, UNUSABLE);
-        let Fresh { bytes, url, validator } = fresh;
+        let Fresh { bytes, url } = fresh;
         // JSON has no byte order mark, yet some files begin with one.
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
         let raw: Box<RawValue> = serde_json::from_slice(bytes).map_err(|error| {
@@ -220,12 +204,12 @@ impl AgentSettings {
                     headers: self.headers.clone(),
                     tokens: self.tokens.clone(),
                     endpoint,
-                    streams: card.streaming.into(),
+                    streams: card.streaming,
                 };
                 (Arc::new(catalog), Arc::new(link))
             }
         };
-        Ok(Arc::new(Resolved { catalog, validator, link, signature }))
+        Ok(Arc::new(Resolved { catalog, link, signature }))
     }
 
     /// The signed part of the card and the verdict; `None` if no keys are configured. An error if a

@@ -2,7 +2,8 @@
 //! documents with the same form say the same.
 //!
 //! Numbers stay as they were written, and duplicate members stay, since readers differ in what they
-//! make of either. [`Node::jcs`] is the RFC's own form, where numbers are doubles; documents that
+//! make of either. Half of a surrogate pair, which no text can hold, becomes U+FFFD, which counts as
+//! hidden. [`Node::jcs`] is the RFC's own form, where numbers are doubles; documents that
 //! readers understand differently have no such form ([`Node::read_clear`]).
 //!
 //! Must not: be sent anywhere; it is for comparing, for what was signed, and for people.
@@ -12,6 +13,8 @@ mod number;
 use std::borrow::Cow;
 
 use serde_json::value::RawValue;
+
+use super::json;
 
 /// The deepest level that is read. Deeper values are kept as they were written.
 const MAX_DEPTH: usize = 128;
@@ -136,45 +139,6 @@ impl<'a> Node<'a> {
     }
 }
 
-/// The text of a JSON string. Half of a surrogate pair, which no text can hold, becomes a character
-/// of private use: so it stays different from others, and counts as hidden.
-fn with_halves(raw: &str) -> String {
-    let lone = |half: u16| char::from_u32(0x10_f800 + u32::from(half & 0x7ff));
-    let chars = char::decode_utf16(units(raw));
-    chars
-        .map(|c| c.or_else(|error| lone(error.unpaired_surrogate()).ok_or(error)))
-        .map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
-        .collect()
-}
-
-/// The UTF-16 units of a JSON string.
-fn units(raw: &str) -> Vec<u16> {
-    let mut units = Vec::with_capacity(raw.len());
-    let inside = raw.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or(raw);
-    let mut chars = inside.chars();
-    while let Some(c) = chars.next() {
-        let c = match c {
-            '\\' => match chars.next() {
-                Some('u') => {
-                    let hex: String = chars.by_ref().take(4).collect();
-                    units.extend(u16::from_str_radix(&hex, 16));
-                    continue;
-                }
-                Some('n') => '\n',
-                Some('r') => '\r',
-                Some('t') => '\t',
-                Some('b') => '\u{8}',
-                Some('f') => '\u{c}',
-                Some(c) => c,
-                None => break,
-            },
-            c => c,
-        };
-        units.extend_from_slice(c.encode_utf16(&mut [0; 2]));
-    }
-    units
-}
-
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a string can be written")
 }
@@ -238,7 +202,7 @@ impl<'a> Reader<'a> {
         let raw = self.skip_string();
         serde_json::from_str(raw).unwrap_or_else(|_half_a_pair| {
             self.unclear.get_or_insert(Unclear::HalfAPair);
-            with_halves(raw)
+            json::lossy(raw).map(Cow::into_owned).unwrap_or_default()
         })
     }
 

@@ -140,7 +140,7 @@ impl Catalog {
     /// read to the end.
     #[must_use]
     pub fn without(mut self, left_out: &[LeftOut], cut: Option<&str>) -> Self {
-        const MOST_NAMED: usize = 3;
+        const MOST_NAMED: usize = 10;
         let mut sentences: Vec<String> = cut.map(|why| format!("{why}.")).into_iter().collect();
         if !left_out.is_empty() {
             let named = left_out.iter().take(MOST_NAMED);
@@ -223,11 +223,11 @@ mod tests {
     #[test]
     fn what_is_one_tool_too_many_is_left_out_and_told() {
         let tool = |n| RawValue::from_string(format!(r#"{{"name":"t{n}"}}"#)).unwrap();
-        let tools = (0..limits::MAX_TOOLS + 5).map(tool).collect();
+        let tools = (0..limits::MAX_TOOLS + 12).map(tool).collect();
         let (catalog, left_out) = Catalog::mcp(None, tools);
         let digest = catalog.digest().to_owned();
         let catalog = catalog.without(&left_out, Some("The list goes on"));
-        assert_eq!((catalog.tool_count(), left_out.len()), (limits::MAX_TOOLS, 5));
+        assert_eq!((catalog.tool_count(), left_out.len()), (limits::MAX_TOOLS, 12));
         let told = catalog.left_out().unwrap();
         assert!(told.starts_with("The list goes on. Tools are left out: number 2000 ("), "{told}");
         assert!(told.contains("\"t2000\"") && told.ends_with("and 2 more."), "{told}");

@@ -2,69 +2,36 @@
 //!
 //! Must not: take long: texts that are too different to compare are shown one after the other.
 
+use similar::{Algorithm, ChangeTag};
+
 /// Lines that are shown around a difference.
 const CONTEXT: usize = 3;
-/// The most pairs of lines that are compared, once equal beginnings and ends are set aside.
+/// The most pairs of lines that are compared.
 const MAX_PAIRS: usize = 4_000_000;
 
 /// The lines of `before` and `after`, each with `- `, `+ ` or two spaces in front; `…` stands for equal
 /// lines that are left out.
 pub fn lines(before: &[String], after: &[String]) -> Vec<String> {
-    let start = before.iter().zip(after).take_while(|(a, b)| a == b).count();
-    let rest = |lines: &[String]| lines.get(start..).unwrap_or_default().to_vec();
-    let a = rest(before);
-    let b = rest(after);
-    let end = a.iter().rev().zip(b.iter().rev()).take_while(|(a, b)| a == b).count();
-    let a = a.split_at(a.len() - end).0;
-    let b = b.split_at(b.len() - end).0;
-
-    let mut out: Vec<(char, &String)> = before.iter().take(start).map(|line| (' ', line)).collect();
-    out.extend(middle(a, b));
-    out.extend(before.iter().skip(before.len() - end).map(|line| (' ', line)));
-    shorten(&out)
+    shorten(&marked(before, after))
 }
 
-/// The difference of texts that begin and end differently: by their longest common subsequence.
-fn middle<'a>(a: &'a [String], b: &'a [String]) -> Vec<(char, &'a String)> {
-    let removed = |lines: &'a [String]| lines.iter().map(|line| ('-', line));
-    let added = |lines: &'a [String]| lines.iter().map(|line| ('+', line));
-    if a.len().saturating_mul(b.len()) > MAX_PAIRS {
-        return removed(a).chain(added(b)).collect();
+/// The lines of both, each with its mark.
+fn marked<'a>(before: &'a [String], after: &'a [String]) -> Vec<(char, &'a String)> {
+    if before.len().saturating_mul(after.len()) > MAX_PAIRS {
+        let removed = before.iter().map(|line| ('-', line));
+        return removed.chain(after.iter().map(|line| ('+', line))).collect();
     }
-    // How long the common subsequence of the rests from (i, j) on is.
-    let width = b.len() + 1;
-    let mut common = vec![0_u32; (a.len() + 1) * width];
-    let length =
-        |common: &[u32], i: usize, j: usize| common.get(i * width + j).copied().unwrap_or(0);
-    for (i, x) in a.iter().enumerate().rev() {
-        for (j, y) in b.iter().enumerate().rev() {
-            let best = match x == y {
-                true => length(&common, i + 1, j + 1) + 1,
-                false => length(&common, i + 1, j).max(length(&common, i, j + 1)),
-            };
-            if let Some(cell) = common.get_mut(i * width + j) {
-                *cell = best;
-            }
-        }
-    }
-    let mut out = Vec::with_capacity(a.len() + b.len());
-    let mut i = 0;
-    let mut j = 0;
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        if x == y {
-            out.push((' ', x));
-            (i, j) = (i + 1, j + 1);
-        } else if length(&common, i + 1, j) >= length(&common, i, j + 1) {
-            out.push(('-', x));
-            i += 1;
-        } else {
-            out.push(('+', y));
-            j += 1;
-        }
-    }
-    out.extend(removed(a.get(i..).unwrap_or_default()));
-    out.extend(added(b.get(j..).unwrap_or_default()));
-    out
+    let differences = similar::capture_diff_slices(Algorithm::Myers, before, after);
+    let changes = differences.iter().flat_map(|one| one.iter_slices(before, after));
+    let marked = changes.flat_map(|(tag, lines)| {
+        let mark = match tag {
+            ChangeTag::Equal => ' ',
+            ChangeTag::Delete => '-',
+            ChangeTag::Insert => '+',
+        };
+        lines.iter().map(move |line| (mark, line))
+    });
+    marked.collect()
 }
 
 /// Leaves out equal lines that are far from a difference.
@@ -124,7 +91,7 @@ mod tests {
         #[test]
         fn both_texts_are_in_it(a in "[abc]{0,12}", b in "[abc]{0,12}") {
             let split = |text: &str| text.chars().map(String::from).collect::<Vec<_>>();
-            let both: Vec<(char, char)> = middle(&split(&a), &split(&b))
+            let both: Vec<(char, char)> = marked(&split(&a), &split(&b))
                 .into_iter()
                 .map(|(mark, line)| (mark, line.chars().next().unwrap()))
                 .collect();

@@ -146,6 +146,12 @@ pub fn string_member(text: &str, key: &str) -> Option<String> {
     serde_json::from_str(member(text, key)?.get()).ok()
 }
 
+/// The text of the JSON string `json`, in which U+FFFD stands for lone surrogates; `None` if it is no
+/// string.
+pub fn lossy(json: &str) -> Option<Cow<'_, str>> {
+    serde_json::from_str::<Lossy<'_>>(json).ok().map(|text| text.0)
+}
+
 /// The text of the object `whole` before and after the value of `key`.
 pub fn around<'a>(whole: &'a str, key: &str) -> Option<(&'a str, &'a str)> {
     let at = span(whole, Members::read(whole).ok()?.get(key)?);
@@ -162,6 +168,37 @@ pub fn span(whole: &str, part: &RawValue) -> Range<usize> {
 /// An object key, borrowed where it has no escapes.
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// A JSON string whose lone surrogates (`"\ud800"`), which no Rust string can hold, are replaced
+/// instead of refused.
+struct Lossy<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Lossy<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Bytes;
+        impl<'de> Visitor<'de> for Bytes {
+            type Value = Lossy<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+
+            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
+                Ok(Lossy(utf8(bytes)))
+            }
+
+            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
+                Ok(Lossy(utf8(bytes).into_owned().into()))
+            }
+        }
+        deserializer.deserialize_bytes(Bytes)
+    }
+}
+
+/// Checks first whether all is UTF-8, which is far faster than the search for invalid bytes.
+fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
 
 /// Collects the elements of an array, and stops beyond `most`.
 struct CollectElements<'m> {

@@ -162,7 +162,11 @@ impl Seen {
             members.retain(|(key, _)| keep(key));
         }
         let mut hidden = BTreeSet::new();
-        node.each_text(&mut |text| hidden.extend(visible::hidden(text)));
+        node.each_text(&mut |text| {
+            // U+FFFD stands for what is no character.
+            let unread = text.chars().filter(|c| *c == char::REPLACEMENT_CHARACTER);
+            hidden.extend(visible::hidden(text).chain(unread));
+        });
         Self { text: node.canonical().into(), hidden }
     }
 }

@@ -8,10 +8,7 @@
 mod messages;
 mod settings;
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::OptionFuture;
@@ -38,8 +35,6 @@ const DELIVER_WITHIN: Duration = Duration::from_secs(30);
 const FLUSH_WITHIN: Duration = Duration::from_secs(2);
 /// The least interval between log lines about lost spans.
 const TELL_EVERY: Duration = Duration::from_secs(60);
-/// The most bytes that are read of a collector's answer.
-const MAX_REPLY: usize = 64 << 10;
 
 /// Exports the spans that [`Traces`] have recorded.
 #[derive(Debug)]
@@ -51,23 +46,15 @@ pub struct Exporter {
     /// The present batch; at most `settings.batch` spans.
     batch: Vec<Finished>,
     counted: Arc<metrics::Spans>,
-    trouble: Trouble,
-}
-
-/// The last log line about lost spans.
-#[derive(Debug, Default)]
-struct Trouble {
-    /// Its time.
+    /// The time of the last log line about lost spans.
     told: Option<Instant>,
-    /// How many spans were lost by then.
-    lost: u64,
 }
 
 /// Why a batch was not delivered.
 #[derive(Debug)]
 enum ExportError {
-    /// A later attempt may succeed, after at least this time.
-    Passing(String, Duration),
+    /// A later attempt may succeed.
+    Passing(String),
     Final(String),
 }
 
@@ -98,7 +85,7 @@ impl Exporter {
             queue,
             batch: Vec::new(),
             counted,
-            trouble: Trouble::default(),
+            told: None,
         }
     }
 
@@ -152,19 +139,19 @@ impl Exporter {
 
     /// Posts the batch, with retries until [`DELIVER_WITHIN`]. When the bridge stops, there is only
     /// one attempt.
-    async fn deliver(&self, stop: &CancellationToken) -> Result<u64, (Dropped, String)> {
+    async fn deliver(&self, stop: &CancellationToken) -> Result<(), (Dropped, String)> {
         let body = Bytes::from(messages::request(&self.resource, &self.batch));
         let deadline = Instant::now() + DELIVER_WITHIN;
         let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(8));
         loop {
             let sent = timeout_at(deadline, self.post(body.clone())).await;
-            let (why, pause) = match sent {
-                Ok(Ok(rejected)) => return Ok(rejected),
+            let why = match sent {
+                Ok(Ok(())) => return Ok(()),
                 Ok(Err(ExportError::Final(why))) => return Err((Dropped::Refused, why)),
-                Ok(Err(ExportError::Passing(why, pause))) => (why, pause),
-                Err(_elapsed) => ("no answer in time".to_owned(), Duration::ZERO),
+                Ok(Err(ExportError::Passing(why))) => why,
+                Err(_elapsed) => "no answer in time".to_owned(),
             };
-            let wait = backoff.next_wait().max(pause);
+            let wait = backoff.next_wait();
             if stop.is_cancelled() || Instant::now() + wait >= deadline {
                 return Err((Dropped::Undelivered, why));
             }
@@ -173,8 +160,8 @@ impl Exporter {
         }
     }
 
-    /// Posts the batch once; returns how many of its spans the collector rejected.
-    async fn post(&self, body: Bytes) -> Result<u64, ExportError> {
+    /// Posts the batch once.
+    async fn post(&self, body: Bytes) -> Result<(), ExportError> {
         let request = self
             .http
             .post(self.settings.endpoint.clone())
@@ -183,45 +170,35 @@ impl Exporter {
             .timeout(self.settings.timeout)
             .body(body);
         // The error without its address, which may hold a password.
-        let broken = |error: reqwest::Error| {
-            ExportError::Passing(error_chain(&error.without_url()), Duration::ZERO)
-        };
+        let broken =
+            |error: reqwest::Error| ExportError::Passing(error_chain(&error.without_url()));
         let response = self.http.send(request).await.map_err(broken)?;
         let status = response.status();
         if status.is_success() {
-            let reply = http_client::body_up_to(response, MAX_REPLY).await;
-            let (reply, _) =
-                reply.map_err(|error| ExportError::Passing(error_chain(&error), Duration::ZERO))?;
-            return Ok(messages::rejected(&reply));
+            return Ok(());
         }
         let why = format!("it answered {status}");
         Err(match status {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => ExportError::Passing(why, retry_after(&response)),
+            | StatusCode::GATEWAY_TIMEOUT => ExportError::Passing(why),
             _ => ExportError::Final(why),
         })
     }
 
     /// Counts the outcome of the batch, and logs lost spans.
-    fn note(&mut self, outcome: Result<u64, (Dropped, String)>) {
+    fn note(&mut self, outcome: Result<(), (Dropped, String)>) {
         let spans = self.batch.len();
         self.batch.clear();
-        let why = match outcome {
-            Ok(rejected) => {
-                let rejected = usize::try_from(rejected).unwrap_or(spans).min(spans);
-                self.lost(Dropped::Refused, rejected);
-                self.counted.exported.inc_by(as_u64(spans - rejected));
-                (rejected > 0).then(|| "it rejected some of them".to_owned())
-            }
-            Err((dropped, why)) => {
-                self.lost(dropped, spans);
-                Some(why)
-            }
+        let Err((dropped, why)) = outcome else {
+            self.counted.exported.inc_by(as_u64(spans));
+            return;
         };
-        let why = why.unwrap_or_else(|| "the queue was full".to_owned());
-        if let Some(lost) = self.trouble.news(&self.counted, Instant::now()) {
+        self.lost(dropped, spans);
+        if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            self.told = Some(Instant::now());
+            let lost: u64 = self.counted.dropped.iter().map(|(_, counter)| counter.get()).sum();
             let collector = self.settings.shown();
             warn!(collector, why, lost, "spans did not reach the collector");
         }
@@ -230,25 +207,6 @@ impl Exporter {
     fn lost(&self, why: Dropped, spans: usize) {
         self.counted.dropped.of(why).inc_by(as_u64(spans));
     }
-}
-
-impl Trouble {
-    /// How many spans were lost since the last log line, if the next one is due.
-    fn news(&mut self, counted: &metrics::Spans, now: Instant) -> Option<u64> {
-        let all: u64 = counted.dropped.iter().map(|(_, counter)| counter.get()).sum();
-        let lost = all - self.lost;
-        if lost == 0 || self.told.is_some_and(|told| now < told + TELL_EVERY) {
-            return None;
-        }
-        *self = Self { told: Some(now), lost: all };
-        Some(lost)
-    }
-}
-
-/// The pause that the collector asks for, if any.
-fn retry_after(response: &reqwest::Response) -> Duration {
-    let after = http_client::retry_after(response.headers(), SystemTime::now());
-    after.unwrap_or_default().min(DELIVER_WITHIN)
 }
 
 fn as_u64(number: usize) -> u64 {

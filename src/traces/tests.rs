@@ -10,15 +10,14 @@ fn trace(parent: &str) -> Option<Arc<Trace>> {
     Some(Arc::new(Trace::read(&[parent], &["a=1"]).unwrap()))
 }
 
-fn sampled(name: &str, size: usize) -> (Traces, mpsc::Receiver<Finished>) {
+fn sampled(share: f64, size: usize) -> (Traces, mpsc::Receiver<Finished>) {
     let (sender, queue) = mpsc::channel(size);
-    let sampler = Sampler::of(name, 1.0).unwrap();
-    (Traces::new(sampler, sender, Arc::default()), queue)
+    (Traces::new(Sampler::of(share), sender, Arc::default()), queue)
 }
 
 #[tokio::test(start_paused = true)]
 async fn spans_of_one_request_are_joined() {
-    let (traces, mut queue) = sampled("parentbased_always_on", 9);
+    let (traces, mut queue) = sampled(1.0, 9);
     let mut request = traces.request(trace(PARENT), "POST /x");
     request.set("http.response.status_code", 500_u16);
     request.set_failed(true);
@@ -67,20 +66,19 @@ fn passes(traces: &Traces, given: Option<&str>) {
 fn what_is_not_recorded_passes_as_it_came() {
     passes(&Traces::default(), None);
     passes(&Traces::default(), Some(PARENT));
-    let (traces, mut queue) = sampled("parentbased_always_on", 9);
+    let (traces, mut queue) = sampled(1.0, 9);
     let unsampled = PARENT.replace("-01", "-00");
     passes(&traces, Some(&unsampled));
     passes(&traces, Some(&format!("cc{}-more", unsampled.trim_start_matches("00"))));
     assert!(queue.try_recv().is_err());
-    let (traces, mut queue) = sampled("always_off", 9);
-    passes(&traces, Some(PARENT));
+    let (traces, mut queue) = sampled(0.0, 9);
     passes(&traces, None);
     assert!(queue.try_recv().is_err());
 }
 
 #[test]
 fn a_trace_is_begun_where_none_came() {
-    let (traces, mut queue) = sampled("parentbased_always_on", 9);
+    let (traces, mut queue) = sampled(1.0, 9);
     let told = traces.request(None, "POST /x").told().cloned().unwrap();
     let other = traces.request(None, "POST /x").told().cloned().unwrap();
     assert_ne!(told.ids().trace, other.ids().trace);
@@ -96,7 +94,7 @@ fn a_trace_is_begun_where_none_came() {
 
 #[test]
 fn what_finds_no_room_is_counted() {
-    let (traces, mut queue) = sampled("always_on", 2);
+    let (traces, mut queue) = sampled(1.0, 2);
     for _ in 0..5 {
         drop(traces.request(None, "POST /x"));
     }
@@ -108,7 +106,7 @@ fn what_finds_no_room_is_counted() {
 
 #[test]
 fn texts_of_peers_are_cut() {
-    let (traces, mut queue) = sampled("always_on", 2);
+    let (traces, mut queue) = sampled(1.0, 2);
     let long = format!("x{}", "é".repeat(200));
     traces.request(None, &long).set("bridge.tool", long.as_str());
     let span = queue.try_recv().unwrap();

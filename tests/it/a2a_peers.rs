@@ -1,15 +1,7 @@
 //! The A2A backend against agents on the official Python SDK, in both generations and over both
 //! bindings.
 
-use std::{
-    path::PathBuf,
-    process::Stdio,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::PathBuf, process::Stdio, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, join_all};
 use http::HeaderMap;
@@ -20,11 +12,9 @@ use mantyx_bridge::internals::{
 };
 use serde_json::json;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines},
-    net::{TcpListener, TcpStream},
+    io::{AsyncBufReadExt as _, BufReader, Lines},
     process::{Child, ChildStdout, Command},
     sync::mpsc,
-    task::JoinSet,
     time::timeout,
 };
 use url::Url;
@@ -127,7 +117,7 @@ pub(crate) async fn check(agent: &mut Agent, binding: A2aBinding, version: &str,
     let peer = dial(agent, Some(binding)).await;
     assert_eq!(peer.about().protocol_version.as_deref(), Some(version));
     check_card(agent, &peer.resolve().await.unwrap()).await;
-    // Without a stream, nothing tells pieces that were appended from parts of their own.
+    // Only the word of the card tells pieces that were appended from parts of their own.
     let chunks = if streaming { "one two three" } else { "one \ntwo \nthree" };
     for (message, expected) in [
         ("msg hello \u{e9}\u{1f642}", "hello \u{e9}\u{1f642}"),
@@ -252,8 +242,7 @@ async fn an_agent_of_0_3_that_does_not_stream() {
 }
 
 #[tokio::test]
-async fn an_unchanged_card_is_not_sent_again() {
-    // a2a-sdk 1.x tags its card.
+async fn an_unchanged_card_is_the_same_catalog() {
     let agent = start(fetch::python(), "a2a_v1_agent.py", &["--card", "1.0"]).await;
     let peer = dial(&agent, None).await;
     let first = peer.resolve().await.unwrap();
@@ -299,66 +288,6 @@ async fn a_card_that_promises_too_much_is_found_out() {
         let peer = dial_with(&agent, A2aBinding::JsonRpc, streaming).await;
         assert_eq!(result(&peer, "task report").await, "report", "{version}");
         assert_eq!(result(&peer, "long 3").await, "worked 3", "{version}");
-    }
-}
-
-/// Passes connections on to `agent`, and breaks the first event stream as soon as its task is
-/// known. Tells how many streams there were.
-async fn cutter(tasks: &mut JoinSet<()>, agent: &Url) -> (Url, Arc<AtomicUsize>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let mut url = agent.clone();
-    url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
-    let streams = Arc::new(AtomicUsize::new(0));
-    let (seen, port) = (streams.clone(), agent.port().unwrap());
-    tasks.spawn(async move {
-        let mut connections = JoinSet::new();
-        while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-            let seen = seen.clone();
-            connections.spawn(async move {
-                let (mut from_client, mut to_client) = client.into_split();
-                let (mut from_server, mut to_server) = server.into_split();
-                let up = tokio::io::copy(&mut from_client, &mut to_server);
-                let down = async {
-                    let (mut text, mut number) = (String::new(), None);
-                    let mut chunk = [0; 4096];
-                    while let Ok(read @ 1..) = from_server.read(&mut chunk).await {
-                        to_client.write_all(&chunk[..read]).await.unwrap();
-                        text.push_str(&String::from_utf8_lossy(&chunk[..read]));
-                        if number.is_none() && text.contains("text/event-stream") {
-                            number = Some(seen.fetch_add(1, Ordering::SeqCst));
-                        }
-                        if number == Some(0) && text.to_lowercase().contains("submitted") {
-                            return;
-                        }
-                    }
-                };
-                tokio::select! {
-                    _ = up => (),
-                    () = down => (),
-                }
-            });
-        }
-    });
-    (url, streams)
-}
-
-#[tokio::test]
-async fn a_stream_that_breaks_is_taken_up_again() {
-    let python = [(fetch::python(), "a2a_v1_agent.py", ["--card", "1.0"].as_slice(), "1.0")];
-    let compat = [(fetch::python(), "a2a_v1_agent.py", ["--card", "0.3"].as_slice(), "0.3")];
-    let old = [(fetch::python_v03(), "a2a_v03_agent.py", [].as_slice(), "0.3.0")];
-    for (interpreter, script, arguments, version) in [python, compat, old].concat() {
-        let agent = start(interpreter, script, arguments).await;
-        for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson] {
-            let mut tasks = JoinSet::new();
-            let (url, streams) = cutter(&mut tasks, &agent.url).await;
-            let [from, to] = [&agent.url, &url].map(|url| format!(":{}/", url.port().unwrap()));
-            let peer = dial_with(&agent, binding, |card| card.replace(&from, &to)).await;
-            let what = format!("{version} over {binding:?}");
-            assert_eq!(result(&peer, "long 10").await, "worked 10", "{what}");
-            assert_eq!(streams.load(Ordering::SeqCst), 2, "{what}: the message, and its task");
-        }
     }
 }
 
@@ -463,7 +392,7 @@ async fn a_task_that_died_with_its_agent_is_lost() {
 }
 
 #[tokio::test]
-async fn a_task_that_is_seen_at_work_outlives_the_timeout_and_a_silent_one_does_not() {
+async fn a_task_that_is_seen_at_work_outlives_the_timeout() {
     let (v1, v03) = (peers::a2a_v1("1.0").await, peers::a2a_v03().await);
     let backends = format!(
         "a2a:\n  new: {{url: \"{}\", call_timeout: 2s}}\n  old: {{url: \"{}\", call_timeout: 2s}}\n",
@@ -484,8 +413,8 @@ async fn a_task_that_is_seen_at_work_outlives_the_timeout_and_a_silent_one_does_
     for agent in ["new", "old"] {
         let steps = rig.mantyx.answer(&format!("tu_{agent}_steps")).await;
         assert_eq!(steps["result"], "worked 30", "{agent}");
-        let long = rig.mantyx.answer(&format!("tu_{agent}_long")).await["error"].to_string();
-        assert!(long.contains("OUTCOME_UNKNOWN"), "{agent}: {long}");
+        let long = rig.mantyx.answer(&format!("tu_{agent}_long")).await;
+        assert_eq!(long["result"], "worked 60", "{agent}");
     }
 }
 

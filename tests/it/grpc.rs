@@ -2,7 +2,7 @@
 
 use std::{fs, time::Duration};
 
-use mantyx_bridge::internals::{A2aBinding, Answer, CallError, Content, NotRead};
+use mantyx_bridge::internals::{A2aBinding, CallError, Content, NotRead};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{
@@ -242,26 +242,6 @@ async fn cutter(tasks: &mut JoinSet<()>, agent: String) -> (u16, watch::Sender<(
         }
     });
     (own, cut)
-}
-
-#[tokio::test]
-async fn a_stream_that_breaks_is_taken_up_again() {
-    let mut agent = start(&[]).await;
-    let address = address(&agent).await;
-    let mut tasks = JoinSet::new();
-    let (own, cut) = cutter(&mut tasks, address.clone()).await;
-    let change = |card: String| card.replace(&address, &format!("http://127.0.0.1:{own}"));
-    let peer = a2a::dial_with(&agent, GRPC, change).await;
-    let asking = a2a::asking("long 10");
-    let progress = asking.progress.clone();
-    let breaking = async {
-        progress.touched().await;
-        cut.send(()).unwrap();
-    };
-    let (answer, ()) = tokio::join!(peer.call(asking), breaking);
-    assert_eq!(answer.unwrap(), Answer::text("worked 10"));
-    assert!(agent.says("CALL SubscribeToTask", Duration::from_secs(5)).await);
-    assert!(!agent.says("CALL Send", Duration::from_millis(50)).await, "it is sent once");
 }
 
 #[tokio::test]

@@ -12,10 +12,10 @@ use uuid::Uuid;
 
 use super::{
     failure::A2aFailure,
-    follow::{FIRST_WAIT, Following, StreamEnd},
+    follow::{FIRST_WAIT, Following},
     handle::Known,
-    link::{Link, MAX_REPLY, Opened},
-    result::{Outcome, Reply, stream::Gathering},
+    link::Link,
+    result::{Outcome, Reply},
     threads::{Owner, Thread, Threads},
     wire::{Message, Operation, Reply as Wanted},
 };
@@ -65,7 +65,7 @@ pub(super) async fn call(
             trace: call.trace.as_deref(),
         };
         let following = Following::new(link, tracker, call);
-        match deliver(Sending { link, message, following }).await {
+        match (Sending { link, message, following }).reply().await {
             Err(Trouble::NotTaken(failure)) if failure.may_mean_the_thread() && thread.weaken() => {
                 tracing::debug!(backend = %link.name, ?failure, "the agent rejected the conversation; starting a new one");
             }
@@ -123,54 +123,18 @@ fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
     }
 }
 
-/// Sends the message with or without streaming, as the agent supports it, and waits for the reply.
-async fn deliver(mut sending: Sending<'_>) -> Result<Reply, Trouble> {
-    let link = sending.link;
-    if !link.streams() {
-        return sending.without_stream().await;
-    }
-    match sending.with_stream().await {
-        Err(Trouble::NotTaken(failure)) if failure.is_no_streaming() => {
-            let reply = sending.without_stream().await;
-            if reply.is_ok() {
-                link.stop_streaming();
-            }
-            reply
-        }
-        reply => reply,
-    }
-}
-
 impl Sending<'_> {
+    /// Sends the message, and waits for the reply.
+    ///
     /// Asks for a reply at once, so that there is a task to cancel while the agent works. If the
     /// message continues a task, that task is known already, and a reply at once could show its
     /// state from before the message.
-    async fn without_stream(&mut self) -> Result<Reply, Trouble> {
+    async fn reply(mut self) -> Result<Reply, Trouble> {
         let wanted = if self.message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
         self.following.know(self.message.task);
         match self.link.exchange(Operation::Send(self.message, wanted)).await {
             Ok(result) => self.settle(&result).await,
             Err(failure) => self.not_answered(failure).await,
-        }
-    }
-
-    async fn with_stream(&mut self) -> Result<Reply, Trouble> {
-        let Message { task, context, .. } = self.message;
-        let mut gathering = Gathering::new(self.link.part_encoding(), MAX_REPLY, task, context);
-        self.following.know(task);
-        let opened = self.link.open(Operation::Send(self.message, Wanted::Stream)).await;
-        let end = match opened {
-            Ok(Opened::Events(events)) => self.following.gather(events, &mut gathering).await?,
-            Ok(Opened::Plain(result)) => return self.settle(&result).await,
-            Err(failure) => return self.not_answered(failure).await,
-        };
-        match end {
-            StreamEnd::Reply(reply) => Ok(self.following.done(reply)),
-            StreamEnd::Refused(failure) => self.not_answered(failure).await,
-            StreamEnd::Cut(why) => {
-                tracing::debug!(backend = %self.link.name, why, "the stream of a task was cut");
-                Ok(self.following.take_up(gathering, why).await?)
-            }
         }
     }
 

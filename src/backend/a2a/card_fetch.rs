@@ -8,7 +8,7 @@ use std::path::Path;
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, StatusCode,
-    header::{ACCEPT, ETAG, IF_NONE_MATCH, LOCATION},
+    header::{ACCEPT, LOCATION},
 };
 use tokio::io::AsyncReadExt as _;
 use url::Url;
@@ -30,48 +30,30 @@ pub(super) const MAX_CARD: usize = 1024 * 1024;
 /// The paths below a base URL where a card may be, the current one first.
 const WELL_KNOWN: [&str; 2] = ["agent-card.json", "agent.json"];
 
-/// What makes a later fetch conditional: the server's tag for the card at one address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Validator {
-    url: Url,
-    etag: HeaderValue,
-}
-
-#[derive(Debug)]
-pub(super) enum Fetched {
-    /// The card is unchanged: the server confirmed the validator.
-    Same,
-    Card(Box<Fresh>),
-}
-
 /// A card as the server sent it.
 #[derive(Debug)]
 pub(super) struct Fresh {
     pub bytes: Bytes,
     /// Where it came from; `None` for a file.
     pub url: Option<Url>,
-    pub validator: Option<Validator>,
 }
 
-/// Fetches the card; `known` is the validator of the card that the caller has.
-pub(super) async fn fetch(
-    settings: &AgentSettings,
-    known: Option<&Validator>,
-) -> Result<Fetched, PeerError> {
+/// Fetches the card.
+pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> {
     match &settings.source {
         CardSource::File(path) => file(path).await,
         // The daemon replaces this source by the agent's address before it dials.
         CardSource::Bundled => {
             Err(PeerError::new(PeerErrorKind::Connect, "the bundled agent is not being served"))
         }
-        CardSource::Url(url) => get(settings, url, known)
+        CardSource::Url(url) => get(settings, url)
             .await?
             .ok_or_else(|| unusable(url, "HTTP 404: there is no card; correct `card_url`")),
         CardSource::Base(base) => {
             for name in WELL_KNOWN {
                 let url = well_known(base, name);
-                if let Some(fetched) = get(settings, &url, known).await? {
-                    return Ok(fetched);
+                if let Some(fresh) = get(settings, &url).await? {
+                    return Ok(fresh);
                 }
             }
             let text = format!(
@@ -94,21 +76,13 @@ fn well_known(base: &Url, name: &str) -> Url {
 }
 
 /// Fetches `url`; `None` if the server has nothing there.
-async fn get(
-    settings: &AgentSettings,
-    url: &Url,
-    known: Option<&Validator>,
-) -> Result<Option<Fetched>, PeerError> {
+async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerError> {
     if http_client::names_link_local(url) {
         let text = format!("{}: link-local addresses are never called", cannot_get(url));
         return Err(PeerError::new(PeerErrorKind::Connect, text));
     }
     let mut headers = settings.headers.clone();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let known = known.filter(|known| known.url == *url);
-    if let Some(known) = known {
-        headers.insert(IF_NONE_MATCH, known.etag.clone());
-    }
     let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
         let request = settings.client.get(url.clone()).headers(headers);
         let response = settings.client.send_repeatable(request).await;
@@ -121,7 +95,6 @@ async fn get(
         .map_err(|error: PeerError| PeerError::new(error.kind, cannot_get(url)).because(error))?;
     match response.status() {
         StatusCode::OK => {}
-        StatusCode::NOT_MODIFIED if known.is_some() => return Ok(Some(Fetched::Same)),
         StatusCode::NOT_FOUND => return Ok(None),
         status => {
             let kind = match status {
@@ -132,7 +105,6 @@ async fn get(
             return Err(PeerError::new(kind, format!("{}: {why}", cannot_get(url))));
         }
     }
-    let etag = response.headers().get(ETAG).cloned();
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
         BodyError::TooLarge { .. } => unusable(url, TOO_LARGE),
         BodyError::NoRoom(no_room) => {
@@ -143,9 +115,7 @@ async fn get(
             PeerError::new(PeerErrorKind::Connect, text).because(cause.without_url())
         }
     })?;
-    let validator = etag.map(|etag| Validator { url: url.clone(), etag });
-    let fresh = Fresh { bytes, url: Some(url.clone()), validator };
-    Ok(Some(Fetched::Card(Box::new(fresh))))
+    Ok(Some(Fresh { bytes, url: Some(url.clone()) }))
 }
 
 const TOO_LARGE: &str = "the card is larger than 1 MiB";
@@ -178,7 +148,7 @@ fn unusable(url: &Url, why: &str) -> PeerError {
     PeerError::new(PeerErrorKind::Protocol, format!("{}: {why}", cannot_get(url)))
 }
 
-async fn file(path: &Path) -> Result<Fetched, PeerError> {
+async fn file(path: &Path) -> Result<Fresh, PeerError> {
     let cannot_read = format!("cannot read the card {}", path.display());
     let failed = |error| PeerError::new(PeerErrorKind::Connect, &*cannot_read).because(error);
     let file = tokio::fs::File::open(path).await.map_err(failed)?;
@@ -189,6 +159,5 @@ async fn file(path: &Path) -> Result<Fetched, PeerError> {
         let text = format!("{cannot_read}: {TOO_LARGE}");
         return Err(PeerError::new(PeerErrorKind::Protocol, text));
     }
-    let fresh = Fresh { bytes: bytes.into(), url: None, validator: None };
-    Ok(Fetched::Card(Box::new(fresh)))
+    Ok(Fresh { bytes: bytes.into(), url: None })
 }

@@ -40,21 +40,6 @@ impl A2aFailure {
         }
     }
 
-    /// Whether the agent refused because it does not stream, whatever its card says. If so, nothing
-    /// has run.
-    pub(super) fn is_no_streaming(&self) -> bool {
-        let Self::Refused { status, .. } = self else { return false };
-        self.has_code(error_code::UNSUPPORTED_OPERATION)
-            || self.has_code(error_code::METHOD_NOT_FOUND)
-            || matches!(
-                *status,
-                StatusCode::NOT_FOUND
-                    | StatusCode::METHOD_NOT_ALLOWED
-                    | StatusCode::NOT_ACCEPTABLE
-                    | StatusCode::NOT_IMPLEMENTED
-            )
-    }
-
     /// Whether the agent may accept the same message without its task or conversation. If so,
     /// nothing has run.
     pub(super) fn may_mean_the_thread(&self) -> bool {

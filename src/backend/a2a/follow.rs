@@ -1,5 +1,5 @@
-//! Follows the task that a message has become, until the task ends or waits for input. Uses the
-//! agent's events or, without them, polls. Every sign of progress is passed on to the call.
+//! Follows the task that a message has become, by polling, until the task ends or waits for input.
+//! Every sign of progress is passed on to the call.
 //!
 //! Must not: send a message, or time out (the caller drops the future).
 
@@ -11,40 +11,21 @@ use tokio_util::task::TaskTracker;
 use super::{
     failure::A2aFailure,
     handle::Known,
-    link::{Events, Link, MAX_REPLY, Opened},
-    result::{
-        Outcome, Reply,
-        stream::{Gathering, Step},
-    },
+    link::Link,
+    result::{Outcome, Reply},
     wire::Operation,
 };
-use crate::{
-    backend::peer::{CallError, ToolCall},
-    backoff::Backoff,
-};
+use crate::backend::peer::{CallError, ToolCall};
 
-/// The first wait before an unfinished task is polled, the growth of the wait, and its maximum.
+/// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An
+/// answer comes at most this share of the task's time late.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(50);
-const WAIT_GROWTH: f64 = 1.5;
-const LONGEST_WAIT: Duration = Duration::from_secs(5);
+const WAIT_GROWTH: f64 = 1.2;
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// How many polls of a task may fail in a row, and the least wait after one. Together, they last as
 /// long as a restart of the agent.
 const MAX_MISSES: u32 = 5;
 const MISS_WAIT: Duration = Duration::from_secs(1);
-/// How often the bridge subscribes to the events of one task again; after that, it polls.
-const MAX_SUBSCRIPTIONS: u32 = 5;
-/// The longest wait before the first of these subscriptions.
-const FIRST_SUBSCRIPTION_WAIT: Duration = Duration::from_millis(250);
-
-/// How a stream ended.
-pub(super) enum StreamEnd {
-    Reply(Reply),
-    /// It ended or broke before the reply was whole.
-    Cut(String),
-    /// The agent refused in the stream before it said anything else.
-    Refused(A2aFailure),
-}
-
 /// A call and, as soon as there is one, the task that the agent made of it.
 pub(super) struct Following<'a> {
     link: &'a Link,
@@ -94,90 +75,11 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// Reads events until the reply is whole or the stream ends.
-    pub(super) async fn gather(
-        &mut self,
-        mut events: Box<Events>,
-        gathering: &mut Gathering,
-    ) -> Result<StreamEnd, CallError> {
-        loop {
-            let event = match events.next().await {
-                Ok(Some(event)) => event,
-                Ok(None) => return Ok(StreamEnd::Cut("the agent closed the stream".to_owned())),
-                Err(A2aFailure::Lost(why)) => return Ok(StreamEnd::Cut(why)),
-                Err(refused @ A2aFailure::Refused { .. }) if !gathering.has_heard() => {
-                    return Ok(StreamEnd::Refused(refused));
-                }
-                // Only a poll can tell what became of the task.
-                Err(A2aFailure::Refused { text, .. }) => return Ok(StreamEnd::Cut(text)),
-                Err(failure) => return Err(failure.into()),
-            };
-            let step = gathering.push(event.get());
-            let step = step.map_err(|error| CallError::Unreadable(error.to_string()))?;
-            self.know(gathering.task());
-            match step {
-                Step::More => self.works(gathering.context()),
-                Step::Done(reply) => {
-                    self.link.log_left_out(&reply);
-                    return Ok(StreamEnd::Reply(reply));
-                }
-                Step::LeftOut(what) => {
-                    let task = gathering.task();
-                    tracing::debug!(backend = %self.link.name, task, "left out: {what}");
-                }
-            }
-        }
-    }
-
-    /// Subscribes to the events of a task whose stream was cut. If that does not help, polls the
-    /// task. `why` says how the stream ended.
-    pub(super) async fn take_up(
-        &mut self,
-        mut gathering: Gathering,
-        why: String,
-    ) -> Result<Reply, CallError> {
-        let Some(task) = self.task.task.clone() else { return Err(CallError::Lost(why)) };
-        let mut backoff = Backoff::new(FIRST_SUBSCRIPTION_WAIT, LONGEST_WAIT);
-        for _ in 0..MAX_SUBSCRIPTIONS {
-            sleep(backoff.next_wait()).await;
-            let events = match self.link.open(Operation::Subscribe(&task)).await {
-                Ok(Opened::Events(events)) => events,
-                Err(failure) if failure.is_transient() => continue,
-                Ok(Opened::Plain(_)) | Err(_) => break,
-            };
-            // Poll once: an agent need not begin with the task's present state, and none
-            // repeats earlier events. If the task has ended meanwhile, no event would come.
-            match self.look(&task).await {
-                Ok(Some(reply)) => return Ok(self.done(reply)),
-                Ok(None) => {}
-                Err(failure) if failure.is_transient() => continue,
-                Err(_) => break,
-            }
-            gathering.resumed();
-            match self.gather(events, &mut gathering).await? {
-                StreamEnd::Reply(reply) => {
-                    let whole =
-                        if gathering.has_gap() { self.look(&task).await.ok() } else { None };
-                    return Ok(self.done(whole.flatten().unwrap_or(reply)));
-                }
-                StreamEnd::Cut(_) => {}
-                StreamEnd::Refused(_) => break,
-            }
-        }
-        self.poll(Duration::ZERO, why).await
-    }
-
     /// The outcome of a task that was begun before the bridge restarted.
     pub(super) async fn pick_up(&mut self, known: &Known) -> Result<Reply, CallError> {
-        let Known { task, context } = known;
-        self.know(Some(task));
+        self.know(Some(&known.task));
         let why = "the agent has not said what became of the task".to_owned();
-        if !self.link.streams() {
-            return self.poll(Duration::ZERO, why).await;
-        }
-        let encoding = self.link.part_encoding();
-        let gathering = Gathering::new(encoding, MAX_REPLY, Some(task), context.as_deref());
-        self.take_up(gathering, why).await
+        self.poll(Duration::ZERO, why).await
     }
 
     /// Polls the task until it ends or waits for input. If there is no task, the error is

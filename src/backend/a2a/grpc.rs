@@ -1,4 +1,4 @@
-//! gRPC, as far as A2A 1.0 needs it: sends one message to the agent, and reads the messages and the
+//! gRPC, as far as the bridge needs it: sends one message to the agent, and reads the message and the
 //! status of the response. The HTTP client does HTTP/2 and TLS.
 //!
 //! Must not: repeat a request, or read the content of a result: `messages` converts it to the JSON
@@ -7,7 +7,9 @@
 mod messages;
 mod status;
 
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use std::cmp::Ordering;
+
+use bytes::{BufMut as _, BytesMut};
 use http::{
     HeaderMap, HeaderValue, Method, StatusCode,
     header::{ACCEPT, CONTENT_TYPE, TE},
@@ -21,11 +23,7 @@ use super::{
     interface::Endpoint,
     wire::{Operation, Request},
 };
-use crate::{
-    backend::peer::NotRead,
-    budget::{Budget, CHUNKS, Held},
-    error_chain::error_chain,
-};
+use crate::{backend::peer::NotRead, budget::Budget, error_chain::error_chain};
 
 /// The largest message, in bytes. JSON has a file's bytes in base64, which must fit into a reply.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;
@@ -82,101 +80,55 @@ pub(super) async fn result(
     response: Response,
     operation: Operation<'_>,
 ) -> Result<Box<RawValue>, A2aFailure> {
-    let mut messages = Messages::new(response);
-    let unreadable = |why: &str| A2aFailure::Unreadable(why.to_owned());
-    let message =
-        messages.next().await?.ok_or_else(|| unreadable("the response has no message"))?;
+    let (head, mut body) = http::Response::from(response).into_parts();
+    let mut bytes = BytesMut::new();
+    // The memory of an incomplete message.
+    let mut held = Budget::of_process().hold();
+    // Without a message, the head has the status.
+    let mut trailers = head.headers;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| A2aFailure::Lost(error_chain(&error.without_url())))?;
+        match frame.into_data() {
+            Ok(data) => bytes.extend_from_slice(&data),
+            Err(frame) => {
+                if let Ok(last) = frame.into_trailers() {
+                    trailers = last;
+                }
+            }
+        }
+        check(&bytes)?;
+        held.follow(bytes.len());
+    }
+    let broken_off = || A2aFailure::Lost("the response broke off".to_owned());
     // The status comes last. It may be a refusal, even after a message.
-    if messages.next().await?.is_some() {
-        return Err(unreadable("the response has more than one message"));
-    }
-    messages::decode(operation, message)
-}
-
-/// The messages of one response, and then its status.
-pub(super) struct Messages {
-    head: HeaderMap,
-    body: reqwest::Body,
-    buffer: BytesMut,
-    /// The memory of an incomplete message.
-    held: Held,
-}
-
-impl Messages {
-    pub(super) fn new(response: Response) -> Self {
-        let (head, body) = http::Response::from(response).into_parts();
-        Self {
-            head: head.headers,
-            body,
-            buffer: BytesMut::new(),
-            held: Budget::of_process().hold(),
-        }
-    }
-
-    /// The next event; `None` after a complete stream.
-    pub(super) async fn next_event(&mut self) -> Result<Option<Box<RawValue>>, A2aFailure> {
-        self.next().await?.map(messages::decode_event).transpose()
-    }
-
-    /// The next message; `None` after the last one of a successful call.
-    async fn next(&mut self) -> Result<Option<Bytes>, A2aFailure> {
-        loop {
-            if let Some(message) = take(&mut self.buffer)? {
-                return Ok(Some(message));
-            }
-            // Before the wait for a frame: the last message has left the buffer, and its memory
-            // must not count while nothing comes.
-            self.held.follow(self.buffer.len());
-            let frame = match self.body.frame().await {
-                Some(Ok(frame)) => frame,
-                Some(Err(error)) => {
-                    return Err(A2aFailure::Lost(error_chain(&error.without_url())));
-                }
-                // Without a message, the head has the status.
-                None => return self.end(&self.head),
-            };
-            match frame.into_data() {
-                Ok(data) => self.buffer.extend_from_slice(&data),
-                Err(frame) => {
-                    if let Ok(trailers) = frame.into_trailers() {
-                        return self.end(&trailers);
-                    }
-                }
-            }
-        }
-    }
-
-    fn end(&self, trailers: &HeaderMap) -> Result<Option<Bytes>, A2aFailure> {
-        let broken_off = || A2aFailure::Lost("the response broke off".to_owned());
-        status::read(trailers).ok_or_else(broken_off)??;
-        if self.buffer.is_empty() { Ok(None) } else { Err(broken_off()) }
+    status::read(&trailers).ok_or_else(broken_off)??;
+    let unreadable = |why: &str| A2aFailure::Unreadable(why.to_owned());
+    match length(&bytes).map(|length| bytes.len().cmp(&(PREFIX + length))) {
+        None if bytes.is_empty() => Err(unreadable("the response has no message")),
+        None | Some(Ordering::Less) => Err(broken_off()),
+        Some(Ordering::Greater) => Err(unreadable("the response has more than one message")),
+        Some(Ordering::Equal) => messages::decode(operation, bytes.split_off(PREFIX).freeze()),
     }
 }
 
-/// Takes the first message out of `buffer`, if it is complete.
-fn take(buffer: &mut BytesMut) -> Result<Option<Bytes>, A2aFailure> {
-    let Some((&[compressed, ref length @ ..], rest)) = buffer.split_first_chunk::<PREFIX>() else {
-        return Ok(None);
-    };
-    if compressed != 0 {
+/// The length of the message in `bytes`; `None` until its prefix is there.
+fn length(bytes: &[u8]) -> Option<usize> {
+    let (&[_compressed, ref length @ ..], _) = bytes.split_first_chunk::<PREFIX>()?;
+    Some(usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX))
+}
+
+/// Refuses a message by its prefix, before all of it has come.
+fn check(bytes: &[u8]) -> Result<(), A2aFailure> {
+    if bytes.first().is_some_and(|compressed| *compressed != 0) {
         // The request did not allow that.
-        return Err(A2aFailure::Unreadable("a message is compressed".to_owned()));
+        return Err(A2aFailure::Unreadable("the message is compressed".to_owned()));
     }
-    let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
+    let length = length(bytes).unwrap_or_default().max(bytes.len().saturating_sub(PREFIX));
     if length > MAX_MESSAGE {
         let size = Some(length as u64);
         return Err(A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_MESSAGE, size }));
     }
-    if rest.len() < length {
-        return Ok(None);
-    }
-    buffer.advance(PREFIX);
-    let message = buffer.split_to(length).freeze();
-    if length > CHUNKS {
-        // Copies the rest: it would keep the memory of this message.
-        *buffer = BytesMut::from(buffer.as_ref());
-    }
-    Ok(Some(message))
+    Ok(())
 }
 
 #[cfg(test)]

@@ -3,8 +3,6 @@
 //! Must not: know which HTTP request brought the reply, or trust its shape: every field may be
 //! absent, of another type or of a kind that is newer than this code.
 
-pub mod stream;
-
 use serde_json::value::RawValue;
 
 use crate::model::{
@@ -12,7 +10,7 @@ use crate::model::{
         Answer,
         files::{Attachments, DescribedFile, File, grouped},
     },
-    json::Members,
+    json::{Members, string_member},
 };
 
 /// An agent's reply to a message, or a task as it stands.
@@ -23,8 +21,6 @@ pub struct Reply {
     /// The conversation that the reply belongs to.
     pub context_id: Option<String>,
     pub outcome: Outcome,
-    /// The parts of the reply that the answer leaves out: one sentence each, for the log.
-    pub left_out: Vec<&'static str>,
 }
 
 /// The state of the agent's work.
@@ -49,8 +45,6 @@ pub enum Unreadable {
     UnknownState,
     #[error("the task is unfinished and has no id to ask for it by")]
     NoTaskId,
-    #[error("the artifacts of the task are too large")]
-    TooLarge,
 }
 
 /// How the parts of a reply are written.
@@ -75,22 +69,23 @@ const WAITS_FOR_INPUT: &str =
 const WAITS_FOR_AUTHORIZATION: &str = "[the agent waits for an authorization, which has to be given \
     to it elsewhere: call this tool again when that is done, and it goes on]";
 
-/// Reads the result of a sent message or of a poll.
-pub fn read(result: &str, encoding: PartEncoding) -> Result<Reply, Unreadable> {
+/// Reads the result of a sent message or of a poll. `in_pieces`: a text of an artifact may be in
+/// several parts, as the agent made it piece by piece.
+pub fn read(result: &str, encoding: PartEncoding, in_pieces: bool) -> Result<Reply, Unreadable> {
     let result =
         Members::read(result).map_err(|error| Unreadable::NotAnObject(error.to_string()))?;
     let kind = result.string("kind");
     if kind.as_deref() == Some("task") {
-        return task(&result, encoding);
+        return task(&result, encoding, in_pieces);
     }
     if kind.as_deref() == Some("message") {
         return Ok(message(&result, encoding));
     }
     if let Some(inner) = result.object("task") {
-        return task(&inner, encoding);
+        return task(&inner, encoding, in_pieces);
     }
     if result.get("status").is_some() {
-        return task(&result, encoding);
+        return task(&result, encoding, in_pieces);
     }
     if let Some(inner) = result.object("message").or_else(|| result.object("msg")) {
         return Ok(message(&inner, encoding));
@@ -105,20 +100,20 @@ fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
     Reply {
         task_id: None,
         context_id: id(message, "contextId"),
-        outcome: Outcome::Final(Said::read([message], encoding, Attachments::default()).result()),
-        left_out: Vec::new(),
+        outcome: Outcome::Final(
+            Said::read([message], encoding, false, Attachments::default()).result(),
+        ),
     }
 }
 
-fn task(task: &Members<'_>, encoding: PartEncoding) -> Result<Reply, Unreadable> {
+fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<Reply, Unreadable> {
     let status = task.object("status");
     let state = status.as_ref().and_then(|status| status.string("state"));
     let state = state.as_deref().and_then(TaskState::parse).ok_or(Unreadable::UnknownState)?;
     let task_id = id(task, "id");
     let message = status.and_then(|status| status.object("message"));
-    let said = |files| Said::read(&message, encoding, files);
-    let made = |files| Said::read(&artifacts(task), encoding, files);
-    let mut left_out = Vec::new();
+    let said = |files| Said::read(&message, encoding, false, files);
+    let made = |files| Said::read(&artifacts(task), encoding, in_pieces, files);
     let outcome = match state {
         TaskState::Unfinished => {
             if task_id.is_none() {
@@ -129,9 +124,6 @@ fn task(task: &Members<'_>, encoding: PartEncoding) -> Result<Reply, Unreadable>
         TaskState::Completed => {
             let made = made(Attachments::default());
             let said = said(Attachments::default());
-            if !made.is_empty() && !said.is_empty() {
-                left_out.push("the completed task's status message: its artifacts are the answer");
-            }
             Outcome::Final(made.or(said).result())
         }
         TaskState::Interrupted(closing) => {
@@ -143,15 +135,12 @@ fn task(task: &Members<'_>, encoding: PartEncoding) -> Result<Reply, Unreadable>
         TaskState::Failed(without_reason) => {
             let made = made(Attachments::of_an_error());
             let said = said(Attachments::of_an_error());
-            if !made.is_empty() && !said.is_empty() {
-                left_out.push("the artifacts of a task that failed: its status message says why");
-            }
             let reason = said.or(made).text;
             let reason = if reason.is_empty() { without_reason.to_owned() } else { reason };
             Outcome::Final(Answer::Error(reason))
         }
     };
-    Ok(Reply { task_id, context_id: id(task, "contextId"), outcome, left_out })
+    Ok(Reply { task_id, context_id: id(task, "contextId"), outcome })
 }
 
 enum TaskState {
@@ -182,16 +171,24 @@ impl TaskState {
 }
 
 impl Said {
-    /// Reads the parts of messages or artifacts, one below the other.
+    /// Reads the parts of messages or artifacts, one below the other; `in_pieces`, a text part goes
+    /// on in the text part behind it.
     fn read<'a, 'b: 'a>(
         messages: impl IntoIterator<Item = &'a Members<'b>>,
         encoding: PartEncoding,
+        in_pieces: bool,
         mut files: Attachments,
     ) -> Self {
-        let mut texts = Vec::new();
+        let mut texts: Vec<String> = Vec::new();
         for message in messages {
+            let mut goes_on = false;
             for part in parts_of(message).unwrap_or_default() {
-                texts.push(part_text(part, encoding, &mut files));
+                let text = part_text(part, encoding, &mut files);
+                match texts.last_mut().filter(|_| goes_on && is_text(part)) {
+                    Some(before) => before.push_str(&text),
+                    None => texts.push(text),
+                }
+                goes_on = in_pieces && is_text(part);
             }
         }
         let text = lines(&texts.iter().map(String::as_str).collect::<Vec<_>>());
@@ -220,6 +217,10 @@ fn artifacts<'a>(task: &Members<'a>) -> Vec<Members<'a>> {
 /// 0.3 over HTTP+JSON calls the parts of a message `content`.
 fn parts_of<'a>(message: &Members<'a>) -> Option<Vec<&'a RawValue>> {
     message.array("parts").or_else(|| message.array("content"))
+}
+
+fn is_text(part: &RawValue) -> bool {
+    string_member(part.get(), "text").is_some()
 }
 
 fn part_text(part: &RawValue, encoding: PartEncoding, files: &mut Attachments) -> String {

@@ -29,24 +29,20 @@ pub(super) enum Operation<'a> {
     Send(Message<'a>, Reply),
     /// The state of a task.
     GetTask(&'a str),
-    /// The events of a task from now on.
-    Subscribe(&'a str),
     CancelTask(&'a str),
 }
 
 impl Operation<'_> {
     /// Whether the agent only reports a state, and changes nothing.
     pub(super) fn only_reads(self) -> bool {
-        matches!(self, Self::GetTask(_) | Self::Subscribe(_))
+        matches!(self, Self::GetTask(_))
     }
 
     /// The method of 1.0, in JSON-RPC and gRPC alike.
     pub(super) fn method(self) -> &'static str {
         match self {
-            Self::Send(_, Reply::Stream) => a2a::methods::SEND_STREAMING_MESSAGE,
-            Self::Send(_, Reply::WhenDone | Reply::AtOnce) => a2a::methods::SEND_MESSAGE,
+            Self::Send(..) => a2a::methods::SEND_MESSAGE,
             Self::GetTask(_) => a2a::methods::GET_TASK,
-            Self::Subscribe(_) => a2a::methods::SUBSCRIBE_TO_TASK,
             Self::CancelTask(_) => a2a::methods::CANCEL_TASK,
         }
     }
@@ -54,10 +50,8 @@ impl Operation<'_> {
     /// The method in the JSON-RPC binding of 0.3.
     fn method_0_3(self) -> &'static str {
         match self {
-            Self::Send(_, Reply::Stream) => "message/stream",
-            Self::Send(_, Reply::WhenDone | Reply::AtOnce) => "message/send",
+            Self::Send(..) => "message/send",
             Self::GetTask(_) => "tasks/get",
-            Self::Subscribe(_) => "tasks/resubscribe",
             Self::CancelTask(_) => "tasks/cancel",
         }
     }
@@ -78,8 +72,6 @@ pub(super) struct Message<'a> {
 /// How the agent should reply to a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// With events, as they happen.
-    Stream,
     /// With the task once it is done or waits.
     WhenDone,
     /// With a message, or with the task as soon as there is one.
@@ -126,10 +118,10 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
             });
             send_0_3(body, message, reply)
         }
-        (Operation::GetTask(id) | Operation::Subscribe(id) | Operation::CancelTask(id), of) => {
+        (Operation::GetTask(id) | Operation::CancelTask(id), of) => {
             let tenant = endpoint.tenant.clone().filter(|_| of == Generation::V10);
-            // The requests of the three operations have the same members.
-            text_of(&a2a::SubscribeToTaskRequest { id: id.to_owned(), tenant })
+            // The requests of both operations have these members.
+            text_of(&a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant })
         }
     };
     let id = text_of(id);
@@ -149,20 +141,9 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
                     send_0_3(body, message, reply)
                 }
             };
-            let path = match reply {
-                Reply::Stream => "message:stream",
-                Reply::WhenDone | Reply::AtOnce => "message:send",
-            };
-            (Method::POST, [path.into(), "".into()], Some(body))
+            (Method::POST, ["message:send".into(), "".into()], Some(body))
         }
         Operation::GetTask(id) => (Method::GET, ["tasks".into(), id.into()], None),
-        Operation::Subscribe(id) => {
-            let path = ["tasks".into(), format!("{id}:subscribe").into()];
-            match endpoint.generation {
-                Generation::V10 => (Method::POST, path, Some("{}".to_owned())),
-                Generation::V03 => (Method::GET, path, None),
-            }
-        }
         Operation::CancelTask(id) => {
             let path = ["tasks".into(), format!("{id}:cancel").into()];
             (Method::POST, path, Some("{}".to_owned()))
@@ -186,13 +167,13 @@ fn send_1_0(sent: Message<'_>, reply: Reply, tenant: Option<String>) -> a2a::Sen
     message.message_id = sent.id.to_owned();
     message.context_id = sent.context.map(str::to_owned);
     message.task_id = sent.task.map(str::to_owned);
-    let configuration = reply.at_once().map(|at_once| a2a::SendMessageConfiguration {
+    let configuration = a2a::SendMessageConfiguration {
         accepted_output_modes: None,
         task_push_notification_config: None,
         history_length: None,
-        return_immediately: Some(at_once),
-    });
-    a2a::SendMessageRequest { message, configuration, metadata: None, tenant }
+        return_immediately: Some(reply == Reply::AtOnce),
+    };
+    a2a::SendMessageRequest { message, configuration: Some(configuration), metadata: None, tenant }
 }
 
 /// `body` has the members that differ between the bindings.
@@ -204,26 +185,13 @@ fn send_0_3(mut body: Value, message: Message<'_>, reply: Reply) -> String {
     if let Some(task) = message.task {
         body["taskId"] = task.into();
     }
-    let mut configuration = json!({"acceptedOutputModes": ["text/plain"]});
-    if let Some(at_once) = reply.at_once() {
-        configuration["blocking"] = (!at_once).into();
-    }
+    let blocking = reply == Reply::WhenDone;
+    let configuration = json!({"acceptedOutputModes": ["text/plain"], "blocking": blocking});
     json!({"message": body, "configuration": configuration}).to_string()
 }
 
 fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
     serde_json::to_string(value).expect("strings and structs of strings are always JSON")
-}
-
-impl Reply {
-    /// `None` for a stream, which takes no such setting.
-    pub(super) fn at_once(self) -> Option<bool> {
-        match self {
-            Self::Stream => None,
-            Self::WhenDone => Some(false),
-            Self::AtOnce => Some(true),
-        }
-    }
 }
 
 /// The result in the body of a response, or the agent's refusal.
@@ -262,27 +230,6 @@ pub(super) fn decode(
             Err(A2aFailure::Unreadable(format!("the response is not a JSON object ({error})")))
         }
     }
-}
-
-/// The result in one event of a stream, or the agent's refusal to continue.
-pub(super) fn decode_event(binding: A2aBinding, data: &str) -> Result<Box<RawValue>, A2aFailure> {
-    // `decode` reads the errors of JSON-RPC, and `grpc::Messages` those of gRPC.
-    if binding == A2aBinding::HttpJson
-        && let Some(error) = Members::read(data).ok().and_then(|event| event.object("error"))
-    {
-        return Err(refused_event(&error));
-    }
-    decode(binding, StatusCode::OK, data.as_bytes())
-}
-
-/// An error event of HTTP+JSON. Its `code` is the HTTP status that an error response would have.
-fn refused_event(error: &Members<'_>) -> A2aFailure {
-    let status = error.get("code").and_then(|code| serde_json::from_str::<u16>(code.get()).ok());
-    let status = status.and_then(|code| StatusCode::from_u16(code).ok());
-    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
-    let text = cut(&format!("HTTP {}: {message}", status.as_u16()));
-    A2aFailure::Refused { code: reason(error).or_else(|| code_of(status)), status, text }
 }
 
 /// The code of the `ErrorInfo` among the details of a `google.rpc.Status`: several errors of 1.0

@@ -106,14 +106,10 @@ impl CallFailure {
     pub(super) fn for_model(&self, name: &BackendName) -> String {
         let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
         match self {
-            Self::Shut(Shut::For(wait)) => format!(
+            Self::Shut(Shut(wait)) => format!(
                 "`{name}` keeps failing, so the call was not made. It is tried again in {:.0} s; \
                  wait that long, or do without it.",
                 wait.as_secs_f64().ceil()
-            ),
-            Self::Shut(Shut::WhileProbing) => format!(
-                "`{name}` keeps failing, so the call was not made. Another call is finding out \
-                 whether it works again; try again in a few seconds, or do without it."
             ),
             Self::Rejected(Rejected::QueueFull, _) => format!(
                 "`{name}` is busy, and too many other calls wait for it already. This one was not \

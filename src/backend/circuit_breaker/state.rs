@@ -50,14 +50,9 @@ pub(super) struct Ticket {
     period: u64,
 }
 
-/// Why a call is rejected.
+/// A call is rejected; the next one may try after this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shut {
-    /// The breaker admits the next call after this time.
-    For(Duration),
-    /// Another call is finding out whether the backend answers again.
-    WhileProbing,
-}
+pub struct Shut(pub Duration);
 
 /// What the end of a call says about the backend.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,9 +110,10 @@ impl Breaker {
     pub(super) fn admit(&mut self, now: Instant) -> Result<Ticket, Shut> {
         match self.state {
             State::Closed { .. } => (),
-            State::Open { until, .. } if now < until => return Err(Shut::For(until - now)),
+            State::Open { until, .. } if now < until => return Err(Shut(until - now)),
             State::Open { wait, .. } => self.change(State::Probing { wait }),
-            State::Probing { .. } => return Err(Shut::WhileProbing),
+            // How long the probe takes is not known.
+            State::Probing { .. } => return Err(Shut(FIRST_WAIT)),
         }
         Ok(Ticket { period: self.period })
     }

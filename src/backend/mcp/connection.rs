@@ -2,7 +2,12 @@
 //!
 //! Must not: dial, retry or time out.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -27,7 +32,7 @@ use super::{
     param_headers::ParamHeaders,
     questions::{self, Inputs},
     result::from_mcp,
-    tasks::{self, Support},
+    tasks,
     verbatim::{ConnectionState, Marker, RawRequest},
 };
 use crate::{
@@ -37,7 +42,7 @@ use crate::{
     },
     model::{
         answer::Answer,
-        catalog::{Catalog, Content, LeftOut, Tool},
+        catalog::{Catalog, Content},
         features::{Feature, Features},
         ids::BackendName,
         json::string_member,
@@ -47,9 +52,6 @@ use crate::{
 /// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
 /// repetition.
 const TOOL_USE_ID: &str = "mantyx-bridge/toolUseId";
-
-/// The most tools that are logged one by one when they are left out.
-const MOST_TOLD: usize = 20;
 
 /// The JSON-RPC error of a server if headers and arguments do not agree (2026-07-28).
 const HEADER_MISMATCH: i32 = -32020;
@@ -76,9 +78,9 @@ pub(super) struct Connection {
     /// The tools of the last list whose arguments go along as headers.
     param_headers: Mutex<HashMap<String, ParamHeaders>>,
     /// The tools of the last list that may be called as tasks.
-    as_tasks: Mutex<HashMap<String, Support>>,
-    /// The tools that were left out of the last list, and the limit that cut it.
-    left_out: Mutex<(Vec<LeftOut>, Option<String>)>,
+    as_tasks: Mutex<HashSet<String>>,
+    /// What was left out of the last list, in a sentence.
+    left_out: Mutex<Option<String>>,
     /// Ends rmcp's side.
     stop: CancellationToken,
     /// rmcp's side has ended.
@@ -172,15 +174,10 @@ impl Connection {
             match added? {
                 Next::Done => break,
                 Next::Page(next) => cursor = Some(next),
-                Next::Full(why) => {
-                    cut = Some(format!("Its {method} {why}"));
-                    break;
-                }
-                Next::Circle(cursor) => {
-                    tracing::warn!(
-                        backend = %self.backend,
-                        "{method} gave the cursor {cursor:?} twice; taking the pages so far"
-                    );
+                Next::Cut => {
+                    cut = Some(format!(
+                        "Its {method} is too long, or has no end; the rest is left out"
+                    ));
                     break;
                 }
             }
@@ -245,35 +242,26 @@ impl Connection {
         };
         let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
         let catalog = catalog.without(&left_out, cut.as_deref());
-        self.tell(left_out, cut);
+        self.tell(catalog.left_out());
         param_headers.retain(|_, found| !found.is_empty());
         *self.param_headers.lock() = param_headers;
         if let Content::Mcp { tools, .. } = catalog.content() {
-            let as_task = |tool: &Tool| Some((tool.name.clone(), Support::of(&tool.raw)?));
-            *self.as_tasks.lock() = tools.iter().filter_map(as_task).collect();
+            let as_tasks = tools.iter().filter(|tool| tasks::may_be_task(&tool.raw));
+            *self.as_tasks.lock() = as_tasks.map(|tool| tool.name.clone()).collect();
         }
         Ok(Arc::new(catalog))
     }
 
-    /// Logs the tools that were left out, unless the list before left out the same.
-    fn tell(&self, left_out: Vec<LeftOut>, cut: Option<String>) {
+    /// Logs what was left out, unless the list before left out the same.
+    fn tell(&self, left_out: Option<&str>) {
         let mut told = self.left_out.lock();
-        let news = (left_out, cut);
-        if *told == news {
+        if told.as_deref() == left_out {
             return;
         }
-        let (left_out, cut) = &news;
-        if let Some(why) = cut {
-            tracing::warn!(backend = %self.backend, "{why}");
+        if let Some(left_out) = left_out {
+            tracing::warn!(backend = %self.backend, "{left_out}");
         }
-        for LeftOut { index, why } in left_out.iter().take(MOST_TOLD) {
-            tracing::warn!(backend = %self.backend, "left out tool number {index}: {why}");
-        }
-        if left_out.len() > MOST_TOLD {
-            let more = left_out.len() - MOST_TOLD;
-            tracing::warn!(backend = %self.backend, "left out {more} more tools");
-        }
-        *told = news;
+        *told = left_out.map(str::to_owned);
     }
 
     async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
@@ -301,11 +289,10 @@ impl Connection {
             Some(marked) => marked.headers(&call.request.arguments).map_err(CallError::Refused)?,
             None => Vec::new(),
         };
-        let support = self.as_tasks.lock().get(tool).copied();
-        let takes_tasks = self.state.handshake().takes_tasks;
+        let as_task = self.as_tasks.lock().contains(tool) && self.state.handshake().takes_tasks;
         // A task also where the tool merely may be one: after a crash of the bridge, a task can be
         // asked for, but a plain call is lost.
-        let ttl = support.filter(|_| takes_tasks).map(|_| tasks::TTL);
+        let ttl = as_task.then_some(tasks::TTL);
         let asked = Arc::clone(&call.request);
         let raw_request = RawRequest::of_call(asked, headers, call.progress.clone(), ttl, inputs);
         request.extensions.insert(Marker(Arc::clone(&raw_request)));
@@ -319,12 +306,6 @@ impl Connection {
         let meta = Some(meta).filter(|meta| !meta.is_empty());
         match self.send_raw(request.into(), Arc::clone(&raw_request), meta).await {
             Ok(result) => Ok((raw_request, result)),
-            Err(CallError::Refused(why)) if support == Some(Support::Required) && !takes_tasks => {
-                Err(CallError::Refused(format!(
-                    "{why}. The tool wants to be called as an MCP task, but its server does not \
-                     say that it takes tasks, so it was called without one. Do without this tool."
-                )))
-            }
             Err(CallError::Refused(why))
                 if raw_request.refusal().is_some_and(|error| FOR_CLIENTS.contains(&error.code)) =>
             {

@@ -13,10 +13,8 @@ use rmcp::{
 use tokio::time::{Instant, sleep};
 
 use super::{http, verbatim::ConnectionState};
-use crate::model::ids::BackendName;
+use crate::{backoff::Backoff, model::ids::BackendName};
 
-const SHORTEST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// If a stream lived this long, its end does not count as a failure.
 const LIVED: Duration = Duration::from_secs(10);
 
@@ -26,7 +24,7 @@ pub(super) async fn for_changes(
     peer: Peer<RoleClient>,
     state: Arc<ConnectionState>,
 ) {
-    let mut waits = Waits::default();
+    let mut backoff = Backoff::for_connections();
     let mut first = true;
     while !peer.is_transport_closed() {
         let start = Instant::now();
@@ -53,7 +51,10 @@ pub(super) async fn for_changes(
             }
             Err(error) => tracing::debug!(%backend, "cannot listen for changes: {error}"),
         }
-        sleep(waits.after(start.elapsed(), rand::random())).await;
+        if start.elapsed() >= LIVED {
+            backoff.reset();
+        }
+        sleep(backoff.next_wait()).await;
     }
 }
 
@@ -77,26 +78,3 @@ async fn follow(backend: &BackendName, subscription: &mut Subscription, state: &
         }
     }
 }
-
-/// The waits between attempts.
-#[derive(Debug, Default)]
-struct Waits {
-    failures: u32,
-}
-
-impl Waits {
-    /// The wait after a stream that lived for `lived`; `draw` is a random number in 0..1.
-    fn after(&mut self, lived: Duration, draw: f64) -> Duration {
-        if lived >= LIVED {
-            self.failures = 0;
-        }
-        let most = SHORTEST_WAIT.saturating_mul(1 << self.failures.min(16)).min(LONGEST_WAIT);
-        self.failures += 1;
-        // Never zero: otherwise the bridge would reconnect without pause to a server that ends
-        // every stream.
-        SHORTEST_WAIT.mul_f64(0.5).max(most.mul_f64(draw))
-    }
-}
-
-#[cfg(test)]
-mod tests;

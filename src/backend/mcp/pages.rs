@@ -38,21 +38,9 @@ pub(super) enum Next {
     Done,
     /// Ask for the page with this cursor.
     Page(String),
-    /// The server repeats itself: it gave this cursor before.
-    Circle(String),
-    /// A limit is reached. The pages so far are valid; the rest is not read.
-    Full(Full),
-}
-
-/// Which limit a list has reached, in words that continue a sentence with the list's method.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Full {
-    #[error("has more than {MOST_PAGES} pages; the rest is left out")]
-    Pages,
-    #[error("has more than {MOST_ITEMS} items; the rest is left out")]
-    Items,
-    #[error("has more than {} MiB; the rest is left out", MOST_BYTES >> 20)]
-    Bytes,
+    /// A limit is reached, or the server gives a cursor again. The pages so far are valid; the rest is
+    /// not read.
+    Cut,
 }
 
 /// Why the pages are no list.
@@ -76,11 +64,8 @@ impl Pages {
         let page = Members::read(page.get()).ok().ok_or(none)?;
         let items = page.get(self.list).and_then(|items| Elements::read(items.get()).ok());
         for item in items.ok_or(none)?.0 {
-            if self.bytes + item.get().len() > MOST_BYTES {
-                return Ok(Next::Full(Full::Bytes));
-            }
-            if self.items.len() == MOST_ITEMS {
-                return Ok(Next::Full(Full::Items));
+            if self.bytes + item.get().len() > MOST_BYTES || self.items.len() == MOST_ITEMS {
+                return Ok(Next::Cut);
             }
             self.bytes += item.get().len();
             self.items.push(item.to_owned());
@@ -96,11 +81,8 @@ impl Pages {
         if cursor.is_empty() {
             return Ok(Next::Done);
         }
-        if !self.cursors.insert(cursor.clone()) {
-            return Ok(Next::Circle(cursor));
-        }
-        if self.pages == MOST_PAGES {
-            return Ok(Next::Full(Full::Pages));
+        if self.pages == MOST_PAGES || !self.cursors.insert(cursor.clone()) {
+            return Ok(Next::Cut);
         }
         Ok(Next::Page(cursor))
     }

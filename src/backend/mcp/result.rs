@@ -2,12 +2,8 @@
 //!
 //! Must not: know how the result travelled, or drop a content block without a line that names it.
 
-use std::{borrow::Cow, fmt};
+use std::borrow::Cow;
 
-use serde::{
-    Deserialize,
-    de::{Deserializer, Visitor},
-};
 use serde_json::value::RawValue;
 
 use crate::model::{
@@ -15,7 +11,7 @@ use crate::model::{
         Answer,
         files::{Attachments, DescribedFile, grouped},
     },
-    json::{Elements, Members},
+    json::{self, Elements, Members},
 };
 
 /// The error text for a failure that the tool does not describe.
@@ -156,39 +152,7 @@ fn one_line(text: &str) -> String {
 
 /// The string under `key`, `None` if there is none.
 fn text(members: &Members<'_>, key: &str) -> Option<String> {
-    let value = members.get(key)?;
-    serde_json::from_str::<Lossy<'_>>(value.get()).ok().map(|text| text.0.into_owned())
-}
-
-/// A JSON string whose lone surrogates (`"\ud800"`), which no Rust string can hold, are replaced
-/// instead of refused.
-struct Lossy<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Lossy<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl<'de> Visitor<'de> for Bytes {
-            type Value = Lossy<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
-                Ok(Lossy(lossy(bytes)))
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-                Ok(Lossy(lossy(bytes).into_owned().into()))
-            }
-        }
-        deserializer.deserialize_bytes(Bytes)
-    }
-}
-
-/// Checks first whether all is UTF-8, which is far faster than the search for invalid bytes.
-fn lossy(bytes: &[u8]) -> Cow<'_, str> {
-    str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+    json::lossy(members.get(key)?.get()).map(Cow::into_owned)
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::{
     connection::{Connection, complete},
-    verbatim::{Marker, RawRequest, Watch, error_of},
+    verbatim::{Marker, RawRequest, error_of},
 };
 use crate::{
     backend::peer::{CallError, Handle, Progress, Recorder, ToolCall},
@@ -25,7 +25,7 @@ use crate::{
 
 mod state;
 
-pub(super) use state::Support;
+pub(super) use state::may_be_task;
 
 use state::{BadTask, Status, Task};
 
@@ -86,7 +86,8 @@ pub(super) async fn follow(
     let handle = serde_json::to_string(&named).expect("a struct of one string is JSON");
     call.recorder.named(&Handle(handle));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
-    Followed::new(connection, task.id, raw_request, call).outcome(wait).await
+    connection.state().goes_on(&raw_request);
+    Followed::new(connection, task.id, Some(raw_request), call).outcome(wait).await
 }
 
 /// Follows the task that `handle` names and that an earlier connection has started.
@@ -98,8 +99,7 @@ pub(super) async fn resume(
     let Ok(Named { task }) = serde_json::from_str(&handle.0) else {
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
-    let raw_request = RawRequest::of_the_past(call.progress.clone());
-    Followed::new(connection, task, raw_request, call).outcome(Duration::ZERO).await
+    Followed::new(connection, task, None, call).outcome(Duration::ZERO).await
 }
 
 /// A task that a call waits for. A drop before its end cancels it, unless the bridge is stopping
@@ -108,7 +108,8 @@ struct Followed<'a> {
     connection: &'a Connection,
     recorder: Arc<dyn Recorder>,
     progress: Progress,
-    watch: Watch<'a>,
+    /// The request that the task answers, whose progress goes on; `None` after a restart.
+    _raw_request: Option<Arc<RawRequest>>,
     task: String,
     ended: bool,
 }
@@ -117,12 +118,11 @@ impl<'a> Followed<'a> {
     fn new(
         connection: &'a Connection,
         task: String,
-        raw_request: Arc<RawRequest>,
+        raw_request: Option<Arc<RawRequest>>,
         call: &ToolCall,
     ) -> Self {
-        let watch = connection.state().watch(task.clone(), raw_request);
         let (recorder, progress) = (Arc::clone(&call.recorder), call.progress.clone());
-        Self { connection, recorder, progress, watch, task, ended: false }
+        Self { connection, recorder, progress, _raw_request: raw_request, task, ended: false }
     }
 
     /// The outcome of the task. The first poll is after `wait`.
@@ -158,7 +158,6 @@ impl<'a> Followed<'a> {
         loop {
             tokio::select! {
                 () = sleep(wait.mul_f64(1.0 + JITTER * rand::random::<f64>())) => (),
-                () = self.watch.changed() => (),
                 () = self.connection.over() => (),
             }
             let answer = match self.ask(Question::Status).await {
@@ -172,7 +171,7 @@ impl<'a> Followed<'a> {
             wait = task.wait;
             let end = match task.status {
                 Status::Working => {
-                    self.watch.touch();
+                    self.progress.touch();
                     continue;
                 }
                 // The task has not ended; the drop cancels it.

@@ -8,7 +8,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Arc, OnceLock,
+        Arc, OnceLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -37,11 +37,8 @@ use crate::{
 };
 
 mod handshake;
-mod watched;
 
 pub(super) use handshake::Handshake;
-pub(super) use watched::Watch;
-use watched::Watched;
 
 /// How many questions of a server wait at a time.
 const MOST_QUESTIONS: usize = 64;
@@ -102,8 +99,8 @@ pub(super) struct ConnectionState {
     questions: Mutex<HashMap<RequestId, Box<RawValue>>>,
     /// The requests that were given up, and since when. The server may still work on them.
     strays: Mutex<HashMap<i64, Instant>>,
-    /// The tasks that are followed.
-    watched: Mutex<Vec<Arc<Watched>>>,
+    /// The requests that were answered with a task. Their progress goes on.
+    tasks: Mutex<Vec<Weak<RawRequest>>>,
     handshake: Mutex<Handshake>,
     /// The server's tools may differ from those that were last listed.
     pub(super) changed: Notify,
@@ -147,11 +144,6 @@ impl RawRequest {
         inputs: Option<Inputs>,
     ) -> Arc<Self> {
         Arc::new(Self { call: Some(call), headers, task_ttl, progress, inputs, ..Self::default() })
-    }
-
-    /// A call that an earlier connection made: only its progress is reported here.
-    pub(super) fn of_the_past(progress: Progress) -> Arc<Self> {
-        Arc::new(Self { progress, ..Self::default() })
     }
 
     /// The arguments that go along as HTTP headers, as names and values.
@@ -267,10 +259,6 @@ impl ConnectionState {
                     self.progressed(text);
                     return Incoming::Ignored("it tells of progress");
                 }
-                watched::STATUS | watched::STATUS_2025 if envelope.id.is_none() => {
-                    self.task_changed(text);
-                    return Incoming::Ignored("it tells of a task");
-                }
                 "elicitation/create" => self.asked(&envelope, text),
                 _ => (),
             }
@@ -322,6 +310,13 @@ impl ConnectionState {
             strays.retain(|_, since| since.elapsed() < STRAYS_ASK);
             strays.insert(id, Instant::now());
         }
+    }
+
+    /// Notes that `raw_request` was answered with a task, of whose progress the server may tell.
+    pub(super) fn goes_on(&self, raw_request: &Arc<RawRequest>) {
+        let mut tasks = lock(&self.tasks);
+        tasks.retain(|task| task.strong_count() > 0);
+        tasks.push(Arc::downgrade(raw_request));
     }
 
     /// What the server said in the latest handshake.
@@ -390,14 +385,15 @@ impl ConnectionState {
         let token = Members::read(params.get()).ok().and_then(|params| params.get(TOKEN));
         let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
         let Some(about) = token.and_then(|token| number(&token.0)) else { return };
+        let mut requests: Vec<_> = lock(&self.tasks).iter().filter_map(Weak::upgrade).collect();
         for waiting in lock(&self.waiting).values() {
-            if let Waiting::Raw(raw_request) = waiting
-                && raw_request.is_called(about)
-            {
-                raw_request.progress.report(params);
+            if let Waiting::Raw(raw_request) = waiting {
+                requests.push(Arc::clone(raw_request));
             }
         }
-        self.task_progressed(about, params);
+        for raw_request in requests.iter().filter(|one| one.is_called(about)) {
+            raw_request.progress.report(params);
+        }
     }
 
     fn expect(&self, id: i64, request: &ClientRequest) {

@@ -30,7 +30,7 @@ fn numbers_and_members_that_stand_twice_are_kept() {
     assert_eq!(form(r#"{"a":1,"b":2,"a":3}"#), r#"{"a":1,"a":3,"b":2}"#);
     assert_ne!(form(r#"{"a":1,"a":3}"#), form(r#"{"a":3,"a":1}"#), "readers take one of the two");
     let halves = form(r#"["\ud800é\n\\","\udc00\ud800\ud83d\ude00"]"#);
-    assert_eq!(halves, "[\"\u{10f800}é\\n\\\\\",\"\u{10fc00}\u{10f800}😀\"]");
+    assert_eq!(halves.replace("\u{fffd}\u{fffd}\u{fffd}", "?"), "[\"?é\\n\\\\\",\"??😀\"]");
     assert_eq!(form(r#"[[], {}, "", "]}\"", {"":{}}]"#), r#"[[],{},"","]}\"",{"":{}}]"#);
 }
 
@@ -50,7 +50,7 @@ fn every_text_is_looked_at() {
     let raw = RawValue::from_string(r#"{"k":["t",{"l":"\ud800"},1]}"#.to_owned()).unwrap();
     let mut seen = Vec::new();
     Node::read(&raw).each_text(&mut |text| seen.push(text.to_owned()));
-    assert_eq!(seen, ["k", "t", "l", "\u{10f800}", "1"]);
+    assert_eq!(seen, ["k", "t", "l", "\u{fffd}\u{fffd}\u{fffd}", "1"]);
 }
 
 #[test]
@@ -161,7 +161,7 @@ fn documents_are_written_as_the_rfc_has_them() {
     let order = ["\r", "1", "\u{80}", "ö", "€", "😀", "\u{fb33}"];
     let form: Vec<(String, Value)> = {
         let text = jcs(&sorted).unwrap();
-        let members = crate::model::json::Members::read(&text).unwrap();
+        let members = json::Members::read(&text).unwrap();
         members
             .0
             .iter()

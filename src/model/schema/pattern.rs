@@ -1,7 +1,8 @@
-//! The cost of a schema's regular expressions, to compile and to match, estimated from their text.
+//! The cost of a schema's regular expressions, to compile and to match, estimated from their form.
 //!
 //! Must not: compile one, or be exact: a doubt counts as expensive.
 
+use regex_syntax::hir::{Hir, HirKind, Repetition};
 use serde_json::Value;
 
 /// The most regular expressions of one schema, and the most bytes of them all.
@@ -10,8 +11,10 @@ const MAX_TEXT: usize = 16 * 1024;
 /// The most memory that all of them may take when compiled, and one of them.
 const MAX_COMPILED: usize = 2 * 1024 * 1024;
 const MAX_PATTERN: usize = 512 * 1024;
-/// What any match counts, and how many steps of one count as much as a visit.
+/// What any match counts, and how many bytes of its pattern, and how many of its steps, count as much
+/// as a visit.
 const MATCH: usize = 20;
+const BYTES_OF_A_VISIT: usize = 4;
 const STEPS_OF_A_VISIT: usize = 16;
 
 /// The regular expressions of a schema.
@@ -62,93 +65,28 @@ impl Patterns {
     }
 }
 
-/// The visits that a match counts as. The engine is linear: every character meets every place of the
-/// pattern at most once.
+/// The visits that a match counts as, with the reading of the pattern. The engine is linear: every
+/// character meets every place of the pattern at most once.
 pub(super) fn match_cost(pattern: &str, text: &str) -> usize {
-    MATCH + text.len().saturating_mul(places(pattern)) / STEPS_OF_A_VISIT
+    let read = MATCH + pattern.len() / BYTES_OF_A_VISIT;
+    let places = regex_syntax::parse(pattern).map_or(usize::MAX, |pattern| places(&pattern));
+    read.saturating_add(text.len().saturating_mul(places) / STEPS_OF_A_VISIT)
 }
 
 /// How many places a match may be at, with counted repetitions written out.
-fn places(pattern: &str) -> usize {
-    let mut outer = Vec::new();
-    let mut group = Group::default();
-    let mut rest = pattern.as_bytes();
-    while let Some((&byte, behind)) = rest.split_first() {
-        rest = behind;
-        match byte {
-            b'(' => outer.push(std::mem::take(&mut group)),
-            b')' => {
-                if let Some(before) = outer.pop() {
-                    let whole = std::mem::replace(&mut group, before).places();
-                    group.add(whole);
-                }
-            }
-            b'{' => match times(rest) {
-                Some((times, behind)) => {
-                    rest = behind;
-                    group.last = group.last.saturating_mul(times);
-                }
-                None => group.add(1),
-            },
-            b'\\' => {
-                rest = rest.get(1..).unwrap_or_default();
-                group.add(1);
-            }
-            b'[' => {
-                rest = behind_class(rest);
-                group.add(1);
-            }
-            _ => group.add(1),
+fn places(pattern: &Hir) -> usize {
+    match pattern.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(_) => 1,
+        HirKind::Literal(literal) => literal.0.len(),
+        HirKind::Capture(group) => places(&group.sub),
+        HirKind::Repetition(Repetition { min, max, sub, .. }) => {
+            let times = max.unwrap_or(*min).max(1);
+            places(sub).saturating_mul(usize::try_from(times).unwrap_or(usize::MAX))
+        }
+        HirKind::Concat(parts) | HirKind::Alternation(parts) => {
+            parts.iter().map(places).fold(0, usize::saturating_add)
         }
     }
-    outer.iter().map(Group::places).fold(group.places(), usize::saturating_add)
-}
-
-/// The part of a group that was read.
-#[derive(Debug, Default)]
-struct Group {
-    before: usize,
-    /// What a number of times would be about.
-    last: usize,
-}
-
-impl Group {
-    fn add(&mut self, places: usize) {
-        self.before = self.places();
-        self.last = places;
-    }
-
-    fn places(&self) -> usize {
-        self.before.saturating_add(self.last)
-    }
-}
-
-/// The most times that `3}`, `3,}`, `3,9}` or `,9}` asks for, and what stands behind it.
-fn times(text: &[u8]) -> Option<(usize, &[u8])> {
-    let end = text.iter().position(|&byte| byte == b'}')?;
-    let range = text.get(..end)?;
-    let behind = text.get(end + 1..)?;
-    let range = std::str::from_utf8(range).ok()?.replace(' ', "");
-    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let numbers = range.split(',').filter(|number| !number.is_empty());
-    let numbers: Option<Vec<usize>> = numbers
-        .map(|number| is_number(number).then(|| number.parse().unwrap_or(usize::MAX)))
-        .collect();
-    Some((numbers?.into_iter().max()?.max(1), behind))
-}
-
-/// What stands behind the class whose `[` has been read.
-fn behind_class(text: &[u8]) -> &[u8] {
-    let mut rest = text;
-    while let Some((&byte, behind)) = rest.split_first() {
-        rest = behind;
-        match byte {
-            b']' => return rest,
-            b'\\' => rest = rest.get(1..).unwrap_or_default(),
-            _ => {}
-        }
-    }
-    rest
 }
 
 #[cfg(test)]
@@ -162,18 +100,17 @@ mod tests {
     #[test]
     fn places_are_those_of_the_pattern_written_out() {
         for (pattern, expected) in [
-            ("", 0),
+            ("", 1),
             ("abc", 3),
-            ("[ab]*a[ab]{100}c", 104),
+            ("[ab]*a[ab]{100}c", 103),
             ("(a{10}b){10}", 110),
-            ("(?:a{2,5}|b{3,}|c{,4})", 16),
-            (r"\{3}[\]{9}]{2}", 5),
-            ("a{x}", 4),
-            ("((a", 1),
-            ("a)b", 2),
-            ("a{99999999999999999999999}b", usize::MAX),
+            ("(?:a{2,5}|b{3,}|[cd]{1,4})", 12),
+            (r"^\{3}[\]{9}]{2}$", 7),
         ] {
-            assert_eq!(places(pattern), expected, "{pattern}");
+            assert_eq!(places(&regex_syntax::parse(pattern).unwrap()), expected, "{pattern}");
+        }
+        for unreadable in ["((a", "a)b", "a{99999999999999999999999}b", "(?=a)"] {
+            assert!(match_cost(unreadable, "a") > usize::MAX / 20, "{unreadable}");
         }
     }
 
@@ -181,7 +118,7 @@ mod tests {
     fn a_long_text_is_dear_if_the_pattern_is() {
         let text = "a".repeat(1600);
         assert_eq!(match_cost("a", &text), 20 + 100);
-        assert_eq!(match_cost("[ab]{1000}", &text), 20 + 100_000);
+        assert_eq!(match_cost("[ab]{1000}", &text), 20 + 2 + 100_000);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
         supervisor::{Supervisor, Timing},
     },
     config::{self, App, Credential},
-    fake_http::{Agent, Reply, Then},
+    fake_http::{Agent, Reply},
     journal::record::Kept,
     model::event::Call,
     settings::Settings,
@@ -77,7 +77,7 @@ impl Harness {
                 return Reply::json("{}".to_owned());
             }
             let call = r#"{"seq":1,"type":"local_tool_call","data":{"toolUseId":"tu_1","name":"fs_ls","kind":"mcp_local","args":{}}}"#;
-            Reply::events(&[call], Then::Hang)
+            Reply::events(&[call])
         })
         .await;
         let dir = tempfile::tempdir().unwrap();

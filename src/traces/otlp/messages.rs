@@ -1,4 +1,4 @@
-//! The messages of OTLP's trace service, with the fields that are written or read here and no
+//! The messages of OTLP's trace service, with the fields that are written here and no
 //! others.
 //!
 //! Source: opentelemetry-proto 1.x (collector/trace/v1, trace/v1, common/v1, resource/v1). Must not:
@@ -104,18 +104,6 @@ struct AnyValue {
     value: Option<Value>,
 }
 
-#[derive(Clone, PartialEq, prost::Message)]
-struct ExportTraceServiceResponse {
-    #[prost(message, optional, tag = "1")]
-    partial_success: Option<ExportTracePartialSuccess>,
-}
-
-#[derive(Clone, PartialEq, prost::Message)]
-struct ExportTracePartialSuccess {
-    #[prost(int64, tag = "1")]
-    rejected_spans: i64,
-}
-
 /// The body that exports `spans`.
 pub(super) fn request(resource: &Resource, spans: &[Finished]) -> Vec<u8> {
     let scope = InstrumentationScope { name: SCOPE.to_owned(), version: VERSION.to_owned() };
@@ -124,12 +112,6 @@ pub(super) fn request(resource: &Resource, spans: &[Finished]) -> Vec<u8> {
     let resource = Some(resource.clone());
     let resource_spans = vec![ResourceSpans { resource, scope_spans }];
     ExportTraceServiceRequest { resource_spans }.encode_to_vec()
-}
-
-/// How many spans the collector rejected, by its answer; zero if that cannot be read.
-pub(super) fn rejected(reply: &[u8]) -> u64 {
-    let partial = ExportTraceServiceResponse::decode(reply).ok().and_then(|it| it.partial_success);
-    partial.and_then(|partial| u64::try_from(partial.rejected_spans).ok()).unwrap_or(0)
 }
 
 impl Resource {

@@ -24,14 +24,6 @@ const MAX_QUEUE: u64 = 65_536;
 const MAX_BATCH: u64 = 8_192;
 const MAX_MILLIS: u64 = 60_000;
 
-/// The unsupported parts of the specification: the variable, and what happens instead.
-const LACKING: [(&str, &str); 4] = [
-    ("COMPRESSION", "spans are sent uncompressed"),
-    ("CERTIFICATE", "the collector is trusted by the authorities of this host"),
-    ("CLIENT_CERTIFICATE", "no certificate is shown to the collector"),
-    ("CLIENT_KEY", "no certificate is shown to the collector"),
-];
-
 /// How spans are exported.
 pub(super) struct ExportSettings {
     pub(super) endpoint: Url,
@@ -95,13 +87,6 @@ impl Reader<'_> {
                 .flaw(&name, "is not `http/protobuf`, the only one here; no spans are exported");
         }
         let endpoint = self.endpoint()?;
-        for (what, instead) in LACKING {
-            if let Some((name, value)) = self.of_otlp(what)
-                && value != "none"
-            {
-                self.flaws.push(format!("{name} is set, which this version cannot do: {instead}"));
-            }
-        }
         let millis = |number: u64| Duration::from_millis(number);
         let queue = self.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, MAX_QUEUE);
         let batch = self.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, MAX_BATCH);
@@ -202,19 +187,21 @@ impl Reader<'_> {
     }
 
     fn sampler(&mut self) -> Sampler {
-        let Some((name, sampler)) = self.var("OTEL_TRACES_SAMPLER") else {
+        match self.var("OTEL_TRACES_SAMPLER") {
+            Some((_, sampler)) if sampler == "parentbased_traceidratio" => self.share(),
+            Some((name, sampler)) if sampler != "parentbased_always_on" => self
+                .flaw(&name, "is no sampler of this version; it is parentbased_always_on")
+                .unwrap_or_default(),
+            _ => Sampler::default(),
+        }
+    }
+
+    fn share(&mut self) -> Sampler {
+        let Some((name, text)) = self.var("OTEL_TRACES_SAMPLER_ARG") else {
             return Sampler::default();
         };
-        let mut ratio = 1.0;
-        if sampler.ends_with("traceidratio")
-            && let Some((name, text)) = self.var("OTEL_TRACES_SAMPLER_ARG")
-        {
-            let read = text.parse().ok().filter(|read| (0.0..=1.0).contains(read));
-            let read = read.or_else(|| self.flaw(&name, "is not a number of 0 to 1; it is 1"));
-            ratio = read.unwrap_or(ratio);
-        }
-        let what = "is no sampler of this version; it is parentbased_always_on";
-        Sampler::of(&sampler, ratio).or_else(|| self.flaw(&name, what)).unwrap_or_default()
+        let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).map(Sampler::of);
+        share.or_else(|| self.flaw(&name, "is not a number of 0 to 1; it is 1")).unwrap_or_default()
     }
 }
 

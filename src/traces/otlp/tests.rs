@@ -1,5 +1,4 @@
-//! When a batch is full, what a stop leaves, and how often trouble is told. What collectors do is
-//! in tests/it/otlp.rs.
+//! When a batch is full, and what a stop leaves. What collectors do is in tests/it/otlp.rs.
 
 use super::*;
 use crate::traces::{Kind, Sampler};
@@ -54,24 +53,6 @@ async fn a_batch_is_full_or_has_waited() {
     exporter.batch.clear();
     assert!(!exporter.collect(&stop).await);
     assert!(exporter.batch.is_empty());
-}
-
-#[tokio::test(start_paused = true)]
-async fn trouble_is_told_once_in_a_while() {
-    let counted = metrics::Spans::default();
-    let mut trouble = Trouble::default();
-    let lose = |why, count| {
-        counted.dropped.of(why).inc_by(count);
-    };
-    assert_eq!(trouble.news(&counted, Instant::now()), None, "nothing is lost");
-    lose(Dropped::Full, 2);
-    assert_eq!(trouble.news(&counted, Instant::now()), Some(2));
-    lose(Dropped::Full, 3);
-    lose(Dropped::Undelivered, 4);
-    assert_eq!(trouble.news(&counted, Instant::now()), None, "too soon");
-    tokio::time::advance(TELL_EVERY).await;
-    assert_eq!(trouble.news(&counted, Instant::now()), Some(7), "all since then");
-    assert_eq!(trouble.news(&counted, Instant::now()), None);
 }
 
 #[tokio::test]

@@ -11,7 +11,11 @@ use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::backend::{
-    a2a::{failure::A2aFailure, link::MAX_REPLY, wire::Operation},
+    a2a::{
+        failure::A2aFailure,
+        link::MAX_REPLY,
+        wire::{Operation, Reply},
+    },
     peer::NotRead,
 };
 
@@ -49,8 +53,7 @@ struct SendMessageConfiguration {
     return_immediately: bool,
 }
 
-/// `GetTaskRequest`, `CancelTaskRequest` and `SubscribeToTaskRequest`: they begin with the same
-/// fields.
+/// `GetTaskRequest` and `CancelTaskRequest`: they begin with the same fields.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TaskRequest {
     #[prost(string, tag = "1")]
@@ -59,10 +62,10 @@ struct TaskRequest {
     id: String,
 }
 
-/// `StreamResponse`, and `SendMessageResponse`, which has the first two.
+/// `SendMessageResponse`.
 #[derive(Clone, PartialEq, prost::Message)]
 struct Response {
-    #[prost(oneof = "Payload", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Payload", tags = "1, 2")]
     payload: Option<Payload>,
 }
 
@@ -73,10 +76,6 @@ enum Payload {
     Task(Task),
     #[prost(message, tag = "2")]
     Message(Message),
-    #[prost(message, tag = "3")]
-    StatusUpdate(TaskStatusUpdateEvent),
-    #[prost(message, tag = "4")]
-    ArtifactUpdate(TaskArtifactUpdateEvent),
 }
 
 #[derive(Clone, PartialEq, prost::Message, Serialize)]
@@ -154,32 +153,6 @@ struct Artifact {
     artifact_id: String,
     #[prost(message, repeated, tag = "4")]
     parts: Vec<Part>,
-}
-
-#[derive(Clone, PartialEq, prost::Message, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TaskStatusUpdateEvent {
-    #[prost(string, tag = "1")]
-    task_id: String,
-    #[prost(string, tag = "2")]
-    context_id: String,
-    #[prost(message, optional, tag = "3")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<TaskStatus>,
-}
-
-#[derive(Clone, PartialEq, prost::Message, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TaskArtifactUpdateEvent {
-    #[prost(string, tag = "1")]
-    task_id: String,
-    #[prost(string, tag = "2")]
-    context_id: String,
-    #[prost(message, optional, tag = "3")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    artifact: Option<Artifact>,
-    #[prost(bool, tag = "4")]
-    append: bool,
 }
 
 /// `google.protobuf.Value`: JSON, whose numbers are all doubles.
@@ -276,12 +249,12 @@ pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> 
                 role: ROLE_USER,
                 parts: vec![Part { content: Some(text), ..Part::default() }],
             };
-            let configuration = reply
-                .at_once()
-                .map(|at_once| SendMessageConfiguration { return_immediately: at_once });
+            let configuration =
+                SendMessageConfiguration { return_immediately: reply == Reply::AtOnce };
+            let configuration = Some(configuration);
             SendMessageRequest { tenant, message: Some(message), configuration }.encode_to_vec()
         }
-        Operation::GetTask(id) | Operation::Subscribe(id) | Operation::CancelTask(id) => {
+        Operation::GetTask(id) | Operation::CancelTask(id) => {
             TaskRequest { tenant, id: id.to_owned() }.encode_to_vec()
         }
     }
@@ -293,20 +266,15 @@ pub(super) fn decode(
     message: Bytes,
 ) -> Result<Box<RawValue>, A2aFailure> {
     match operation {
-        Operation::Send(..) | Operation::Subscribe(_) => decode_event(message),
+        Operation::Send(..) => {
+            let reply = Response::decode(message).map_err(|error| unreadable(&error))?.payload;
+            let why = "the reply is neither a message nor a task";
+            json(&reply.ok_or_else(|| A2aFailure::Unreadable(why.to_owned()))?)
+        }
         Operation::GetTask(_) | Operation::CancelTask(_) => {
             json(&Task::decode(message).map_err(|error| unreadable(&error))?)
         }
     }
-}
-
-/// The event in a message of a stream, as JSON.
-pub(super) fn decode_event(message: Bytes) -> Result<Box<RawValue>, A2aFailure> {
-    /// An event of a kind that is newer than this code.
-    #[derive(Serialize)]
-    struct Unknown {}
-    let response = Response::decode(message).map_err(|error| unreadable(&error))?;
-    response.payload.map_or_else(|| json(&Unknown {}), |payload| json(&payload))
 }
 
 /// Checks the size again: JSON may be several times as long as protobuf.

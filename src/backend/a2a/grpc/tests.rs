@@ -2,19 +2,18 @@
 
 use std::io;
 
-use futures_util::{FutureExt as _, stream};
+use bytes::Bytes;
+use futures_util::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
 use url::Url;
 
 use super::*;
-use crate::{backend::a2a::interface::Generation, budget::tests::quiet_after, config::A2aBinding};
+use crate::{backend::a2a::interface::Generation, config::A2aBinding};
 
-const EMPTY: &str = r#"{"message":{"messageId":"","contextId":"","taskId":"","parts":[]}}"#;
 const HI: &str =
     r#"{"message":{"messageId":"","contextId":"","taskId":"","parts":[{"text":"hi"}]}}"#;
-/// The same two, as they travel.
-const EMPTY_SENT: &[u8] = b"\0\0\0\0\x02\x12\0";
+/// The same, as it travels.
 const HI_SENT: &[u8] = b"\0\0\0\0\x08\x12\x06\x2a\x04\x0a\x02hi";
 
 /// Why a response that has no end is lost.
@@ -69,55 +68,35 @@ fn a_request_is_one_message_to_the_method() {
 }
 
 #[tokio::test]
-async fn messages_may_be_cut_anywhere() {
-    let all = [EMPTY_SENT, HI_SENT, EMPTY_SENT].concat();
-    for size in 1..=all.len() {
-        let mut frames: Vec<Sent> = all.chunks(size).map(data).collect();
+async fn a_message_may_be_cut_anywhere() {
+    for size in 1..=HI_SENT.len() {
+        let mut frames: Vec<Sent> = HI_SENT.chunks(size).map(data).collect();
         frames.push(end("0"));
-        let mut events = Messages::new(response(HeaderMap::new(), frames));
-        for expected in [EMPTY, HI, EMPTY] {
-            assert_eq!(events.next_event().await.unwrap().unwrap().get(), expected, "{size}");
-        }
-        assert!(events.next_event().await.unwrap().is_none(), "{size}");
+        let read = result(response(HeaderMap::new(), frames), sending()).await;
+        assert_eq!(read.unwrap().get(), HI, "{size}");
     }
 }
 
 #[tokio::test]
-async fn a_stream_has_ended_well_only_where_its_status_says_so() {
-    let whole = || data(HI_SENT);
+async fn what_breaks_off_is_lost() {
+    let failure =
+        async |frames| result(response(HeaderMap::new(), frames), sending()).await.unwrap_err();
     for (frames, expected) in [
-        (vec![whole(), end("0")], Ok(None)),
-        (vec![whole()], Err(lost(BROKEN_OFF))),
-        (vec![whole(), Ok(Frame::trailers(HeaderMap::new()))], Err(lost(BROKEN_OFF))),
-        (vec![whole(), data(&HI_SENT[..9]), end("0")], Err(lost(BROKEN_OFF))),
-        (vec![whole(), end("14")], Err(lost("gRPC status UNAVAILABLE"))),
+        (vec![data(HI_SENT)], BROKEN_OFF),
+        (vec![data(HI_SENT), Ok(Frame::trailers(HeaderMap::new()))], BROKEN_OFF),
+        (vec![data(&HI_SENT[..9]), end("0")], BROKEN_OFF),
+        (vec![data(HI_SENT), end("14")], "gRPC status UNAVAILABLE"),
     ] {
-        let what = format!("{frames:?}");
-        let mut events = Messages::new(response(HeaderMap::new(), frames));
-        assert_eq!(events.next_event().await.unwrap().unwrap().get(), HI, "{what}");
-        assert_eq!(
-            events.next_event().await.map(|event| event.map(|event| event.get().len())),
-            expected
-        );
+        assert_eq!(failure(frames).await, lost(expected));
     }
-    let mut events = Messages::new(response(HeaderMap::new(), vec![whole(), broken()]));
-    assert_eq!(events.next_event().await.unwrap().unwrap().get(), HI);
-    let failure = events.next_event().await.unwrap_err();
+    let failure = failure(vec![data(HI_SENT), broken()]).await;
     assert!(matches!(&failure, A2aFailure::Lost(why) if why.ends_with("the test breaks it")));
 }
 
-#[tokio::test]
-async fn a_quiet_stream_does_not_pay_for_what_it_said() {
-    let length: u32 = 200 << 10;
-    let mut sent = vec![0];
-    sent.extend_from_slice(&length.to_be_bytes());
-    sent.resize(PREFIX + length as usize, 0);
-    let second = sent.split_off(sent.len() / 2);
-    let mut messages = Messages::new(quiet_after(vec![sent, second]));
-    assert_eq!(messages.next().await.unwrap().unwrap().len(), length as usize);
-    assert!(messages.held.bytes() > CHUNKS, "it came in parts");
-    assert!(messages.next().now_or_never().is_none());
-    assert_eq!(messages.held.bytes(), 0);
+fn sending() -> Operation<'static> {
+    use crate::backend::a2a::wire::{Message, Reply};
+    let message = Message { text: "hi", id: "m", context: None, task: None, trace: None };
+    Operation::Send(message, Reply::WhenDone)
 }
 
 fn lost(why: &str) -> A2aFailure {
@@ -148,7 +127,7 @@ async fn a_result_is_one_message_and_a_success() {
         (
             HeaderMap::new(),
             vec![data(b"\x01\0\0\0\0"), end("0")],
-            Err(unreadable("a message is compressed")),
+            Err(unreadable("the message is compressed")),
         ),
         // It is refused by its length, before it has come.
         (
@@ -158,15 +137,7 @@ async fn a_result_is_one_message_and_a_success() {
         ),
     ] {
         let what = format!("{head:?} {frames:?}");
-        let message = crate::backend::a2a::wire::Message {
-            text: "hi",
-            id: "m",
-            context: None,
-            task: None,
-            trace: None,
-        };
-        let sending = Operation::Send(message, crate::backend::a2a::wire::Reply::WhenDone);
-        let result = result(response(head, frames), sending).await;
+        let result = result(response(head, frames), sending()).await;
         assert_eq!(result.as_deref().map(RawValue::get).map_err(Clone::clone), expected, "{what}");
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 
 #[track_caller]
 fn outcome(result: &str) -> Outcome {
-    read(result, PartEncoding::Plain).unwrap().outcome
+    read(result, PartEncoding::Plain, false).unwrap().outcome
 }
 
 fn done(text: &str) -> Outcome {
@@ -21,7 +21,7 @@ fn messages_of_every_wire() {
     let v03 = r#"{"kind":"message","messageId":"1","role":"agent","contextId":"c","parts":[{"kind":"text","text":"a"},{"kind":"text","text":"b"}]}"#;
     let v03_proto = r#"{"message":{"messageId":"1","role":"ROLE_AGENT","contextId":"c","content":[{"text":"a"},{"text":"b"}]}}"#;
     for result in [v10, v03, v03_proto] {
-        let reply = read(result, PartEncoding::Nested).unwrap();
+        let reply = read(result, PartEncoding::Nested, false).unwrap();
         assert_eq!(reply.outcome, done("a\nb"));
         assert_eq!(reply.context_id.as_deref(), Some("c"));
         assert_eq!(reply.task_id, None);
@@ -31,12 +31,19 @@ fn messages_of_every_wire() {
 #[test]
 fn a_completed_task_is_its_artifacts() {
     let v10 = r#"{"task":{"id":"t","contextId":"c","status":{"state":"TASK_STATE_COMPLETED","message":{"parts":[{"text":"ignored"}]}},"artifacts":[{"parts":[{"text":"a"}]},{"parts":[{"text":"b"},{"text":"c"}]}]}}"#;
-    let reply = read(v10, PartEncoding::Plain).unwrap();
+    let reply = read(v10, PartEncoding::Plain, false).unwrap();
     assert_eq!(reply.outcome, done("a\nb\nc"));
     assert_eq!(reply.task_id.as_deref(), Some("t"));
-    assert_eq!(reply.left_out.len(), 1);
     let v03 = r#"{"kind":"task","id":"t","status":{"state":"completed"},"artifacts":[{"parts":[{"kind":"text","text":"a"}]}]}"#;
     assert_eq!(outcome(v03), done("a"));
+}
+
+#[test]
+fn a_text_that_was_made_piece_by_piece_is_one() {
+    let result = r#"{"id":"t","status":{"state":"completed","message":{"parts":[{"text":"x"},{"text":"y"}]}},"artifacts":[{"parts":[{"text":"a"},{"text":"b"},{"data":1},{"text":"c"}]},{"parts":[{"text":"d"}]}]}"#;
+    let outcome = |in_pieces| read(result, PartEncoding::Plain, in_pieces).unwrap().outcome;
+    assert_eq!(outcome(true), done("ab\n1\nc\nd"));
+    assert_eq!(outcome(false), done("a\nb\n1\nc\nd"));
 }
 
 #[test]
@@ -53,7 +60,7 @@ fn tasks_that_go_on() {
         assert_eq!(outcome(&result), Outcome::Unfinished, "{state}");
     }
     let result = r#"{"status":{"state":"working"}}"#;
-    assert_eq!(read(result, PartEncoding::Plain), Err(Unreadable::NoTaskId));
+    assert_eq!(read(result, PartEncoding::Plain, false), Err(Unreadable::NoTaskId));
 }
 
 #[test]
@@ -93,7 +100,7 @@ fn data_is_verbatim() {
     assert_eq!(outcome(&part(r#"{"data":{"n":1.0,"b":1e400}}"#)), done(r#"{"n":1.0,"b":1e400}"#));
     assert_eq!(outcome(&part(r#"{"kind":"data","data":[1]}"#)), done("[1]"));
     let nested = part(r#"{"data":{"data":{"n":1}}}"#);
-    assert_eq!(read(&nested, PartEncoding::Nested).unwrap().outcome, done(r#"{"n":1}"#));
+    assert_eq!(read(&nested, PartEncoding::Nested, false).unwrap().outcome, done(r#"{"n":1}"#));
     assert_eq!(outcome(&nested), done(r#"{"data":{"n":1}}"#));
 }
 
@@ -101,7 +108,7 @@ fn data_is_verbatim() {
 #[track_caller]
 fn part_of(encoding: PartEncoding, part: &str) -> (String, Vec<File>) {
     let result = format!(r#"{{"message":{{"parts":[{part}]}}}}"#);
-    match read(&result, encoding).unwrap().outcome {
+    match read(&result, encoding, false).unwrap().outcome {
         Outcome::Final(Answer::Result { text, files }) => (text, files),
         other => panic!("{other:?}"),
     }
@@ -186,13 +193,17 @@ fn only_the_files_of_the_answer_are_passed_on() {
 
 #[test]
 fn what_is_no_reply() {
-    assert!(matches!(read("[]", PartEncoding::Plain), Err(Unreadable::NotAnObject(_))));
-    assert_eq!(read("{}", PartEncoding::Plain), Err(Unreadable::NeitherMessageNorTask));
+    assert!(matches!(read("[]", PartEncoding::Plain, false), Err(Unreadable::NotAnObject(_))));
+    assert_eq!(read("{}", PartEncoding::Plain, false), Err(Unreadable::NeitherMessageNorTask));
     for result in [r#"{"id":"t","status":{}}"#, r#"{"task":{"id":"t"}}"#] {
-        assert_eq!(read(result, PartEncoding::Plain), Err(Unreadable::UnknownState));
+        assert_eq!(read(result, PartEncoding::Plain, false), Err(Unreadable::UnknownState));
     }
     assert_eq!(
-        read(r#"{"id":"t","status":{"state":"TASK_STATE_UNSPECIFIED"}}"#, PartEncoding::Plain),
+        read(
+            r#"{"id":"t","status":{"state":"TASK_STATE_UNSPECIFIED"}}"#,
+            PartEncoding::Plain,
+            false
+        ),
         Err(Unreadable::UnknownState)
     );
 }

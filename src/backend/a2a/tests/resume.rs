@@ -4,10 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
 
-use super::{
-    streams::{count, event, method, refusal, streaming},
-    *,
-};
+use super::*;
 use crate::{
     backend::peer::{Handle, NotRecorded, Recorder},
     model::catalog::Identity,
@@ -27,20 +24,9 @@ impl Recorder for Notes {
     }
 }
 
-/// What an agent does with a message, and how it is asked for the task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
-    Streams,
-    /// Its card says that it streams, and it has no stream for a task that exists.
-    NoSubscription,
-    Polls,
-}
-
-const ALL: [How; 3] = [How::Streams, How::NoSubscription, How::Polls];
-
 /// An agent whose task is seen at work once and is then in `state`, with `text` in its artifact
 /// and its message.
-async fn worker(how: How, state: &'static str, text: &'static str) -> Agent {
+async fn worker(state: &'static str, text: &'static str) -> Agent {
     let task = move |state: &str| {
         let mut task = task(state, text);
         task["contextId"] = "c1".into();
@@ -49,11 +35,6 @@ async fn worker(how: How, state: &'static str, text: &'static str) -> Agent {
     };
     let looks = AtomicUsize::new(0);
     let answer = move |seen: &Seen| match method(seen).as_str() {
-        "SubscribeToTask" if how == How::NoSubscription => Reply::json(refusal(-32004)),
-        "SendStreamingMessage" | "SubscribeToTask" => {
-            let events = [event(&task("TASK_STATE_WORKING")), event(&task(state))];
-            Reply::events(&events, Then::Hang)
-        }
         "SendMessage" => result(&task("TASK_STATE_SUBMITTED")),
         "GetTask" => match looks.fetch_add(1, Ordering::SeqCst) {
             0 => result(&task("TASK_STATE_WORKING")["task"]),
@@ -62,10 +43,7 @@ async fn worker(how: How, state: &'static str, text: &'static str) -> Agent {
         "CancelTask" => result(&task("TASK_STATE_CANCELED")["task"]),
         other => panic!("{other}"),
     };
-    match how {
-        How::Polls => json_rpc(answer).await,
-        _ => streaming(move |_, seen| answer(seen)).await,
-    }
+    json_rpc(answer).await
 }
 
 fn handle(text: &str) -> Handle {
@@ -85,15 +63,13 @@ fn nothing_was_sent(agent: &Agent) {
 
 #[tokio::test]
 async fn a_call_tells_that_it_lives_and_what_its_task_is_called() {
-    for how in ALL {
-        let agent = worker(how, "TASK_STATE_COMPLETED", "done").await;
-        let (notes, mut call) = (Arc::new(Notes::default()), hello());
-        call.recorder = notes.clone();
-        let progress = call.progress.clone();
-        assert_eq!(dial(&agent).await.call(call).await.unwrap(), ok("done"), "{how:?}");
-        assert_eq!(*notes.0.lock(), [t1()], "{how:?}");
-        assert!(progress.touched().now_or_never().is_some(), "{how:?}");
-    }
+    let agent = worker("TASK_STATE_COMPLETED", "done").await;
+    let (notes, mut call) = (Arc::new(Notes::default()), hello());
+    call.recorder = notes.clone();
+    let progress = call.progress.clone();
+    assert_eq!(dial(&agent).await.call(call).await.unwrap(), ok("done"));
+    assert_eq!(*notes.0.lock(), [t1()]);
+    assert!(progress.touched().now_or_never().is_some());
 }
 
 #[tokio::test]
@@ -137,59 +113,50 @@ async fn a_task_with_an_endless_name_is_followed_and_not_noted_down() {
 #[tokio::test]
 async fn a_task_is_picked_up_where_it_is() {
     let failed = Answer::Error("burnt".to_owned());
-    for how in ALL {
-        for (state, text, expected) in [
-            ("TASK_STATE_COMPLETED", "done", ok("done")),
-            ("TASK_STATE_FAILED", "burnt", failed.clone()),
-        ] {
-            let agent = worker(how, state, text).await;
-            let (notes, mut call) = (Arc::new(Notes::default()), hello());
-            call.recorder = notes.clone();
-            let progress = call.progress.clone();
-            let peer = dial(&agent).await;
-            assert_eq!(peer.resume(t1(), call).await.unwrap(), expected, "{how:?}");
-            peer.close().await;
-            assert!(progress.touched().now_or_never().is_some(), "{how:?}");
-            assert_eq!(*notes.0.lock(), [t1()], "{how:?}");
-            assert_eq!(count(&agent, "CancelTask"), 0, "{how:?}");
-            nothing_was_sent(&agent);
-        }
+    for (state, text, expected) in [
+        ("TASK_STATE_COMPLETED", "done", ok("done")),
+        ("TASK_STATE_FAILED", "burnt", failed.clone()),
+    ] {
+        let agent = worker(state, text).await;
+        let (notes, mut call) = (Arc::new(Notes::default()), hello());
+        call.recorder = notes.clone();
+        let progress = call.progress.clone();
+        let peer = dial(&agent).await;
+        assert_eq!(peer.resume(t1(), call).await.unwrap(), expected);
+        peer.close().await;
+        assert!(progress.touched().now_or_never().is_some());
+        assert_eq!(*notes.0.lock(), [t1()]);
+        assert_eq!(count(&agent, "CancelTask"), 0);
+        nothing_was_sent(&agent);
     }
 }
 
 #[tokio::test]
 async fn a_task_that_asks_back_goes_on_with_the_next_call() {
-    for how in ALL {
-        let agent = worker(how, "TASK_STATE_INPUT_REQUIRED", "Which day?").await;
-        let peer = dial(&agent).await;
-        let answer = peer.resume(t1(), hello()).await.unwrap();
-        assert!(
-            matches!(&answer, Answer::Result { text, .. }
-                if text.starts_with("Which day?\n[")),
-            "{answer:?}"
-        );
-        drop(peer.call(hello()).await);
-        let seen = agent.seen();
-        let sent = seen.iter().find(|seen| method(seen).starts_with("Send")).unwrap();
-        let body: serde_json::Value = serde_json::from_str(&sent.body).unwrap();
-        let message = &body["params"]["message"];
-        assert_eq!((&message["taskId"], &message["contextId"]), (&"t1".into(), &"c1".into()));
-    }
+    let agent = worker("TASK_STATE_INPUT_REQUIRED", "Which day?").await;
+    let peer = dial(&agent).await;
+    let answer = peer.resume(t1(), hello()).await.unwrap();
+    assert!(
+        matches!(&answer, Answer::Result { text, .. }
+            if text.starts_with("Which day?\n[")),
+        "{answer:?}"
+    );
+    drop(peer.call(hello()).await);
+    let seen = agent.seen();
+    let sent = seen.iter().find(|seen| method(seen).starts_with("Send")).unwrap();
+    let body: serde_json::Value = serde_json::from_str(&sent.body).unwrap();
+    let message = &body["params"]["message"];
+    assert_eq!((&message["taskId"], &message["contextId"]), (&"t1".into(), &"c1".into()));
 }
 
 #[tokio::test]
 async fn what_the_agent_does_not_tell_is_lost() {
     for code in [-32001, -32603, -32601] {
-        for streams in [false, true] {
-            let agent = match streams {
-                true => streaming(move |_, _| Reply::json(refusal(code))).await,
-                false => json_rpc(move |_| Reply::json(refusal(code))).await,
-            };
-            let peer = dial(&agent).await;
-            let error = peer.resume(t1(), hello()).await.unwrap_err();
-            assert!(matches!(error, CallError::Lost(_)), "{code} {streams}: {error:?}");
-            nothing_was_sent(&agent);
-        }
+        let agent = json_rpc(move |_| Reply::json(refusal(code))).await;
+        let peer = dial(&agent).await;
+        let error = peer.resume(t1(), hello()).await.unwrap_err();
+        assert!(matches!(error, CallError::Lost(_)), "{code}: {error:?}");
+        nothing_was_sent(&agent);
     }
     let agent = json_rpc(|_| panic!("nothing must be asked")).await;
     let peer = dial(&agent).await;
@@ -201,33 +168,27 @@ async fn what_the_agent_does_not_tell_is_lost() {
 
 #[tokio::test]
 async fn a_later_version_may_note_down_more() {
-    let agent = worker(How::Polls, "TASK_STATE_COMPLETED", "done").await;
+    let agent = worker("TASK_STATE_COMPLETED", "done").await;
     let more = handle(r#"{"v":2,"task":"t1","history":[]}"#);
     assert_eq!(dial(&agent).await.resume(more, hello()).await.unwrap(), ok("done"));
 }
 
 #[tokio::test]
 async fn a_call_that_was_picked_up_and_dropped_cancels_its_task() {
-    for streams in [false, true] {
-        let (asked, mut is_asked) = tokio::sync::watch::channel(false);
-        let answer = move |seen: &Seen| match method(seen).as_str() {
-            "CancelTask" => result(&task("TASK_STATE_CANCELED", "")),
-            "SubscribeToTask" => Reply::events::<String>(&[], Then::Hang),
-            _ => {
-                asked.send_replace(true);
-                result(&task("TASK_STATE_WORKING", ""))
-            }
-        };
-        let agent = match streams {
-            true => streaming(move |_, seen| answer(seen)).await,
-            false => json_rpc(answer).await,
-        };
-        let peer = dial(&agent).await;
-        tokio::select! {
-            answer = peer.resume(t1(), hello()) => panic!("{answer:?}"),
-            asked = is_asked.wait_for(|asked| *asked) => drop(asked.unwrap()),
+    let (asked, mut is_asked) = tokio::sync::watch::channel(false);
+    let answer = move |seen: &Seen| match method(seen).as_str() {
+        "CancelTask" => result(&task("TASK_STATE_CANCELED", "")),
+        _ => {
+            asked.send_replace(true);
+            result(&task("TASK_STATE_WORKING", ""))
         }
-        peer.close().await;
-        assert_eq!(count(&agent, "CancelTask"), 1, "{streams}");
+    };
+    let agent = json_rpc(answer).await;
+    let peer = dial(&agent).await;
+    tokio::select! {
+        answer = peer.resume(t1(), hello()) => panic!("{answer:?}"),
+        asked = is_asked.wait_for(|asked| *asked) => drop(asked.unwrap()),
     }
+    peer.close().await;
+    assert_eq!(count(&agent, "CancelTask"), 1);
 }

@@ -2,10 +2,7 @@
 
 use serde_json::Value;
 
-use super::{
-    streams::{count, event, method, refusal, streaming},
-    *,
-};
+use super::*;
 
 /// A call of `run`, in `session` if there is one.
 fn of(run: &str, session: Option<&str>, message: &str) -> ToolCall {
@@ -40,11 +37,8 @@ fn reply(seen: &Seen) -> Value {
     }
 }
 
-async fn talker(streams: bool) -> Agent {
-    match streams {
-        true => streaming(|_, seen| Reply::events(&[event(&reply(seen))], Then::Close)).await,
-        false => json_rpc(|seen| result(&reply(seen))).await,
-    }
+async fn talker() -> Agent {
+    json_rpc(|seen| result(&reply(seen))).await
 }
 
 /// The ids that the last message went to.
@@ -69,7 +63,7 @@ fn asks_back(answer: &Answer) {
 
 #[tokio::test]
 async fn a_conversation_goes_on_with_a_dialer_that_is_configured_anew() {
-    let agent = talker(false).await;
+    let agent = talker().await;
     let conversations = Conversations::default();
     let dial = async || {
         let card = CardSource::Base(agent.url.clone().into());
@@ -82,29 +76,27 @@ async fn a_conversation_goes_on_with_a_dialer_that_is_configured_anew() {
 
 #[tokio::test]
 async fn a_run_goes_on_where_the_agent_waits_for_it() {
-    for streams in [false, true] {
-        let agent = talker(streams).await;
-        let peer = dial(&agent).await;
-        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-        assert_eq!(last(&agent), ids(None, None));
-        let other = peer.call(of("other", None, "Monday")).await.unwrap();
-        assert_eq!(other, ok("c1 t1: Monday"));
-        assert_eq!(last(&agent), ids(None, None), "what one run began is no other's");
-        assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("c1 t1: Friday"));
-        assert_eq!(last(&agent), ids(Some("c1"), Some("t1")));
-        // The task has ended, and the conversation has not.
-        assert_eq!(peer.call(of("r", None, "echo")).await.unwrap(), ok("c1 t1: echo"));
-        assert_eq!(last(&agent), ids(Some("c1"), None));
-        assert_eq!(peer.call(of("r", None, "more")).await.unwrap(), ok("c1 t1: more"));
-        assert_eq!(last(&agent), ids(Some("c1"), None));
-        peer.close().await;
-        assert_eq!(count(&agent, "CancelTask"), 0);
-    }
+    let agent = talker().await;
+    let peer = dial(&agent).await;
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    assert_eq!(last(&agent), ids(None, None));
+    let other = peer.call(of("other", None, "Monday")).await.unwrap();
+    assert_eq!(other, ok("c1 t1: Monday"));
+    assert_eq!(last(&agent), ids(None, None), "what one run began is no other's");
+    assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("c1 t1: Friday"));
+    assert_eq!(last(&agent), ids(Some("c1"), Some("t1")));
+    // The task has ended, and the conversation has not.
+    assert_eq!(peer.call(of("r", None, "echo")).await.unwrap(), ok("c1 t1: echo"));
+    assert_eq!(last(&agent), ids(Some("c1"), None));
+    assert_eq!(peer.call(of("r", None, "more")).await.unwrap(), ok("c1 t1: more"));
+    assert_eq!(last(&agent), ids(Some("c1"), None));
+    peer.close().await;
+    assert_eq!(count(&agent, "CancelTask"), 0);
 }
 
 #[tokio::test]
 async fn the_runs_of_a_session_have_one_conversation_which_outlives_connections() {
-    let agent = talker(true).await;
+    let agent = talker().await;
     let dialer = dialer(CardSource::Base(agent.url.clone().into()));
     let first = dialer.dial().await.unwrap();
     asks_back(&first.call(of("r1", Some("s"), "ask")).await.unwrap());
@@ -118,7 +110,7 @@ async fn the_runs_of_a_session_have_one_conversation_which_outlives_connections(
 
 #[tokio::test]
 async fn calls_of_no_run_have_no_conversation() {
-    let agent = talker(true).await;
+    let agent = talker().await;
     let peer = dial(&agent).await;
     for _ in 0..2 {
         let call = tool_call(request("", r#"{"message": "ask"}"#));
@@ -129,39 +121,34 @@ async fn calls_of_no_run_have_no_conversation() {
 
 #[tokio::test]
 async fn a_conversation_that_the_agent_rejects_is_started_anew() {
-    for streams in [false, true] {
-        for code in [-32001, -32004, -32602] {
-            let answer = move |seen: &Seen| {
-                let message = sent(seen);
-                let goes_on = message["contextId"].is_string() || message["taskId"].is_string();
-                match goes_on {
-                    true => Reply::json(refusal(code)),
-                    false => result(&reply(seen)),
-                }
-            };
-            let agent = match streams {
-                true => streaming(move |_, seen| answer(seen)).await,
-                false => json_rpc(answer).await,
-            };
-            let peer = dial(&agent).await;
-            asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-            assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("c1 t1: Friday"));
-            assert_eq!(last(&agent), ids(None, None), "{streams} {code}");
-            peer.close().await;
-            assert_eq!(count(&agent, "CancelTask"), 0, "what was refused is not cancelled");
-        }
+    for code in [-32001, -32004, -32602] {
+        let answer = move |seen: &Seen| {
+            let message = sent(seen);
+            let goes_on = message["contextId"].is_string() || message["taskId"].is_string();
+            match goes_on {
+                true => Reply::json(refusal(code)),
+                false => result(&reply(seen)),
+            }
+        };
+        let agent = json_rpc(answer).await;
+        let peer = dial(&agent).await;
+        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+        assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("c1 t1: Friday"));
+        assert_eq!(last(&agent), ids(None, None), "{code}");
+        peer.close().await;
+        assert_eq!(count(&agent, "CancelTask"), 0, "what was refused is not cancelled");
     }
 }
 
 #[tokio::test]
 async fn a_refusal_of_another_kind_keeps_the_conversation() {
     let fails = std::sync::atomic::AtomicBool::new(false);
-    let agent = streaming(move |_, seen| {
+    let agent = json_rpc(move |seen| {
         let text = sent(seen)["parts"][0]["text"].clone();
         if text == "Friday" && !fails.swap(true, std::sync::atomic::Ordering::SeqCst) {
             return Reply::status(503);
         }
-        Reply::events(&[event(&reply(seen))], Then::Close)
+        result(&reply(seen))
     })
     .await;
     let peer = dial(&agent).await;
@@ -174,46 +161,35 @@ async fn a_refusal_of_another_kind_keeps_the_conversation() {
 
 #[tokio::test]
 async fn a_task_that_goes_on_is_cancelled_with_its_call() {
-    for streams in [false, true] {
-        let (asked, mut is_asked) = tokio::sync::watch::channel(false);
-        let answer = move |seen: &Seen| match method(seen).as_str() {
-            "SendMessage" | "SendStreamingMessage" if seen.body.contains("Friday") => {
-                asked.send_replace(true);
-                Reply::events::<String>(&[], Then::Hang)
-            }
-            "CancelTask" => result(&task("TASK_STATE_CANCELED", "")),
-            _ => result(&reply(seen)),
-        };
-        let agent = match streams {
-            true => streaming(move |_, seen| answer(seen)).await,
-            false => json_rpc(answer).await,
-        };
-        let peer = dial(&agent).await;
-        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-        tokio::select! {
-            answer = peer.call(of("r", None, "Friday")) => panic!("{answer:?}"),
-            asked = is_asked.wait_for(|asked| *asked) => drop(asked.unwrap()),
+    let (asked, mut is_asked) = tokio::sync::watch::channel(false);
+    let answer = move |seen: &Seen| match method(seen).as_str() {
+        "SendMessage" if seen.body.contains("Friday") => {
+            asked.send_replace(true);
+            Reply::events::<String>(&[])
         }
-        peer.close().await;
-        assert_eq!(count(&agent, "CancelTask"), 1, "{streams}");
+        "CancelTask" => result(&task("TASK_STATE_CANCELED", "")),
+        _ => result(&reply(seen)),
+    };
+    let agent = json_rpc(answer).await;
+    let peer = dial(&agent).await;
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    tokio::select! {
+        answer = peer.call(of("r", None, "Friday")) => panic!("{answer:?}"),
+        asked = is_asked.wait_for(|asked| *asked) => drop(asked.unwrap()),
     }
+    peer.close().await;
+    assert_eq!(count(&agent, "CancelTask"), 1);
 }
 
 #[tokio::test]
 async fn an_answer_that_got_lost_is_looked_for_at_its_task() {
-    for streams in [false, true] {
-        let answer = |seen: &Seen| match method(seen).as_str() {
-            "GetTask" => result(&task("TASK_STATE_COMPLETED", "done")),
-            "SubscribeToTask" => Reply::json(refusal(-32004)),
-            _ if seen.body.contains("Friday") => Reply::hang_up(),
-            _ => result(&reply(seen)),
-        };
-        let agent = match streams {
-            true => streaming(move |_, seen| answer(seen)).await,
-            false => json_rpc(answer).await,
-        };
-        let peer = dial(&agent).await;
-        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-        assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("done"), "{streams}");
-    }
+    let answer = |seen: &Seen| match method(seen).as_str() {
+        "GetTask" => result(&task("TASK_STATE_COMPLETED", "done")),
+        _ if seen.body.contains("Friday") => Reply::hang_up(),
+        _ => result(&reply(seen)),
+    };
+    let agent = json_rpc(answer).await;
+    let peer = dial(&agent).await;
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("done"));
 }

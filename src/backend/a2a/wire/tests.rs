@@ -24,8 +24,8 @@ fn sent(endpoint: &Endpoint, operation: Operation<'_>) -> (String, String) {
 const MESSAGE: Message<'_> =
     Message { text: "a \"b\"", id: "m1", context: None, task: None, trace: None };
 const SEND: Operation<'_> = Operation::Send(MESSAGE, Reply::WhenDone);
-const STREAM: Operation<'_> =
-    Operation::Send(Message { context: Some("c"), task: Some("t"), ..MESSAGE }, Reply::Stream);
+const NEXT: Operation<'_> =
+    Operation::Send(Message { context: Some("c"), task: Some("t"), ..MESSAGE }, Reply::AtOnce);
 
 #[test]
 fn json_rpc_1_0() {
@@ -41,15 +41,11 @@ fn json_rpc_1_0() {
         body,
         r#"{"id":"7","jsonrpc":"2.0","method":"GetTask","params":{"id":"x","tenant":"t"}}"#
     );
-    let (_, body) = sent(&endpoint, STREAM);
+    let (_, body) = sent(&endpoint, NEXT);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"SendStreamingMessage","params":{"message":{"contextId":"c","messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER","taskId":"t"},"tenant":"t"}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"returnImmediately":true},"message":{"contextId":"c","messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER","taskId":"t"},"tenant":"t"}}"#
     );
-    let (_, body) = sent(&endpoint, Operation::Send(MESSAGE, Reply::AtOnce));
-    assert!(body.contains(r#""returnImmediately":true"#), "{body}");
-    let (_, body) = sent(&endpoint, Operation::Subscribe("x"));
-    assert!(body.contains(r#""method":"SubscribeToTask","params":{"id":"x","tenant":"t"}"#));
 }
 
 #[test]
@@ -62,15 +58,11 @@ fn json_rpc_0_3() {
     );
     let (_, body) = sent(&endpoint, Operation::CancelTask("x"));
     assert_eq!(body, r#"{"id":"7","jsonrpc":"2.0","method":"tasks/cancel","params":{"id":"x"}}"#);
-    let (_, body) = sent(&endpoint, STREAM);
+    let (_, body) = sent(&endpoint, NEXT);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"message/stream","params":{"configuration":{"acceptedOutputModes":["text/plain"]},"message":{"contextId":"c","kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user","taskId":"t"}}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":false},"message":{"contextId":"c","kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user","taskId":"t"}}}"#
     );
-    let (_, body) = sent(&endpoint, Operation::Send(MESSAGE, Reply::AtOnce));
-    assert!(body.contains(r#""blocking":false"#), "{body}");
-    let (_, body) = sent(&endpoint, Operation::Subscribe("x"));
-    assert!(body.contains(r#""method":"tasks/resubscribe","params":{"id":"x"}"#));
 }
 
 #[test]
@@ -87,11 +79,9 @@ fn http_json_1_0() {
     assert_eq!(line, "GET https://hr.acme/a2a/t/tasks/a%2Fb%3Fc");
     let (line, _) = sent(&plain, Operation::CancelTask("x"));
     assert_eq!(line, "POST https://hr.acme/a2a/tasks/x:cancel");
-    let (line, body) = sent(&plain, STREAM);
-    assert_eq!(line, "POST https://hr.acme/a2a/message:stream");
+    let (line, body) = sent(&plain, NEXT);
+    assert_eq!(line, "POST https://hr.acme/a2a/message:send");
     assert!(body.contains(r#""contextId":"c""#) && body.contains(r#""taskId":"t""#), "{body}");
-    let (line, _) = sent(&plain, Operation::Subscribe("x"));
-    assert_eq!(line, "POST https://hr.acme/a2a/tasks/x:subscribe");
 }
 
 #[test]
@@ -105,14 +95,9 @@ fn http_json_0_3() {
     );
     let (line, _) = sent(&endpoint, Operation::GetTask("x"));
     assert_eq!(line, "GET https://hr.acme/a2a/v1/tasks/x");
-    let (line, body) = sent(&endpoint, STREAM);
-    assert_eq!(line, "POST https://hr.acme/a2a/v1/message:stream");
+    let (line, body) = sent(&endpoint, NEXT);
+    assert_eq!(line, "POST https://hr.acme/a2a/v1/message:send");
     assert!(body.contains(r#""contextId":"c""#) && body.contains(r#""taskId":"t""#), "{body}");
-    let (line, body) = sent(&endpoint, Operation::Subscribe("x"));
-    assert_eq!(
-        (line.as_str(), body.as_str()),
-        ("GET https://hr.acme/a2a/v1/tasks/x:subscribe", "null")
-    );
 }
 
 #[test]
@@ -169,20 +154,6 @@ fn what_is_no_reply() {
 }
 
 #[test]
-fn refusals_in_a_stream() {
-    let failure = |binding, data| decode_event(binding, data).unwrap_err();
-    let no_task = r#"{"id":"1","jsonrpc":"2.0","error":{"code":-32001,"message":"no task"}}"#;
-    assert!(failure(A2aBinding::JsonRpc, no_task).is_unknown_task());
-    let error = r#"{"error":{"code":404,"status":"NOT_FOUND","message":"no task"}}"#;
-    assert!(failure(A2aBinding::HttpJson, error).is_unknown_task());
-    let event = decode_event(A2aBinding::HttpJson, r#"{"task":{"error":1e400}}"#).unwrap();
-    assert_eq!(event.get(), r#"{"task":{"error":1e400}}"#);
-    let event = decode_event(A2aBinding::JsonRpc, r#"{"result":{"kind":"task"}}"#).unwrap();
-    assert_eq!(event.get(), r#"{"kind":"task"}"#);
-    assert!(matches!(failure(A2aBinding::JsonRpc, "{"), A2aFailure::Unreadable(_)));
-}
-
-#[test]
 fn what_a_refusal_is_about() {
     let refused = |status: u16, reason: &str| {
         let body = format!(
@@ -191,10 +162,6 @@ fn what_a_refusal_is_about() {
         let status = StatusCode::from_u16(status).unwrap();
         decode(A2aBinding::HttpJson, status, body.as_bytes()).unwrap_err()
     };
-    assert!(refused(400, "UNSUPPORTED_OPERATION").is_no_streaming());
-    assert!(refused(404, "").is_no_streaming());
-    assert!(!refused(400, "").is_no_streaming());
-    assert!(!refused(500, "").is_no_streaming());
     assert!(refused(400, "TASK_NOT_CANCELABLE").is_not_cancelable());
     for (status, thread) in [(400, true), (404, true), (422, true), (401, false), (500, false)] {
         assert_eq!(refused(status, "").may_mean_the_thread(), thread, "{status}");

@@ -173,7 +173,7 @@ fn what_outcomes_say_about_the_backend() {
         (CallFailure::Rejected(Rejected::Late, wait), Sign::None),
         (CallFailure::Rejected(Rejected::QueueFull, wait), Sign::None),
         (CallFailure::NotRecorded(NotRecorded::Unwritable), Sign::None),
-        (CallFailure::Shut(Shut::For(wait)), Sign::None),
+        (CallFailure::Shut(Shut(wait)), Sign::None),
     ];
     for (failure, expected) in failures {
         let words = failure.to_string();

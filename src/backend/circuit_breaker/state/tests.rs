@@ -37,8 +37,8 @@ fn seven_failures_in_a_row_open_it() {
         assert_eq!(breaker.ended(ticket, Sign::None, now), None, "no sign is no failure");
     }
     open(&mut breaker, now);
-    assert_eq!(breaker.admit(now), Err(Shut::For(SECOND)));
-    assert_eq!(breaker.admit(now + SECOND / 4), Err(Shut::For(3 * SECOND / 4)));
+    assert_eq!(breaker.admit(now), Err(Shut(SECOND)));
+    assert_eq!(breaker.admit(now + SECOND / 4), Err(Shut(3 * SECOND / 4)));
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn a_probe_that_fails_doubles_the_wait_and_one_that_is_answered_closes() {
     now += FIRST_WAIT;
     for seconds in [2, 4, 8, 16, 32, 60, 60, 60] {
         let probe = breaker.admit(now).unwrap();
-        assert_eq!(breaker.admit(now), Err(Shut::WhileProbing), "one at a time");
+        assert_eq!(breaker.admit(now), Err(Shut(SECOND)), "one at a time");
         assert_eq!(breaker.look(now), Look::HalfOpen);
         let wait = seconds * SECOND;
         assert_eq!(breaker.ended(probe, Sign::Failed, now), Some(Change::Reopened(wait)));
@@ -87,7 +87,7 @@ fn calls_from_before_count_where_they_are_answered() {
     let now = now + FIRST_WAIT;
     let probe = breaker.admit(now).unwrap();
     assert_eq!(breaker.ended(slow[0], Sign::None, now), None, "not the probe");
-    assert_eq!(breaker.admit(now), Err(Shut::WhileProbing));
+    assert_eq!(breaker.admit(now), Err(Shut(SECOND)));
     assert_eq!(breaker.ended(slow[1], Sign::Alive, now), Some(Change::Closed), "an answer is one");
     assert_eq!(breaker.ended(probe, Sign::Failed, now), None);
     for ticket in &slow {
@@ -143,8 +143,7 @@ proptest! {
                     let closed = breaker.look(now) == Look::Closed;
                     match breaker.admit(now) {
                         Ok(ticket) => on_their_way.push((ticket, !closed)),
-                        Err(Shut::For(wait)) => prop_assert!(!closed && wait <= LONGEST_WAIT),
-                        Err(Shut::WhileProbing) => prop_assert!(!closed),
+                        Err(Shut(wait)) => prop_assert!(!closed && wait <= LONGEST_WAIT),
                     }
                 }
                 Step::End(at, sign) if !on_their_way.is_empty() => {

@@ -31,6 +31,7 @@ use crate::{
         },
         peer::NotRead,
     },
+    backoff::Backoff,
     budget::{Budget, CHUNKS, Held},
     error_chain::error_chain,
     model::ids::BackendName,
@@ -43,9 +44,6 @@ pub(in crate::backend::mcp) const MOST_FAILURES: usize = 4;
 
 /// If a stream lived this long before it broke, that does not count as a failure.
 const LIVED: Duration = Duration::from_secs(5);
-/// The shortest and the longest wait after a stream that broke sooner.
-const SHORTEST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// How many bytes of one oversized frame are skipped. More is a flood, not an answer.
 const MOST_PAST: u64 = 32 << 20;
@@ -61,13 +59,18 @@ pub(super) struct Standing {
     opened: Mutex<Opened>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Opened {
     pub(super) at: Option<Instant>,
     /// Whether a stream has broken since the last one was requested.
     pub(super) broke: bool,
-    /// How many in a row broke soon.
-    short_lived: u32,
+    backoff: Backoff,
+}
+
+impl Default for Opened {
+    fn default() -> Self {
+        Self { at: None, broke: false, backoff: Backoff::for_connections() }
+    }
 }
 
 impl Standing {
@@ -104,11 +107,9 @@ impl Opened {
             return Duration::ZERO;
         }
         if self.at.is_some_and(|at| now.saturating_duration_since(at) >= LIVED) {
-            self.short_lived = 0;
+            self.backoff.reset();
         }
-        let wait = SHORTEST_WAIT.saturating_mul(1 << self.short_lived.min(16)).min(LONGEST_WAIT);
-        self.short_lived += 1;
-        wait
+        self.backoff.next_wait()
     }
 }
 

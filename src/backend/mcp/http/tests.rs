@@ -550,8 +550,9 @@ async fn streams_that_break_soon_are_asked_for_less_and_less() {
         opened.next_wait(now + Duration::from_millis(lived)).as_millis()
     };
     assert_eq!(wait(false, 0), 0, "rmcp itself waits after a clean end");
-    assert_eq!([wait(true, 0), wait(true, 0), wait(true, 0)], [100, 200, 400]);
-    assert_eq!(wait(true, 6000), 100);
+    let waits: Vec<_> = (0..3).map(|_| wait(true, 0)).collect();
+    assert!(waits[0] <= 250 && waits[1] <= 500 && (450..=1000).contains(&waits[2]), "{waits:?}");
+    assert!(wait(true, 6000) <= 250);
     for _ in 0..100 {
         assert!(wait(true, 0) <= 30_000);
     }

@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::{BadPages, Full, MOST_ITEMS, MOST_PAGES, Next, Pages};
+use super::{BadPages, MOST_ITEMS, MOST_PAGES, Next, Pages};
 
 fn add(pages: &mut Pages, page: &str) -> Result<Next, BadPages> {
     pages.add(&RawValue::from_string(page.to_owned()).unwrap())
@@ -33,7 +33,7 @@ fn a_circle_is_seen() {
     let page = |cursor| format!(r#"{{"tools":[],"nextCursor":"{cursor}"}}"#);
     assert_eq!(add(&mut pages, &page("a")), Ok(Next::Page("a".to_owned())));
     assert_eq!(add(&mut pages, &page("b")), Ok(Next::Page("b".to_owned())));
-    assert_eq!(add(&mut pages, &page("a")), Ok(Next::Circle("a".to_owned())));
+    assert_eq!(add(&mut pages, &page("a")), Ok(Next::Cut));
 }
 
 #[test]
@@ -43,18 +43,18 @@ fn beyond_the_limits_what_came_before_is_kept() {
         let next = add(&mut pages, &format!(r#"{{"tools":[],"nextCursor":"{number}"}}"#));
         assert!(matches!(next, Ok(Next::Page(_))));
     }
-    assert_eq!(add(&mut pages, r#"{"tools":[],"nextCursor":"end"}"#), Ok(Next::Full(Full::Pages)));
+    assert_eq!(add(&mut pages, r#"{"tools":[],"nextCursor":"end"}"#), Ok(Next::Cut));
 
     let many = vec!["0"; MOST_ITEMS].join(",");
     assert_eq!(add(&mut Pages::of("tools"), &format!(r#"{{"tools":[{many}]}}"#)), Ok(Next::Done));
     let page = format!(r#"{{"tools":[{many},0]}}"#);
     let mut pages = Pages::of("tools");
-    assert_eq!(add(&mut pages, &page), Ok(Next::Full(Full::Items)));
+    assert_eq!(add(&mut pages, &page), Ok(Next::Cut));
     assert_eq!(pages.into_items().len(), MOST_ITEMS);
 
     let mut pages = Pages::of("tools");
     let large = format!(r#"{{"tools":["a","{}","b"]}}"#, "x".repeat(33 * 1024 * 1024));
-    assert_eq!(add(&mut pages, &large), Ok(Next::Full(Full::Bytes)));
+    assert_eq!(add(&mut pages, &large), Ok(Next::Cut));
     assert_eq!(pages.into_items().len(), 1);
 }
 

@@ -15,23 +15,11 @@ const USUAL_WAIT: Duration = Duration::from_secs(1);
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// How a tool may be called (`execution.taskSupport` of 2025-11-25).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::backend::mcp) enum Support {
-    Optional,
-    Required,
-}
-
-impl Support {
-    /// What `tool` says; `None` is a tool that cannot be called as a task.
-    pub(in crate::backend::mcp) fn of(tool: &RawValue) -> Option<Self> {
-        let execution = Members::read(tool.get()).ok()?.get("execution")?;
-        match string_member(execution.get(), "taskSupport")?.as_str() {
-            "optional" => Some(Self::Optional),
-            "required" => Some(Self::Required),
-            _ => None,
-        }
-    }
+/// Whether `tool` may be called as a task (`execution.taskSupport` of 2025-11-25).
+pub(in crate::backend::mcp) fn may_be_task(tool: &RawValue) -> bool {
+    let execution = Members::read(tool.get()).ok().and_then(|tool| tool.object("execution"));
+    let support = execution.and_then(|execution| execution.string("taskSupport"));
+    support.is_some_and(|support| matches!(support.as_str(), "optional" | "required"))
 }
 
 /// The status of a task.

@@ -5,9 +5,7 @@
 
 use std::sync::Arc;
 
-use rmcp::model::{
-    ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
-};
+use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use serde_json::{json, value::RawValue};
 
 use crate::model::json::{Elements, Members, string_member};
@@ -53,9 +51,8 @@ impl Handshake {
         id: i64,
         result: Option<&RawValue>,
     ) -> ServerJsonRpcMessage {
-        let typed = serde_json::from_str::<ServerJsonRpcMessage>(text);
         let Some(members) = result.and_then(|result| Members::read(result.get()).ok()) else {
-            return match typed {
+            return match serde_json::from_str(text) {
                 Ok(error @ JsonRpcMessage::Error(_)) => error,
                 _ => not_understood(id),
             };
@@ -96,25 +93,12 @@ impl Handshake {
             }
         };
         self.repeated |= self.established;
-        match typed {
-            Ok(message) if is_answer(kind, &message) => message,
-            _ => {
-                let stand_in = json!({ "jsonrpc": "2.0", "id": id, "result": stand_in });
-                serde_json::from_value(stand_in).unwrap_or_else(|_| not_understood(id))
-            }
-        }
+        let stand_in = json!({ "jsonrpc": "2.0", "id": id, "result": stand_in });
+        serde_json::from_value(stand_in).unwrap_or_else(|_| not_understood(id))
     }
 }
 
-fn is_answer(kind: Kind, message: &ServerJsonRpcMessage) -> bool {
-    let JsonRpcMessage::Response(response) = message else { return false };
-    match kind {
-        Kind::Initialize => matches!(response.result, ServerResult::InitializeResult(_)),
-        Kind::Discover => matches!(response.result, ServerResult::DiscoverResult(_)),
-    }
-}
-
-/// The capabilities that matter here, out of those that rmcp could not read.
+/// The capabilities that matter here.
 fn capabilities(result: &Members<'_>) -> serde_json::Value {
     let Some(capabilities) = result.object("capabilities") else { return json!({}) };
     let known = ["tools", "resources", "prompts", "completions"].into_iter().filter_map(|name| {

@@ -62,11 +62,3 @@ fn a_request_is_that_of_the_official_library() {
     let resource = Resource::of(&[("service.name".to_owned(), "here".to_owned())]);
     assert_eq!(request(&resource, &[first, second]), bytes(TWO_SPANS));
 }
-
-#[test]
-fn a_collector_says_what_it_did_not_want() {
-    assert_eq!(rejected(&bytes("0a06080312026e6f")), 3);
-    assert_eq!(rejected(b""), 0, "all is well");
-    assert_eq!(rejected(&bytes("0a0b08ffffffffffffffffff01")), 0, "less than none");
-    assert_eq!(rejected(b"{}"), 0, "no protobuf");
-}
