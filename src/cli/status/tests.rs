@@ -5,7 +5,8 @@ use super::*;
 const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl":"https://m.test",
     "workspace":"acme","reachable":false,"lastError":"refused","tokenError":null},
     "runs":{"driven":2,"asleep":0},"approvals":{"waiting":2},"operator":false,
-    "tls":null,"config":{"loadedAt":"","lastError":null},
+    "tls":null,"runtimes":[{"name":"claude","kind":"claude-environment","state":"ready","since":"","lastError":null,"openCalls":1,"refusedAnswers":0,"gap":null}],
+    "config":{"loadedAt":"","lastError":null},
     "problems":[{"subject":"config","message":"line 3","cure":"Mend it."},
     {"subject":"hr","message":"is not\nthere","cure":"Start it."}],"backends":[
     {"name":"fs","kind":"mcp","state":"ready","required":false,"transport":"stdio","protocolVersion":"2025-11-25",
@@ -30,6 +31,7 @@ fn all_that_matters_is_there() {
             "upstream https://m.test (not reachable), workspace acme",
             "2 runs driven",
             "2 calls wait for a person to approve: mantyx-bridge approvals",
+            "runtime claude (claude-environment): ready, 1 calls open",
             "last upstream error: refused",
             "",
             "BACKEND  STATE         TOOLS  IN FLIGHT  REFRESHED   SPEAKS",
