@@ -3,7 +3,14 @@
 
 use serde_json::{Value, json};
 
-use crate::{bridge::Bridge, effects::Effects, http::Request, peers, peers::Peer, wait};
+use crate::{
+    bridge::Bridge,
+    effects::Effects,
+    guides,
+    http::Request,
+    peers::{self, Peer},
+    wait,
+};
 
 const KEY: &str = "runtime_credential_canary_81c2";
 
@@ -24,6 +31,12 @@ fn entry(url: &str, wire: &str) -> String {
     format!("runtimes:\n  other: {{{keys}, url: '{url}', credential: {KEY}, backends: [plain]}}\n")
 }
 
+async fn control(runtimes: &Peer, what: &str, body: &Value) -> Value {
+    let to = runtimes.url().strip_prefix("http://").expect("an address").parse();
+    let request = Request::new("POST", &format!("/_/{what}")).json(body.to_string());
+    request.answer(to.expect("an address")).await.expect(200)
+}
+
 impl Rig {
     async fn start(wire: &str, keys: &str) -> Self {
         let (runtimes, plain) = (peers::runtimes().await, Effects::new());
@@ -40,9 +53,7 @@ impl Rig {
     }
 
     async fn control(&self, what: &str, body: Value) -> Value {
-        let to = self.runtimes.url().strip_prefix("http://").expect("an address").parse();
-        let request = Request::new("POST", &format!("/_/{what}")).json(body.to_string());
-        request.answer(to.expect("an address")).await.expect(200)
+        control(&self.runtimes, what, &body).await
     }
 
     /// Has the runtime ask for a call; returns how many listeners heard it.
@@ -267,4 +278,43 @@ async fn a_crash_makes_no_call_of_hsafa_v7_twice() {
 #[tokio::test]
 async fn a_crash_makes_no_call_of_claude_twice() {
     check_crash("claude", "s1/events?").await;
+}
+
+/// Follows a page, and has the runtime ask for a call of the bridge that it started.
+async fn check_page(page: &str, wire: &str, others: &[(&str, &str)]) {
+    let runtimes = peers::runtimes().await;
+    let address = [
+        ("http://hsafa.intranet:3001", runtimes.url()),
+        ("https://api.anthropic.com", runtimes.url()),
+        ("the-secret-key-of-the-gateway", KEY),
+        ("the-key-of-the-environment", KEY),
+    ];
+    let _user = guides::follow_with(page, &[&address, others].concat()).await;
+    let to = if wire == "claude" { "s1" } else { wire };
+    if wire == "claude" {
+        control(&runtimes, "session", &json!({ "id": "s1" })).await;
+    }
+    let args = json!({ "a": 19, "b": 23 });
+    let call = json!({ "wire": to, "id": "c1", "tool": "demo_add", "args": args });
+    wait::soon("the runtime should be heard", async || {
+        (control(&runtimes, "state", &json!({})).await["listeners"][to] == 1).then_some(())
+    })
+    .await;
+    control(&runtimes, "call", &call).await;
+    let post = wait::soon("the call should be answered", async || {
+        let state = control(&runtimes, "state", &json!({})).await;
+        state["posts"].get(0).cloned()
+    })
+    .await;
+    assert!(post["status"] == 200 && post["body"].to_string().contains("42"), "{post}");
+}
+
+#[tokio::test]
+async fn the_page_of_hsafa() {
+    check_page("docs/hsafa.md", "v7", &[]).await;
+}
+
+#[tokio::test]
+async fn the_page_of_claude() {
+    check_page("docs/claude.md", "claude", &[]).await;
 }

@@ -200,6 +200,9 @@ class Handler(BaseHTTPRequestHandler):
                 return self.reply(200, None)
             time.sleep(0.02)
 
+    def list(self, _environment):
+        self.reply(200, {"data": [self.shown(one) for one in STATE.work.values()], "next_page": None})
+
     @staticmethod
     def shown(item):
         now = "2026-11-22T00:00:00Z"
@@ -323,6 +326,7 @@ ROUTES = [
     ("PUT api/v7/skills/([^/]+)/tools", Handler.v7_tools),
     ("GET api/v7/skills/([^/]+)/actions/stream", Handler.v7_stream),
     ("POST api/v7/actions/([^/]+)/result", Handler.v7_result),
+    (f"GET {ENVIRONMENT}", Handler.list),
     (f"GET {ENVIRONMENT}/poll", Handler.poll),
     (f"POST {ENVIRONMENT}/([^/]+)/ack", Handler.ack),
     (f"POST {ENVIRONMENT}/([^/]+)/heartbeat", Handler.heartbeat),
