@@ -169,6 +169,58 @@ async fn an_answer_is_posted_until_it_is_taken_or_refused() {
 }
 
 #[tokio::test]
+async fn answers_that_wait_take_the_credential_of_a_reload() {
+    let mut rig = Rig::start("v3", "").await;
+    let refusal = json!({ "path": "tool-results", "status": 401, "always": true });
+    rig.control("refuse", refusal).await;
+    rig.ask("v3", "c1", "plain_additive", json!({})).await;
+    wait::soon("the answer should be refused", async || {
+        (rig.state().await["refused"].as_u64() > Some(1)).then_some(())
+    })
+    .await;
+    rig.control("forgive", json!({})).await;
+    rig.control("key", json!({ "key": "another-key" })).await;
+    rig.control("close", json!({ "wire": "v3" })).await;
+    rig.wait_state("down").await;
+    rig.bridge.change_config(KEY, "another-key");
+    rig.wait_state("ready").await;
+    assert_eq!(rig.posts("c1").await[0]["status"], 200);
+    assert_eq!(rig.plain.begun("c1"), 1);
+    // Without it, its calls are heard no more.
+    rig.bridge.change_config("runtimes:", "#runtimes:");
+    rig.bridge.change_config("  other:", "#  other:");
+    wait::soon("the runtime should be gone", async || {
+        let status = rig.bridge.status().await;
+        (status["runtimes"].as_array().expect("a list").is_empty()).then_some(())
+    })
+    .await;
+    wait::soon("its stream should be closed", async || {
+        (rig.state().await["listeners"]["v3"] == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_that_goes_on_is_answered_at_once_and_fetched_later() {
+    let mut rig =
+        Rig::start("v7", "local: {later: {command: [sleep, '0.2'], pending_after: 0s}}\n").await;
+
+    rig.bridge.change_config("backends: [plain]", "backends: [plain, later]");
+    wait::soon("the tool should be registered", async || {
+        rig.state().await["tools"][0].to_string().contains("\"later\"").then_some(())
+    })
+    .await;
+    rig.ask("v7", "a1", "later", json!({})).await;
+    let first = rig.posts("a1").await[0]["body"]["result"].clone();
+    let first: Value =
+        serde_json::from_str(first.as_str().unwrap_or_else(|| panic!("{first}"))).expect("JSON");
+    assert_eq!(first["status"], "pending");
+    let asked = json!({ "callId": first["callId"], "wait": 20 });
+    rig.ask("v7", "a2", "bridge_call_result", asked).await;
+    assert_eq!(rig.posts("a2").await[0]["body"], json!({ "result": "" }));
+}
+
+#[tokio::test]
 async fn hsafa_v7_gets_the_tools_and_an_answer_to_each_action() {
     let rig = Rig::start("v7", "").await;
     let tools = rig.state().await["tools"][0].clone();

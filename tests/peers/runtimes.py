@@ -37,6 +37,7 @@ class State:
         self.sessions = {}  # By id: its events.
         self.requests = []
         self.refused = 0
+        self.key = KEY
 
 
 STATE = State()
@@ -105,12 +106,12 @@ class Handler(BaseHTTPRequestHandler):
             "authorization": (self.headers.get("authorization") or "").removeprefix("Bearer "),
         }
         if path[0] == "v1":
-            right = shown["authorization"] in (KEY, f"session-{KEY}")
+            right = shown["authorization"] in (STATE.key, f"session-{KEY}")
             versions = self.headers.get("anthropic-beta"), self.query.get("beta")
             if right and versions != ("managed-agents-2026-04-01", "true"):
                 return self.reply(404, {"error": "no beta"})
         else:
-            right = shown["x-api-key" if "v7" in path else "x-secret-key"] == KEY
+            right = shown["x-api-key" if "v7" in path else "x-secret-key"] == STATE.key
         if not right:
             return self.reply(401, {"error": "Unauthorized"})
         where = f"{self.command} {'/'.join(path)}"
@@ -283,6 +284,9 @@ class Handler(BaseHTTPRequestHandler):
                 return self.reply(200, send(body["wire"], body["text"]))
             if what == "refuse":
                 return self.reply(200, STATE.refuse.append(body) or {})
+            if what == "key":
+                STATE.key = body["key"]
+                return self.reply(200, {})
             if what == "forgive":
                 return self.reply(200, STATE.refuse.clear() or {})
             if what == "close":
