@@ -83,7 +83,8 @@ impl Format {
             note("the API has a `_` more before its name");
         }
         let is_needed = matches!(self, Self::Hsafa | Self::Claude);
-        let text = string_member(tool, "description").or(is_needed.then(|| own.clone()));
+        let text = string_member(tool, "description").filter(|text| !is_needed || !text.is_empty());
+        let text = text.or(is_needed.then(|| own.clone()));
         let most = if self == Self::Chat { CHAT_DESCRIPTION } else { usize::MAX };
         let short: Option<String> = text.as_ref().map(|text| text.chars().take(most).collect());
         if short != text {
@@ -308,6 +309,16 @@ mod tests {
             let (written, _) = format.tools([definition.clone()].into_iter(), "");
             assert!(written.contains(SCHEMA), "{format:?}: {written}");
             assert_eq!(tools(format, &[]), (json!([]), vec![]), "{format:?}");
+        }
+    }
+
+    #[test]
+    fn runtimes_that_need_a_description_get_the_name_where_there_is_none() {
+        for text in ["", r#""description":"","#] {
+            let bare = format!(r#"{{"name":"x",{text}"inputSchema":{SCHEMA}}}"#);
+            for format in [Format::Hsafa, Format::Claude] {
+                assert_eq!(tools(format, &[&bare]).0[0]["description"], "x");
+            }
         }
     }
 

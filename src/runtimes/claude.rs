@@ -139,14 +139,16 @@ pub(super) async fn list(link: &Link, environment: &str) -> Result<(), LinkError
 /// A URL of the API.
 fn url(link: &Link, segments: &[&str], query: &[(&str, &str)]) -> Url {
     let mut url = link.url(segments.iter().copied());
-    url.query_pairs_mut().append_pair("beta", "true").extend_pairs(query);
+    if !query.is_empty() {
+        url.query_pairs_mut().extend_pairs(query);
+    }
     url
 }
 
 /// The headers of the API, with those that show a credential.
 pub(super) fn headers(credential: &HeaderMap) -> HeaderMap {
     let mut headers = credential.clone();
-    headers.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
+    headers.insert("anthropic-version", HeaderValue::from_static("2026-10-21"));
     headers.insert("anthropic-beta", HeaderValue::from_static("managed-agents-2026-04-01"));
     headers
 }
@@ -360,8 +362,7 @@ impl Claim {
         let runtime = &self.runtime;
         let Some(route) = runtime.offer().route(&call.name).cloned() else { return };
         let path = ["v1", "sessions", &self.work.data.id, "events"];
-        let url = url(&runtime.link(), &path, &[]);
-        let post_to = format!("{}?{}", url.path(), url.query().unwrap_or_default());
+        let post_to = url(&runtime.link(), &path, &[]).path().to_owned();
         let turn = runtime.turn().await;
         let run = self.work.data.id.clone();
         let headers = Some(self.headers.clone());

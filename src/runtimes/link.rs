@@ -101,10 +101,8 @@ impl Link {
 
     /// The URL of a path of [`Self::url`].
     pub(super) fn at(&self, path: &str) -> Url {
-        let (path, query) = path.split_once('?').map_or((path, None), |(p, q)| (p, Some(q)));
         let mut url = self.base.clone();
         url.set_path(path);
-        url.set_query(query);
         url
     }
 

@@ -38,12 +38,18 @@ async fn control(runtimes: &Peer, what: &str, body: &Value) -> Value {
 }
 
 impl Rig {
-    async fn start(wire: &str, keys: &str) -> Self {
-        let (runtimes, plain) = (peers::runtimes().await, Effects::new());
-        let server = peers::with(&plain.server(), "approve: []");
+    async fn start(wire: &str) -> Self {
+        let plain = Effects::new();
+        Self::serving(wire, &plain.server(), plain).await
+    }
+
+    /// With `server` in place of the one that writes into `plain`.
+    async fn serving(wire: &str, server: &str, plain: Effects) -> Self {
+        let runtimes = peers::runtimes().await;
         let config = format!(
-            "upstream: {{sandbox: true}}\n{}{keys}mcp:\n  plain: {server}\n",
-            entry(runtimes.url(), wire)
+            "upstream: {{sandbox: true}}\n{}mcp:\n  plain: {}\n",
+            entry(runtimes.url(), wire),
+            peers::with(server, "approve: []"),
         );
         let bridge = Bridge::ready(&config).await;
         bridge.wait_backend("plain", "ready").await;
@@ -97,7 +103,7 @@ impl Rig {
 
 #[tokio::test]
 async fn hsafa_v3_is_answered_once() {
-    let rig = Rig::start("v3", "").await;
+    let rig = Rig::start("v3").await;
     assert_eq!(rig.ask("v3", "c1", "plain_read", json!({})).await, 1);
     let posts = rig.posts("c1").await;
     assert_eq!((posts.len(), &posts[0]["status"]), (1, &json!(200)));
@@ -120,7 +126,7 @@ async fn hsafa_v3_is_answered_once() {
 
 #[tokio::test]
 async fn odd_events_are_skipped_and_a_broken_stream_is_opened_again() {
-    let mut rig = Rig::start("v3", "").await;
+    let mut rig = Rig::start("v3").await;
     for text in [
         "data: {\"type\":\"tool.call\"}\n\n",
         "data: no json\n\n",
@@ -151,7 +157,7 @@ async fn odd_events_are_skipped_and_a_broken_stream_is_opened_again() {
 
 #[tokio::test]
 async fn an_answer_is_posted_until_it_is_taken_or_refused() {
-    let rig = Rig::start("v3", "").await;
+    let rig = Rig::start("v3").await;
     for status in [500, 0, 429, 401] {
         rig.control("refuse", json!({ "path": "tool-results", "status": status })).await;
     }
@@ -222,23 +228,23 @@ async fn a_call_that_goes_on_is_answered_at_once_and_fetched_later() {
 
 #[tokio::test]
 async fn hsafa_v7_gets_the_tools_and_an_answer_to_each_action() {
-    let rig = Rig::start("v7", "").await;
-    let tools = rig.state().await["tools"][0].clone();
+    let rig = Rig::start("v7").await;
+    let tools = rig.state().await["tools"]["intranet"][0].clone();
     let names: Vec<_> = tools.as_array().expect("a list").iter().map(|it| &it["name"]).collect();
     assert!(names.contains(&&json!("plain_additive")), "{names:?}");
     assert!(tools[0]["description"].is_string() && tools[0]["inputSchema"].is_object());
-    rig.ask("v7", "a1", "plain_additive", json!({})).await;
+    rig.ask("v7/intranet", "a1", "plain_additive", json!({})).await;
     let post = rig.posts("a1").await.remove(0);
     assert_eq!(post["path"], "/api/v7/actions/a1/result");
     assert_eq!(post["body"], json!({ "result": rig.plain.entries()[1].text }));
-    rig.ask("v7", "a2", "not_there", json!({})).await;
+    rig.ask("v7/intranet", "a2", "not_there", json!({})).await;
     let error = rig.posts("a2").await[0]["body"]["result"]["error"].clone();
     assert_eq!(error, "The bridge has no tool `not_there`.");
 }
 
 #[tokio::test]
 async fn a_session_of_claude_is_served_and_left() {
-    let rig = Rig::start("claude", "").await;
+    let rig = Rig::start("claude").await;
     rig.control("session", json!({ "id": "s1" })).await;
     for call in ["c1", "c2"] {
         rig.ask("s1", call, "plain_additive", json!({})).await;
@@ -273,7 +279,11 @@ impl Rig {
     /// Waits until the bridge hears calls; returns the wire on which to ask.
     async fn hears(&self, wire: &'static str) -> &'static str {
         self.wait_state("ready").await;
-        let to = if wire == "claude" { "s1" } else { wire };
+        let to = match wire {
+            "claude" => "s1",
+            "v7" => "v7/intranet",
+            v3 => v3,
+        };
         wait::soon("the bridge should listen", async || {
             (self.state().await["listeners"][to] == 1).then_some(())
         })
@@ -284,7 +294,7 @@ impl Rig {
 
 /// Kills the bridge in the middle of a call, and again before its answer is taken.
 async fn check_crash(wire: &'static str, path: &str) {
-    let mut rig = Rig::start(wire, "").await;
+    let mut rig = Rig::start(wire).await;
     if wire == "claude" {
         rig.control("session", json!({ "id": "s1" })).await;
     }
@@ -329,7 +339,7 @@ async fn a_crash_makes_no_call_of_hsafa_v7_twice() {
 
 #[tokio::test]
 async fn a_crash_makes_no_call_of_claude_twice() {
-    check_crash("claude", "s1/events?").await;
+    check_crash("claude", "s1/events").await;
 }
 
 /// Follows a page, and has the runtime ask for a call of the bridge that it started.

@@ -5,8 +5,8 @@ self-hosted environments.
 
 Prints `READY URL`. A test speaks to the paths below `/_/`: it asks for calls, breaks streams, has
 requests refused, and reads what was posted. hsafa v3 sends a call to every listener and replays
-none; v7 sends it to the last listener; Claude's sessions keep their events. An answer is taken
-once. Must not: know the bridge.
+none; v7 sends it to one listener of the skill; Claude's sessions keep their events, and each has an
+item of work in its environment. An answer is taken once. Must not: know the bridge.
 """
 
 import json
@@ -31,8 +31,10 @@ class State:
         self.streams = {}  # Of each wire: the queues of its listeners.
         self.calls = {}  # By id: what was asked for, and whether it has its answer.
         self.posts = []  # Of each POST of an answer: path, body, status.
-        self.tools = []  # What v7 has registered, the last first.
-        self.refuse = []  # Of the next requests: a part of the path, and the status.
+        self.tools = {}  # What v7 has registered, by skill, the last first.
+        # Of the next requests: a part of the path, and the status, or 0 to break the connection;
+        # `taken` does so once the request has had its effect.
+        self.refuse = []
         self.work = {}  # By id: an item, its session, its claim.
         self.sessions = {}  # By id: its events.
         self.requests = []
@@ -73,7 +75,12 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
+    is_mute = False
+
     def reply(self, status, body=None):
+        if self.is_mute:
+            self.close_connection = True
+            return self.connection.close()
         text = b"" if body is None else json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -89,6 +96,7 @@ class Handler(BaseHTTPRequestHandler):
         path = [unquote(one) for one in parts.path.strip("/").split("/")]
         if path[0] == "_":
             return self.control(path[1])
+        self.is_mute = False
         with LOCK:
             STATE.requests.append(f"{self.command} {parts.path}")
             for refusal in STATE.refuse:
@@ -96,6 +104,9 @@ class Handler(BaseHTTPRequestHandler):
                     STATE.refused += 1
                     if not refusal.get("always"):
                         STATE.refuse.remove(refusal)
+                    if refusal.get("taken"):
+                        self.is_mute = True
+                        break
                     if not refusal["status"]:
                         self.close_connection = True
                         return self.connection.close()
@@ -107,9 +118,9 @@ class Handler(BaseHTTPRequestHandler):
         }
         if path[0] == "v1":
             right = shown["authorization"] in (STATE.key, f"session-{KEY}")
-            versions = self.headers.get("anthropic-beta"), self.query.get("beta")
-            if right and versions != ("managed-agents-2026-04-01", "true"):
-                return self.reply(404, {"error": "no beta"})
+            versions = {"anthropic-beta": "managed-agents-2026-04-01", "anthropic-version": "2026-10-21"}
+            if right and any(self.headers.get(name) != version for name, version in versions.items()):
+                return self.reply(404, {"error": "another version"})
         else:
             right = shown["x-api-key" if "v7" in path else "x-secret-key"] == STATE.key
         if not right:
@@ -154,7 +165,10 @@ class Handler(BaseHTTPRequestHandler):
         with LOCK:
             if status == 200:
                 STATE.calls[call]["answer"] = body
-            STATE.posts.append({"path": self.path, "call": call, "body": body, "status": status})
+            STATE.posts.append({
+                "path": self.path, "call": call, "body": body, "status": status,
+                "media": self.headers.get("content-type"),
+            })
         self.reply(status, {"ok": status == 200})
 
     # hsafa
@@ -173,12 +187,15 @@ class Handler(BaseHTTPRequestHandler):
         self.take(call, body, status)
 
     def v7_tools(self, skill):
+        tools = json.loads(self.body)["tools"]
+        if not all(one.get("name") and one.get("description") and one.get("inputSchema") for one in tools):
+            return self.reply(400, {"error": "a tool lacks a part"})
         with LOCK:
-            STATE.tools.insert(0, json.loads(self.body)["tools"])
-        self.reply(200, {"skill": skill})
+            STATE.tools.setdefault(skill, []).insert(0, tools)
+        self.reply(200, {"skill": skill, "tools": tools, "count": len(tools)})
 
-    def v7_stream(self, _skill):
-        self.stream("v7")
+    def v7_stream(self, skill):
+        self.stream(f"v7/{skill}")
 
     def v7_result(self, call):
         body = json.loads(self.body)
@@ -188,13 +205,13 @@ class Handler(BaseHTTPRequestHandler):
 
     # Claude
 
-    def poll(self, _environment):
+    def poll(self, environment):
         deadline = time.monotonic() + int(self.query.get("block_ms", 0)) / 1000
         while True:
             with LOCK:
                 lapse()
                 for item in STATE.work.values():
-                    if item["state"] == "queued":
+                    if item["state"] == "queued" and item["environment"] == environment:
                         item.update(state="starting", until=time.monotonic() + 5)
                         return self.reply(200, self.shown(item))
             if time.monotonic() >= deadline:
@@ -208,8 +225,8 @@ class Handler(BaseHTTPRequestHandler):
     def shown(item):
         now = "2026-11-22T00:00:00Z"
         return {
-            "id": item["id"], "type": "work", "state": item["state"], "environment_id": "env_1",
-            "created_at": now, "metadata": {}, "secret": item["secret"],
+            "id": item["id"], "type": "work", "state": item["state"], "created_at": now,
+            "environment_id": item["environment"], "metadata": {}, "secret": item["secret"],
             "data": {"type": item["kind"], "id": item["session"]},
         }
 
@@ -241,9 +258,18 @@ class Handler(BaseHTTPRequestHandler):
         self.reply(200, self.shown(item))
 
     def session(self, session):
+        now = "2026-11-22T00:00:00Z"
+        is_over = any(one["type"] == "session.status_terminated" for one in STATE.sessions[session])
+        agent = {
+            "id": "agent_1", "type": "agent", "name": "a", "version": 1, "model": {"id": "m"},
+            "execution_identity": {"type": "service_account"}, "mcp_servers": [], "skills": [],
+            "tools": [],
+        }
         self.reply(200, {
-            "id": session, "type": "session", "status": "running", "resources": [], "metadata": {},
-            "agent": {"skills": []}, "created_at": "2026-11-22T00:00:00Z",
+            "id": session, "type": "session", "status": "terminated" if is_over else "running",
+            "environment_id": STATE.work[f"work_{session}"]["environment"], "agent": agent,
+            "resources": [], "metadata": {}, "outcome_evaluations": [], "vault_ids": [],
+            "stats": {}, "usage": {}, "created_at": now, "updated_at": now,
         })
 
     def session_stream(self, session):
@@ -281,6 +307,8 @@ class Handler(BaseHTTPRequestHandler):
                     "work": {one["id"]: one["state"] for one in STATE.work.values()},
                 })
             if what == "raw":
+                if "call" in body:
+                    STATE.calls.setdefault(body["call"], {"run": "run_1"})
                 return self.reply(200, send(body["wire"], body["text"]))
             if what == "refuse":
                 return self.reply(200, STATE.refuse.append(body) or {})
@@ -291,12 +319,21 @@ class Handler(BaseHTTPRequestHandler):
                 return self.reply(200, STATE.refuse.clear() or {})
             if what == "close":
                 return self.reply(200, send(body["wire"], None))
+            if what == "lapse":
+                for item in STATE.work.values():
+                    item["until"] = 0
+                return self.reply(200, {})
             if what == "session":
                 session = body["id"]
-                STATE.sessions[session] = [{"type": "user.message", "id": "e0"}]
+                STATE.sessions[session] = [
+                    {"type": "user.message", "id": "e0", "content": []}, *body.get("events", []),
+                ]
+                for one in body.get("events", []):
+                    STATE.calls.setdefault(one["id"], {})
                 STATE.work[f"work_{session}"] = {
                     "id": f"work_{session}", "session": session, "state": "queued", "beat": "",
                     "beats": 0, "secret": body.get("secret"), "kind": body.get("kind", "session"),
+                    "until": 0, "environment": body.get("environment", "env_1"),
                 }
                 return self.reply(200, {})
             if what == "event":
@@ -309,8 +346,8 @@ class Handler(BaseHTTPRequestHandler):
                     "type": "tool.call", "toolCallId": call, "toolName": tool, "args": args,
                     "runId": body.get("run", "run_1"), "agentEntityId": "a", "ts": 1,
                 }))
-            elif wire == "v7":
-                heard = send("v7", event({
+            elif wire.startswith("v7/"):
+                heard = send(wire, event({
                     "type": "action", "actionId": call, "toolName": tool, "args": args,
                     "haseef": {"id": "h", "name": "h", "profile": {}},
                 }), last=True)
