@@ -94,11 +94,16 @@ pub fn claude(id: &str, answer: &Answer) -> String {
     json!({ "events": [result] }).to_string()
 }
 
+/// The member of a session's events that names their thread.
+pub const THREAD: &str = "session_thread_id";
+
 /// What an event of a session of Claude says beside calls.
 #[derive(Debug, PartialEq, Eq)]
 pub enum SessionNews {
     /// The call with this id has its result.
     Answered(String),
+    /// No result is taken any more for the calls of the thread with this id.
+    ThreadOver(String),
     /// The agent waits for its user, and for nothing else.
     Idle,
     /// No result is taken any more.
@@ -123,7 +128,10 @@ impl SessionNews {
                     _ => Self::Idle,
                 }
             }
-            "user.tool_confirmation" | "session.thread_status_terminated" => Self::Neutral,
+            "session.thread_status_terminated" => {
+                Self::ThreadOver(members.string(THREAD).unwrap_or_default())
+            }
+            "user.tool_confirmation" => Self::Neutral,
             _ => Self::Works,
         }
     }
@@ -186,6 +194,10 @@ mod tests {
             (idle(r#"{"type":"requires_action","event_ids":["a"]}"#), SessionNews::Works),
             (r#"{"type":"session.deleted"}"#.to_owned(), SessionNews::Over),
             (r#"{"type":"user.tool_confirmation"}"#.to_owned(), SessionNews::Neutral),
+            (
+                r#"{"type":"session.thread_status_terminated","session_thread_id":"t"}"#.to_owned(),
+                SessionNews::ThreadOver("t".to_owned()),
+            ),
             (r#"{"type":"agent.message"}"#.to_owned(), SessionNews::Works),
             (
                 r#"{"type":"user.custom_tool_result","custom_tool_use_id":"a"}"#.to_owned(),

@@ -33,8 +33,8 @@ use crate::{
     backoff::Backoff,
     model::{
         event::Call,
-        json::Members,
-        runtime_call::{CLAUDE, SessionNews},
+        json::{Members, string_member},
+        runtime_call::{CLAUDE, SessionNews, THREAD},
     },
 };
 
@@ -151,6 +151,11 @@ pub(super) fn headers(credential: &HeaderMap) -> HeaderMap {
     headers.insert("anthropic-version", HeaderValue::from_static("2026-10-21"));
     headers.insert("anthropic-beta", HeaderValue::from_static("managed-agents-2026-04-01"));
     headers
+}
+
+/// Whether an event is of one of these threads.
+fn is_of(threads: &HashSet<String>, event: &str) -> bool {
+    string_member(event, THREAD).is_some_and(|thread| threads.contains(&thread))
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(text: &[u8]) -> Result<T, LinkError> {
@@ -292,7 +297,8 @@ impl Claim {
         // Opened first, so that no event falls between the two.
         let link = runtime.link();
         let mut events = link.open(url(&link, &path, &[]), &self.headers).await?;
-        let mut idle = match self.past().await? {
+        let mut threads_over = HashSet::new();
+        let mut idle = match self.past(&mut threads_over).await? {
             SessionNews::Over => return Ok(End::Done),
             SessionNews::Idle => Some(Instant::now() + IDLE),
             _ => None,
@@ -307,21 +313,31 @@ impl Claim {
             match SessionNews::read(&event) {
                 SessionNews::Over => return Ok(End::Done),
                 SessionNews::Idle => idle = Some(Instant::now() + IDLE),
+                SessionNews::ThreadOver(id) => drop(threads_over.insert(id)),
                 SessionNews::Neutral => (),
                 SessionNews::Works | SessionNews::Answered(_) => idle = None,
             }
-            if let Some(call) = read(runtime, CLAUDE.read(&event)) {
+            if let Some(call) = read(runtime, CLAUDE.read(&event))
+                && !is_of(&threads_over, &event)
+            {
                 self.take(call).await;
             }
         }
     }
 
-    /// Takes the calls of the session's history that have no result. Returns what its last event
-    /// says.
-    async fn past(&self) -> Result<SessionNews, LinkError> {
+    /// Takes the calls of the session's history that have no result and may get one. Returns what
+    /// its last event says.
+    async fn past(&self, threads_over: &mut HashSet<String>) -> Result<SessionNews, LinkError> {
         let Self { runtime, .. } = self;
         let link = runtime.link();
         let path = ["v1", "sessions", &self.work.data.id, "events"];
+        let request = link.request(Method::GET, url(&link, &path[..3], &[]), &self.headers);
+        let session = link.ask(request).await?;
+        let session = std::str::from_utf8(&session).unwrap_or_default();
+        // An archived session need not say so in its history.
+        if string_member(session, "status").as_deref() == Some("terminated") {
+            return Ok(SessionNews::Over);
+        }
         let mut calls = Vec::new();
         let mut answered = HashSet::new();
         let mut last = SessionNews::Works;
@@ -340,18 +356,21 @@ impl Claim {
             for event in members.array("data").unwrap_or_default() {
                 match SessionNews::read(event.get()) {
                     SessionNews::Answered(id) => drop(answered.insert(id)),
+                    SessionNews::ThreadOver(id) => drop(threads_over.insert(id)),
+                    SessionNews::Over => return Ok(SessionNews::Over),
                     SessionNews::Neutral => (),
                     news => last = news,
                 }
-                calls.extend(read(runtime, CLAUDE.read(event.get())));
+                let call = read(runtime, CLAUDE.read(event.get()));
+                calls.extend(call.map(|call| (call, event.get().to_owned())));
             }
             match members.string("next_page") {
                 Some(next) if next != page => page = next,
                 _ => break,
             }
         }
-        for call in calls {
-            if !answered.contains(call.tool_use.as_str()) {
+        for (call, event) in calls {
+            if !answered.contains(call.tool_use.as_str()) && !is_of(threads_over, &event) {
                 self.take(call).await;
             }
         }

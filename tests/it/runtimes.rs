@@ -176,7 +176,7 @@ async fn an_answer_is_posted_until_it_is_taken_or_refused() {
 
 #[tokio::test]
 async fn answers_that_wait_take_the_credential_of_a_reload() {
-    let mut rig = Rig::start("v3", "").await;
+    let mut rig = Rig::start("v3").await;
     let refusal = json!({ "path": "tool-results", "status": 401, "always": true });
     rig.control("refuse", refusal).await;
     rig.ask("v3", "c1", "plain_additive", json!({})).await;
@@ -208,8 +208,10 @@ async fn answers_that_wait_take_the_credential_of_a_reload() {
 
 #[tokio::test]
 async fn a_call_that_goes_on_is_answered_at_once_and_fetched_later() {
-    let mut rig =
-        Rig::start("v7", "local: {later: {command: [sleep, '0.2'], pending_after: 0s}}\n").await;
+    let mut rig = Rig::start("v7").await;
+    let local = "local: {later: {command: [sleep, '0.2'], pending_after: 0s}}
+mcp:";
+    rig.bridge.change_config("mcp:", local);
 
     rig.bridge.change_config("backends: [plain]", "backends: [plain, later]");
     wait::soon("the tool should be registered", async || {
@@ -273,6 +275,47 @@ async fn a_session_of_claude_is_served_and_left() {
     .await;
     let state = rig.state().await;
     assert!(state["posts"].as_array().expect("a list").iter().all(|post| post["call"] != "c3"));
+}
+
+/// An event that asks for a call, and one that ends its thread.
+fn of_thread(id: &str, thread: &str) -> [Value; 2] {
+    let call = json!({
+        "type": "agent.custom_tool_use", "id": id, "name": "plain_additive", "input": {},
+        "session_thread_id": thread, "processed_at": "2026-11-22T00:00:00Z",
+    });
+    let over = json!({
+        "type": "session.thread_status_terminated", "id": format!("over_{thread}"),
+        "session_thread_id": thread, "agent_name": "a", "processed_at": "2026-11-22T00:00:00Z",
+    });
+    [call, over]
+}
+
+#[tokio::test]
+async fn calls_whose_result_claude_would_not_take_are_not_made() {
+    let rig = Rig::start("claude").await;
+    let [call, _] = of_thread("c1", "t1");
+    let over = json!({ "type": "session.status_terminated", "id": "over" });
+    rig.control("session", json!({ "id": "s0", "events": [call, over] })).await;
+    // An archived session ends without an event.
+    let [call, _] = of_thread("c2", "t1");
+    rig.control("session", json!({ "id": "s-archived", "events": [call] })).await;
+    wait::soon("both items should be stopped", async || {
+        let work = rig.state().await["work"].clone();
+        (work["work_s0"] == "stopped" && work["work_s-archived"] == "stopped").then_some(())
+    })
+    .await;
+    // A thread of a session that goes on, in its history and then on its stream.
+    let [[first, over], [second, over_too]] = [of_thread("c3", "t2"), of_thread("c4", "t3")];
+    rig.control("session", json!({ "id": "s1", "events": [first, over] })).await;
+    rig.hears("claude").await;
+    for event in [over_too, second] {
+        rig.control("event", json!({ "session": "s1", "event": event })).await;
+    }
+    rig.ask("s1", "c5", "plain_additive", json!({})).await;
+    assert_eq!(rig.posts("c5").await[0]["status"], 200);
+    rig.settled().await;
+    let made: Vec<_> = rig.plain.entries().into_iter().map(|entry| entry.tool_use).collect();
+    assert_eq!(made, ["c5", "c5"]);
 }
 
 impl Rig {

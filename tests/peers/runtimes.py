@@ -259,7 +259,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def session(self, session):
         now = "2026-11-22T00:00:00Z"
-        is_over = any(one["type"] == "session.status_terminated" for one in STATE.sessions[session])
+        ended = any(one["type"] == "session.status_terminated" for one in STATE.sessions[session])
+        is_over = ended or session.endswith("archived")
         agent = {
             "id": "agent_1", "type": "agent", "name": "a", "version": 1, "model": {"id": "m"},
             "execution_identity": {"type": "service_account"}, "mcp_servers": [], "skills": [],
