@@ -21,6 +21,15 @@ struct Rig {
     runtimes: Peer,
 }
 
+/// The stream on which a wire's calls come.
+fn stream(wire: &str) -> &str {
+    match wire {
+        "claude" => "s1",
+        "v7" => "v7/intranet",
+        v3 => v3,
+    }
+}
+
 /// The entries of `runtimes` for one wire.
 fn entry(url: &str, wire: &str) -> String {
     let keys = match wire {
@@ -215,16 +224,16 @@ mcp:";
 
     rig.bridge.change_config("backends: [plain]", "backends: [plain, later]");
     wait::soon("the tool should be registered", async || {
-        rig.state().await["tools"][0].to_string().contains("\"later\"").then_some(())
+        rig.state().await["tools"]["intranet"][0].to_string().contains("\"later\"").then_some(())
     })
     .await;
-    rig.ask("v7", "a1", "later", json!({})).await;
+    rig.ask("v7/intranet", "a1", "later", json!({})).await;
     let first = rig.posts("a1").await[0]["body"]["result"].clone();
     let first: Value =
         serde_json::from_str(first.as_str().unwrap_or_else(|| panic!("{first}"))).expect("JSON");
     assert_eq!(first["status"], "pending");
     let asked = json!({ "callId": first["callId"], "wait": 20 });
-    rig.ask("v7", "a2", "bridge_call_result", asked).await;
+    rig.ask("v7/intranet", "a2", "bridge_call_result", asked).await;
     assert_eq!(rig.posts("a2").await[0]["body"], json!({ "result": "" }));
 }
 
@@ -322,11 +331,7 @@ impl Rig {
     /// Waits until the bridge hears calls; returns the wire on which to ask.
     async fn hears(&self, wire: &'static str) -> &'static str {
         self.wait_state("ready").await;
-        let to = match wire {
-            "claude" => "s1",
-            "v7" => "v7/intranet",
-            v3 => v3,
-        };
+        let to = stream(wire);
         wait::soon("the bridge should listen", async || {
             (self.state().await["listeners"][to] == 1).then_some(())
         })
@@ -351,7 +356,11 @@ async fn check_crash(wire: &'static str, path: &str) {
     rig.settled().await;
     assert_eq!(rig.plain.begun("c1"), 1);
 
-    // Its answer is on disk, and the runtime does not take it yet.
+    check_crash_before_the_post(&mut rig, wire, path).await;
+}
+
+/// The answer is on disk, and the runtime does not take it yet.
+async fn check_crash_before_the_post(rig: &mut Rig, wire: &'static str, path: &str) {
     let to = rig.hears(wire).await;
     let refusal = json!({ "path": path, "status": 503, "method": "POST", "always": true });
     rig.control("refuse", refusal).await;
@@ -395,7 +404,7 @@ async fn check_page(page: &str, wire: &str, others: &[(&str, &str)]) {
         ("the-key-of-the-environment", KEY),
     ];
     let _user = guides::follow_with(page, &[&address, others].concat()).await;
-    let to = if wire == "claude" { "s1" } else { wire };
+    let to = stream(wire);
     if wire == "claude" {
         control(&runtimes, "session", &json!({ "id": "s1" })).await;
     }
