@@ -115,8 +115,11 @@ const OPERATOR_HEADER: Parameter =
 
 const WHOSE: Parameter = ("backends", "query", "whose tools, with commas between them; or all");
 const KNOWN_TAG: Parameter = ("If-None-Match", "header", "the `ETag` of what the caller has");
-const FORMAT: Parameter =
-    ("format", "query", "the API of a model: openai-chat, openai-responses, anthropic or gemini");
+const FORMAT: Parameter = (
+    "format",
+    "query",
+    "openai-chat, openai-responses, anthropic, gemini; for tools, hsafa, claude, too",
+);
 const ONCE: Parameter = ("Idempotency-Key", "header", "the same request is made once a day");
 
 const TOOLS: &[Gives] = &[
