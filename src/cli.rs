@@ -96,8 +96,12 @@ enum Command {
     ///
     /// Starts the sandbox runtime, a bundled MCP server, a bundled A2A agent and the bridge; runs an
     /// agent run through the proxy that calls both; prints its events as they happen, and ends.
-    #[command(after_help = "Example: mantyx-bridge demo")]
-    Demo,
+    #[command(after_help = "Examples:\n  mantyx-bridge demo\n  mantyx-bridge demo --runtime hsafa")]
+    Demo {
+        /// Shows calls of another runtime in place of an agent run of MANTYX
+        #[arg(long, value_name = "RUNTIME")]
+        runtime: Option<demo::Runtime>,
+    },
     /// Shows the state of the running daemon and its backends
     #[command(after_help = "Examples:\n  mantyx-bridge status\n  mantyx-bridge status --watch")]
     Status {
@@ -337,7 +341,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Doctor { backends, json } => {
             block_on(doctor::doctor(global.config.as_deref(), &env, &backends, json))
         }
-        Command::Demo => block_on(demo::demo(&env)),
+        Command::Demo { runtime } => block_on(demo::demo(&env, runtime)),
         Command::Status { watch, json } => block_on(status::status(&contact()?, json, watch)),
         Command::Tools { backend, form: Some(form), runtime, .. } => {
             let names = [("backends", backend), ("runtime", runtime)];

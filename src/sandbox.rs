@@ -13,6 +13,8 @@
 //!
 //! Everything that it keeps is bounded by [`Limits`]: finished runs are forgotten oldest first.
 //!
+//! [`wires`] has the stand-ins of other runtimes, which share nothing with MANTYX's.
+//!
 //! Must not: make a connection of its own, or keep anything on disk.
 
 mod budget;
@@ -30,6 +32,7 @@ mod sessions;
 mod spec;
 mod stream;
 mod terminal;
+pub mod wires;
 
 use std::{sync::Arc, time::Duration};
 

@@ -4,7 +4,11 @@
 //! speaks A2A, and a MANTYX with the real protocol and a script for a model. The demo is an app of
 //! the bridge like any other: it knows a base URL and a token.
 //!
+//! With `--runtime`, another runtime has the calls made: [`runtime`].
+//!
 //! Must not: leave files or processes behind, or need a network.
+
+mod runtime;
 
 use std::{path::Path, time::Duration};
 
@@ -12,6 +16,7 @@ use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::timeout};
 
+pub(super) use self::runtime::Runtime;
 use super::{
     Failure, Outcome,
     client::{Client, parse},
@@ -54,9 +59,23 @@ struct Seen {
     text: Option<String>,
 }
 
-pub(super) async fn demo(env: &Environment) -> Outcome {
+pub(super) async fn demo(env: &Environment, runtime: Option<Runtime>) -> Outcome {
+    match runtime {
+        None => with_bridge(env, "", show).await,
+        Some(runtime) => runtime.show(env).await,
+    }
+}
+
+/// Runs the bridge for as long as `show` takes; `more` are further keys of its configuration.
+/// `show` gets a client of the bridge, and the bridge's address.
+async fn with_bridge(
+    env: &Environment,
+    more: &str,
+    show: impl AsyncFnOnce(&Client, &str) -> Outcome,
+) -> Outcome {
     let state = std::env::temp_dir().join(format!("mantyx-bridge-demo-{}", std::process::id()));
-    let text = format!("{BRIDGE_YAML}state_dir: {}\n", Value::from(state.display().to_string()));
+    let text =
+        format!("{BRIDGE_YAML}{more}state_dir: {}\n", Value::from(state.display().to_string()));
     let config = Config::parse(&text, Path::new("demo"), env)?;
     let options = Options {
         launcher: std::env::current_exe().ok(),

@@ -93,7 +93,7 @@ async fn dispatch(
     }
 }
 
-fn unknown(what: &str) -> Refusal {
+pub(super) fn unknown(what: &str) -> Refusal {
     Refusal::not_found(format!("the sandbox does not have {what}"))
 }
 
@@ -118,7 +118,7 @@ fn authorize(sandbox: &Sandbox, headers: &HeaderMap) -> Result<(), Refusal> {
     Err(Refusal::only(StatusCode::UNAUTHORIZED, "Invalid API key or OAuth access token"))
 }
 
-async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes, Refusal> {
+pub(super) async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes, Refusal> {
     match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => {

@@ -3,10 +3,10 @@
 //!
 //! Must not: hold events back for, or because of, another reader.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use http::{HeaderMap, HeaderValue, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -45,6 +45,13 @@ pub(super) fn respond(
         let (bytes, reader) = reader?.next().await?;
         Some((Ok(Frame::data(bytes)), reader))
     });
+    event_stream(chunks)
+}
+
+/// The response with an event stream, which ends with its connection.
+pub(super) fn event_stream(
+    chunks: impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static,
+) -> Response<Body> {
     let mut response = Response::new(StreamBody::new(chunks).boxed_unsync());
     let headers = response.headers_mut();
     let event_stream = HeaderValue::from_static("text/event-stream; charset=utf-8");

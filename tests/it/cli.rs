@@ -200,6 +200,29 @@ async fn demo_does_the_main_job() {
 }
 
 #[tokio::test]
+async fn demo_shows_each_other_runtime() {
+    for (runtime, parts) in [
+        ("hsafa", ["tool.call", r#""result":"42""#, "/api/runs/demo/tool-results"]),
+        ("loom", [r#""Result":"42""#, r#""RetryHint":null"#, "invalid_arguments"]),
+        ("claude", ["agent.custom_tool_use", r#""text":"42""#, "/stop?"]),
+    ] {
+        let demo = run(&["demo", "--runtime", runtime]).await.expect(OK);
+        for part in parts {
+            assert!(demo.out.contains(part), "{runtime}: {part} is shown: {}", demo.out);
+        }
+        assert!(demo.out.contains("photo ID"), "{runtime}: the agent's answer: {}", demo.out);
+        let last = demo.out.lines().last().expect("it prints");
+        let page = format!("docs/{runtime}.md");
+        assert!(last.starts_with("Shown: ") && last.contains(&page), "{last}");
+        assert_eq!(demo.err, "", "{runtime}");
+        // The demo keeps its state in the temporary directory.
+        let broken = run_with(&["demo", "--runtime", runtime], &[("TMPDIR", "/dev/null")]).await;
+        assert!(!broken.expect(FAILED).err.is_empty(), "{runtime} says why it failed");
+    }
+    run(&["demo", "--runtime", "other"]).await.expect(USAGE);
+}
+
+#[tokio::test]
 async fn shells_and_man_are_told_of_the_command_line() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]).await.expect(OK);
