@@ -76,7 +76,8 @@ struct Running {
 pub struct Runtime {
     pub name: AppName,
     pub wire: Wire,
-    link: Link,
+    /// A reload may replace it.
+    link: Mutex<Arc<Link>>,
     runs: Arc<Runs>,
     turns: Arc<Semaphore>,
     health: Mutex<Health>,
@@ -118,8 +119,8 @@ struct Asked {
     run: String,
     /// The path that takes its answer.
     post_to: String,
-    /// The headers with the credential for that path.
-    headers: HeaderMap,
+    /// The headers for that path, if not those of the link.
+    headers: Option<HeaderMap>,
 }
 
 impl Runtimes {
@@ -136,11 +137,18 @@ impl Runtimes {
             let known = before.remove(&app.name);
             let run = match known {
                 Some(same) if same.link == link => same,
-                changed => {
-                    if let Some(changed) = changed {
-                        changed.stop.cancel();
+                Some(Running { runtime, stop, .. }) if runtime.wire == link.wire => {
+                    stop.cancel();
+                    // Its answers that are being posted take the new way.
+                    *runtime.link.lock() = Arc::new(Link::new(&link, app.name.clone()));
+                    self.listen(runtime, link)
+                }
+                other => {
+                    if let Some(other) = other {
+                        other.stop.cancel();
                     }
-                    self.start(app.name.clone(), link)
+                    let runtime = self.begin(app.name.clone(), &link);
+                    self.listen(runtime, link)
                 }
             };
             running.insert(app.name, run);
@@ -153,7 +161,7 @@ impl Runtimes {
         self.running.lock().values().map(|one| Arc::clone(&one.runtime)).collect()
     }
 
-    fn start(&self, name: AppName, link: RuntimeLink) -> Running {
+    fn begin(&self, name: AppName, link: &RuntimeLink) -> Arc<Runtime> {
         let runs = Arc::clone(&self.runs);
         let health = Health {
             state: State::Connecting,
@@ -162,7 +170,7 @@ impl Runtimes {
             gap: None,
         };
         let runtime = Arc::new(Runtime {
-            link: Link::new(&link, name.clone()),
+            link: Mutex::new(Arc::new(Link::new(link, name.clone()))),
             wire: link.wire.clone(),
             name,
             turns: Arc::new(Semaphore::new(AT_ONCE)),
@@ -170,6 +178,11 @@ impl Runtimes {
             refused: Counter::default(),
             runs,
         });
+        runtime.post_unposted();
+        runtime
+    }
+
+    fn listen(&self, runtime: Arc<Runtime>, link: RuntimeLink) -> Running {
         let stop = self.runs.draining().child_token();
         self.runs.calls.spawn(&runtime.name, Arc::clone(&runtime).run(stop.clone()));
         Running { link, runtime, stop }
@@ -181,6 +194,10 @@ impl Runtime {
         let mut health = self.health.lock().clone();
         health.gap = health.gap.filter(|(_, end)| end.elapsed().is_ok_and(|ago| ago < GAP_SHOWN));
         health
+    }
+
+    fn link(&self) -> Arc<Link> {
+        Arc::clone(&self.link.lock())
     }
 
     /// How many of its calls are made, or wait for the runtime to take their answers.
@@ -200,7 +217,6 @@ impl Runtime {
 
     /// Listens until `stop`, and connects again after each failure.
     async fn run(self: Arc<Self>, stop: CancellationToken) {
-        self.post_unposted();
         let mut backoff = Backoff::for_connections();
         loop {
             let begun = Instant::now();
@@ -294,7 +310,7 @@ impl Runtime {
                 Err(NotAnswered::Unwritable) => unwritable.into(),
                 Err(_) => lost.into(),
             };
-            posted.post(key, &post_to, &headers, body).await;
+            posted.post(key, &post_to, headers.as_ref(), body).await;
             drop(turn);
         });
     }
@@ -305,11 +321,17 @@ impl Runtime {
             let why = format!("The bridge has no tool `{}`.", call.name);
             return self.body(&call, &Answer::Error(why)).into();
         };
+        let hold = || Budget::of_process().hold_for(Some(self.name.clone()));
+        let mut arguments = hold();
+        if let Err(no_room) = arguments.resize(call.args.get().len()).await {
+            let why = format!("The call was not made: {no_room}. Try again later.");
+            return self.body(&call, &Answer::Error(why)).into();
+        }
         let by = CalledBy { run: Some(run), client: None };
         let calls = &self.runs.calls;
         let trace = self.runs.traces().context(None);
         let made = calls.call_by_hand(&self.name, &route, call.clone(), &trace, by).await;
-        let mut held = Budget::of_process().hold_for(Some(self.name.clone()));
+        let mut held = hold();
         // Once for the answer, and once for what it is posted as.
         match held.resize(2 * made.answer.json_len()).await {
             Ok(()) => held.pay_for(self.body(&call, &made.answer).into_bytes()),
@@ -335,20 +357,21 @@ impl Runtime {
             let runtime = Arc::clone(self);
             self.runs.calls.spawn(&self.name, async move {
                 let _turn = runtime.turn().await;
-                let headers = runtime.link.headers.clone();
-                runtime.post(key, &path, &headers, body).await;
+                runtime.post(key, &path, None, body).await;
             });
         }
     }
 
     /// Posts an answer until the runtime has taken it or refuses it for good. If the daemon stops
     /// before, the next process posts it.
-    async fn post(&self, key: RequestKey, path: &str, headers: &HeaderMap, body: Bytes) {
+    async fn post(&self, key: RequestKey, path: &str, headers: Option<&HeaderMap>, body: Bytes) {
         let mut backoff = Backoff::for_connections();
         loop {
-            let request = self.link.request(Method::POST, self.link.at(path), headers);
+            let link = self.link();
+            let headers = headers.unwrap_or(&link.headers);
+            let request = link.request(Method::POST, link.at(path), headers);
             let request = request.header(http::header::CONTENT_TYPE, "application/json");
-            let error = match self.link.ask(request.body(body.clone())).await {
+            let error = match link.ask(request.body(body.clone())).await {
                 Ok(_taken) => return self.runs.calls.posted(key),
                 Err(error) => error,
             };
@@ -364,6 +387,23 @@ impl Runtime {
             }
         }
     }
+}
+
+/// Asks a runtime for what shows whether it takes the credential; `None` for a wire without such a
+/// request. It takes no call from the bridge that serves the runtime.
+///
+/// # Errors
+///
+/// What the runtime answers instead.
+pub async fn probe(name: &AppName, config: &RuntimeLink) -> Option<Result<(), String>> {
+    let link = Link::new(config, name.clone());
+    let asked = match &config.wire {
+        // Every listener gets every call, so this one takes none away.
+        Wire::HsafaV3 { .. } => link.open(link.url(hsafa::STREAM), &link.headers).await.map(drop),
+        Wire::HsafaV7 { .. } => return None,
+        Wire::Claude { environment } => claude::list(&link, environment).await,
+    };
+    Some(asked.map_err(|error| error.to_string()))
 }
 
 /// Whether a post that was answered so is never taken: the call is unknown, has its result, or its

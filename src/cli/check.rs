@@ -16,7 +16,7 @@ use crate::{
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
         Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Program, ProgramSandbox,
-        Signers, Target, Upstream, error::Problem, find, value::format_duration,
+        Runtime, Signers, Target, Upstream, error::Problem, find, value::format_duration,
     },
     http_client::Tls,
 };
@@ -51,6 +51,7 @@ struct Plan {
     apps: Vec<AppPlan>,
     state_dir: String,
     backends: Vec<BackendPlan>,
+    runtimes: Vec<RuntimePlan>,
     disabled: Vec<String>,
 }
 
@@ -63,6 +64,16 @@ struct AppPlan {
     backends: Option<Vec<String>>,
     /// The servers of which it may use only some tools.
     some_tools_of: Vec<String>,
+}
+
+/// Another runtime of the plan.
+#[derive(Debug, Serialize)]
+struct RuntimePlan {
+    name: String,
+    kind: &'static str,
+    url: String,
+    /// `None` means all backends.
+    backends: Option<Vec<String>>,
 }
 
 /// One backend of the plan: its name, its kind, and how it is reached and used.
@@ -198,6 +209,7 @@ impl Plan {
             apps: apps.collect(),
             state_dir: config.state_dir.display().to_string(),
             backends: config.backends.values().map(BackendPlan::new).collect(),
+            runtimes: config.runtimes.iter().map(RuntimePlan::new).collect(),
             disabled: texts(&config.disabled),
         }
     }
@@ -229,6 +241,17 @@ impl BackendPlan {
             ("concurrency", json!(backend.concurrency)),
         ]);
         Self(members)
+    }
+}
+
+impl RuntimePlan {
+    fn new(Runtime { app, link }: &Runtime) -> Self {
+        Self {
+            name: app.name.to_string(),
+            kind: link.wire.as_str(),
+            url: link.url.to_string(),
+            backends: app.rights.backends.as_ref().map(texts),
+        }
     }
 }
 
@@ -364,6 +387,15 @@ fn text(value: &Value) -> String {
     }
 }
 
+/// The backends of an app or a runtime, in words.
+fn backends_of(backends: Option<&Vec<String>>) -> String {
+    match backends {
+        None => "all backends".to_owned(),
+        Some(none) if none.is_empty() => "no backends".to_owned(),
+        Some(some) => some.join(", "),
+    }
+}
+
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         row(f, "listen", &json!(self.listen))?;
@@ -377,17 +409,18 @@ impl fmt::Display for Plan {
             row(f, "apps", &json!("default (all backends)"))?;
         }
         for (at, app) in self.apps.iter().enumerate() {
-            let backends = match &app.backends {
-                None => "all backends".to_owned(),
-                Some(none) if none.is_empty() => "no backends".to_owned(),
-                Some(some) => some.join(", "),
-            };
+            let backends = backends_of(app.backends.as_ref());
             let some = match app.some_tools_of.join(", ") {
                 none if none.is_empty() => none,
                 some => format!("; not all tools of {some}"),
             };
             let label = if at == 0 { "apps" } else { "" };
             row(f, label, &json!(format!("{} ({backends}{some})", app.name)))?;
+        }
+        for (at, RuntimePlan { name, kind, url, backends }) in self.runtimes.iter().enumerate() {
+            let label = if at == 0 { "runtimes" } else { "" };
+            let backends = backends_of(backends.as_ref());
+            row(f, label, &json!(format!("{name} ({kind} at {url}, {backends})")))?;
         }
         self.backends.iter().try_for_each(|backend| write!(f, "\n{backend}"))?;
         if !self.disabled.is_empty() {

@@ -79,6 +79,10 @@ pub(super) async fn doctor(
         let examine = async move |check: &mut Check| checks::backend(check, context, backend).await;
         checks.push(Box::pin(bounded(backend.target.section(), backend.name.as_str(), examine)));
     }
+    for runtime in config.runtimes.iter().filter(|_| only.is_empty()) {
+        let examine = async move |check: &mut Check| checks::runtime(check, context, runtime).await;
+        checks.push(Box::pin(bounded("runtime", runtime.app.name.as_str(), examine)));
+    }
     let done =
         stream::iter(checks).buffered(AT_ONCE).map(|examined| examined.without(&config.secrets));
     let report = tell(done, json).await;

@@ -25,6 +25,8 @@ use crate::{
 
 /// How long a request is remembered.
 const KEEP: Millis = 24 * 60 * 60 * 1_000;
+/// How long the answer for a runtime is kept that the runtime does not take.
+const KEEP_UNPOSTED: Millis = 7 * KEEP;
 /// The most requests of all apps together that are remembered. Beyond that, the app with the most
 /// loses its oldest.
 const KEEP_COUNT: usize = 10_000;
@@ -61,8 +63,13 @@ pub enum NotAnswered {
 
 impl Asked {
     fn is_under_way(&self) -> bool {
-        let runs = self.answer.borrow().is_none() && self.answer.has_changed().is_ok();
-        runs || self.record.post_to.is_some()
+        self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
+    }
+
+    /// Whether it may be forgotten now, if it is that old.
+    fn has_ended(&self, now: Millis) -> bool {
+        let waits = self.record.post_to.is_some() && now < self.record.begun_at + KEEP_UNPOSTED;
+        !waits && !self.is_under_way()
     }
 
     /// How many bytes of answer it keeps.
@@ -185,13 +192,14 @@ impl Calls {
 /// Forgets requests that are too old or too many, and answers that take too much; the changes are
 /// for the journal.
 fn make_room(requests: &mut Requests) -> Vec<Change> {
+    let now = journal::now();
     let oldest = |requests: &Requests, most, size: fn(&Asked) -> usize| {
-        let ended = requests.iter().filter(|(_, it)| !it.is_under_way() && size(it) > 0);
+        let ended = requests.iter().filter(|(_, it)| it.has_ended(now) && size(it) > 0);
         let ended = ended.map(|(key, it)| (&key.0, (it.record.begun_at, size(it), key)));
         beyond_bytes(most, ended).into_iter().cloned().collect::<Vec<_>>()
     };
-    let since = journal::now().saturating_sub(KEEP);
-    let old = requests.extract_if(|_, it| it.record.begun_at < since && !it.is_under_way());
+    let since = now.saturating_sub(KEEP);
+    let old = requests.extract_if(|_, it| it.record.begun_at < since && it.has_ended(now));
     let mut changes: Vec<_> = old.map(|(key, _)| Change::Forget(Key::Request(key))).collect();
     for key in oldest(requests, KEEP_COUNT, |_| 1) {
         requests.remove(&key);

@@ -24,7 +24,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
-use super::{Asked, LinkError, Runtime, hsafa::read};
+use super::{
+    Asked, Runtime,
+    hsafa::read,
+    link::{Link, LinkError},
+};
 use crate::{
     backoff::Backoff,
     model::{
@@ -98,17 +102,18 @@ pub(super) async fn listen(
 ) -> Result<Infallible, LinkError> {
     let sessions = Arc::new(Semaphore::new(SESSIONS));
     let worker = format!("mantyx-bridge-{}", uuid::Uuid::new_v4());
-    let mut headers = runtime.link.headers.clone();
+    let link = runtime.link();
+    let mut headers = link.headers.clone();
     headers.extend(
         HeaderValue::from_str(&worker)
             .map(|id| (http::HeaderName::from_static("anthropic-worker-id"), id)),
     );
     let path = ["v1", "environments", environment, "work", "poll"];
-    let url = url(runtime, &path, &[("block_ms", BLOCK_MS)]);
+    let url = url(&link, &path, &[("block_ms", BLOCK_MS)]);
     loop {
         let place = Arc::clone(&sessions).acquire_owned().await.expect("it is never closed");
-        let request = runtime.link.request(Method::GET, url.clone(), &headers);
-        let answer = runtime.link.ask(request).await?;
+        let request = link.request(Method::GET, url.clone(), &headers);
+        let answer = link.ask(request).await?;
         runtime.is_ready();
         let Some(work) = parse::<Option<Work>>(if answer.is_empty() { b"null" } else { &answer })?
         else {
@@ -125,9 +130,15 @@ pub(super) async fn listen(
     }
 }
 
+/// Lists the work, which needs the credential and changes nothing.
+pub(super) async fn list(link: &Link, environment: &str) -> Result<(), LinkError> {
+    let url = url(link, &["v1", "environments", environment, "work"], &[("limit", "1")]);
+    link.ask(link.request(Method::GET, url, &link.headers)).await.map(drop)
+}
+
 /// A URL of the API.
-fn url(runtime: &Runtime, segments: &[&str], query: &[(&str, &str)]) -> Url {
-    let mut url = runtime.link.url(segments.iter().copied());
+fn url(link: &Link, segments: &[&str], query: &[(&str, &str)]) -> Url {
+    let mut url = link.url(segments.iter().copied());
     if !query.is_empty() {
         url.query_pairs_mut().extend_pairs(query);
     }
@@ -170,7 +181,7 @@ fn session_token(secret: &str) -> Option<HeaderValue> {
 
 impl Claim {
     fn new(runtime: &Arc<Runtime>, environment: &str, work: Work) -> Self {
-        let mut headers = runtime.link.headers.clone();
+        let mut headers = runtime.link().headers.clone();
         match work.secret.as_deref().map(session_token) {
             Some(Some(token)) => drop(headers.insert(header::AUTHORIZATION, token)),
             Some(None) => warn!(
@@ -217,8 +228,8 @@ impl Claim {
         body: &'static str,
     ) -> Result<bytes::Bytes, LinkError> {
         let path = ["v1", "environments", &self.environment, "work", &self.work.id, what];
-        let link = &self.runtime.link;
-        let request = link.request(Method::POST, url(&self.runtime, &path, query), &self.headers);
+        let link = self.runtime.link();
+        let request = link.request(Method::POST, url(&link, &path, query), &self.headers);
         link.ask(request.header(header::CONTENT_TYPE, "application/json").body(body)).await
     }
 
@@ -284,7 +295,8 @@ impl Claim {
         let session = self.work.data.id.as_str();
         let path = ["v1", "sessions", session, "events", "stream"];
         // Opened first, so that no event falls between the two.
-        let mut events = runtime.link.open(url(runtime, &path, &[]), &self.headers).await?;
+        let link = runtime.link();
+        let mut events = link.open(url(&link, &path, &[]), &self.headers).await?;
         let mut threads_over = HashSet::new();
         let mut idle = match self.past(&mut threads_over).await? {
             SessionNews::Over => return Ok(End::Done),
@@ -317,10 +329,10 @@ impl Claim {
     /// its last event says.
     async fn past(&self, threads_over: &mut HashSet<String>) -> Result<SessionNews, LinkError> {
         let Self { runtime, .. } = self;
+        let link = runtime.link();
         let path = ["v1", "sessions", &self.work.data.id, "events"];
-        let request =
-            runtime.link.request(Method::GET, url(runtime, &path[..3], &[]), &self.headers);
-        let session = runtime.link.ask(request).await?;
+        let request = link.request(Method::GET, url(&link, &path[..3], &[]), &self.headers);
+        let session = link.ask(request).await?;
         let session = std::str::from_utf8(&session).unwrap_or_default();
         // An archived session need not say so in its history.
         if string_member(session, "status").as_deref() == Some("terminated") {
@@ -335,9 +347,8 @@ impl Claim {
             if !page.is_empty() {
                 query.push(("page", &page));
             }
-            let request =
-                runtime.link.request(Method::GET, url(runtime, &path, &query), &self.headers);
-            let answer = runtime.link.ask(request).await?;
+            let request = link.request(Method::GET, url(&link, &path, &query), &self.headers);
+            let answer = link.ask(request).await?;
             let text = std::str::from_utf8(&answer).unwrap_or_default();
             let Ok(members) = Members::read(text) else {
                 return Err(LinkError::Unreadable("it is no object".to_owned()));
@@ -370,9 +381,10 @@ impl Claim {
         let runtime = &self.runtime;
         let Some(route) = runtime.offer().route(&call.name).cloned() else { return };
         let path = ["v1", "sessions", &self.work.data.id, "events"];
-        let post_to = url(runtime, &path, &[]).path().to_owned();
+        let post_to = url(&runtime.link(), &path, &[]).path().to_owned();
         let turn = runtime.turn().await;
-        let (run, headers) = (self.work.data.id.clone(), self.headers.clone());
+        let run = self.work.data.id.clone();
+        let headers = Some(self.headers.clone());
         runtime.take(Asked { call, run, post_to, headers }, Some(route), turn);
     }
 }

@@ -19,10 +19,12 @@ use crate::model::{
     tool_format::Format,
 };
 
+/// The path of v3's stream.
+pub(super) const STREAM: [&str; 3] = ["api", "tools", "stream"];
+
 pub(super) async fn listen_v3(runtime: &Arc<Runtime>) -> Result<Infallible, LinkError> {
-    let link = &runtime.link;
-    let url = link.url(["api", "tools", "stream"]);
-    let mut events = link.open(url, &link.headers).await?;
+    let link = &runtime.link();
+    let mut events = link.open(link.url(STREAM), &link.headers).await?;
     runtime.is_ready();
     loop {
         let event = events.next().await?;
@@ -37,9 +39,8 @@ pub(super) async fn listen_v3(runtime: &Arc<Runtime>) -> Result<Infallible, Link
             continue;
         };
         let post_to = link.url(["api", "runs", &run, "tool-results"]).path().to_owned();
-        let headers = link.headers.clone();
         let turn = runtime.turn().await;
-        runtime.take(Asked { call, run, post_to, headers }, Some(route), turn);
+        runtime.take(Asked { call, run, post_to, headers: None }, Some(route), turn);
     }
 }
 
@@ -48,7 +49,7 @@ pub(super) async fn listen_v7(
     base: &[String],
     skill: &str,
 ) -> Result<Infallible, LinkError> {
-    let link = &runtime.link;
+    let link = &runtime.link();
     let url = |rest: &[&str]| link.url(base.iter().map(String::as_str).chain(rest.iter().copied()));
     let mut offers = runtime.runs.calls.backends.registry.version();
     let mut settings = runtime.runs.calls.watch_settings();
@@ -77,9 +78,8 @@ pub(super) async fn listen_v7(
         let route = runtime.offer().route(&call.name).cloned();
         let haseef = member(&event, "haseef").map_or("", RawValue::get);
         let run = string_member(haseef, "id").unwrap_or_default();
-        let headers = link.headers.clone();
         let turn = runtime.turn().await;
-        runtime.take(Asked { call, run, post_to, headers }, route, turn);
+        runtime.take(Asked { call, run, post_to, headers: None }, route, turn);
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) fn files(page: &str) -> Vec<(String, String)> {
 }
 
 /// A new user at an empty directory.
-struct User {
+pub(crate) struct User {
     port: u16,
     home: PathBuf,
     bridge: Option<Group>,
@@ -167,7 +167,13 @@ impl User {
 
 /// Does what a page tells.
 async fn follow(page: &str) {
+    follow_with(page, &[]).await;
+}
+
+/// [`follow`], where other texts stand in place of some; the bridge that was started last runs on.
+pub(crate) async fn follow_with(page: &str, others: &[(&str, &str)]) -> User {
     let text = fs::read_to_string(peers::repository(page)).expect("a page of the repository");
+    let text = others.iter().fold(text, |text, (from, to)| text.replace(from, to));
     let mut user = User::new();
     if page == "README.md" {
         // Its reader is in a clone.
@@ -185,6 +191,7 @@ async fn follow(page: &str) {
             Block::Printed(text) => assert_printed(&user.here(&text), &printed),
         }
     }
+    user
 }
 
 #[track_caller]
@@ -259,6 +266,11 @@ async fn gateway() {
 #[tokio::test]
 async fn mcp() {
     follow("docs/mcp.md").await;
+}
+
+#[tokio::test]
+async fn loom() {
+    follow("docs/loom.md").await;
 }
 
 #[tokio::test]

@@ -99,7 +99,9 @@ pub(crate) const WITH_TLS: &str = "mantyx_bridge_tls_certificate_end_timestamp_s
 
 /// A daemon that has everything to show that there is.
 async fn with_everything() -> Harness {
-    let mut rig = Harness::with("", &[], "audit: {file: audit.jsonl}\n").await;
+    let rest = "audit: {file: audit.jsonl}\nruntimes: {team: {kind: hsafa, api: v3, url: \
+                'http://127.0.0.1:1', credential: k}}\n";
+    let mut rig = Harness::with("", &[], rest).await;
     rig.bridge.stop().await;
     rig.bridge.set_env(&[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")]);
     rig.bridge.restart().await;
@@ -127,6 +129,7 @@ async fn the_page_is_documented_word_by_word() {
             for value in values {
                 match *key {
                     "backend" => assert_eq!(*value, "plain", "a name of the configuration"),
+                    "runtime" => assert_eq!(*value, "team", "a name of the configuration"),
                     "version" => assert_eq!(*value, env!("CARGO_PKG_VERSION")),
                     _ => assert!(text.contains(&format!("`{value}`")), "{name}: {key}={value}"),
                 }

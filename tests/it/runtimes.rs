@@ -5,7 +5,14 @@ mod kills;
 mod oracles;
 use serde_json::{Value, json};
 
-use crate::{bridge::Bridge, effects::Effects, http::Request, peers, peers::Peer, wait};
+use crate::{
+    bridge::Bridge,
+    effects::Effects,
+    guides,
+    http::Request,
+    peers::{self, Peer},
+    wait,
+};
 
 const KEY: &str = "runtime_credential_canary_81c2";
 
@@ -16,6 +23,15 @@ struct Rig {
     runtimes: Peer,
 }
 
+/// The stream on which a wire's calls come.
+fn stream(wire: &str) -> &str {
+    match wire {
+        "claude" => "s1",
+        "v7" => "v7/intranet",
+        v3 => v3,
+    }
+}
+
 /// The entries of `runtimes` for one wire.
 fn entry(url: &str, wire: &str) -> String {
     let keys = match wire {
@@ -24,6 +40,12 @@ fn entry(url: &str, wire: &str) -> String {
         _ => "kind: claude-environment, environment: env_1",
     };
     format!("runtimes:\n  other: {{{keys}, url: '{url}', credential: {KEY}, backends: [plain]}}\n")
+}
+
+async fn control(runtimes: &Peer, what: &str, body: &Value) -> Value {
+    let to = runtimes.url().strip_prefix("http://").expect("an address").parse();
+    let request = Request::new("POST", &format!("/_/{what}")).json(body.to_string());
+    request.answer(to.expect("an address")).await.expect(200)
 }
 
 impl Rig {
@@ -48,9 +70,7 @@ impl Rig {
     }
 
     async fn control(&self, what: &str, body: Value) -> Value {
-        let to = self.runtimes.url().strip_prefix("http://").expect("an address").parse();
-        let request = Request::new("POST", &format!("/_/{what}")).json(body.to_string());
-        request.answer(to.expect("an address")).await.expect(200)
+        control(&self.runtimes, what, &body).await
     }
 
     /// Has the runtime ask for a call; returns how many listeners heard it.
@@ -166,6 +186,60 @@ async fn an_answer_is_posted_until_it_is_taken_or_refused() {
 }
 
 #[tokio::test]
+async fn answers_that_wait_take_the_credential_of_a_reload() {
+    let mut rig = Rig::start("v3").await;
+    let refusal = json!({ "path": "tool-results", "status": 401, "always": true });
+    rig.control("refuse", refusal).await;
+    rig.ask("v3", "c1", "plain_additive", json!({})).await;
+    wait::soon("the answer should be refused", async || {
+        (rig.state().await["refused"].as_u64() > Some(1)).then_some(())
+    })
+    .await;
+    rig.control("forgive", json!({})).await;
+    rig.control("key", json!({ "key": "another-key" })).await;
+    rig.control("close", json!({ "wire": "v3" })).await;
+    rig.wait_state("down").await;
+    rig.bridge.change_config(KEY, "another-key");
+    rig.wait_state("ready").await;
+    assert_eq!(rig.posts("c1").await[0]["status"], 200);
+    assert_eq!(rig.plain.begun("c1"), 1);
+    // Without it, its calls are heard no more.
+    rig.bridge.change_config("runtimes:", "#runtimes:");
+    rig.bridge.change_config("  other:", "#  other:");
+    wait::soon("the runtime should be gone", async || {
+        let status = rig.bridge.status().await;
+        (status["runtimes"].as_array().expect("a list").is_empty()).then_some(())
+    })
+    .await;
+    wait::soon("its stream should be closed", async || {
+        (rig.state().await["listeners"]["v3"] == 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_call_that_goes_on_is_answered_at_once_and_fetched_later() {
+    let mut rig = Rig::start("v7").await;
+    let local = "local: {later: {command: [sleep, '0.2'], pending_after: 0s}}
+mcp:";
+    rig.bridge.change_config("mcp:", local);
+
+    rig.bridge.change_config("backends: [plain]", "backends: [plain, later]");
+    wait::soon("the tool should be registered", async || {
+        rig.state().await["tools"]["intranet"][0].to_string().contains("\"later\"").then_some(())
+    })
+    .await;
+    rig.ask("v7/intranet", "a1", "later", json!({})).await;
+    let first = rig.posts("a1").await[0]["body"]["result"].clone();
+    let first: Value =
+        serde_json::from_str(first.as_str().unwrap_or_else(|| panic!("{first}"))).expect("JSON");
+    assert_eq!(first["status"], "pending");
+    let asked = json!({ "callId": first["callId"], "wait": 20 });
+    rig.ask("v7/intranet", "a2", "bridge_call_result", asked).await;
+    assert_eq!(rig.posts("a2").await[0]["body"], json!({ "result": "" }));
+}
+
+#[tokio::test]
 async fn hsafa_v7_gets_the_tools_and_an_answer_to_each_action() {
     let rig = Rig::start("v7").await;
     let tools = rig.state().await["tools"]["intranet"][0].clone();
@@ -259,11 +333,7 @@ impl Rig {
     /// Waits until the bridge hears calls; returns the wire on which to ask.
     async fn hears(&self, wire: &'static str) -> &'static str {
         self.wait_state("ready").await;
-        let to = match wire {
-            "claude" => "s1",
-            "v7" => "v7/intranet",
-            v3 => v3,
-        };
+        let to = stream(wire);
         wait::soon("the bridge should listen", async || {
             (self.state().await["listeners"][to] == 1).then_some(())
         })
@@ -288,7 +358,11 @@ async fn check_crash(wire: &'static str, path: &str) {
     rig.settled().await;
     assert_eq!(rig.plain.begun("c1"), 1);
 
-    // Its answer is on disk, and the runtime does not take it yet.
+    check_crash_before_the_post(&mut rig, wire, path).await;
+}
+
+/// The answer is on disk, and the runtime does not take it yet.
+async fn check_crash_before_the_post(rig: &mut Rig, wire: &'static str, path: &str) {
     let to = rig.hears(wire).await;
     let refusal = json!({ "path": path, "status": 503, "method": "POST", "always": true });
     rig.control("refuse", refusal).await;
@@ -320,4 +394,43 @@ async fn a_crash_makes_no_call_of_hsafa_v7_twice() {
 #[tokio::test]
 async fn a_crash_makes_no_call_of_claude_twice() {
     check_crash("claude", "s1/events").await;
+}
+
+/// Follows a page, and has the runtime ask for a call of the bridge that it started.
+async fn check_page(page: &str, wire: &str, others: &[(&str, &str)]) {
+    let runtimes = peers::runtimes().await;
+    let address = [
+        ("http://hsafa.intranet:3001", runtimes.url()),
+        ("https://api.anthropic.com", runtimes.url()),
+        ("the-secret-key-of-the-gateway", KEY),
+        ("the-key-of-the-environment", KEY),
+    ];
+    let _user = guides::follow_with(page, &[&address, others].concat()).await;
+    let to = stream(wire);
+    if wire == "claude" {
+        control(&runtimes, "session", &json!({ "id": "s1" })).await;
+    }
+    let args = json!({ "a": 19, "b": 23 });
+    let call = json!({ "wire": to, "id": "c1", "tool": "demo_add", "args": args });
+    wait::soon("the runtime should be heard", async || {
+        (control(&runtimes, "state", &json!({})).await["listeners"][to] == 1).then_some(())
+    })
+    .await;
+    control(&runtimes, "call", &call).await;
+    let post = wait::soon("the call should be answered", async || {
+        let state = control(&runtimes, "state", &json!({})).await;
+        state["posts"].get(0).cloned()
+    })
+    .await;
+    assert!(post["status"] == 200 && post["body"].to_string().contains("42"), "{post}");
+}
+
+#[tokio::test]
+async fn the_page_of_hsafa() {
+    check_page("docs/hsafa.md", "v7", &[]).await;
+}
+
+#[tokio::test]
+async fn the_page_of_claude() {
+    check_page("docs/claude.md", "claude", &[]).await;
 }

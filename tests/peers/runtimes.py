@@ -39,6 +39,7 @@ class State:
         self.sessions = {}  # By id: its events.
         self.requests = []
         self.refused = 0
+        self.key = KEY
 
 
 STATE = State()
@@ -116,12 +117,12 @@ class Handler(BaseHTTPRequestHandler):
             "authorization": (self.headers.get("authorization") or "").removeprefix("Bearer "),
         }
         if path[0] == "v1":
-            right = shown["authorization"] in (KEY, f"session-{KEY}")
+            right = shown["authorization"] in (STATE.key, f"session-{KEY}")
             versions = {"anthropic-beta": "managed-agents-2026-04-01", "anthropic-version": "2026-10-21"}
             if right and any(self.headers.get(name) != version for name, version in versions.items()):
                 return self.reply(404, {"error": "another version"})
         else:
-            right = shown["x-api-key" if "v7" in path else "x-secret-key"] == KEY
+            right = shown["x-api-key" if "v7" in path else "x-secret-key"] == STATE.key
         if not right:
             return self.reply(401, {"error": "Unauthorized"})
         where = f"{self.command} {'/'.join(path)}"
@@ -217,6 +218,9 @@ class Handler(BaseHTTPRequestHandler):
                 return self.reply(200, None)
             time.sleep(0.02)
 
+    def list(self, _environment):
+        self.reply(200, {"data": [self.shown(one) for one in STATE.work.values()], "next_page": None})
+
     @staticmethod
     def shown(item):
         now = "2026-11-22T00:00:00Z"
@@ -309,6 +313,9 @@ class Handler(BaseHTTPRequestHandler):
                 return self.reply(200, send(body["wire"], body["text"]))
             if what == "refuse":
                 return self.reply(200, STATE.refuse.append(body) or {})
+            if what == "key":
+                STATE.key = body["key"]
+                return self.reply(200, {})
             if what == "forgive":
                 return self.reply(200, STATE.refuse.clear() or {})
             if what == "close":
@@ -361,6 +368,7 @@ ROUTES = [
     ("PUT api/v7/skills/([^/]+)/tools", Handler.v7_tools),
     ("GET api/v7/skills/([^/]+)/actions/stream", Handler.v7_stream),
     ("POST api/v7/actions/([^/]+)/result", Handler.v7_result),
+    (f"GET {ENVIRONMENT}", Handler.list),
     (f"GET {ENVIRONMENT}/poll", Handler.poll),
     (f"POST {ENVIRONMENT}/([^/]+)/ack", Handler.ack),
     (f"POST {ENVIRONMENT}/([^/]+)/heartbeat", Handler.heartbeat),

@@ -24,11 +24,12 @@ use crate::{
     cli::check::command_line,
     config::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp,
-        Program, Target, Upstream,
+        Program, Runtime, Target, Upstream,
     },
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
     model::{card::Card, catalog::Content},
+    runtimes,
     state_dir::StateDir,
     upstream::{self, OpenError, UpstreamCredential},
 };
@@ -308,6 +309,22 @@ pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Conf
                 }
             }
         }
+    }
+}
+
+pub(super) async fn runtime(check: &mut Check, context: &Context, runtime: &Runtime) {
+    let Runtime { app, link } = runtime;
+    if !context.reach(check, &link.url, link.tls.as_ref(), "`url`").await {
+        return;
+    }
+    check.begin("credential");
+    match runtimes::probe(&app.name, link).await {
+        Some(Ok(())) => check.ok("the runtime takes it"),
+        Some(Err(why)) => check.fail(
+            format!("asked with the credential, the runtime cannot be used: {why}"),
+            "correct `credential` and `url`; docs/runtimes.md has a page for each runtime",
+        ),
+        None => check.ok("not tried, as a second listener would take calls from the daemon"),
     }
 }
 

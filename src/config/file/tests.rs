@@ -12,6 +12,7 @@ mod local;
 mod meaning;
 mod pending;
 mod reading_again;
+mod runtime;
 mod secrets;
 mod signature;
 mod tls;

@@ -86,10 +86,14 @@ function fill(table, rows, empty) {
 // Drawing.
 
 function drawStatus() {
-  const { upstream, runs, problems, approvals } = state.status;
+  const { upstream, runs, problems, approvals, runtimes } = state.status;
   const reached = { true: "reachable", false: "not reachable", null: "not asked yet" }[String(upstream.reachable)];
   at("upstream").replaceChildren("MANTYX: ", make("code", "", upstream.baseUrl), make("span", "soft", ` ${reached}`));
   at("driven").textContent = `${runs.driven} driven now`;
+  at("others").hidden = !runtimes.length;
+  fill("runtimes", runtimes.map((one) => make("tr", "",
+    cell("", make("strong", "", one.name)), cell("", dot(one.state)), cell("Kind", one.kind),
+    cell("Open calls", String(one.openCalls), "number"))), "");
   at("problems").replaceChildren(...problems.map((problem) => make("div", "problem",
     make("p", "", make("strong", "", problem.subject), `: ${problem.message}`),
     make("p", "soft", problem.cure))));
