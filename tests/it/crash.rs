@@ -39,9 +39,9 @@ async fn crash_loop_1000() {
 }
 
 /// Says at a failure how to see it again.
-struct Reproduce {
-    seed: u64,
-    cycle: usize,
+pub(crate) struct Reproduce {
+    pub(crate) seed: u64,
+    pub(crate) cycle: usize,
 }
 
 impl Drop for Reproduce {
@@ -52,7 +52,7 @@ impl Drop for Reproduce {
     }
 }
 
-fn number(variable: &str) -> Option<u64> {
+pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is no number")))
 }

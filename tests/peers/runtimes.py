@@ -147,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b": connected\n\n")
             while True:
                 try:
-                    text = listener.get(timeout=1)
+                    text = listener.get(timeout=0.25)
                 except queue.Empty:
                     text = ": ping\n\n"
                 if text is None:

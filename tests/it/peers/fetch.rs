@@ -24,6 +24,8 @@ const PYTHON: &[&str] = &[
 const PYTHON_V03: &[&str] = &["a2a-sdk[http-server,signing]==0.3.26", "uvicorn==0.54.0"];
 /// The official clients of the APIs of models.
 const MODELS: &[&str] = &["openai==3.54.0", "anthropic==2.12.0", "google-genai==3.4.0"];
+/// The official client of hsafa.
+const HSAFA: &[&str] = &["hsafa-sdk==0.1.0"];
 const NODE: &[&str] = &["@modelcontextprotocol/server-everything@2026.8.31"];
 /// MCP's clients and its conformance suite, with the Node.js that they need.
 const MCP_NODE: &[&str] = &[
@@ -70,6 +72,12 @@ pub(crate) fn python_v03() -> PathBuf {
 pub(crate) fn python_models() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-models", MODELS, venv))).join("bin/python")
+}
+
+/// The interpreter that has hsafa's client.
+pub(crate) fn python_hsafa() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-hsafa", HSAFA, venv))).join("bin/python")
 }
 
 /// The interpreter that has the messages of OTLP.
