@@ -397,7 +397,7 @@ async fn a_crash_makes_no_call_of_claude_twice() {
 }
 
 /// Follows a page, and has the runtime ask for a call of the bridge that it started.
-async fn check_page(page: &str, wire: &str, others: &[(&str, &str)]) {
+async fn check_page(page: &str, wire: &str) {
     let runtimes = peers::runtimes().await;
     let address = [
         ("http://hsafa.intranet:3001", runtimes.url()),
@@ -405,7 +405,7 @@ async fn check_page(page: &str, wire: &str, others: &[(&str, &str)]) {
         ("the-secret-key-of-the-gateway", KEY),
         ("the-key-of-the-environment", KEY),
     ];
-    let _user = guides::follow_with(page, &[&address, others].concat()).await;
+    let _user = guides::follow_with(page, &address).await;
     let to = stream(wire);
     if wire == "claude" {
         control(&runtimes, "session", &json!({ "id": "s1" })).await;
@@ -427,10 +427,10 @@ async fn check_page(page: &str, wire: &str, others: &[(&str, &str)]) {
 
 #[tokio::test]
 async fn the_page_of_hsafa() {
-    check_page("docs/hsafa.md", "v7", &[]).await;
+    check_page("docs/hsafa.md", "v7").await;
 }
 
 #[tokio::test]
 async fn the_page_of_claude() {
-    check_page("docs/claude.md", "claude", &[]).await;
+    check_page("docs/claude.md", "claude").await;
 }
