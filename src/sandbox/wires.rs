@@ -136,6 +136,9 @@ impl StandIn {
             | (Wire::Claude, &Method::POST, ["v1", "sessions", ID, "events"]) => {
                 self.take_answers(&parts, &body)
             }
+            (Wire::Claude, &Method::GET, ["v1", "sessions", ID]) => {
+                Ok(good(&json!({ "id": ID, "type": "session", "status": "running" })))
+            }
             (Wire::Claude, &Method::GET, ["v1", "sessions", ID, "events"]) => {
                 let events = self.events.borrow();
                 Ok(good(&json!({ "data": *events, "next_page": null })))
