@@ -111,7 +111,7 @@ fn page(status: &Status, now: SystemTime) -> Page {
     }
     for Runtime { name, kind, state, open_calls, .. } in runtimes {
         let style = if state == "down" { Style::Bad } else { Style::Plain };
-        page.line(style, format!("runtime {name} ({kind}): {state}, {open_calls} calls open"));
+        page.line(style, format!("runtime {name} ({kind}): {state}, open calls: {open_calls}"));
     }
     if let Some(error) = last_error {
         page.note(Style::Plain, format!("last upstream error: {error}"));

@@ -249,6 +249,24 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_for_a_runtime_is_kept_for_a_week_unless_it_was_taken() {
+        let unposted = |age| {
+            let mut asked = ended(age, Some(b"{}".to_vec()));
+            asked.record.post_to = Some("/result".to_owned());
+            asked
+        };
+        let mut requests = Requests::from([
+            (key("hsafa", 1), unposted(KEEP_UNPOSTED - 60_000)),
+            (key("hsafa", 2), unposted(KEEP_UNPOSTED + 1_000)),
+        ]);
+        assert_eq!(make_room(&mut requests).len(), 1);
+        let asked = requests.get_mut(&key("hsafa", 1)).expect("its answer still waits");
+        asked.record.post_to = None;
+        assert_eq!(make_room(&mut requests).len(), 1);
+        assert!(requests.is_empty());
+    }
+
+    #[test]
     fn the_app_that_takes_most_loses_its_oldest_answers_and_then_its_oldest_keys() {
         let large = || Some(vec![b' '; KEEP_ANSWERS / 4]);
         let mut requests: Requests = (1..=5)

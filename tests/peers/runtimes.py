@@ -12,6 +12,7 @@ item of work in its environment. An answer is taken once. Must not: know the bri
 import json
 import queue
 import re
+import socket
 import sys
 import threading
 import time
@@ -28,7 +29,7 @@ class State:
     """All that was asked for, and all that was answered."""
 
     def __init__(self):
-        self.streams = {}  # Of each wire: the queues of its listeners.
+        self.streams = {}  # Of each wire: its listeners.
         self.calls = {}  # By id: what was asked for, and whether it has its answer.
         self.posts = []  # Of each POST of an answer: path, body, status.
         self.tools = {}  # What v7 has registered, by skill, the last first.
@@ -45,9 +46,30 @@ class State:
 STATE = State()
 
 
+class Listener(queue.Queue):
+    """The texts for a connection that reads a stream."""
+
+    def __init__(self, connection):
+        super().__init__()
+        self.connection = connection
+
+    def lives(self):
+        """Whether its reader is still there, as far as its kernel has said."""
+        try:
+            return self.connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+
+def listeners_of(wire):
+    return [one for one in STATE.streams.get(wire, []) if one.lives()]
+
+
 def send(wire, text, last=False):
     """Sends a text on the streams of a wire; returns how many there are."""
-    listeners = STATE.streams.get(wire, [])
+    listeners = listeners_of(wire)
     for listener in listeners[-1:] if last else listeners:
         listener.put(text)
     return len(listeners)
@@ -135,7 +157,7 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = handle_one
 
     def stream(self, wire):
-        listener = queue.Queue()
+        listener = Listener(self.connection)
         with LOCK:
             STATE.streams.setdefault(wire, []).append(listener)
         self.send_response(200)
@@ -147,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(b": connected\n\n")
             while True:
                 try:
-                    text = listener.get(timeout=0.25)
+                    text = listener.get(timeout=1)
                 except queue.Empty:
                     text = ": ping\n\n"
                 if text is None:
@@ -303,7 +325,7 @@ class Handler(BaseHTTPRequestHandler):
             if what == "state":
                 lapse()
                 return self.reply(200, {
-                    "listeners": {wire: len(all) for wire, all in STATE.streams.items()},
+                    "listeners": {wire: len(listeners_of(wire)) for wire in STATE.streams},
                     "posts": STATE.posts, "refused": STATE.refused, "tools": STATE.tools, "requests": STATE.requests,
                     "work": {one["id"]: one["state"] for one in STATE.work.values()},
                 })
@@ -357,7 +379,7 @@ class Handler(BaseHTTPRequestHandler):
                     "type": "agent.custom_tool_use", "id": call, "name": tool, "input": args,
                     "processed_at": "2026-11-22T00:00:00Z",
                 })
-                heard = len(STATE.streams.get(wire, []))
+                heard = len(listeners_of(wire))
             self.reply(200, heard)
 
 

@@ -31,7 +31,7 @@ fn all_that_matters_is_there() {
             "upstream https://m.test (not reachable), workspace acme",
             "2 runs driven",
             "2 calls wait for a person to approve: mantyx-bridge approvals",
-            "runtime claude (claude-environment): ready, 1 calls open",
+            "runtime claude (claude-environment): ready, open calls: 1",
             "last upstream error: refused",
             "",
             "BACKEND  STATE         TOOLS  IN FLIGHT  REFRESHED   SPEAKS",
