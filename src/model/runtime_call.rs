@@ -129,7 +129,7 @@ impl SessionNews {
                 }
             }
             "session.thread_status_terminated" => {
-                Self::ThreadOver(members.string(THREAD).unwrap_or_default())
+                members.string(THREAD).map_or(Self::Works, Self::ThreadOver)
             }
             "user.tool_confirmation" => Self::Neutral,
             _ => Self::Works,

@@ -31,6 +31,7 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    budget::Budget,
     model::{
         event::Call,
         json::{Members, string_member},
@@ -50,6 +51,8 @@ const TTL: Duration = Duration::from_secs(90);
 const BEAT: Duration = Duration::from_secs(30);
 /// The most pages of a session's history that are read.
 const MOST_PAGES: usize = 1_000;
+/// The most that the arguments of a session's calls without a result may take, in bytes.
+const MOST_OPEN: usize = 8 << 20;
 
 /// An item of work.
 #[derive(Debug, Deserialize)]
@@ -153,9 +156,9 @@ pub(super) fn headers(credential: &HeaderMap) -> HeaderMap {
     headers
 }
 
-/// Whether an event is of one of these threads.
-fn is_of(threads: &HashSet<String>, event: &str) -> bool {
-    string_member(event, THREAD).is_some_and(|thread| threads.contains(&thread))
+/// The thread of an event.
+fn thread(event: &str) -> String {
+    string_member(event, THREAD).unwrap_or_default()
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(text: &[u8]) -> Result<T, LinkError> {
@@ -318,7 +321,7 @@ impl Claim {
                 SessionNews::Works | SessionNews::Answered(_) => idle = None,
             }
             if let Some(call) = read(runtime, CLAUDE.read(&event))
-                && !is_of(&threads_over, &event)
+                && !threads_over.contains(&thread(&event))
             {
                 self.take(call).await;
             }
@@ -338,7 +341,8 @@ impl Claim {
         if string_member(session, "status").as_deref() == Some("terminated") {
             return Ok(SessionNews::Over);
         }
-        let mut calls = Vec::new();
+        let mut calls: Vec<(Call, String)> = Vec::new();
+        let mut held = Budget::of_process().hold_for(Some(runtime.name.clone()));
         let mut answered = HashSet::new();
         let mut last = SessionNews::Works;
         let mut page = String::new();
@@ -362,15 +366,23 @@ impl Claim {
                     news => last = news,
                 }
                 let call = read(runtime, CLAUDE.read(event.get()));
-                calls.extend(call.map(|call| (call, event.get().to_owned())));
+                calls.extend(call.map(|call| (call, thread(event.get()))));
             }
+            calls.retain(|(call, _)| !answered.contains(call.tool_use.as_str()));
+            let open = calls.iter().map(|(call, _)| call.args.get().len()).sum();
+            if open > MOST_OPEN {
+                return Err(LinkError::Unreadable("too many calls have no result".to_owned()));
+            }
+            held.follow(open);
             match members.string("next_page") {
                 Some(next) if next != page => page = next,
                 _ => break,
             }
         }
-        for (call, event) in calls {
-            if !answered.contains(call.tool_use.as_str()) && !is_of(threads_over, &event) {
+        // Each call that is taken pays for its arguments.
+        drop(held);
+        for (call, thread) in calls {
+            if !threads_over.contains(&thread) {
                 self.take(call).await;
             }
         }
