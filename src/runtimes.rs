@@ -11,7 +11,7 @@ mod hsafa;
 mod link;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -19,12 +19,12 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderValue, Method, header};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{Instant, sleep},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::{Instant, sleep, timeout},
 };
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -49,19 +49,26 @@ use crate::{
     runs::{Runs, calls::CalledBy, idempotency::NotAnswered},
 };
 
-/// The most calls of one runtime that are made, or whose answers wait to be posted. Beyond that, the
-/// runtime's stream is not read.
+/// The most calls of one runtime that are made, or whose answers are posted for the first time.
+/// Beyond that, the runtime's stream is not read.
 const AT_ONCE: usize = 256;
+/// The most answers that the runtime has not taken at once, and that are no longer counted there.
+const WAITING: usize = 1_024;
 /// A connection that lasted for longer was no failed attempt.
 const LIVED: Duration = Duration::from_secs(5);
 /// How long a gap in a stream that replays nothing is reported.
 const GAP_SHOWN: Duration = Duration::from_secs(60 * 60);
+/// The least time between two log lines about events that cannot be read.
+const UNREADABLE: Duration = Duration::from_secs(1);
 
 /// The configured runtimes.
 #[derive(Debug)]
 pub struct Runtimes {
     runs: Arc<Runs>,
     running: Mutex<BTreeMap<AppName, Running>>,
+    /// All that this process has known, by name and wire. Answers for one that bridge.yaml does not
+    /// have any more wait for its return.
+    known: Mutex<BTreeMap<(AppName, &'static str), Arc<Runtime>>>,
 }
 
 #[derive(Debug)]
@@ -75,12 +82,16 @@ struct Running {
 #[derive(Debug)]
 pub struct Runtime {
     pub name: AppName,
-    pub wire: Wire,
-    /// A reload may replace it.
-    link: Mutex<Arc<Link>>,
+    /// A reload may replace it; `None` while bridge.yaml does not have the runtime.
+    link: watch::Sender<Option<Arc<Link>>>,
     runs: Arc<Runs>,
     turns: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
     health: Mutex<Health>,
+    /// The credentials that replace the runtime's, by the path that takes answers.
+    credentials: Mutex<HashMap<String, HeaderValue>>,
+    /// When an event could not be read, as the log says.
+    unreadable: Mutex<Option<Instant>>,
     /// Answers that the runtime has refused for good.
     pub refused: Counter,
 }
@@ -91,8 +102,12 @@ pub struct Health {
     pub state: State,
     pub since: SystemTime,
     pub last_error: Option<String>,
-    /// The last time in which the runtime could not be heard, of a wire that replays nothing.
+    /// Until when it was heard, if it is not heard now.
+    heard_until: Option<SystemTime>,
+    /// The last time in which the runtime was not heard, of a wire that replays nothing.
     pub gap: Option<(SystemTime, SystemTime)>,
+    /// Why the runtime has not taken an answer that waits.
+    pub untaken: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,15 +132,13 @@ struct Asked {
     call: Call,
     /// What the call belongs to: its calls of an agent are one conversation.
     run: String,
-    /// The path that takes its answer.
+    /// The path that takes its answer, below that of the link.
     post_to: String,
-    /// The headers for that path, if not those of the link.
-    headers: Option<HeaderMap>,
 }
 
 impl Runtimes {
     pub fn new(runs: Arc<Runs>) -> Self {
-        Self { runs, running: Mutex::default() }
+        Self { runs, running: Mutex::default(), known: Mutex::default() }
     }
 
     /// Listens to the `configured` runtimes, and to no others. A runtime whose link has not changed
@@ -134,26 +147,16 @@ impl Runtimes {
         let mut running = self.running.lock();
         let mut before = std::mem::take(&mut *running);
         for Configured { app, link } in configured {
-            let known = before.remove(&app.name);
-            let run = match known {
+            let run = match before.remove(&app.name) {
                 Some(same) if same.link == link => same,
-                Some(Running { runtime, stop, .. }) if runtime.wire == link.wire => {
-                    stop.cancel();
-                    // Its answers that are being posted take the new way.
-                    *runtime.link.lock() = Arc::new(Link::new(&link, app.name.clone()));
-                    self.listen(runtime, link)
-                }
                 other => {
-                    if let Some(other) = other {
-                        other.stop.cancel();
-                    }
-                    let runtime = self.begin(app.name.clone(), &link);
-                    self.listen(runtime, link)
+                    other.iter().for_each(Running::end);
+                    self.listen(&app.name, link)
                 }
             };
             running.insert(app.name, run);
         }
-        before.into_values().for_each(|gone| gone.stop.cancel());
+        before.values().for_each(Running::end);
     }
 
     /// All of them, by name.
@@ -161,31 +164,25 @@ impl Runtimes {
         self.running.lock().values().map(|one| Arc::clone(&one.runtime)).collect()
     }
 
-    fn begin(&self, name: AppName, link: &RuntimeLink) -> Arc<Runtime> {
-        let runs = Arc::clone(&self.runs);
-        let health = Health {
-            state: State::Connecting,
-            since: SystemTime::now(),
-            last_error: None,
-            gap: None,
-        };
-        let runtime = Arc::new(Runtime {
-            link: Mutex::new(Arc::new(Link::new(link, name.clone()))),
-            wire: link.wire.clone(),
-            name,
-            turns: Arc::new(Semaphore::new(AT_ONCE)),
-            health: Mutex::new(health),
-            refused: Counter::default(),
-            runs,
+    fn listen(&self, name: &AppName, link: RuntimeLink) -> Running {
+        let new = Arc::new(Link::new(&link, name.clone()));
+        let mut known = self.known.lock();
+        let runtime = known.entry((name.clone(), link.wire.as_str())).or_insert_with(|| {
+            let runtime = Arc::new(Runtime::new(name.clone(), Arc::clone(&self.runs)));
+            runtime.post_unposted(&new);
+            runtime
         });
-        runtime.post_unposted();
-        runtime
-    }
-
-    fn listen(&self, runtime: Arc<Runtime>, link: RuntimeLink) -> Running {
-        let stop = self.runs.draining().child_token();
-        self.runs.calls.spawn(&runtime.name, Arc::clone(&runtime).run(stop.clone()));
+        let (runtime, stop) = (Arc::clone(runtime), self.runs.draining().child_token());
+        runtime.link.send_replace(Some(Arc::clone(&new)));
+        self.runs.calls.spawn(name, Arc::clone(&runtime).run(new, stop.clone()));
         Running { link, runtime, stop }
+    }
+}
+
+impl Running {
+    fn end(&self) {
+        self.stop.cancel();
+        self.runtime.is_left();
     }
 }
 
@@ -196,13 +193,36 @@ impl Runtime {
         health
     }
 
-    fn link(&self) -> Arc<Link> {
-        Arc::clone(&self.link.lock())
+    fn new(name: AppName, runs: Arc<Runs>) -> Self {
+        let health = Health {
+            state: State::Connecting,
+            since: SystemTime::now(),
+            last_error: None,
+            heard_until: None,
+            gap: None,
+            untaken: None,
+        };
+        Self {
+            name,
+            link: watch::Sender::default(),
+            turns: Arc::new(Semaphore::new(AT_ONCE)),
+            waiting: Arc::new(Semaphore::new(WAITING)),
+            health: Mutex::new(health),
+            credentials: Mutex::default(),
+            unreadable: Mutex::default(),
+            refused: Counter::default(),
+            runs,
+        }
+    }
+
+    /// Its protocol, as bridge.yaml has it; `None` if that does not have the runtime any more.
+    pub fn wire(&self) -> Option<Wire> {
+        self.link.borrow().as_ref().map(|link| link.wire.clone())
     }
 
     /// How many of its calls are made, or wait for the runtime to take their answers.
     pub fn open_calls(&self) -> usize {
-        AT_ONCE - self.turns.available_permits()
+        AT_ONCE - self.turns.available_permits() + WAITING - self.waiting.available_permits()
     }
 
     /// The tools that it may use now.
@@ -216,11 +236,11 @@ impl Runtime {
     }
 
     /// Listens until `stop`, and connects again after each failure.
-    async fn run(self: Arc<Self>, stop: CancellationToken) {
+    async fn run(self: Arc<Self>, link: Arc<Link>, stop: CancellationToken) {
         let mut backoff = Backoff::for_connections();
         loop {
             let begun = Instant::now();
-            let listening = AssertUnwindSafe(self.listen(&stop)).catch_unwind();
+            let listening = AssertUnwindSafe(self.listen(&link, &stop)).catch_unwind();
             let ended = tokio::select! {
                 () = stop.cancelled() => return,
                 ended = listening => ended,
@@ -237,38 +257,45 @@ impl Runtime {
         }
     }
 
-    async fn listen(self: &Arc<Self>, stop: &CancellationToken) -> LinkError {
-        let never = match &self.wire {
-            Wire::HsafaV3 { .. } => hsafa::listen_v3(self).await,
-            Wire::HsafaV7 { base, skill } => hsafa::listen_v7(self, base, skill).await,
-            Wire::Claude { environment } => claude::listen(self, environment, stop).await,
+    async fn listen(self: &Arc<Self>, link: &Arc<Link>, stop: &CancellationToken) -> LinkError {
+        let never = match &link.wire {
+            Wire::HsafaV3 { .. } => hsafa::listen_v3(self, link).await,
+            Wire::HsafaV7 { skill, .. } => hsafa::listen_v7(self, link, skill).await,
+            Wire::Claude { environment } => claude::listen(self, link, environment, stop).await,
         };
         let Err(why) = never;
         why
     }
 
-    fn is_ready(&self) {
+    fn is_ready(&self, link: &Link) {
         let mut health = self.health.lock();
         if health.state == State::Ready {
             return;
         }
         let now = SystemTime::now();
-        if health.state == State::Down && matches!(self.wire, Wire::HsafaV3 { .. }) {
-            health.gap = Some((health.since, now));
-            let seconds = now.duration_since(health.since).unwrap_or_default().as_secs();
-            warn!(runtime = %self.name, seconds, "calls that were announced meanwhile are lost");
+        if let Some(since) = health.heard_until.take()
+            && !matches!(link.wire, Wire::Claude { .. })
+        {
+            health.gap = Some((since, now));
+            let seconds = now.duration_since(since).unwrap_or_default().as_secs_f64();
+            warn!(runtime = %self.name, seconds, "calls that were announced meanwhile may be lost");
         }
-        info!(runtime = %self.name, wire = self.wire.as_str(), "connected");
-        *health = Health { state: State::Ready, since: now, last_error: None, gap: health.gap };
+        info!(runtime = %self.name, wire = link.wire.as_str(), "connected");
+        (health.state, health.since, health.last_error) = (State::Ready, now, None);
     }
 
     fn is_down(&self, error: &LinkError) {
-        let mut health = self.health.lock();
         warn!(runtime = %self.name, %error, "the runtime cannot be heard; trying again");
-        if health.state != State::Down {
-            (health.state, health.since) = (State::Down, SystemTime::now());
-        }
+        let mut health = self.health.lock();
+        health.is_unheard(State::Down);
         health.last_error = Some(error.to_string());
+    }
+
+    /// bridge.yaml does not have it any more, or has it with another link.
+    fn is_left(&self) {
+        self.link.send_replace(None);
+        self.credentials.lock().clear();
+        self.health.lock().is_unheard(State::Connecting);
     }
 
     /// Waits until another call may be taken.
@@ -276,24 +303,45 @@ impl Runtime {
         Arc::clone(&self.turns).acquire_owned().await.expect("it is never closed")
     }
 
-    /// Reports an event that the bridge cannot read.
+    /// Reports an event that the bridge cannot read; of many in a second, one.
     fn unreadable(&self, why: &str) {
-        warn!(runtime = %self.name, why, "an event cannot be read, and is skipped");
+        let mut last = self.unreadable.lock();
+        if last.is_none_or(|last| last.elapsed() > UNREADABLE) {
+            *last = Some(Instant::now());
+            warn!(runtime = %self.name, why, "an event cannot be read, and is skipped");
+        }
     }
 
-    /// Has a call made and its answer posted, in a task of the daemon. A call whose id is known is
-    /// not made again, and its answer is posted once.
+    /// Has a call made and its answer posted, in a task of the daemon. A call that is known is not
+    /// made again, and its answer is posted once.
     /// Without a `route`, the bridge has no such tool.
-    fn take(self: &Arc<Self>, asked: Asked, route: Option<Route>, turn: OwnedSemaphorePermit) {
-        let Asked { call, run, post_to, headers } = asked;
+    fn take(
+        self: &Arc<Self>,
+        wire: &Wire,
+        asked: Asked,
+        route: Option<Route>,
+        turn: OwnedSemaphorePermit,
+    ) {
+        let Asked { call, run, post_to } = asked;
+        let id = call.tool_use.as_str();
+        // Two runs of a gateway may use the same id, but not for answers at one path.
+        let key: RequestKey = (self.name.clone(), format!("{post_to} {id}"));
+        let digest = hex(&Sha256::digest(format!("{}\n{}", call.name, call.args.get())));
+        match self.runs.calls.digest_of(&key) {
+            None => (),
+            Some(known) if known == digest => {
+                return debug!(runtime = %self.name, run, call = id, "the call is known already");
+            }
+            Some(_) => {
+                return warn!(
+                    runtime = %self.name, run, call = id, tool = call.name,
+                    "a call is not made: another call had its id"
+                );
+            }
+        }
         let workspace = self.name.as_str().into();
         let run = CallingRun { workspace, run: run.as_str().into(), session: None };
-        let key: RequestKey = (self.name.clone(), call.tool_use.as_str().to_owned());
-        if self.runs.calls.knows(&key) {
-            return debug!(runtime = %self.name, call = key.1, "the call is known already");
-        }
-        let digest = hex(&Sha256::digest(format!("{}\n{}", call.name, call.args.get())));
-        let lost = self.body(&call, &pending::lost(&call.name));
+        let lost = body(wire, &call, &pending::lost(&call.name));
         let record = RequestRecord {
             answer: serde_json::from_str(&lost).ok(),
             post_to: Some(post_to.clone()),
@@ -301,8 +349,9 @@ impl Runtime {
         };
         let (made, posted) = (Arc::clone(self), Arc::clone(self));
         let unwritable =
-            self.body(&call, &Answer::Error(NotRecorded::Unwritable.for_model(&call.name)));
-        let work = async move { Ok(made.make(route, call, run).await) };
+            body(wire, &call, &Answer::Error(NotRecorded::Unwritable.for_model(&call.name)));
+        let wire = wire.clone();
+        let work = async move { Ok(made.make(&wire, route, call, run).await) };
         let answer = self.runs.calls.once(key.clone(), record, work);
         self.runs.calls.spawn(&self.name, async move {
             let body = match answer.await {
@@ -310,22 +359,21 @@ impl Runtime {
                 Err(NotAnswered::Unwritable) => unwritable.into(),
                 Err(_) => lost.into(),
             };
-            posted.post(key, &post_to, headers.as_ref(), body).await;
-            drop(turn);
+            posted.post(key, &post_to, body, turn).await;
         });
     }
 
     /// Makes a call, and returns what its answer is posted as.
-    async fn make(&self, route: Option<Route>, call: Call, run: CallingRun) -> Bytes {
+    async fn make(&self, wire: &Wire, route: Option<Route>, call: Call, run: CallingRun) -> Bytes {
         let Some(route) = route else {
             let why = format!("The bridge has no tool `{}`.", call.name);
-            return self.body(&call, &Answer::Error(why)).into();
+            return body(wire, &call, &Answer::Error(why)).into();
         };
         let hold = || Budget::of_process().hold_for(Some(self.name.clone()));
         let mut arguments = hold();
         if let Err(no_room) = arguments.resize(call.args.get().len()).await {
             let why = format!("The call was not made: {no_room}. Try again later.");
-            return self.body(&call, &Answer::Error(why)).into();
+            return body(wire, &call, &Answer::Error(why)).into();
         }
         let by = CalledBy { run: Some(run), client: None };
         let calls = &self.runs.calls;
@@ -334,58 +382,96 @@ impl Runtime {
         let mut held = hold();
         // Once for the answer, and once for what it is posted as.
         match held.resize(2 * made.answer.json_len()).await {
-            Ok(()) => held.pay_for(self.body(&call, &made.answer).into_bytes()),
+            Ok(()) => held.pay_for(body(wire, &call, &made.answer).into_bytes()),
             Err(no_room) => {
                 let why = format!("The tool has run; {no_room}, its result is lost.");
-                self.body(&call, &Answer::Error(why)).into()
+                body(wire, &call, &Answer::Error(why)).into()
             }
         }
     }
 
-    fn body(&self, call: &Call, answer: &Answer) -> String {
-        let id = call.tool_use.as_str();
-        match &self.wire {
-            Wire::HsafaV3 { .. } => runtime_call::hsafa_v3(id, answer),
-            Wire::HsafaV7 { .. } => runtime_call::hsafa_v7(answer),
-            Wire::Claude { .. } => runtime_call::claude(id, answer),
-        }
-    }
-
-    /// Posts the answers that an earlier process has left.
-    fn post_unposted(self: &Arc<Self>) {
+    /// Posts the answers that an earlier process has left for this wire.
+    fn post_unposted(self: &Arc<Self>, link: &Link) {
         for (key, path, body) in self.runs.calls.unposted(&self.name) {
+            if !path.starts_with(link.takes_answers_at()) {
+                continue;
+            }
             let runtime = Arc::clone(self);
             self.runs.calls.spawn(&self.name, async move {
-                let _turn = runtime.turn().await;
-                runtime.post(key, &path, None, body).await;
+                let place = Arc::clone(&runtime.waiting).acquire_owned().await;
+                runtime.post(key, &path, body, place.expect("it is never closed")).await;
             });
         }
     }
 
-    /// Posts an answer until the runtime has taken it or refuses it for good. If the daemon stops
-    /// before, the next process posts it.
-    async fn post(&self, key: RequestKey, path: &str, headers: Option<&HeaderMap>, body: Bytes) {
+    /// Posts an answer until the runtime has taken it or refuses it for good, or it is forgotten. If
+    /// the daemon stops before, the next process posts it.
+    async fn post(
+        &self,
+        key: RequestKey,
+        path: &str,
+        body: Bytes,
+        mut place: OwnedSemaphorePermit,
+    ) {
         let mut backoff = Backoff::for_connections();
-        loop {
-            let link = self.link();
-            let headers = headers.unwrap_or(&link.headers);
-            let request = link.request(Method::POST, link.at(path), headers);
-            let request = request.header(http::header::CONTENT_TYPE, "application/json");
-            let error = match link.ask(request.body(body.clone())).await {
-                Ok(_taken) => return self.runs.calls.posted(key),
-                Err(error) => error,
+        let mut links = self.link.subscribe();
+        let draining = self.runs.draining();
+        while self.runs.calls.digest_of(&key).is_some() {
+            let link = draining.run_until_cancelled(links.wait_for(Option::is_some)).await;
+            let Some(Some(link)) = link.and_then(Result::ok).map(|link| link.clone()) else {
+                return;
             };
-            if error.status().is_some_and(is_final) {
+            let Err(error) = self.post_once(&link, path, body.clone()).await else {
+                self.health.lock().untaken = None;
+                return self.runs.calls.posted(key);
+            };
+            if link.refuses_for_good(&error) {
                 self.refused.inc();
                 error!(runtime = %self.name, call = key.1, %error, "the runtime refuses the answer");
                 return self.runs.calls.posted(key);
             }
             warn!(runtime = %self.name, call = key.1, %error, "the answer is posted again later");
+            self.health.lock().untaken = Some(error.to_string());
+            // So that these answers, which may wait for long, keep no call from being made.
+            place = Arc::clone(&self.waiting).try_acquire_owned().unwrap_or(place);
             let wait = backoff.next_wait().max(error.retry_after());
-            if self.runs.draining().run_until_cancelled(sleep(wait)).await.is_none() {
+            let later = timeout(wait, links.changed());
+            if draining.run_until_cancelled(later).await.is_none() {
                 return;
             }
         }
+        drop(place);
+    }
+
+    async fn post_once(&self, link: &Link, path: &str, body: Bytes) -> Result<Bytes, LinkError> {
+        let mut headers = link.headers.clone();
+        if let Some(credential) = self.credentials.lock().get(path) {
+            headers.insert(header::AUTHORIZATION, credential.clone());
+        }
+        let request = link.request(Method::POST, link.at(path), &headers);
+        link.ask(request.header(header::CONTENT_TYPE, "application/json").body(body)).await
+    }
+}
+
+impl Health {
+    fn is_unheard(&mut self, state: State) {
+        let now = SystemTime::now();
+        if self.state == State::Ready {
+            self.heard_until = Some(now);
+        }
+        if self.state != state {
+            (self.state, self.since) = (state, now);
+        }
+    }
+}
+
+/// What an answer is posted as.
+fn body(wire: &Wire, call: &Call, answer: &Answer) -> String {
+    let id = call.tool_use.as_str();
+    match wire {
+        Wire::HsafaV3 { .. } => runtime_call::hsafa_v3(id, answer),
+        Wire::HsafaV7 { .. } => runtime_call::hsafa_v7(answer),
+        Wire::Claude { .. } => runtime_call::claude(id, answer),
     }
 }
 
@@ -404,16 +490,4 @@ pub async fn probe(name: &AppName, config: &RuntimeLink) -> Option<Result<(), St
         Wire::Claude { environment } => claude::list(&link, environment).await,
     };
     Some(asked.map_err(|error| error.to_string()))
-}
-
-/// Whether a post that was answered so is never taken: the call is unknown, has its result, or its
-/// result is not acceptable.
-fn is_final(status: StatusCode) -> bool {
-    const PASSING: [StatusCode; 4] = [
-        StatusCode::UNAUTHORIZED,
-        StatusCode::REQUEST_TIMEOUT,
-        StatusCode::TOO_EARLY,
-        StatusCode::TOO_MANY_REQUESTS,
-    ];
-    status.is_client_error() && !PASSING.contains(&status)
 }

@@ -209,8 +209,8 @@ impl Api {
         let offer = self.offer(app);
         let asked = parameter(request, "runtime");
         let fits = |runtime: &Runtime| match format {
-            Format::Claude => matches!(runtime.wire, Wire::Claude { .. }),
-            _ => !matches!(runtime.wire, Wire::Claude { .. }),
+            Format::Claude => matches!(runtime.wire(), Some(Wire::Claude { .. })),
+            _ => matches!(runtime.wire(), Some(Wire::HsafaV3 { .. } | Wire::HsafaV7 { .. })),
         };
         if !matches!(format, Format::Hsafa | Format::Claude) {
             return Ok((offer, String::new()));
@@ -224,9 +224,9 @@ impl Api {
             let ms = timeout.as_millis();
             format!(",\"executionType\":\"external\",\"timeout\":{ms}")
         };
-        let more = match runtime.as_ref().map(|runtime| &runtime.wire) {
+        let more = match runtime.as_ref().and_then(|runtime| runtime.wire()) {
             None if format == Format::Hsafa => external(Duration::from_secs(30)),
-            Some(Wire::HsafaV3 { timeout }) => external(*timeout),
+            Some(Wire::HsafaV3 { timeout }) => external(timeout),
             _ => String::new(),
         };
         let rights = runtime.and_then(|it| self.runs.calls.app(&it.name));

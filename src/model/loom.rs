@@ -95,7 +95,8 @@ impl Set {
             Err(why) => {
                 let reason = match made.ending {
                     Ending::InputInvalid => Some("invalid_arguments"),
-                    Ending::ToolError => None,
+                    // The tool was called: a retry would call it twice.
+                    Ending::Result | Ending::ToolError => None,
                     _ => Some("tool_unavailable"),
                 };
                 let hint = reason
@@ -130,23 +131,25 @@ impl Set {
         let Some(schema) = self.returns.get(tool) else {
             return Ok(structured.map_or_else(|| json!(text).to_string(), str::to_owned));
         };
-        let is_object = member(schema.get(), "properties").is_some()
-            || member(schema.get(), "type").is_some_and(|kind| kind.get() == "\"object\"");
-        if !is_object {
-            return Ok(json!(text).to_string());
-        }
-        let object = structured.unwrap_or(&text);
-        match InputSchema::alone(schema).check(object) {
-            Verdict::Valid | Verdict::Unchecked { .. }
-                if serde_json::from_str::<&RawValue>(object).is_ok() =>
-            {
-                Ok(object.to_owned())
-            }
-            _ => Err(format!(
-                "`{tool}` was called, but its result is not the object that the caller expects: \
-                 {text}"
-            )),
-        }
+        let is_object =
+            ["properties", "required"].iter().any(|key| member(schema.get(), key).is_some())
+                || member(schema.get(), "type").is_some_and(|kind| kind.get() == "\"object\"");
+        let schema = InputSchema::alone(schema);
+        let fits = |value: &str| match schema.check_value(value) {
+            Verdict::Valid => true,
+            Verdict::Unchecked { .. } => !is_object || value.starts_with('{'),
+            Verdict::Invalid(_) => false,
+        };
+        let written = json!(text).to_string();
+        let is_json = serde_json::from_str::<&RawValue>(text.trim()).is_ok();
+        let values = [
+            structured,
+            Some(written.as_str()).filter(|_| !is_object),
+            Some(text.trim()).filter(|_| is_json),
+        ];
+        values.into_iter().flatten().find(|value| fits(value)).map(str::to_owned).ok_or_else(|| {
+            format!("`{tool}` was called, but its result is not what the caller expects: {text}")
+        })
     }
 
     /// The answer to the set, of the results of all its items in their order.
@@ -223,6 +226,34 @@ mod tests {
             assert!(bad["Result"].is_null() && bad["Error"]["Message"].is_string(), "{bad}");
         }
         assert_eq!(result(1, &text, None)["Result"], "no object");
+        assert_eq!(result(1, &text, Some("{}"))["Result"], "no object");
+    }
+
+    #[test]
+    fn a_text_stands_only_where_the_schema_takes_one() {
+        for (schema, text, value) in [
+            (r#"{"type":["object","null"]}"#, "done", Value::Null),
+            (r##"{"$ref":"#/$defs/X","$defs":{"X":{"type":"object"}}}"##, "done", Value::Null),
+            (r#"{"allOf":[{"type":"object"}]}"#, "done", Value::Null),
+            (r#"{"required":["a"]}"#, "done", Value::Null),
+            (r#"{"required":["a"]}"#, r#"{"a":1}"#, json!({ "a": 1 })),
+            (r#"{"type":"array"}"#, "[1]", json!([1])),
+            (r#"{"type":"integer"}"#, " 5\n", json!(5)),
+            (r#"{"type":"integer"}"#, "five", Value::Null),
+            (r#"{"type":"string"}"#, "5", json!("5")),
+            ("{}", r#"{"a":1}"#, json!(r#"{"a":1}"#)),
+            (r#"{"type":"object","pattern":"(?=x)"}"#, "done", Value::Null),
+        ] {
+            let mut set = Set::read(SET).unwrap();
+            let schema = RawValue::from_string(schema.to_owned()).unwrap();
+            let name = set.items[0].tool_name.clone();
+            set.returns.insert(name, schema.clone());
+            let said = set.result(0, &Made::from(Answer::text(text)), None);
+            let said: Value = serde_json::from_str(&said).unwrap();
+            assert_eq!(said["Result"], value, "{schema} {text}");
+            assert_eq!(said["Error"].is_null(), !value.is_null(), "{schema} {text}");
+            assert!(said["RetryHint"].is_null(), "the call was made: {said}");
+        }
     }
 
     #[test]

@@ -13,6 +13,9 @@ use super::{
     tool_format::Format,
 };
 
+/// The longest id or name of a tool, in bytes.
+const LONGEST_ID: usize = 1_024;
+
 /// The names under which a runtime's events have the parts of a call.
 #[derive(Debug, Clone, Copy)]
 pub struct EventForm {
@@ -41,8 +44,10 @@ impl EventForm {
         if members.string("type").as_deref() != Some(self.kind) {
             return Ok(None);
         }
-        let filled = |key| members.string(key).filter(|text| !text.is_empty());
-        let needed = |key| filled(key).ok_or_else(|| format!("its `{key}` is no text"));
+        let needed = |key| {
+            let id = members.string(key).filter(|text| is_id(text));
+            id.ok_or_else(|| format!("its `{key}` is no id"))
+        };
         let (id, name) = (needed(self.id)?, needed(self.tool)?);
         let nothing = || serde_json::value::to_raw_value(&json!({})).expect("it is JSON");
         let args = members.get(self.arguments).filter(|args| args.get() != "null");
@@ -56,6 +61,13 @@ impl EventForm {
             mcp_server: None,
         }))
     }
+}
+
+/// Whether a text of a runtime can stand as one segment of a path, and in the journal.
+pub fn is_id(text: &str) -> bool {
+    (1..=LONGEST_ID).contains(&text.len())
+        && !matches!(text, "." | "..")
+        && !text.chars().any(char::is_control)
 }
 
 /// The value that hsafa takes as the result of a call: a text, or an object with `error`.
@@ -158,7 +170,11 @@ mod tests {
             let other = event.replace(form.kind, "run.started");
             assert!(form.read(&other).unwrap().is_none());
             let unnamed = event.replace(&format!("\"{}\":\"c1\"", form.id), "\"x\":1");
-            assert_eq!(form.read(&unnamed).unwrap_err(), format!("its `{}` is no text", form.id));
+            assert_eq!(form.read(&unnamed).unwrap_err(), format!("its `{}` is no id", form.id));
+            for id in ["", "..", "a\\nb", &"x".repeat(1_025)] {
+                let event = event.replace("\"c1\"", &format!("\"{id}\""));
+                assert!(form.read(&event).is_err(), "{id}");
+            }
             // A call without arguments has none to check.
             let bare = event.replace(&format!("\"{}\":{{\"n\":1e400}}", form.arguments), "\"x\":1");
             for event in [bare, event.replace("{\"n\":1e400}", "null")] {

@@ -104,6 +104,11 @@ impl InputSchema {
         if !arguments.trim_start().starts_with('{') {
             return invalid("the arguments: they are not a JSON object");
         }
+        self.check_value(arguments)
+    }
+
+    /// Checks any JSON text.
+    pub fn check_value(&self, arguments: &str) -> Verdict {
         let compiled = match self.compiled.get_or_init(|| compile(self.tool.get(), self.key)) {
             Ok(Some(compiled)) => compiled,
             Ok(None) => return Verdict::Valid,

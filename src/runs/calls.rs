@@ -314,11 +314,17 @@ impl Calls {
     }
 
     /// Asks a person about something that the bridge does not do itself. `None`: no decision came in
-    /// time, or too many questions of the app wait. Dropping the future withdraws the question.
-    pub async fn confirm(&self, asked: &CallRequest) -> Option<Decision> {
+    /// time. Dropping the future withdraws the question.
+    ///
+    /// # Errors
+    ///
+    /// Too many questions of the app wait, or the daemon stops; the text says so.
+    pub async fn confirm(&self, asked: &CallRequest) -> Result<Option<Decision>, &'static str> {
         let until = Instant::now() + self.settings().limits.pending_timeout;
-        let question = self.approvals.ask(asked, until).ok()?;
-        self.drain.run_until_cancelled(question.decided()).await?
+        let question = self.approvals.ask(asked, until);
+        let question = question.map_err(|TooMany| "too many questions of the app wait")?;
+        let decided = self.drain.run_until_cancelled(question.decided()).await;
+        decided.ok_or("the bridge stops")
     }
 
     /// Asks a person. Returns the answer that replaces the call, or `None` if the call was

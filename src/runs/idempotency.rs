@@ -118,9 +118,9 @@ impl Calls {
         }
     }
 
-    /// Whether a request has this key.
-    pub fn knows(&self, key: &RequestKey) -> bool {
-        self.requests.lock().contains_key(key)
+    /// What the request with this key asks for, if there is one.
+    pub fn digest_of(&self, key: &RequestKey) -> Option<String> {
+        self.requests.lock().get(key).map(|asked| asked.record.digest.clone())
     }
 
     /// The answers for the runtime `app` that an earlier process has not posted, with their keys and

@@ -25,6 +25,7 @@ use crate::{
     },
     model::{
         answer::codes::OUTCOME_UNKNOWN,
+        call::Of,
         ending::Ending,
         ids::{AppName, RunKey},
         recovery::{Recovery, Stage, decide},
@@ -51,9 +52,12 @@ impl Runs {
             self.journal().write(vec![Change::Upstream(now)]);
         } else if upstream.as_ref() != Some(&now) {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
-            let long = long.into_iter().map(|(id, _)| Change::Forget(Key::Long(id)));
-            self.journal().write(long.collect());
+            let (long, of_runs): (Vec<_>, Vec<_>) =
+                long.into_iter().partition(|(_, record)| record.of == Of::App);
+            let of_runs = of_runs.into_iter().map(|(id, _)| Change::Forget(Key::Long(id)));
+            self.journal().write(of_runs.collect());
             self.journal().write(vec![Change::Upstream(now)]);
+            self.restore_long_calls(long);
             // It may be the same MANTYX under another address: with the owners, no app gets the
             // runs of another.
             self.restore_owners(owners, (&[], &[]));

@@ -13,6 +13,7 @@ use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
+use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use rand::Rng as _;
 use serde::Deserialize;
@@ -27,7 +28,7 @@ use url::Url;
 use super::{
     Asked, Runtime,
     hsafa::read,
-    link::{Link, LinkError},
+    link::{Link, LinkError, path},
 };
 use crate::{
     backoff::Backoff,
@@ -35,7 +36,7 @@ use crate::{
     model::{
         event::Call,
         json::{Members, string_member},
-        runtime_call::{CLAUDE, SessionNews, THREAD},
+        runtime_call::{CLAUDE, SessionNews, THREAD, is_id},
     },
 };
 
@@ -47,6 +48,8 @@ const SESSIONS: usize = 64;
 const IDLE: Duration = Duration::from_secs(60);
 /// How long a claim holds, before the service has said it.
 const TTL: Duration = Duration::from_secs(90);
+/// The longest that a claim holds, whatever the service says.
+const LONGEST_TTL: u64 = 60 * 60;
 /// The longest time between two heartbeats.
 const BEAT: Duration = Duration::from_secs(30);
 /// The most pages of a session's history that are read.
@@ -83,7 +86,7 @@ struct Beat {
 enum End {
     /// The session needs no worker for now, or no more.
     Done,
-    /// Another worker has the item.
+    /// The bridge cannot serve the item, or another worker has it: the claim runs out.
     Lost,
     /// The daemon stops: the claim runs out, and the next process gets the item.
     Stopped,
@@ -92,44 +95,49 @@ enum End {
 /// A claimed item, and the session behind it.
 struct Claim {
     runtime: Arc<Runtime>,
+    link: Arc<Link>,
     environment: String,
     work: Work,
     /// Those of the item, or else of the environment.
     headers: HeaderMap,
+    /// The path of the session's events, which takes answers.
+    events: String,
 }
 
 pub(super) async fn listen(
     runtime: &Arc<Runtime>,
+    link: &Arc<Link>,
     environment: &str,
     stop: &CancellationToken,
 ) -> Result<Infallible, LinkError> {
     let sessions = Arc::new(Semaphore::new(SESSIONS));
     let worker = format!("mantyx-bridge-{}", uuid::Uuid::new_v4());
-    let link = runtime.link();
     let mut headers = link.headers.clone();
     headers.extend(
         HeaderValue::from_str(&worker)
             .map(|id| (http::HeaderName::from_static("anthropic-worker-id"), id)),
     );
     let path = ["v1", "environments", environment, "work", "poll"];
-    let url = url(&link, &path, &[("block_ms", BLOCK_MS)]);
+    let url = url(link, &path, &[("block_ms", BLOCK_MS)]);
     loop {
         let place = Arc::clone(&sessions).acquire_owned().await.expect("it is never closed");
         let request = link.request(Method::GET, url.clone(), &headers);
         let answer = link.ask(request).await?;
-        runtime.is_ready();
-        let Some(work) = parse::<Option<Work>>(if answer.is_empty() { b"null" } else { &answer })?
-        else {
-            let pause = rand::rng().random_range(1_000..3_000);
-            sleep(Duration::from_millis(pause)).await;
-            continue;
-        };
-        let claim = Claim::new(runtime, environment, work);
-        let stop = stop.clone();
-        runtime.runs.calls.spawn(&runtime.name, async move {
-            claim.serve(&stop).await;
-            drop(place);
-        });
+        runtime.is_ready(link);
+        let work = parse::<Option<Work>>(if answer.is_empty() { b"null" } else { &answer })?;
+        if let Some(work) = work.filter(|work| is_id(&work.id) && is_id(&work.data.id)) {
+            let claim = Claim::new(runtime, link, environment, work);
+            if claim.acknowledge().await {
+                let stop = stop.clone();
+                runtime.runs.calls.spawn(&runtime.name, async move {
+                    claim.serve(&stop).await;
+                    drop(place);
+                });
+                continue;
+            }
+        }
+        let pause = rand::rng().random_range(1_000..3_000);
+        sleep(Duration::from_millis(pause)).await;
     }
 }
 
@@ -162,7 +170,11 @@ fn thread(event: &str) -> String {
 }
 
 fn parse<T: for<'de> Deserialize<'de>>(text: &[u8]) -> Result<T, LinkError> {
-    serde_json::from_slice(text).map_err(|error| LinkError::Unreadable(error.to_string()))
+    // serde's own text may repeat a part of the answer.
+    serde_json::from_slice(text).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        LinkError::Unreadable(format!("line {line}, column {column} is not as in its API"))
+    })
 }
 
 /// The token in the `secret` of an item, which replaces the environment's key for its session: a
@@ -183,27 +195,39 @@ fn session_token(secret: &str) -> Option<HeaderValue> {
 }
 
 impl Claim {
-    fn new(runtime: &Arc<Runtime>, environment: &str, work: Work) -> Self {
-        let mut headers = runtime.link().headers.clone();
-        match work.secret.as_deref().map(session_token) {
-            Some(Some(token)) => drop(headers.insert(header::AUTHORIZATION, token)),
-            Some(None) => warn!(
+    fn new(runtime: &Arc<Runtime>, link: &Arc<Link>, environment: &str, work: Work) -> Self {
+        let mut headers = link.headers.clone();
+        let events = path(["v1", "sessions", &work.data.id, "events"]);
+        let token = work.secret.as_deref().map(session_token);
+        if let Some(None) = token {
+            warn!(
                 runtime = %runtime.name, work = work.id,
                 "the item's secret has no token; using the environment's key"
-            ),
-            None => (),
+            );
         }
-        Self { runtime: Arc::clone(runtime), environment: environment.to_owned(), work, headers }
+        if let Some(token) = token.flatten() {
+            headers.insert(header::AUTHORIZATION, token.clone());
+            // Answers of earlier claims take it as well.
+            runtime.credentials.lock().insert(events.clone(), token);
+        }
+        let (runtime, link) = (Arc::clone(runtime), Arc::clone(link));
+        Self { runtime, link, environment: environment.to_owned(), work, headers, events }
+    }
+
+    /// Whether the item is the bridge's now.
+    async fn acknowledge(&self) -> bool {
+        let acknowledged = self.of_work("ack", &[], "{}").await;
+        if let Err(error) = &acknowledged {
+            // Without it, the service gives the item to another worker.
+            warn!(runtime = %self.runtime.name, work = self.work.id, %error, "the item was not claimed");
+        }
+        acknowledged.is_ok()
     }
 
     /// Serves the session until it needs no worker, the claim is lost, or the daemon stops.
     async fn serve(&self, stop: &CancellationToken) {
         let Self { runtime, work, .. } = self;
         let (id, session) = (&work.id, &work.data.id);
-        if let Err(error) = self.of_work("ack", &[], "{}").await {
-            // Without it, the service gives the item to another worker.
-            return warn!(runtime = %runtime.name, work = id, %error, "the item was not claimed");
-        }
         info!(runtime = %runtime.name, work = id, session, "claimed");
         let end = if work.data.kind == "session" {
             tokio::select! {
@@ -215,8 +239,12 @@ impl Claim {
             End::Done
         };
         info!(runtime = %runtime.name, work = id, session, ?end, "the item is left");
-        if end == End::Done
-            && let Err(error) = self.of_work("stop", &[], r#"{"force":true}"#).await
+        if end != End::Done {
+            return;
+        }
+        let own = self.headers.get(header::AUTHORIZATION);
+        runtime.credentials.lock().retain(|at, it| *at != self.events || Some(&*it) != own);
+        if let Err(error) = self.of_work("stop", &[], r#"{"force":true}"#).await
             && error.status() != Some(StatusCode::CONFLICT)
         {
             warn!(runtime = %runtime.name, work = id, %error, "the item was not stopped");
@@ -231,8 +259,8 @@ impl Claim {
         body: &'static str,
     ) -> Result<bytes::Bytes, LinkError> {
         let path = ["v1", "environments", &self.environment, "work", &self.work.id, what];
-        let link = self.runtime.link();
-        let request = link.request(Method::POST, url(&link, &path, query), &self.headers);
+        let link = &self.link;
+        let request = link.request(Method::POST, url(link, &path, query), &self.headers);
         link.ask(request.header(header::CONTENT_TYPE, "application/json").body(body)).await
     }
 
@@ -252,7 +280,7 @@ impl Claim {
                         return End::Done;
                     }
                     if beat.ttl_seconds > 0 {
-                        ttl = Duration::from_secs(beat.ttl_seconds);
+                        ttl = Duration::from_secs(beat.ttl_seconds.min(LONGEST_TTL));
                         interval = (ttl / 2).clamp(Duration::from_secs(1), BEAT);
                     }
                     last = beat.last_heartbeat;
@@ -264,11 +292,10 @@ impl Claim {
             if let Some(error) = error {
                 let status = error.status();
                 warn!(runtime = %self.runtime.name, work = self.work.id, %error, "no heartbeat");
-                if status == Some(StatusCode::PRECONDITION_FAILED) || Instant::now() >= lasts {
+                let refused =
+                    self.link.refuses_for_good(&error) || status == Some(StatusCode::FORBIDDEN);
+                if refused || Instant::now() >= lasts {
                     return End::Lost;
-                }
-                if status.is_some_and(super::is_final) {
-                    return End::Done;
                 }
             }
             sleep(interval).await;
@@ -278,47 +305,50 @@ impl Claim {
     /// Answers the calls of the session, and connects again after each failure.
     async fn answer(&self) -> End {
         let mut backoff = Backoff::for_connections();
+        let mut idle = None;
         loop {
-            let error = match self.read().await {
+            let error = match self.read(&mut idle).await {
                 Ok(end) => return end,
                 Err(error) => error,
             };
             let session = &self.work.data.id;
             warn!(runtime = %self.runtime.name, session, %error, "the session's stream broke");
-            if error.status().is_some_and(super::is_final) {
-                return End::Done;
+            match error.status() {
+                Some(StatusCode::NOT_FOUND | StatusCode::GONE) => return End::Done,
+                Some(StatusCode::FORBIDDEN) => return End::Lost,
+                _ if self.link.refuses_for_good(&error) => return End::Lost,
+                _ => sleep(backoff.next_wait().max(error.retry_after())).await,
             }
-            sleep(backoff.next_wait().max(error.retry_after())).await;
         }
     }
 
-    /// Reads the session's past, for the calls that have no result yet, and then its stream.
-    async fn read(&self) -> Result<End, LinkError> {
-        let Self { runtime, .. } = self;
+    /// Reads the session's past, for the calls that have no result yet, and then its stream. If its
+    /// agent has nothing to do, the session is left at `idle`.
+    async fn read(&self, idle: &mut Option<Instant>) -> Result<End, LinkError> {
+        let Self { runtime, link, .. } = self;
         let session = self.work.data.id.as_str();
         let path = ["v1", "sessions", session, "events", "stream"];
         // Opened first, so that no event falls between the two.
-        let link = runtime.link();
-        let mut events = link.open(url(&link, &path, &[]), &self.headers).await?;
+        let mut events = link.open(url(link, &path, &[]), &self.headers).await?;
         let mut threads_over = HashSet::new();
-        let mut idle = match self.past(&mut threads_over).await? {
+        match self.past(&mut threads_over).await? {
             SessionNews::Over => return Ok(End::Done),
-            SessionNews::Idle => Some(Instant::now() + IDLE),
-            _ => None,
-        };
+            SessionNews::Idle => {
+                idle.get_or_insert_with(|| Instant::now() + IDLE);
+            }
+            _ => *idle = None,
+        }
         loop {
             let event = tokio::select! {
                 event = events.next() => event?,
-                () = sleep_until(idle.unwrap_or_else(Instant::now)), if idle.is_some() => {
-                    return Ok(End::Done);
-                }
+                Some(()) = OptionFuture::from(idle.map(sleep_until)) => return Ok(End::Done),
             };
             match SessionNews::read(&event) {
                 SessionNews::Over => return Ok(End::Done),
-                SessionNews::Idle => idle = Some(Instant::now() + IDLE),
+                SessionNews::Idle => *idle = Some(Instant::now() + IDLE),
                 SessionNews::ThreadOver(id) => drop(threads_over.insert(id)),
                 SessionNews::Neutral => (),
-                SessionNews::Works | SessionNews::Answered(_) => idle = None,
+                SessionNews::Works | SessionNews::Answered(_) => *idle = None,
             }
             if let Some(call) = read(runtime, CLAUDE.read(&event))
                 && !threads_over.contains(&thread(&event))
@@ -331,16 +361,16 @@ impl Claim {
     /// Takes the calls of the session's history that have no result and may get one. Returns what
     /// its last event says.
     async fn past(&self, threads_over: &mut HashSet<String>) -> Result<SessionNews, LinkError> {
-        let Self { runtime, .. } = self;
-        let link = runtime.link();
+        let Self { runtime, link, .. } = self;
         let path = ["v1", "sessions", &self.work.data.id, "events"];
-        let request = link.request(Method::GET, url(&link, &path[..3], &[]), &self.headers);
+        let request = link.request(Method::GET, url(link, &path[..3], &[]), &self.headers);
         let session = link.ask(request).await?;
         let session = std::str::from_utf8(&session).unwrap_or_default();
         // An archived session need not say so in its history.
         if string_member(session, "status").as_deref() == Some("terminated") {
             return Ok(SessionNews::Over);
         }
+        let offer = runtime.offer();
         let mut calls: Vec<(Call, String)> = Vec::new();
         let mut held = Budget::of_process().hold_for(Some(runtime.name.clone()));
         let mut answered = HashSet::new();
@@ -351,7 +381,7 @@ impl Claim {
             if !page.is_empty() {
                 query.push(("page", &page));
             }
-            let request = link.request(Method::GET, url(&link, &path, &query), &self.headers);
+            let request = link.request(Method::GET, url(link, &path, &query), &self.headers);
             let answer = link.ask(request).await?;
             let text = std::str::from_utf8(&answer).unwrap_or_default();
             let Ok(members) = Members::read(text) else {
@@ -366,6 +396,7 @@ impl Claim {
                     news => last = news,
                 }
                 let call = read(runtime, CLAUDE.read(event.get()));
+                let call = call.filter(|call| offer.route(&call.name).is_some());
                 calls.extend(call.map(|call| (call, thread(event.get()))));
             }
             calls.retain(|(call, _)| !answered.contains(call.tool_use.as_str()));
@@ -390,13 +421,10 @@ impl Claim {
     }
 
     async fn take(&self, call: Call) {
-        let runtime = &self.runtime;
+        let Self { runtime, link, work, events, .. } = self;
         let Some(route) = runtime.offer().route(&call.name).cloned() else { return };
-        let path = ["v1", "sessions", &self.work.data.id, "events"];
-        let post_to = url(&runtime.link(), &path, &[]).path().to_owned();
         let turn = runtime.turn().await;
-        let run = self.work.data.id.clone();
-        let headers = Some(self.headers.clone());
-        runtime.take(Asked { call, run, post_to, headers }, Some(route), turn);
+        let asked = Asked { call, run: work.data.id.clone(), post_to: events.clone() };
+        runtime.take(&link.wire, asked, Some(route), turn);
     }
 }

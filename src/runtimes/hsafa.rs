@@ -5,32 +5,42 @@
 //!
 //! Must not: know how a call is made.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
+use futures_util::future::OptionFuture;
 use http::{Method, header};
 use serde_json::value::RawValue;
-use tracing::debug;
+use tokio::time::{Instant, sleep_until};
+use tracing::{debug, warn};
 
-use super::{Asked, LinkError, Runtime};
+use super::{
+    Asked, LinkError, Runtime,
+    link::{Link, path},
+};
 use crate::model::{
     event::Call,
     json::{member, string_member},
-    runtime_call::{HSAFA_V3, HSAFA_V7},
+    runtime_call::{HSAFA_V3, HSAFA_V7, is_id},
     tool_format::Format,
 };
+
+/// The pause after a registration of tools that failed.
+const AGAIN: Duration = Duration::from_secs(10);
 
 /// The path of v3's stream.
 pub(super) const STREAM: [&str; 3] = ["api", "tools", "stream"];
 
-pub(super) async fn listen_v3(runtime: &Arc<Runtime>) -> Result<Infallible, LinkError> {
-    let link = &runtime.link();
+pub(super) async fn listen_v3(
+    runtime: &Arc<Runtime>,
+    link: &Link,
+) -> Result<Infallible, LinkError> {
     let mut events = link.open(link.url(STREAM), &link.headers).await?;
-    runtime.is_ready();
+    runtime.is_ready(link);
     loop {
         let event = events.next().await?;
         let Some(call) = read(runtime, HSAFA_V3.read(&event)) else { continue };
-        let Some(run) = string_member(&event, "runId") else {
-            runtime.unreadable("its `runId` is no text");
+        let Some(run) = string_member(&event, "runId").filter(|run| is_id(run)) else {
+            runtime.unreadable("its `runId` is no id");
             continue;
         };
         // Every listener gets every call; the others answer those with other names.
@@ -38,48 +48,57 @@ pub(super) async fn listen_v3(runtime: &Arc<Runtime>) -> Result<Infallible, Link
             debug!(runtime = %runtime.name, tool = call.name, "a call of a tool of others");
             continue;
         };
-        let post_to = link.url(["api", "runs", &run, "tool-results"]).path().to_owned();
+        let post_to = path(["api", "runs", &run, "tool-results"]);
         let turn = runtime.turn().await;
-        runtime.take(Asked { call, run, post_to, headers: None }, Some(route), turn);
+        runtime.take(&link.wire, Asked { call, run, post_to }, Some(route), turn);
     }
 }
 
 pub(super) async fn listen_v7(
     runtime: &Arc<Runtime>,
-    base: &[String],
+    link: &Link,
     skill: &str,
 ) -> Result<Infallible, LinkError> {
-    let link = &runtime.link();
-    let url = |rest: &[&str]| link.url(base.iter().map(String::as_str).chain(rest.iter().copied()));
     let mut offers = runtime.runs.calls.backends.registry.version();
     let mut settings = runtime.runs.calls.watch_settings();
     let mut registered = String::new();
-    let stream = url(&["skills", skill, "actions", "stream"]);
+    let mut again = None;
+    let stream = link.url(["skills", skill, "actions", "stream"]);
     // Before its tools are registered, so that no call of them goes to no listener.
     let mut events = link.open(stream, &link.headers).await?;
     loop {
         let tools = tools(runtime);
-        if tools != registered {
+        if tools != registered && again.is_none() {
             let request =
-                link.request(Method::PUT, url(&["skills", skill, "tools"]), &link.headers);
+                link.request(Method::PUT, link.url(["skills", skill, "tools"]), &link.headers);
             let request = request.header(header::CONTENT_TYPE, "application/json");
-            link.ask(request.body(format!("{{\"tools\":{tools}}}"))).await?;
-            registered = tools;
-            runtime.is_ready();
+            match link.ask(request.body(format!("{{\"tools\":{tools}}}"))).await {
+                Ok(_) => registered = tools,
+                Err(error) if registered.is_empty() => return Err(error),
+                // Its actions come nevertheless.
+                Err(error) => {
+                    warn!(runtime = %runtime.name, %error, "the tools are registered again later");
+                    again = Some(Instant::now() + AGAIN.max(error.retry_after()));
+                }
+            }
+            runtime.is_ready(link);
         }
         let event = tokio::select! {
             event = events.next() => event?,
             _changed = offers.changed() => continue,
             _changed = settings.changed() => continue,
+            Some(()) = OptionFuture::from(again.map(sleep_until)) => {
+                again = None;
+                continue;
+            }
         };
         let Some(call) = read(runtime, HSAFA_V7.read(&event)) else { continue };
-        let id = call.tool_use.as_str();
-        let post_to = url(&["actions", id, "result"]).path().to_owned();
+        let post_to = path(["actions", call.tool_use.as_str(), "result"]);
         let route = runtime.offer().route(&call.name).cloned();
         let haseef = member(&event, "haseef").map_or("", RawValue::get);
-        let run = string_member(haseef, "id").unwrap_or_default();
+        let run = string_member(haseef, "id").filter(|id| is_id(id)).unwrap_or_default();
         let turn = runtime.turn().await;
-        runtime.take(Asked { call, run, post_to, headers: None }, route, turn);
+        runtime.take(&link.wire, Asked { call, run, post_to }, route, turn);
     }
 }
 

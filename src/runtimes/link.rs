@@ -33,10 +33,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 pub(super) enum LinkError {
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
-    #[error("it answers {status}")]
-    Refused { status: StatusCode, wait: Duration },
-    #[error("its answer is no event stream but {0:?}")]
-    NotAStream(String),
+    #[error("it answers {status} at {path}")]
+    Refused { status: StatusCode, path: String, wait: Duration },
+    #[error("its answer is no event stream")]
+    NotAStream,
     #[error("it closed the stream")]
     Closed,
     #[error("its stream was silent for {SILENCE:?}")]
@@ -69,6 +69,8 @@ impl From<reqwest::Error> for LinkError {
 
 #[derive(Debug)]
 pub(super) struct Link {
+    pub(super) wire: Wire,
+    /// The address of its API.
     base: Url,
     http: Client,
     /// Those that every request has, with the credential.
@@ -79,8 +81,13 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(link: &RuntimeLink, name: AppName) -> Self {
         let clients = Clients::of(Some(&link.url), link.tls.as_ref(), http_client::new());
+        let mut base = link.url.clone().into_value();
+        if let Wire::HsafaV7 { base: segments, .. } = &link.wire {
+            base = below(base, segments.iter().map(String::as_str));
+        }
         Self {
-            base: link.url.clone().into_value(),
+            wire: link.wire.clone(),
+            base,
             http: clients.own().clone(),
             headers: match link.wire {
                 Wire::Claude { .. } => super::claude::headers(&link.headers),
@@ -92,18 +99,39 @@ impl Link {
 
     /// The URL of these segments below the runtime's address, each escaped.
     pub(super) fn url<'s>(&self, segments: impl IntoIterator<Item = &'s str>) -> Url {
+        below(self.base.clone(), segments)
+    }
+
+    /// The URL of a path that [`path`] has made.
+    pub(super) fn at(&self, path: &str) -> Url {
         let mut url = self.base.clone();
-        if let Ok(mut path) = url.path_segments_mut() {
-            path.pop_if_empty().extend(segments);
-        }
+        url.set_path(&format!("{}/{path}", self.base.path().trim_end_matches('/')));
         url
     }
 
-    /// The URL of a path of [`Self::url`].
-    pub(super) fn at(&self, path: &str) -> Url {
-        let mut url = self.base.clone();
-        url.set_path(path);
-        url
+    /// What the paths that take answers begin with.
+    pub(super) fn takes_answers_at(&self) -> &'static str {
+        match self.wire {
+            Wire::HsafaV3 { .. } => "api/runs/",
+            Wire::HsafaV7 { .. } => "actions/",
+            Wire::Claude { .. } => "v1/sessions/",
+        }
+    }
+
+    /// Whether a post that failed so is never taken: the call is unknown, has its result, or its
+    /// result is not acceptable.
+    pub(super) fn refuses_for_good(&self, error: &LinkError) -> bool {
+        const PASSING: [StatusCode; 4] = [
+            StatusCode::UNAUTHORIZED,
+            StatusCode::REQUEST_TIMEOUT,
+            StatusCode::TOO_EARLY,
+            StatusCode::TOO_MANY_REQUESTS,
+        ];
+        let Some(status) = error.status() else { return false };
+        // A session of Claude may want a token that comes with its next claim.
+        let wants_token =
+            matches!(self.wire, Wire::Claude { .. }) && status == StatusCode::FORBIDDEN;
+        status.is_client_error() && !PASSING.contains(&status) && !wants_token
     }
 
     pub(super) fn request(&self, method: Method, url: Url, headers: &HeaderMap) -> RequestBuilder {
@@ -132,7 +160,7 @@ impl Link {
         let kind = response.headers().get(header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.starts_with("text/event-stream") {
-            return Err(LinkError::NotAStream(kind.to_owned()));
+            return Err(LinkError::NotAStream);
         }
         let held = Budget::of_process().hold_for(Some(self.name.clone()));
         Ok(Events { response, framer: Framer::new(MAX_EVENT), held })
@@ -145,7 +173,21 @@ fn accepted(response: Response) -> Result<Response, LinkError> {
         return Ok(response);
     }
     let wait = http_client::retry_after(response.headers(), SystemTime::now());
-    Err(LinkError::Refused { status, wait: wait.unwrap_or_default().min(LONGEST_PAUSE) })
+    let wait = wait.unwrap_or_default().min(LONGEST_PAUSE);
+    Err(LinkError::Refused { status, path: response.url().path().to_owned(), wait })
+}
+
+fn below<'s>(mut url: Url, segments: impl IntoIterator<Item = &'s str>) -> Url {
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(segments);
+    }
+    url
+}
+
+/// The path of these segments below a runtime's address, each escaped.
+pub(super) fn path<'s>(segments: impl IntoIterator<Item = &'s str>) -> String {
+    let anywhere = Url::parse("http://localhost").expect("the constant is a URL");
+    below(anywhere, segments).path().trim_start_matches('/').to_owned()
 }
 
 /// An event stream.

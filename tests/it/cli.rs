@@ -204,7 +204,7 @@ async fn demo_shows_each_other_runtime() {
     for (runtime, parts) in [
         ("hsafa", ["tool.call", r#""result":"42""#, "/api/runs/demo/tool-results"]),
         ("loom", [r#""Result":"42""#, r#""RetryHint":null"#, "invalid_arguments"]),
-        ("claude", ["agent.custom_tool_use", r#""text":"42""#, "/work/demo/stop"]),
+        ("claude", ["agent.custom_tool_use", r#""text":"42""#, "/demo/stop"]),
     ] {
         let demo = run(&["demo", "--runtime", runtime]).await.expect(OK);
         for part in parts {

@@ -46,6 +46,11 @@ class State:
 STATE = State()
 
 
+def asked(call, run):
+    """Notes a call. Of v3, each run has ids of its own."""
+    STATE.calls.setdefault(call, {"runs": {}})["runs"].setdefault(run, {})
+
+
 class Listener(queue.Queue):
     """The texts for a connection that reads a stream."""
 
@@ -138,6 +143,7 @@ class Handler(BaseHTTPRequestHandler):
             "x-api-key": self.headers.get("x-api-key"),
             "authorization": (self.headers.get("authorization") or "").removeprefix("Bearer "),
         }
+        self.key = next(filter(None, shown.values()), None)
         if path[0] == "v1":
             right = shown["authorization"] in (STATE.key, f"session-{KEY}")
             versions = {"anthropic-beta": "managed-agents-2026-04-01", "anthropic-version": "2026-10-21"}
@@ -182,14 +188,14 @@ class Handler(BaseHTTPRequestHandler):
             with LOCK:
                 STATE.streams[wire].remove(listener)
 
-    def take(self, call, body, status):
+    def take(self, call, body, status, known):
         """Notes an answer, and whether it was taken."""
         with LOCK:
             if status == 200:
-                STATE.calls[call]["answer"] = body
+                known["answer"] = body
             STATE.posts.append({
                 "path": self.path, "call": call, "body": body, "status": status,
-                "media": self.headers.get("content-type"),
+                "media": self.headers.get("content-type"), "key": self.key,
             })
         self.reply(status, {"ok": status == 200})
 
@@ -203,10 +209,11 @@ class Handler(BaseHTTPRequestHandler):
         call = body.get("callId")
         with LOCK:
             known = STATE.calls.get(call)
-            status = 400 if not call else 404 if not known else 403 if known["run"] != run else 200
-            if status == 200 and "answer" in known:
-                status = 409
-        self.take(call, body, status)
+            status = 400 if not call else 404 if not known else 200 if run in known["runs"] else 403
+            if status == 200:
+                known = known["runs"][run]
+                status = 409 if "answer" in known else 200
+        self.take(call, body, status, known)
 
     def v7_tools(self, skill):
         tools = json.loads(self.body)["tools"]
@@ -223,7 +230,7 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.body)
         known = STATE.calls.get(call)
         status = 400 if "result" not in body else 200 if known and "answer" not in known else 404
-        self.take(call, body, status)
+        self.take(call, body, status, known)
 
     # Claude
 
@@ -315,7 +322,7 @@ class Handler(BaseHTTPRequestHandler):
                 status = 200 if known and "answer" not in known else 400
                 if status == 200:
                     add_event(session, {**one, "id": f"event_{call}", "processed_at": None})
-            self.take(call, one, status)
+            self.take(call, one, status, known)
 
     # The test
 
@@ -331,7 +338,7 @@ class Handler(BaseHTTPRequestHandler):
                 })
             if what == "raw":
                 if "call" in body:
-                    STATE.calls.setdefault(body["call"], {"run": "run_1"})
+                    asked(body["call"], "run_1")
                 return self.reply(200, send(body["wire"], body["text"]))
             if what == "refuse":
                 return self.reply(200, STATE.refuse.append(body) or {})
@@ -352,7 +359,7 @@ class Handler(BaseHTTPRequestHandler):
                     {"type": "user.message", "id": "e0", "content": []}, *body.get("events", []),
                 ]
                 for one in body.get("events", []):
-                    STATE.calls.setdefault(one["id"], {})
+                    asked(one["id"], None)
                 STATE.work[f"work_{session}"] = {
                     "id": f"work_{session}", "session": session, "state": "queued", "beat": "",
                     "beats": 0, "secret": body.get("secret"), "kind": body.get("kind", "session"),
@@ -363,7 +370,7 @@ class Handler(BaseHTTPRequestHandler):
                 return self.reply(200, add_event(body["session"], body["event"]) or {})
             # A call.
             wire, call, tool, args = (body[key] for key in ("wire", "id", "tool", "args"))
-            STATE.calls.setdefault(call, {"run": body.get("run", "run_1")})
+            asked(call, body.get("run", "run_1"))
             if wire == "v3":
                 heard = send("v3", event({
                     "type": "tool.call", "toolCallId": call, "toolName": tool, "args": args,

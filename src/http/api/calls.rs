@@ -139,12 +139,14 @@ impl Api {
                 Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))
             }
             Err(why @ (NotAnswered::Lost | NotAnswered::Unwritable)) => {
-                let answer = |call: &Call| match why {
-                    NotAnswered::Lost => pending::lost(&call.name),
-                    _ => Answer::Error(NotRecorded::Unwritable.for_model(&call.name)),
+                let made = |call: &Call| match (&why, pending::lost(&call.name)) {
+                    (NotAnswered::Lost, Answer::Error(lost)) => Made::failed(Ending::Unknown, lost),
+                    _ => {
+                        let unwritable = NotRecorded::Unwritable.for_model(&call.name);
+                        Made::failed(Ending::Storage, unwritable)
+                    }
                 };
-                let result =
-                    |(place, call)| form.result(place, call, &Made::from(answer(call)), None);
+                let result = |(place, call)| form.result(place, call, &made(call), None);
                 let results: Vec<_> = calls.iter().enumerate().map(result).collect();
                 Ok(response::json_text(StatusCode::OK, form.answer(&results)))
             }

@@ -4,12 +4,12 @@
 
 use std::sync::Arc;
 
-use http::Request;
+use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{json, value::to_raw_value};
 use sha2::{Digest as _, Sha256};
 
-use super::{Api, MAX_CALL, bad_request, calls::Form};
+use super::{Api, MAX_CALL, bad_request, busy, calls::Form};
 use crate::{
     config::App,
     http::{
@@ -36,14 +36,20 @@ impl Api {
     ) -> Answered {
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
-        let text = String::from_utf8_lossy(&body);
-        let set = Set::read(&text).map_err(|why| bad_request(&why))?;
+        let text = std::str::from_utf8(&body);
+        let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
+        let set = Set::read(text).map_err(|why| bad_request(&why))?;
         let app = &caller.app;
         let calls: Arc<[Call]> =
             set.items.iter().map(|item| item.call(own_name(app, item))).collect();
-        // A set that is posted again is the same set.
-        let key = format!("loom {:?} {:?}", set.run, set.id);
-        let digest = hex(&Sha256::digest(&body));
+        // A set that is posted again is the same set. No header has a line end, so that no
+        // Idempotency-Key is the same.
+        let key = format!("loom\n{:?} {:?}", set.run, set.id);
+        let asked = calls.iter().map(|call| {
+            let Call { tool_use, name, args, .. } = call;
+            format!("{tool_use}\n{name}\n{}\n", args.get())
+        });
+        let digest = hex(&Sha256::digest(asked.collect::<String>()));
         let form = Form::Loom(Arc::new(set));
         self.answer_calls(&caller, (form, calls, body), trace, Some((key, digest))).await
     }
@@ -73,6 +79,10 @@ impl Api {
         });
         let request = CallRequest::new(app.name.clone(), of, call, route);
         let decision = self.runs.calls.confirm(&request).await;
+        let decision = decision.map_err(|why| {
+            let why = format!("The question was not put to a person: {why}. Send it again.");
+            busy(&why)
+        })?;
         let by = decision.as_ref().map_or("nobody", |decision| match decision.by {
             Decider::Operator => "operator",
             Decider::App => app.name.as_str(),
@@ -83,7 +93,7 @@ impl Api {
             "Approved": decision.as_ref().is_some_and(|decision| decision.approved),
             "RequestedBy": by,
         });
-        Ok(response::json(http::StatusCode::OK, &answer))
+        Ok(response::json(StatusCode::OK, &answer))
     }
 }
 

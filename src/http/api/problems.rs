@@ -100,9 +100,12 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         let down = runtime.last_error.as_ref().filter(|_| runtime.state == "down");
         let down = down.map(|error| format!("The runtime cannot be heard: {error}."));
         let gap = runtime.gap.as_ref().map(|gap| {
-            format!("It was not heard from {gap}; calls that it announced meanwhile are lost.")
+            format!("It was not heard from {gap}; calls that it announced meanwhile may be lost.")
         });
-        cases.extend([(runtime.name.as_str(), down, RUNTIME), (&runtime.name, gap, GAP)]);
+        let untaken = runtime.untaken.as_ref();
+        let untaken = untaken.map(|why| format!("It has not taken answers that wait: {why}."));
+        let name = runtime.name.as_str();
+        cases.extend([(name, down, RUNTIME), (name, gap, GAP), (name, untaken, RUNTIME)]);
     }
     let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
     cases.push(("audit", audit, AUDIT));

@@ -49,6 +49,8 @@ pub(crate) struct Runtime {
     pub(crate) last_error: Option<String>,
     /// Its calls that are made, or whose answers it has not taken yet.
     pub(crate) open_calls: usize,
+    /// Why it has not taken answers that wait.
+    pub(super) untaken: Option<String>,
     /// Answers that it has refused for good.
     pub(super) refused_answers: u64,
     /// When the bridge did not hear it, if its wire replays nothing.
@@ -60,11 +62,12 @@ impl Runtime {
         let health = runtime.health();
         Self {
             name: runtime.name.to_string(),
-            kind: runtime.wire.as_str().to_owned(),
+            kind: runtime.wire().map_or("", |wire| wire.as_str()).to_owned(),
             state: health.state.as_str().to_owned(),
             since: time(health.since),
             last_error: health.last_error,
             open_calls: runtime.open_calls(),
+            untaken: health.untaken,
             refused_answers: runtime.refused.get(),
             gap: health.gap.map(|(from, to)| format!("{} to {}", time(from), time(to))),
         }
