@@ -153,7 +153,7 @@ impl Set {
     }
 
     /// The answer to the set, of the results of all its items in their order.
-    pub fn answer(&self, results: &[String]) -> String {
+    pub fn answer(&self, results: &[&str]) -> String {
         let (run, id) = (json!(self.run.as_deref().unwrap_or_default()), json!(self.id));
         format!("{{\"RunID\":{run},\"ID\":{id},\"Results\":[{}]}}", results.join(","))
     }
@@ -208,7 +208,7 @@ mod tests {
             let why = Set::read(&body).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
-        let whole = set.answer(&["1".to_owned(), "2".to_owned()]);
+        let whole = set.answer(&["1", "2"]);
         assert_eq!(whole, r#"{"RunID":"r1","ID":"w1","Results":[1,2]}"#);
     }
 

@@ -241,7 +241,7 @@ impl Format {
     }
 
     /// The answer to a request: its results, in the order of the calls.
-    pub fn answer(self, results: &[String]) -> String {
+    pub fn answer(self, results: &[&str]) -> String {
         let (head, tail) = match self {
             Self::Event => ("", ""),
             Self::Anthropic => ("{\"messages\":[{\"role\":\"user\",\"content\":[", "]}]}"),
@@ -483,7 +483,7 @@ mod tests {
         assert_eq!(said, json!({ "toolUseId": "1", "result": "hi" }));
         let unnamed = read(Format::Gemini, r#"{"name":"x"}"#);
         assert_eq!(result(Format::Gemini, &unnamed, &good)["functionResponse"]["id"], Value::Null);
-        let two = ["{}".to_owned(), "{}".to_owned()];
+        let two = ["{}", "{}"];
         assert_eq!(Format::Event.answer(&two[..1]), "{}");
         assert_eq!(Format::Chat.answer(&two), r#"{"messages":[{},{}]}"#);
         let message = r#"{"messages":[{"role":"user","content":[{},{}]}]}"#;

@@ -5,7 +5,7 @@ use tokio::task::JoinSet;
 
 use crate::{
     bridge::Bridge,
-    effects::Effects,
+    effects::{Effects, Step},
     harness::Harness,
     http::{Answer, Request},
     peers, wait,
@@ -61,7 +61,7 @@ async fn a_set_is_answered_whole_and_once() {
     rig.wait_executions(1).await;
     assert_eq!(rig.executions().len(), 1);
     let other =
-        json!({ "id": "await-1", "runId": "run-1", "items": [item("all_echo", "c", &json!({}))] });
+        json!({ "id": "await-1", "runId": "run-1", "items": [item("all_echo", "c1", &json!({}))] });
     assert_eq!(post(&rig.bridge, SET, &other).await.status, 422);
     for bad in [
         json!({ "id": "x", "items": [] }),
@@ -79,14 +79,26 @@ async fn a_crash_makes_no_item_twice() {
     bridge.wait_backend("plain", "ready").await;
     let set = json!({
         "id": "w", "runId": "r",
-        "items": [item("plain_additive", "c1", &json!({ "hang": "always" }))],
+        "items": [
+            item("plain_additive", "c1", &json!({ "hang": "always" })),
+            item("plain_additive", "c2", &json!({})),
+        ],
     });
     let body = set.to_string();
     let request = bridge.request("POST", SET).json(body);
     let mut waiting = JoinSet::new();
     waiting.spawn(request.send(bridge.addr()));
-    wait::soon("the call should reach the server", async || {
-        (!plain.entries().is_empty()).then_some(())
+    plain.wait_begun("c1", 1).await;
+    let result = wait::soon("the other call should be answered", async || {
+        let entries = plain.entries();
+        let done = entries.iter().find(|it| it.tool_use == "c2" && it.step == Step::Done)?;
+        Some(done.text.clone())
+    })
+    .await;
+    let journal = bridge.state("journal");
+    wait::soon("its result should be on disk", async || {
+        let bytes = std::fs::read(&journal).expect("the daemon writes it");
+        String::from_utf8_lossy(&bytes).contains(&result).then_some(())
     })
     .await;
     bridge.kill9();
@@ -95,7 +107,8 @@ async fn a_crash_makes_no_item_twice() {
     let answer = post(&bridge, SET, &set).await.expect(200);
     let error = answer["Results"][0]["Error"]["Message"].as_str().expect("an error");
     assert!(error.starts_with("OUTCOME_UNKNOWN"), "{error}");
-    assert_eq!(plain.entries().len(), 1);
+    assert_eq!(answer["Results"][1]["Result"], result);
+    assert_eq!((plain.begun("c1"), plain.begun("c2")), (1, 1));
 }
 
 #[tokio::test]

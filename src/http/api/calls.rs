@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::{Api, MAX_CALL, bad_request, busy, format};
 use crate::{
     backend::peer::{McpClient, Modes, NotRecorded},
-    budget::Budget,
+    budget::{Budget, Held},
     config::App,
     http::{
         auth::Caller,
@@ -33,6 +33,7 @@ use crate::{
         ids::AppName,
         json::member,
         loom::Set,
+        offer::Offer,
         pending,
         tool_format::Format,
     },
@@ -48,6 +49,26 @@ const FULL: &str = "The results of the request's other calls take all the room t
 
 /// The calls of one request, and its body.
 pub(super) type Asked = (Form, Arc<[Call]>, Bytes);
+
+/// A result, and whether the tool was not called.
+type One = (Bytes, bool);
+
+/// What the calls of one request share.
+struct Of {
+    offer: Arc<Offer>,
+    app: Arc<App>,
+    trace: Context,
+    form: Form,
+    calls: Arc<[Call]>,
+    /// Closed once a result has found no room.
+    turns: Semaphore,
+}
+
+impl Of {
+    fn hold(&self) -> Held {
+        Budget::of_process().hold_for(Some(self.app.name.clone()))
+    }
+}
 
 /// What the answer to a request looks like.
 #[derive(Debug, Clone)]
@@ -71,10 +92,24 @@ impl Form {
         }
     }
 
-    fn answer(&self, results: &[String]) -> String {
+    /// The result of the call at `place`, if it is not known; `None` if the whole request is refused.
+    fn instead(&self, place: usize, call: &Call, why: &NotAnswered) -> Option<String> {
+        let made = match (why, pending::lost(&call.name)) {
+            (NotAnswered::Lost, Answer::Error(lost)) => Made::failed(Ending::Unknown, lost),
+            (NotAnswered::Unwritable, _) => {
+                Made::failed(Ending::Storage, NotRecorded::Unwritable.for_model(&call.name))
+            }
+            _ => return None,
+        };
+        Some(self.result(place, call, &made, None))
+    }
+
+    fn answer(&self, results: &[Bytes]) -> String {
+        let text = |result| std::str::from_utf8(result).expect("it was a text");
+        let results: Vec<&str> = results.iter().map(|result| text(&**result)).collect();
         match self {
-            Self::Api(format) => format.answer(results),
-            Self::Loom(set) => set.answer(results),
+            Self::Api(format) => format.answer(&results),
+            Self::Loom(set) => set.answer(&results),
         }
     }
 
@@ -139,15 +174,8 @@ impl Api {
                 Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))
             }
             Err(why @ (NotAnswered::Lost | NotAnswered::Unwritable)) => {
-                let made = |call: &Call| match (&why, pending::lost(&call.name)) {
-                    (NotAnswered::Lost, Answer::Error(lost)) => Made::failed(Ending::Unknown, lost),
-                    _ => {
-                        let unwritable = NotRecorded::Unwritable.for_model(&call.name);
-                        Made::failed(Ending::Storage, unwritable)
-                    }
-                };
-                let result = |(place, call)| form.result(place, call, &made(call), None);
-                let results: Vec<_> = calls.iter().enumerate().map(result).collect();
+                let result = |(place, call)| form.instead(place, call, &why).map(Bytes::from);
+                let results: Vec<_> = calls.iter().enumerate().filter_map(result).collect();
                 Ok(response::json_text(StatusCode::OK, form.answer(&results)))
             }
         }
@@ -157,56 +185,98 @@ impl Api {
     /// body counts the calls' arguments for the app.
     async fn make(self, app: Arc<App>, trace: Context, asked: Asked) -> Result<Bytes, NotAnswered> {
         let (form, calls, _body) = asked;
-        let offer = self.offer(&app);
-        let hold = || Budget::of_process().hold_for(Some(app.name.clone()));
-        // Closed once a result has found no room.
-        let turns = Semaphore::new(AT_ONCE);
-        let results = calls.iter().enumerate().map(async |(place, call)| {
-            let route = offer.route(&call.name);
-            let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
-            let not_made = |why| {
-                let refused = Made::failed(Ending::Unavailable, why);
-                Ok((form.result(place, call, &refused, None), hold(), true))
-            };
-            let Some(route) = route else {
-                return not_made(format!("The bridge has no tool `{}` of this kind.", call.name));
-            };
-            let Ok(_turn) = turns.acquire().await else {
-                return not_made(FULL.to_owned());
-            };
-            let client = matches!(form, Form::Loom(_)).then(|| self.reader(&app));
-            let by = CalledBy { run: form.run(&app.name), client: client.clone() };
-            let calls = &self.runs.calls;
-            let made = calls.call_by_hand(&app.name, route, call.clone(), &trace, by).await;
-            let Made { answer, ending } = &made;
-            if let (true, Ending::Busy, Answer::Error(why)) = (form.is_event(), ending, answer) {
-                return Err(NotAnswered::Busy(why.clone()));
-            }
-            let whole = client.and_then(|client| client.take_result().0?.ok());
-            let structured = whole.as_deref().and_then(|it| member(it.get(), "structuredContent"));
-            let mut held = hold();
-            // Once for the result, and once for the answer that it becomes a part of.
-            match held.resize(2 * answer.json_len()).await {
-                Ok(()) => {
-                    let result = form.result(place, call, &made, structured);
-                    Ok((result, held, ending.is_of_no_call()))
-                }
-                Err(no_room) => {
-                    turns.close();
-                    let why = format!("The tool has run; {no_room}, its result is lost.");
-                    let lost = Made::failed(Ending::ToolError, why);
-                    Ok((form.result(place, call, &lost, None), held, false))
-                }
-            }
+        let of = Arc::new(Of {
+            offer: self.offer(&app),
+            turns: Semaphore::new(AT_ONCE),
+            app,
+            trace,
+            form,
+            calls,
         });
-        let (results, _counted, no_call): (Vec<_>, Vec<_>, Vec<_>) =
+        let places = 0..of.calls.len();
+        let results = places.map(async |place| match &of.form {
+            Form::Api(_) => self.clone().make_one(Arc::clone(&of), place).await,
+            Form::Loom(set) => self.make_one_once(&of, set, place).await,
+        });
+        let (results, no_call): (Vec<_>, Vec<_>) =
             try_join_all(results).await?.into_iter().collect();
-        let answer = form.answer(&results).into_bytes();
-        let mut held = hold();
+        let answer = of.form.answer(&results).into_bytes();
+        let mut held = of.hold();
         held.follow(answer.len());
         let answer = held.pay_for(answer);
         // A key is for calls that were made; what was refused may be asked for again.
         if no_call.contains(&false) { Ok(answer) } else { Err(NotAnswered::NoCall(answer)) }
+    }
+
+    /// [`Self::make_one`], once for all sets with this id, also over a crash in which the set had no
+    /// answer yet.
+    async fn make_one_once(
+        &self,
+        of: &Arc<Of>,
+        set: &Set,
+        place: usize,
+    ) -> Result<One, NotAnswered> {
+        let call = &of.calls[place];
+        let Call { tool_use, name, args, .. } = call;
+        // No header has a line end, so that no Idempotency-Key is the same.
+        let key = format!("loom\n{:?} {:?} {tool_use:?}", set.run, set.id);
+        let digest = hex(&Sha256::digest(format!("{name}\n{}", args.get())));
+        let made = self.clone().make_one(Arc::clone(of), place);
+        let work = async move {
+            let (result, no_call) = made.await?;
+            if no_call { Err(NotAnswered::NoCall(result)) } else { Ok(result) }
+        };
+        let key = (of.app.name.clone(), key);
+        match self.runs.calls.once(key, RequestRecord::new(digest), work).await {
+            Ok(result) => Ok((result, false)),
+            Err(NotAnswered::NoCall(result)) => Ok((result, true)),
+            Err(why) => {
+                of.form.instead(place, call, &why).map(|text| (text.into(), false)).ok_or(why)
+            }
+        }
+    }
+
+    /// Makes the call at `place`. Returns its result, which is counted for the app, and whether the
+    /// tool was not called.
+    async fn make_one(self, of: Arc<Of>, place: usize) -> Result<One, NotAnswered> {
+        let Of { offer, app, trace, form, calls, turns } = &*of;
+        let call = &calls[place];
+        let route = offer.route(&call.name);
+        let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
+        let not_made = |why| {
+            let refused = Made::failed(Ending::Unavailable, why);
+            Ok((form.result(place, call, &refused, None).into(), true))
+        };
+        let Some(route) = route else {
+            return not_made(format!("The bridge has no tool `{}` of this kind.", call.name));
+        };
+        let Ok(_turn) = turns.acquire().await else {
+            return not_made(FULL.to_owned());
+        };
+        let client = matches!(form, Form::Loom(_)).then(|| self.reader(app));
+        let by = CalledBy { run: form.run(&app.name), client: client.clone() };
+        let calls = &self.runs.calls;
+        let made = calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
+        let Made { answer, ending } = &made;
+        if let (true, Ending::Busy, Answer::Error(why)) = (form.is_event(), ending, answer) {
+            return Err(NotAnswered::Busy(why.clone()));
+        }
+        let whole = client.and_then(|client| client.take_result().0?.ok());
+        let structured = whole.as_deref().and_then(|it| member(it.get(), "structuredContent"));
+        let mut held = of.hold();
+        // Once for the result, and once for the answer that it becomes a part of.
+        match held.resize(2 * answer.json_len()).await {
+            Ok(()) => {
+                let result = form.result(place, call, &made, structured).into_bytes();
+                Ok((held.pay_for(result), ending.is_of_no_call()))
+            }
+            Err(no_room) => {
+                turns.close();
+                let why = format!("The tool has run; {no_room}, its result is lost.");
+                let lost = Made::failed(Ending::ToolError, why);
+                Ok((form.result(place, call, &lost, None).into(), false))
+            }
+        }
     }
 
     /// Takes a server's whole result, and answers none of its questions.

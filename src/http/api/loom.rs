@@ -7,7 +7,6 @@ use std::sync::Arc;
 use http::{Request, StatusCode};
 use hyper::body::Incoming;
 use serde_json::{json, value::to_raw_value};
-use sha2::{Digest as _, Sha256};
 
 use super::{Api, MAX_CALL, bad_request, busy, calls::Form};
 use crate::{
@@ -19,7 +18,6 @@ use crate::{
     },
     model::{
         call::{CallRequest, CallingRun},
-        catalog::hex,
         event::Call,
         loom::{Confirmation, Item, Set},
         offer::{RefKind, Route, Target},
@@ -42,16 +40,8 @@ impl Api {
         let app = &caller.app;
         let calls: Arc<[Call]> =
             set.items.iter().map(|item| item.call(own_name(app, item))).collect();
-        // A set that is posted again is the same set. No header has a line end, so that no
-        // Idempotency-Key is the same.
-        let key = format!("loom\n{:?} {:?}", set.run, set.id);
-        let asked = calls.iter().map(|call| {
-            let Call { tool_use, name, args, .. } = call;
-            format!("{tool_use}\n{name}\n{}\n", args.get())
-        });
-        let digest = hex(&Sha256::digest(asked.collect::<String>()));
         let form = Form::Loom(Arc::new(set));
-        self.answer_calls(&caller, (form, calls, body), trace, Some((key, digest))).await
+        self.answer_calls(&caller, (form, calls, body), trace, None).await
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
