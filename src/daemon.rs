@@ -109,8 +109,16 @@ pub enum StartError {
     Tls(#[from] FileError),
     #[error(transparent)]
     ActivatedSocket(#[from] ActivationError),
-    #[error("cannot listen on {address}; is another bridge running there?")]
+    #[error("cannot listen on {address}; {}", listen_cure(source))]
     Listen { address: String, source: io::Error },
+}
+
+fn listen_cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "is another bridge running there?",
+        io::ErrorKind::NotFound => "make its directory, which is missing, or change `listen`",
+        _ => "change `listen`, or what stands in its way",
+    }
 }
 
 /// The needs of the daemon beside its configuration.

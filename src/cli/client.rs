@@ -305,12 +305,17 @@ impl Reply {
             message: Option<String>,
             /// The error's code if there is a `message`, and its sentence if not.
             error: Option<String>,
+            candidates: Option<Vec<String>>,
         }
         if self.status.is_success() {
             return Ok(self.text);
         }
         let refusal = serde_json::from_str::<Refusal>(&self.text).ok();
-        let words = refusal.and_then(|refusal| refusal.message.or(refusal.error));
+        let words = refusal.and_then(|refusal| {
+            let candidates = refusal.candidates.filter(|all| !all.is_empty());
+            let there = candidates.map(|all| format!("; there are: {}", all.join(", ")));
+            Some(refusal.message.or(refusal.error)? + &there.unwrap_or_default())
+        });
         let words = words.unwrap_or(self.text);
         Err(Failure::Failed(format!("the daemon answered {}: {}", self.status, plain(&words))))
     }

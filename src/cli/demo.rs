@@ -14,7 +14,7 @@ use std::{path::Path, time::Duration};
 
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use tokio::{sync::oneshot, time::timeout};
+use tokio::{sync::oneshot, time::sleep};
 
 pub(super) use self::runtime::Runtime;
 use super::{
@@ -22,6 +22,7 @@ use super::{
     client::{Client, parse},
     print,
     serve::cannot_start,
+    signals::Stop,
     terminal::{colours, cut},
 };
 use crate::{
@@ -73,6 +74,7 @@ async fn with_bridge(
     more: &str,
     show: impl AsyncFnOnce(&Client, &str) -> Outcome,
 ) -> Outcome {
+    let mut asked = Stop::new()?;
     let state = std::env::temp_dir().join(format!("mantyx-bridge-demo-{}", std::process::id()));
     let text =
         format!("{BRIDGE_YAML}{more}state_dir: {}\n", Value::from(state.display().to_string()));
@@ -96,11 +98,13 @@ async fn with_bridge(
             std::future::pending(),
         );
         let showing = async {
-            let shown = timeout(LIMIT, show(&app, &url)).await;
+            let shown = tokio::select! {
+                shown = show(&app, &url) => shown,
+                () = sleep(LIMIT) => Err(Failure::Failed(format!("it did not end within {LIMIT:?}"))),
+                () = asked.asked() => Err(Failure::Failed("interrupted".to_owned())),
+            };
             drop(done);
-            shown.unwrap_or_else(|_elapsed| {
-                Err(Failure::Failed(format!("the demo did not end within {LIMIT:?}")))
-            })
+            shown
         };
         let (ran, shown) = tokio::join!(running, showing);
         ran.map_err(|error| Failure::Failed(error_chain(&error)))?;
@@ -137,7 +141,7 @@ async fn show(app: &Client, url: &str) -> Outcome {
 
 async fn wait_until_ready(app: &Client) -> Outcome {
     while app.ask("/readyz", HeaderMap::new()).await?.status != StatusCode::OK {
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        sleep(Duration::from_millis(20)).await;
     }
     Ok(())
 }

@@ -2,8 +2,9 @@
 //! `mcp:` part of a bridge.yaml.
 //!
 //! bridge.yaml takes the entries of these files as they are. So only the rest is changed: names that
-//! are no names of backends, and secrets, which become references to environment variables. Reported
-//! are keys that the bridge does not have.
+//! are no names of backends, the editor's own references, and secrets, which become references to
+//! environment variables. Reported are keys that the bridge does not have, and entries that
+//! bridge.yaml would refuse.
 //!
 //! Must not: print a secret, or start a program of the file.
 
@@ -46,6 +47,8 @@ pub(super) struct Imported {
 struct Source<'a> {
     /// `${workspaceFolder}`.
     folder: Option<&'a str>,
+    /// `${userHome}`.
+    home: Option<&'a str>,
     /// What VS Code would ask for: the ids and descriptions of its `inputs`.
     inputs: Vec<(&'a str, &'a str)>,
 }
@@ -69,10 +72,10 @@ impl Imported {
         let failed = |why: String| Failure::Failed(format!("{}: {why}", path.display()));
         let file = env.read(path).map_err(|error| failed(error.to_string()))?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        self.add(&file.text, workspace(&absolute)).map_err(failed)
+        self.add(&file.text, workspace(&absolute), env).map_err(failed)
     }
 
-    fn add(&mut self, text: &str, folder: Option<&Path>) -> Result<(), String> {
+    fn add(&mut self, text: &str, dir: Option<&Path>, env: &Environment) -> Result<(), String> {
         let root: Map<String, Value> =
             serde_json::from_str(&to_json(text)?).map_err(|error| match error.is_data() {
                 // The parser's own message would quote the value.
@@ -88,27 +91,32 @@ impl Imported {
         let inputs = root.get("inputs").and_then(Value::as_array).into_iter().flatten();
         let described = inputs
             .filter_map(|input| Some((input["id"].as_str()?, input["description"].as_str()?)));
-        let folder = folder.and_then(Path::to_str);
-        let source = Source { folder, inputs: described.collect() };
+        let (folder, home) = (dir.and_then(Path::to_str), env.filled_var("HOME"));
+        let source = Source { folder, home, inputs: described.collect() };
+        self.vault.refer_to_all(&json!(servers).to_string());
         for (was, entry) in servers {
             let name = self.legal_name(was);
             if name != *was {
                 self.notes.push(format!("{} is called `{name}` here", Value::from(was.as_str())));
             }
-            match self.entry(&source, &name, entry) {
-                Some(entry) => drop(self.mcp.insert(name, entry)),
-                None => self.notes.push(format!(
-                    "`{name}` is left out: it has neither a `command` nor a `url`, or both"
-                )),
+            let (vault, notes) = (self.vault.clone(), self.notes.len());
+            let entry = self.entry(&source, &name, entry);
+            if let Some(why) = refusal(&name, entry.clone(), env) {
+                // Nothing is left to say of its keys and variables.
+                self.vault = vault;
+                self.notes.truncate(notes);
+                self.notes.push(format!("`{name}` is left out: {why}"));
+            } else {
+                self.mcp.insert(name, entry.into());
             }
         }
         Ok(())
     }
 
-    /// One entry as bridge.yaml has it; `None` if it names no server.
-    fn entry(&mut self, source: &Source<'_>, name: &str, entry: &Value) -> Option<Value> {
+    /// One entry as bridge.yaml has it.
+    fn entry(&mut self, source: &Source<'_>, name: &str, entry: &Value) -> Map<String, Value> {
         let mut server = Map::new();
-        for (key, value) in entry.as_object()? {
+        for (key, value) in entry.as_object().into_iter().flatten() {
             if KEYS.contains(&key.as_str()) {
                 let at = Place { server: name, key, is_variable: key == "env" };
                 server.insert(key.clone(), self.hidden(source, at, value));
@@ -120,8 +128,7 @@ impl Imported {
                 self.notes.push(format!("`{name}`: the key `{key}` is left out"));
             }
         }
-        let has_url = server.contains_key("url") || server.contains_key("serverUrl");
-        (server.contains_key("command") != has_url).then_some(Value::Object(server))
+        server
     }
 
     /// `value` with references in place of its secrets.
@@ -154,19 +161,25 @@ impl Imported {
         }
     }
 
-    /// `text` without the references that bridge.yaml does not have.
+    /// `text` with references of bridge.yaml in place of the editor's.
     fn translated(&mut self, source: &Source<'_>, server: &str, text: &str) -> String {
         let mut text = text.to_owned();
-        if let Some(folder) = source.folder {
-            text = text.replace("${workspaceFolder}", folder);
+        for (name, value) in [
+            ("workspaceFolder", source.folder.unwrap_or("${input:workspaceFolder}")),
+            ("workspaceFolderBasename", "${input:workspaceFolderBasename}"),
+            ("userHome", source.home.unwrap_or("${env:HOME}")),
+            ("pathSeparator", "/"),
+            ("/", "/"),
+        ] {
+            text = text.replace(&format!("${{{name}}}"), value);
         }
-        for (id, why) in &source.inputs {
-            let input = format!("${{input:{id}}}");
-            if text.contains(&input) {
-                let why = why.replace(char::is_control, " ");
-                let reference = self.vault.refer(&variable_name(id), format!("{why}, of {server}"));
-                text = text.replace(&input, &reference);
-            }
+        while let Some((_, rest)) = text.split_once("${input:")
+            && let Some((id, _)) = rest.split_once('}')
+        {
+            let why = source.inputs.iter().find(|input| input.0 == id).map_or(id, |input| input.1);
+            let why = format!("{}, of {server}", why.replace(char::is_control, " "));
+            let reference = self.vault.refer(variable_name(id), why);
+            text = text.replace(&format!("${{input:{id}}}"), &reference);
         }
         text
     }
@@ -211,6 +224,21 @@ impl Imported {
         }
         text
     }
+}
+
+/// Where and why bridge.yaml refuses `entry`, apart from variables and files that are missing here.
+fn refusal(name: &str, mut entry: Map<String, Value>, env: &Environment) -> Option<String> {
+    // Of an entry that is turned off, the bridge would check less.
+    entry.remove("disabled");
+    let file = json!({"upstream": {"sandbox": true}, "state_dir": "/", "mcp": {name: entry}});
+    let errors =
+        crate::config::Config::parse(&file.to_string(), Path::new("/bridge.yaml"), env).err()?;
+    let found = errors.problems.iter().find(|found| match found.path.ends_with(".envFile") {
+        true => found.message.contains(" reference"),
+        false => !found.message.ends_with(" is not set"),
+    })?;
+    // A found value may be a secret.
+    Some(format!("{}: {}", found.path, found.message.split(", found").next()?))
 }
 
 /// `text` without comments and trailing commas. All else keeps its place, so that an error names the

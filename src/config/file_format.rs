@@ -198,7 +198,7 @@ pub struct Runtime {
 
 /// Which tools of an MCP server an app may use.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with allow, deny")]
+#[serde(deny_unknown_fields, expecting = "a map with allow, deny below the name of a server")]
 pub struct AppTools {
     /// Globs of the tools that it may use, by the server's own names. Left out: all.
     pub allow: Option<At<Vec<At<String>>>>,

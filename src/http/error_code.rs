@@ -41,23 +41,25 @@ impl Code {
     /// not know that there is a bridge.
     pub fn hint(self) -> &'static str {
         match self {
-            Self::BackendUnavailable | Self::NotReady => {
-                "`mantyx-bridge status` says what is missing."
-            }
-            Self::Busy | Self::TooManyFailures | Self::TooManyRequests => {
-                "Wait as long as Retry-After says, then send the request again."
-            }
+            Self::BackendUnavailable => "`mantyx-bridge status` says why it is down.",
+            Self::BodyTooLarge => "Send less.",
+            Self::BodyTooSlow => "Send the body without pauses.",
+            Self::Busy
+            | Self::TooManyConnections
+            | Self::TooManyFailures
+            | Self::TooManyRequests => "Send it again after as long as Retry-After says.",
             Self::HostRefused => "Use an address of the bridge, or name the host in listen.hosts.",
-            Self::Unauthorized => {
-                "`mantyx-bridge token` prints the token of the bridge; it is not MANTYX's API key."
+            Self::MethodNotAllowed => "Use a method that `Allow` lists.",
+            Self::OriginRefused => "Use the bridge from programs, or from its own page.",
+            Self::StreamRefused => "The run may be gone; the status is MANTYX's.",
+            Self::Unauthorized => "Show what `mantyx-bridge token` prints, not MANTYX's API key.",
+            Self::UnknownBackend => "Name one of `candidates`, or see the app's `backends`.",
+            Self::UnsupportedEncoding => "Send it uncompressed, or with X-Bridge-Backends: none.",
+            Self::UnsupportedMediaType => "Send it with Content-Type: application/json.",
+            Self::Internal | Self::UpstreamBroken => {
+                "Check whether the run exists before you send it again."
             }
-            Self::UnsupportedEncoding => {
-                "Send the body without Content-Encoding, or with X-Bridge-Backends: none."
-            }
-            Self::UpstreamBroken => "Check whether the run exists before you send it again.",
-            Self::UpstreamUnauthorized => {
-                "Correct upstream.credential or upstream.oauth in bridge.yaml."
-            }
+            Self::UpstreamUnauthorized => "Correct upstream.credential or upstream.oauth.",
             Self::UpstreamUnreachable => "`mantyx-bridge doctor` says what is wrong.",
             _ => "docs/errors.md of mantyx-bridge says what to do.",
         }
@@ -130,6 +132,27 @@ mod tests {
     fn the_page_explains_every_code() {
         let codes: BTreeSet<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(explained("For apps"), codes);
+    }
+
+    /// The rest are errors of the bridge's own routes, or in MANTYX's own form.
+    #[test]
+    fn errors_below_api_say_what_to_do() {
+        let silent: Vec<&str> = Code::ALL
+            .iter()
+            .filter(|code| !code.is_mantyxs() && code.hint().contains("docs/errors.md"))
+            .map(|code| code.as_str())
+            .collect();
+        let own = [
+            "already_decided",
+            "catalog_changed",
+            "driven_already",
+            "idempotency_key_reused",
+            "no_workspace",
+            "not_ready",
+            "operator_only",
+            "upstream_refused",
+        ];
+        assert_eq!(silent, own);
     }
 
     #[test]

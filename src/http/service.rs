@@ -252,7 +252,7 @@ impl Service {
             (Route::Unknown | Route::Proxied(..), _) => response::error(
                 Code::NotFound,
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
-                 /v1/; the README lists them.",
+                 /v1/; docs/api.md lists them.",
             ),
         }
     }

@@ -9,12 +9,13 @@ mod init;
 mod run;
 mod status;
 
-use std::{fs, process::Output};
+use std::{fs, process::Output, time::Duration};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::{bridge, harness::Harness, mantyx::CREDENTIAL, wait};
+use crate::{bridge, harness::Harness, mantyx::CREDENTIAL, process::Group, wait};
 
 pub(crate) const OK: Option<i32> = Some(0);
 pub(crate) const FAILED: Option<i32> = Some(1);
@@ -59,7 +60,7 @@ pub(crate) async fn run_with(args: &[&str], env: &[(&str, &str)]) -> Ran {
     command.args(args).current_dir(dir.path()).env("HOME", dir.path());
     command.envs(env.iter().copied());
     let output = command.kill_on_drop(true).output();
-    let limit = std::time::Duration::from_secs(60);
+    let limit = Duration::from_secs(60);
     let output = tokio::time::timeout(limit, output).await.expect("a command ends in time");
     output.expect("the binary should start").into()
 }
@@ -184,7 +185,46 @@ async fn a_tool_that_stands_in_is_told_as_its_backends() {
 async fn a_refresh_can_be_asked_for() {
     let rig = Harness::start().await;
     with(&rig, &["refresh", "plain"]).await.expect(OK);
-    with(&rig, &["refresh", "nobody"]).await.expect(FAILED);
+    for command in
+        [&["refresh", "plane"][..], &["tools", "plane"], &["run", "--backends", "plane", "x"]]
+    {
+        let unknown = with(&rig, command).await.expect(FAILED);
+        assert!(unknown.err.contains("there are: plain"), "{command:?}: {}", unknown.err);
+    }
+}
+
+#[tokio::test]
+async fn a_socket_without_a_directory_is_told() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let path = dir.path().join("bridge.yaml");
+    let state = dir.path().join("state");
+    let text = format!(
+        "{GOOD}state_dir: {}\nlisten: {{unix: {}}}\n",
+        state.display(),
+        dir.path().join("no/such.sock").display()
+    );
+    fs::write(&path, text).expect("the test's directory is writable");
+    let path = path.to_str().expect("a path of the tests is UTF-8");
+    let ran = run(&["serve", "-c", path]).await.expect(FAILED);
+    assert!(ran.err.contains("directory, which is missing"), "{}", ran.err);
+    assert!(!ran.err.contains("another bridge"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn an_interrupted_demo_leaves_nothing_behind() {
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let dir = TempDir::new().expect("the temporary directory is writable");
+        let temporary = dir.path().join("tmp");
+        fs::create_dir(&temporary).expect("the test's directory is writable");
+        let left = || fs::read_dir(&temporary).expect("it is there").count();
+        let mut command = bridge::command();
+        command.arg("demo").env("TMPDIR", &temporary);
+        let mut demo = Group::spawn(&mut command, &dir.path().join("log"));
+        wait::soon("the demo should have begun", async || (left() > 0).then_some(())).await;
+        demo.signal(signal);
+        demo.ended(Duration::from_secs(30)).await;
+        assert_eq!(left(), 0, "{signal:?}: {}", demo.log());
+    }
 }
 
 #[tokio::test]

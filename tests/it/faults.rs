@@ -127,6 +127,13 @@ async fn the_bridge_starts_though_its_peers_do_not() {
         })
         .await;
     }
+    let status = rig.bridge.status().await;
+    for problem in status["problems"].as_array().expect("a list") {
+        let is_program =
+            ["crash", "missing", "deaf"].contains(&problem["subject"].as_str().unwrap());
+        let cure = problem["cure"].as_str().expect("a sentence");
+        assert_eq!(cure.contains("stderr"), is_program, "{problem}");
+    }
     // Ready all the same, as none of them is required.
     let stranger = Request::new("GET", "/readyz").answer(rig.bridge.addr()).await;
     assert_eq!(stranger.expect(200), serde_json::json!({"status": "ready"}));
@@ -155,6 +162,8 @@ async fn a_required_backend_is_waited_for() {
     .await;
     let body = bridge.api("GET", "/readyz", None).await.expect_error(503);
     assert_eq!(body["error"], "not_ready");
+    let message = body["message"].as_str().expect("a sentence");
+    assert!(!message.contains("token"), "one was shown: {message}");
     assert_eq!(body["missing"], serde_json::json!(["must"]), "it lists what is missing");
     bridge.api("GET", "/healthz", None).await.expect(200);
 }

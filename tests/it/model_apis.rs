@@ -177,7 +177,9 @@ async fn a_refusal_leaves_the_key_free() {
         answer["messages"].as_array().expect("a list").last().expect("a result").clone()
     };
     let refused = ask(call("1", "plain_gone").to_string()).await;
-    assert_eq!(refused["content"], "Error: The bridge has no tool `plain_gone` of this kind.");
+    let content = refused["content"].as_str().expect("a text");
+    assert!(content.contains("no tool `plain_gone`"), "{content}");
+    assert!(content.contains("mantyx-bridge status"), "{content}");
     let made = ask(json!([call("1", "plain_gone"), call("2", "plain_note")]).to_string()).await;
     assert_eq!(made["tool_call_id"], "2", "{made}");
     let other = keyed(&rig.bridge, CHAT, "k", &call("1", "plain_note").to_string());

@@ -132,6 +132,7 @@ async fn the_header_chooses_the_backends() {
     let refused = rig.bridge.request("POST", &format!("{API}/agent-runs")).json(spec);
     let refused = refused.header("X-Bridge-Backends", "plane").answer(rig.bridge.addr()).await;
     let error = refused.expect_error(400);
+    assert!(error["hint"].as_str().is_some_and(|hint| hint.contains("candidates")), "{error}");
     let candidates = error["candidates"].as_array().expect("candidates");
     assert!(
         candidates.contains(&"plain".into()) && candidates.contains(&"other".into()),

@@ -7,9 +7,10 @@ use std::{collections::BTreeMap, fmt};
 use crate::config::{Environment, looks_secret};
 
 /// The variables that the output refers to.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Vault(BTreeMap<String, Variable>);
 
+#[derive(Clone)]
 struct Variable {
     /// Its value in the file; `None` if the file had a reference, too.
     secret: Option<String>,
@@ -42,9 +43,24 @@ impl Vault {
         unset.map(|(name, variable)| (name.as_str(), variable.why.as_str())).collect()
     }
 
-    /// A reference to the variable `name`, which is not in the file.
-    pub(super) fn refer(&mut self, name: &str, why: String) -> String {
-        self.0.entry(name.to_owned()).or_insert(Variable { secret: None, why });
+    /// Notes the variables that `servers` refer to, so that none of them comes to stand for a secret.
+    pub(super) fn refer_to_all(&mut self, servers: &str) {
+        for piece in servers.split("${").skip(1) {
+            let name = piece.split('}').next().unwrap_or_default();
+            let name = name.strip_prefix("env:").unwrap_or(name);
+            if !name.is_empty() && name == variable_name(name) {
+                self.refer(name.to_owned(), "named in the file".to_owned());
+            }
+        }
+    }
+
+    /// A reference to the variable `name`, which is not in the file, or to another if that name
+    /// stands for a secret.
+    pub(super) fn refer(&mut self, mut name: String, why: String) -> String {
+        while self.0.get(&name).is_some_and(|variable| variable.secret.is_some()) {
+            name.insert_str(0, "INPUT_");
+        }
+        self.0.entry(name.clone()).or_insert(Variable { secret: None, why });
         format!("${{env:{name}}}")
     }
 

@@ -9,8 +9,9 @@ const CANARY: &str = "canary7Secret9Value3x";
 
 #[track_caller]
 fn parse(text: &str) -> Imported {
+    let env = Environment::bare().with_var("HOME", "/home/me");
     let mut imported = Imported::default();
-    imported.add(text, Some(Path::new("/home/me/project"))).unwrap();
+    imported.add(text, Some(Path::new("/home/me/project")), &env).unwrap();
     imported
 }
 
@@ -140,9 +141,111 @@ fn vs_code_with_comments_inputs_and_trailing_commas() {
     assert_eq!(good(&imported, &env).backends.len(), 3);
 }
 
+/// Each entry, what stands for it (`None`: it is left out), and what stderr says.
+#[test]
+fn the_editors_own_references_become_what_bridge_yaml_takes() {
+    let inside = Some("/home/me/project");
+    for (folder, entry, becomes, told) in [
+        (
+            None,
+            r#"{"url": "https://a.test", "headers": {"X": "${input:k}"}}"#,
+            Some("X: ${env:K}"),
+            "export K=…   # k, of a",
+        ),
+        (None, r#"{"command": "x", "env": {"U": "${userHome}/x"}}"#, Some("U: /home/me/x"), ""),
+        (
+            None,
+            r#"{"command": "${workspaceFolder}/x"}"#,
+            Some("command: ${env:WORKSPACEFOLDER}/x"),
+            "export WORKSPACEFOLDER=",
+        ),
+        (
+            None,
+            r#"{"command": "x", "envFile": "${workspaceFolder}/.env"}"#,
+            Some("envFile: ${env:WORKSPACEFOLDER}/.env"),
+            "export WORKSPACEFOLDER=",
+        ),
+        (
+            inside,
+            r#"{"command": "x", "envFile": "${workspaceFolder}/.env"}"#,
+            Some("envFile: /home/me/project/.env"),
+            "",
+        ),
+        (
+            inside,
+            r#"{"command": "${workspaceFolderBasename}${pathSeparator}x${/}y"}"#,
+            Some("command: ${env:WORKSPACEFOLDERBASENAME}/x/y"),
+            "export WORKSPACEFOLDERBASENAME=",
+        ),
+        (
+            None,
+            r#"{"command": "x", "args": ["${env:NEEDED}", "${OTHER:-x}"]}"#,
+            Some("- ${OTHER:-x}"),
+            "export NEEDED=",
+        ),
+        (None, r#"{"command": "x", "args": ["${command:pick.one}"]}"#, None, "${command:pick.one}"),
+        (
+            None,
+            r#"{"command": "x", "args": ["${workspaceFolder:other}"]}"#,
+            None,
+            "${workspaceFolder:other}",
+        ),
+        (None, r#"{"command": "x", "envFile": "${config:a.b}"}"#, None, "${config:a.b}"),
+        (None, r#"{"command": "x", "args": ["${"]}"#, None, "mcp.a.args"),
+        (None, r#"{"command": "x", "args": ["${input:}"]}"#, None, "mcp.a.args"),
+        (None, r#"{"command": "x", "args": "-y"}"#, None, "mcp.a.args"),
+        (
+            None,
+            r#"{"command": "x", "headers": {"X": "y"}, "disabled": true}"#,
+            None,
+            "mcp.a.headers",
+        ),
+        (None, r#"{"url": "https://a.test", "env": {}}"#, None, "mcp.a.env"),
+        (None, r#"{"url": "ws://a.test"}"#, None, "mcp.a.url"),
+        (None, r#"{"url": "https://a.test", "serverUrl": "https://b.test"}"#, None, "mcp.a"),
+        (None, r#"{"url": "https://a.test", "type": "websocket"}"#, None, "mcp.a.type"),
+        (None, r#"{"command": "x", "env": "canary7Secret9Value3x"}"#, None, "mcp.a.env"),
+        (None, r#""canary7Secret9Value3x""#, None, "mcp.a"),
+    ] {
+        let env = Environment::bare().with_var("HOME", "/home/me");
+        let mut imported = Imported::default();
+        let text = format!(r#"{{"servers": {{"a": {entry}}}, "inputs": [{{"id": "k"}}]}}"#);
+        imported.add(&text, folder.map(Path::new), &env).unwrap();
+        let yaml = yaml("mcp", &imported.mcp);
+        let remarks = imported.remarks(&env);
+        assert!(remarks.contains(told), "{entry}: {remarks}");
+        assert_eq!(remarks.contains("is left out"), becomes.is_none(), "{entry}: {remarks}");
+        assert!(yaml.contains(becomes.unwrap_or("mcp: {}\n")), "{entry}: {yaml}");
+        let env = [".env", "/project/.env"]
+            .iter()
+            .fold(env, |env, file| env.with_file(&format!("/home/me{file}"), "A=b\n", 0o600));
+        let variables = ["K", "NEEDED", "WORKSPACEFOLDERBASENAME"]
+            .iter()
+            .fold(env, |env, name| env.with_var(name, "v"));
+        good(&imported, &variables.with_var("WORKSPACEFOLDER", "/home/me/project"));
+    }
+}
+
+#[test]
+fn a_secret_and_a_reference_never_share_a_variable() {
+    let imported = parse(
+        r#"{"mcpServers": {
+            "a": {"command": "x", "env": {"TOKEN": "canary7Secret9Value3x", "PAT": "canary7Secret9Value3x"}},
+            "b": {"command": "x", "env": {"T": "${env:TOKEN}", "P": "${input:pat}"}}
+        }}"#,
+    );
+    let yaml = yaml("mcp", &imported.mcp);
+    for expected in
+        ["TOKEN: ${env:A_TOKEN}", "T: ${env:TOKEN}", "PAT: ${env:PAT}", "P: ${env:INPUT_PAT}"]
+    {
+        assert!(yaml.contains(expected), "{expected} in:\n{yaml}");
+    }
+}
+
 #[test]
 fn what_is_no_such_file() {
-    let refused = |text: &str| Imported::default().add(text, None).unwrap_err();
+    let refused =
+        |text: &str| Imported::default().add(text, None, &Environment::bare()).unwrap_err();
     assert!(refused("[1]").contains("not JSON"), "{}", refused("[1]"));
     assert!(refused("{\"a\": 1}").contains("mcpServers"));
     assert!(refused("{\"a\": / 1}").contains("not JSON"));

@@ -6,6 +6,7 @@ mod backend_tls;
 mod backends;
 mod bounds;
 mod contact;
+mod example;
 mod file_format;
 mod good;
 mod local;

@@ -248,7 +248,11 @@ impl Api {
             Ok((form.result(place, call, &refused, None).into(), true))
         };
         let Some(route) = route else {
-            return not_made(format!("The bridge has no tool `{}` of this kind.", call.name));
+            return not_made(format!(
+                "The bridge has no tool `{}` of this kind. `mantyx-bridge status` shows which \
+                 backends are down and which tools are withdrawn.",
+                call.name
+            ));
         };
         let Ok(_turn) = turns.acquire().await else {
             return not_made(FULL.to_owned());

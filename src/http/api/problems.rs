@@ -151,6 +151,7 @@ fn of_backend<'a>(api: &Api, backend: &'a Backend) -> Vec<Case<'a>> {
     };
     let error = backend.last_error.as_deref();
     let (otherwise, cure) = match (backend.state.as_str(), backend.breaker.state.as_str()) {
+        ("down", _) if backend.transport == "stdio" => (Some("It does not run."), DOWN_PROGRAM),
         ("down", _) => (Some("There is no connection."), DOWN),
         ("degraded", _) => (Some("The last refresh failed."), DEGRADED),
         (_, "open" | "half-open") => (Some("Its last calls got no answer."), BREAKER),
@@ -257,5 +258,7 @@ const DEGRADED: &str = "Its last good tools are still offered, and it is asked a
                         it stays so, look into the server's own log.";
 const BREAKER: &str = "The circuit breaker rejects calls to it, and tries one at a time. Look into the \
                        server's own log, and at call_timeout if its work takes longer.";
-const DOWN: &str = "The bridge keeps trying to connect, and restarts a program by itself. \
-                    `mantyx-bridge doctor` tries each step; a program's stderr is in the daemon's log.";
+const DOWN: &str = "The bridge keeps trying to connect. See that the server runs, and that its \
+                    address is right; `mantyx-bridge doctor` tries each step.";
+const DOWN_PROGRAM: &str = "The bridge restarts the program by itself. `mantyx-bridge doctor` tries each \
+                            step; the program's stderr is in the daemon's log.";

@@ -63,9 +63,10 @@ impl Api {
         }
         let count =
             if unresolved == 1 { "1 backend has" } else { &format!("{unresolved} backends have") };
+        let which = if app.is_none() { "; with a token, this says which" } else { "" };
         let not_ready = NotReady {
             error: Code::NotReady.as_str(),
-            message: format!("{count} not been resolved yet; with a token, this says which."),
+            message: format!("{count} not been resolved yet{which}."),
             status: "unavailable",
             unresolved,
             missing: app.is_some().then_some(missing),

@@ -85,6 +85,20 @@ error: expected a map, found a list
     );
 }
 
+/// The rights of an app are by server.
+#[test]
+fn tools_without_the_name_of_a_server() {
+    check(
+        r"upstream: {sandbox: true}
+runtimes: {r: {kind: claude-environment, environment: env_1, credential: x, tools: {allow: [x]}}}",
+        r"error: expected a map with allow, deny below the name of a server, found a list
+ --> /srv/bridge.yaml:2:92 (runtimes.r.tools.allow)
+  |
+2 | runtimes: {r: {kind: claude-environment, environment: env_1, credential: x, tools: {allow: [x]}}}
+  |                                                                                            ^",
+    );
+}
+
 #[test]
 fn numbers_and_booleans() {
     check(
