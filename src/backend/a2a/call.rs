@@ -95,12 +95,7 @@ pub(super) async fn resume(
     known: Known,
     call: &ToolCall,
 ) -> Result<Answer, CallError> {
-    let reply = Following::new(link, tracker, call).pick_up(&known).await;
-    let reply = reply.map_err(|error| match error {
-        // The agent refuses to answer, but the work may have been done: outcome unknown.
-        CallError::Refused(why) => CallError::Lost(why),
-        error => error,
-    })?;
+    let reply = Following::new(link, tracker, call).pick_up(&known).await?;
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);
     if let Some(owner) = Owner::of(&call.request) {

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -15,17 +15,16 @@ use super::{
     result::{Outcome, Reply},
     wire::Operation,
 };
-use crate::backend::peer::{CallError, ToolCall};
+use crate::backend::peer::{CallError, TASK_SILENCE, ToolCall};
 
 /// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An
 /// answer comes at most this share of the task's time late.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(50);
 const WAIT_GROWTH: f64 = 1.2;
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// How many polls of a task may fail in a row, and the least wait after one. Together, they last as
-/// long as a restart of the agent.
-const MAX_MISSES: u32 = 5;
+/// The least wait after a poll that failed.
 const MISS_WAIT: Duration = Duration::from_secs(1);
+
 /// A call and, as soon as there is one, the task that the agent made of it.
 pub(super) struct Following<'a> {
     link: &'a Link,
@@ -91,16 +90,16 @@ impl<'a> Following<'a> {
     ) -> Result<Reply, CallError> {
         let Some(task) = self.task.task.clone() else { return Err(CallError::Lost(otherwise)) };
         let mut wait = first;
-        let mut misses = 0;
+        let mut heard = Instant::now();
         loop {
             sleep(wait).await;
             wait = wait.mul_f64(WAIT_GROWTH).clamp(FIRST_WAIT, LONGEST_WAIT);
             match self.look(&task).await {
-                Ok(None) => misses = 0,
+                Ok(None) => heard = Instant::now(),
                 Ok(Some(reply)) => return Ok(self.done(reply)),
-                Err(failure) if failure.is_transient() && misses < MAX_MISSES => {
-                    misses += 1;
-                    wait = wait.max(MISS_WAIT);
+                Err(failure) if failure.may_pass() && heard.elapsed() < TASK_SILENCE => {
+                    let left = TASK_SILENCE.saturating_sub(heard.elapsed());
+                    wait = failure.pause().map_or(wait, |asked| asked.min(left)).max(MISS_WAIT);
                     tracing::debug!(backend = %self.link.name, task, ?failure, "no news of the task");
                 }
                 Err(failure) => {

@@ -202,7 +202,7 @@ pub(super) fn decode(
 ) -> Result<Box<RawValue>, A2aFailure> {
     // The text of these two may repeat the bridge's own headers, and with them a secret.
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Err(http_refusal(status, None));
+        return Err(http_refusal(binding, status, None));
     }
     let text = std::str::from_utf8(body).unwrap_or_default();
     let members = Members::read(text);
@@ -216,7 +216,7 @@ pub(super) fn decode(
         }
     }
     if !status.is_success() {
-        return Err(http_refusal(status, members.ok()));
+        return Err(http_refusal(binding, status, members.ok()));
     }
     match (binding, members) {
         (A2aBinding::Grpc, _) => {
@@ -264,14 +264,18 @@ fn refused(error: &Members<'_>, status: StatusCode) -> A2aFailure {
     let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
     let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
     let code_text = code.map_or_else(|| "without a code".to_owned(), |code| code.to_string());
-    A2aFailure::Refused { code, status, text: cut(&format!("A2A error {code_text}: {message}")) }
+    let text = cut(&format!("A2A error {code_text}: {message}"));
+    A2aFailure::Refused { code, status, text, pause: None }
 }
 
 /// An HTTP status other than a success, with the message in its body: A2A 1.0 has it in
 /// `error.message`, A2A 0.3 in `message`, common frameworks in `detail`.
-fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
+fn http_refusal(binding: A2aBinding, status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
     let error = body.as_ref().and_then(|body| body.object("error"));
-    let code = error.and_then(|error| reason(&error)).or_else(|| code_of(status));
+    // A page, or a status in another binding, is a gateway's: the task may well be there.
+    let by_agent = binding == A2aBinding::HttpJson && body.is_some();
+    let code = error.and_then(|error| reason(&error));
+    let code = code.or_else(|| code_of(status).filter(|_| by_agent));
     let message = body.and_then(|body| {
         let own = ["message", "detail", "error"].iter().find_map(|key| body.string(key));
         let nested = || string_member(body.get("error")?.get(), "message");
@@ -282,7 +286,7 @@ fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
         Some(message) => format!("HTTP {} {reason}: {message}", status.as_u16()),
         None => format!("HTTP {} {reason}", status.as_u16()),
     };
-    A2aFailure::Refused { code, status, text: cut(&text) }
+    A2aFailure::Refused { code, status, text: cut(&text), pause: None }
 }
 
 /// At most [`MAX_ERROR_TEXT`] bytes of `text`, in one line.

@@ -100,7 +100,7 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), A2aFailure>> {
         "UNIMPLEMENTED" => Some(error_code::METHOD_NOT_FOUND),
         _ => None,
     });
-    Some(Err(A2aFailure::Refused { code: code.map(i64::from), status, text }))
+    Some(Err(A2aFailure::Refused { code: code.map(i64::from), status, text, pause: None }))
 }
 
 /// Anything but a number counts as an unknown status, so never as a success.

@@ -110,6 +110,7 @@ async fn a_result_is_one_message_and_a_success() {
         code: None,
         status: StatusCode::INTERNAL_SERVER_ERROR,
         text: "gRPC status INTERNAL".to_owned(),
+        pause: None,
     };
     for (head, frames, expected) in [
         (HeaderMap::new(), vec![data(HI_SENT), end("0")], Ok(HI)),

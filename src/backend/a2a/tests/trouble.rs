@@ -1,0 +1,118 @@
+//! Polls and cancellations that fail while the agent has a task.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::time::{self, Instant};
+
+use super::*;
+
+/// What an agent, or a gateway before it, answers for a while.
+const TROUBLE: [fn() -> Reply; 12] = [
+    || Reply::status(503),
+    || Reply::status(502),
+    || Reply::status(504),
+    || Reply::status(401),
+    || Reply::status(403),
+    || Reply::status(408),
+    || Reply::status(429).with("retry-after", "3"),
+    || Reply::json("404 page not found".to_owned()).but(404),
+    || Reply::json("<html>log in</html>".to_owned()),
+    || Reply::json(refusal(-32603)),
+    || result(&json!({"id": "another", "status": {"state": "TASK_STATE_COMPLETED"}})),
+    Reply::hang_up,
+];
+
+/// An agent that takes a task, and answers the polls of it as `poll` says, counted from 0.
+async fn worker(poll: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Agent {
+    let polls = AtomicUsize::new(0);
+    json_rpc(move |seen| match method(seen).as_str() {
+        "SendMessage" => result(&json!({"task": task("TASK_STATE_WORKING", "")})),
+        "GetTask" => poll(polls.fetch_add(1, Ordering::SeqCst)),
+        _ => result(&task("TASK_STATE_CANCELED", "")),
+    })
+    .await
+}
+
+/// The output of `future`, for which time passes faster as soon as the agent has seen `wanted`.
+async fn hurried<F: Future>(agent: &Agent, wanted: &str, future: F) -> F::Output {
+    let hurry = async {
+        loop {
+            time::sleep(Duration::from_millis(5)).await;
+            if count(agent, wanted) > 0 {
+                time::pause();
+                time::advance(Duration::from_millis(500)).await;
+                time::resume();
+            }
+        }
+    };
+    tokio::select! {
+        output = future => output,
+        () = hurry => unreachable!("it has no end"),
+    }
+}
+
+#[tokio::test]
+async fn a_task_outlasts_polls_that_fail() {
+    let agent = worker(|poll| match TROUBLE.get(poll) {
+        Some(trouble) => trouble(),
+        None => result(&task("TASK_STATE_COMPLETED", "done")),
+    })
+    .await;
+    let peer = dial(&agent).await;
+    assert_eq!(hurried(&agent, "GetTask", peer.call(hello())).await.unwrap(), ok("done"));
+    peer.close().await;
+    assert_eq!(count(&agent, "CancelTask"), 0);
+}
+
+#[tokio::test]
+async fn a_task_without_news_for_a_minute_has_an_unknown_outcome() {
+    for trouble in [TROUBLE[0], TROUBLE[3], TROUBLE[9]] {
+        // The minute begins with the last news.
+        let agent = worker(move |poll| match poll {
+            20 => result(&task("TASK_STATE_WORKING", "")),
+            _ => trouble(),
+        })
+        .await;
+        let peer = dial(&agent).await;
+        let start = Instant::now();
+        let error = hurried(&agent, "GetTask", peer.call(hello())).await.unwrap_err();
+        assert!(matches!(error, CallError::Lost(_)), "{error:?}");
+        assert!(start.elapsed() >= Duration::from_secs(85), "{:?}", start.elapsed());
+        peer.close().await;
+        assert_eq!(count(&agent, "CancelTask"), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_poll_that_is_refused_for_good_is_no_refusal_of_the_call() {
+    for (code, cancels) in [(-32001, 0), (-32601, 1), (-32602, 1)] {
+        let agent = worker(move |_| Reply::json(refusal(code))).await;
+        let peer = dial(&agent).await;
+        let error = peer.call(hello()).await.unwrap_err();
+        assert!(matches!(error, CallError::Lost(_)), "{code}: {error:?}");
+        peer.close().await;
+        assert_eq!((count(&agent, "GetTask"), count(&agent, "CancelTask")), (1, cancels));
+    }
+}
+
+#[tokio::test]
+async fn a_cancellation_that_fails_is_tried_again() {
+    let cancels = AtomicUsize::new(0);
+    let agent = json_rpc(move |seen| match method(seen).as_str() {
+        "CancelTask" if cancels.fetch_add(1, Ordering::SeqCst) < 2 => Reply::status(503),
+        _ => result(&json!({"task": task("TASK_STATE_WORKING", "")})),
+    })
+    .await;
+    let peer = dial(&agent).await;
+    let asked = async {
+        while count(&agent, "GetTask") == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::select! {
+        answer = peer.call(hello()) => panic!("{answer:?}"),
+        () = asked => (),
+    }
+    hurried(&agent, "CancelTask", peer.close()).await;
+    assert_eq!(count(&agent, "CancelTask"), 3);
+}
