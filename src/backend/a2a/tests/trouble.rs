@@ -2,9 +2,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::time::{self, Instant};
+use tokio::time::Instant;
 
 use super::*;
+use crate::fake_http::hurried;
 
 /// What an agent, or a gateway before it, answers for a while.
 const TROUBLE: [fn() -> Reply; 12] = [
@@ -33,24 +34,6 @@ async fn worker(poll: impl Fn(usize) -> Reply + Send + Sync + 'static) -> Agent 
     .await
 }
 
-/// The output of `future`, for which time passes faster as soon as the agent has seen `wanted`.
-async fn hurried<F: Future>(agent: &Agent, wanted: &str, future: F) -> F::Output {
-    let hurry = async {
-        loop {
-            time::sleep(Duration::from_millis(5)).await;
-            if count(agent, wanted) > 0 {
-                time::pause();
-                time::advance(Duration::from_millis(500)).await;
-                time::resume();
-            }
-        }
-    };
-    tokio::select! {
-        output = future => output,
-        () = hurry => unreachable!("it has no end"),
-    }
-}
-
 #[tokio::test]
 async fn a_task_outlasts_polls_that_fail() {
     let agent = worker(|poll| match TROUBLE.get(poll) {
@@ -59,7 +42,10 @@ async fn a_task_outlasts_polls_that_fail() {
     })
     .await;
     let peer = dial(&agent).await;
-    assert_eq!(hurried(&agent, "GetTask", peer.call(hello())).await.unwrap(), ok("done"));
+    assert_eq!(
+        hurried(|| count(&agent, "GetTask") > 0, peer.call(hello())).await.unwrap(),
+        ok("done")
+    );
     peer.close().await;
     assert_eq!(count(&agent, "CancelTask"), 0);
 }
@@ -75,7 +61,7 @@ async fn a_task_without_news_for_a_minute_has_an_unknown_outcome() {
         .await;
         let peer = dial(&agent).await;
         let start = Instant::now();
-        let error = hurried(&agent, "GetTask", peer.call(hello())).await.unwrap_err();
+        let error = hurried(|| count(&agent, "GetTask") > 0, peer.call(hello())).await.unwrap_err();
         assert!(matches!(error, CallError::Lost(_)), "{error:?}");
         assert!(start.elapsed() >= Duration::from_secs(85), "{:?}", start.elapsed());
         peer.close().await;
@@ -113,6 +99,6 @@ async fn a_cancellation_that_fails_is_tried_again() {
         answer = peer.call(hello()) => panic!("{answer:?}"),
         () = asked => (),
     }
-    hurried(&agent, "CancelTask", peer.close()).await;
+    hurried(|| count(&agent, "CancelTask") > 0, peer.close()).await;
     assert_eq!(count(&agent, "CancelTask"), 3);
 }

@@ -462,9 +462,9 @@ async fn a_server_in_trouble_is_asked_again() {
             _ => usual(Era::Legacy, || Reply::Silence)(method, count),
         }
     };
-    let fake = Fake::start(Era::Legacy, OFFERED, trouble(5)).await;
+    let fake = Fake::start(Era::Legacy, OFFERED, trouble(50)).await;
     assert_eq!(fake.call().await.unwrap(), done());
-    let fake = Fake::start(Era::Legacy, OFFERED, trouble(6)).await;
+    let fake = Fake::start(Era::Legacy, OFFERED, trouble(70)).await;
     let lost = fake.call().await.unwrap_err();
     assert!(matches!(&lost, CallError::Lost(why) if why.contains("no database")), "{lost:?}");
     // It may still be at work.
