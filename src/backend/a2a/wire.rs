@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     config::A2aBinding,
+    http_client,
     model::{
         json::{Members, string_member},
         trace::Trace,
@@ -286,6 +287,9 @@ fn http_refusal(binding: A2aBinding, status: StatusCode, body: Option<Members<'_
         Some(message) => format!("HTTP {} {reason}: {message}", status.as_u16()),
         None => format!("HTTP {} {reason}", status.as_u16()),
     };
+    if code.is_none() && http_client::leaves_outcome_open(status) {
+        return A2aFailure::Lost(cut(&text));
+    }
     A2aFailure::Refused { code, status, text: cut(&text), pause: None }
 }
 

@@ -90,7 +90,8 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), A2aFailure>> {
         None => format!("gRPC status {name}: {message}"),
     };
     let text = wire::cut(&text);
-    // A proxy answers so when it has lost the agent, or given up waiting for it.
+    // A proxy answers so when it has lost the agent, or given up waiting for it, as with HTTP's 502
+    // and 504. UNKNOWN and INTERNAL are errors of the agent itself, as 500 is.
     if reason.is_none() && matches!(name, "CANCELLED" | "DEADLINE_EXCEEDED" | "UNAVAILABLE") {
         return Some(Err(A2aFailure::Lost(text)));
     }

@@ -82,6 +82,15 @@ async fn a_poll_that_is_refused_for_good_is_no_refusal_of_the_call() {
 }
 
 #[tokio::test]
+async fn a_message_that_a_gateway_gave_up_on_may_have_been_taken() {
+    for status in [502, 504] {
+        let agent = json_rpc(move |_| Reply::json("<html></html>".to_owned()).but(status)).await;
+        let error = dial(&agent).await.call(hello()).await.unwrap_err();
+        assert!(matches!(error, CallError::Lost(_)), "{status}: {error:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_cancellation_that_fails_is_tried_again() {
     let cancels = AtomicUsize::new(0);
     let agent = json_rpc(move |seen| match method(seen).as_str() {

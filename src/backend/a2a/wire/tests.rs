@@ -144,6 +144,28 @@ fn refusals() {
 }
 
 #[test]
+fn a_gateways_page_leaves_open_what_the_agent_did() {
+    let failure = |binding, status: u16, body: &str| {
+        decode(binding, StatusCode::from_u16(status).unwrap(), body.as_bytes()).unwrap_err()
+    };
+    for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson, A2aBinding::Grpc] {
+        for status in [502, 504, 520, 524] {
+            let lost = failure(binding, status, "<html>gateway</html>");
+            assert!(matches!(lost, A2aFailure::Lost(_)), "{binding:?} {status}: {lost:?}");
+        }
+        // The agent has not got the request, or has refused it itself.
+        for status in [401, 404, 408, 429, 500, 503] {
+            assert_eq!(refusal(binding, status, "<html>page</html>").0, None, "{status}");
+        }
+    }
+    // These errors of A2A are 502 in HTTP.
+    let own = r#"{"error":{"message":"no","details":[{"reason":"INVALID_AGENT_RESPONSE"}]}}"#;
+    assert_eq!(refusal(A2aBinding::HttpJson, 502, own).0, Some(-32006));
+    let own = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32006,"message":"no"}}"#;
+    assert_eq!(refusal(A2aBinding::JsonRpc, 502, own).0, Some(-32006));
+}
+
+#[test]
 fn what_is_no_reply() {
     for body in ["", "[]", "<html>", r#"{"jsonrpc":"2.0","id":1}"#] {
         let reply = decode(A2aBinding::JsonRpc, StatusCode::OK, body.as_bytes());

@@ -342,6 +342,7 @@ async fn what_a_failed_request_means_depends_on_the_status() {
         (503, ""),
         (502, "bad gateway"),
         (504, ""),
+        (524, ""),
         (200, "<html>not MCP</html>"),
         (200, ""),
     ];
@@ -355,7 +356,7 @@ async fn what_a_failed_request_means_depends_on_the_status() {
     .await;
     let peer = dial(&server).await;
     let mut outcomes = Vec::new();
-    for _ in 0..7 {
+    for _ in 0..8 {
         outcomes.push(match call(&peer).await.unwrap_err() {
             CallError::Refused(why) => format!("refused: {why}"),
             CallError::Lost(_) => "lost".to_owned(),
@@ -369,6 +370,7 @@ async fn what_a_failed_request_means_depends_on_the_status() {
             "refused: boom (JSON-RPC error -32603)",
             "refused: HTTP 403 Forbidden",
             "refused: HTTP 503 Service Unavailable",
+            "lost",
             "lost",
             "lost",
             "unreadable",
