@@ -25,6 +25,16 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// The least wait after a poll that failed.
 const MISS_WAIT: Duration = Duration::from_secs(1);
 
+/// The states of a task that the bridge does not take, as they may be from before the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stale {
+    None,
+    /// The task may still show the question that the message answers.
+    Question,
+    /// The message may still be on its way, and be refused as the task has ended.
+    All,
+}
+
 /// A call and, as soon as there is one, the task that the agent made of it.
 pub(super) struct Following<'a> {
     link: &'a Link,
@@ -32,13 +42,14 @@ pub(super) struct Following<'a> {
     task: CancelOnDrop<'a>,
     /// The task and conversation that the call recorded last.
     told: Option<Known>,
+    stale: Stale,
 }
 
 impl<'a> Following<'a> {
     /// Follows no task yet. Cancellations run in `tracker`.
     pub(super) fn new(link: &'a Arc<Link>, tracker: &TaskTracker, call: &'a ToolCall) -> Self {
         let task = CancelOnDrop { link: link.clone(), tracker: tracker.clone(), call, task: None };
-        Self { link, call, task, told: None }
+        Self { link, call, task, told: None, stale: Stale::None }
     }
 
     /// Sets the task that is cancelled if the call is dropped.
@@ -46,6 +57,17 @@ impl<'a> Following<'a> {
         if self.task.task.as_deref() != task {
             self.task.task = task.map(str::to_owned);
         }
+    }
+
+    /// Sets the task that the message on its way goes to.
+    pub(super) fn answers(&mut self, task: &str) {
+        self.know(Some(task));
+        self.stale = Stale::All;
+    }
+
+    /// The reply to the message got lost. Polls of the task may tell more.
+    pub(super) fn lost_reply(&mut self) {
+        self.stale = self.stale.min(Stale::Question);
     }
 
     pub(super) fn task(&self) -> Option<&str> {
@@ -66,6 +88,7 @@ impl<'a> Following<'a> {
     /// to ask for the task after a restart.
     pub(super) fn works(&mut self, context: Option<&str>) {
         self.call.progress.touch();
+        self.stale = Stale::None;
         let Some(task) = self.task.task.as_deref() else { return };
         let news = self.told.as_ref().is_none_or(|told| told.task != task);
         if let (true, Some(known)) = (news, Known::new(task, context)) {
@@ -81,8 +104,8 @@ impl<'a> Following<'a> {
         self.poll(Duration::ZERO, why).await
     }
 
-    /// Polls the task until it ends or waits for input. If there is no task, the error is
-    /// `otherwise`.
+    /// Polls the task until it ends or waits for input, and gives up after [`TASK_SILENCE`] unless a
+    /// message is on its way to the task. If there is no task, the error is `otherwise`.
     pub(super) async fn poll(
         &mut self,
         first: Duration,
@@ -97,7 +120,10 @@ impl<'a> Following<'a> {
             match self.look(&task).await {
                 Ok(None) => heard = Instant::now(),
                 Ok(Some(reply)) => return Ok(self.done(reply)),
-                Err(failure) if failure.may_pass() && heard.elapsed() < TASK_SILENCE => {
+                Err(failure)
+                    if failure.may_pass()
+                        && (heard.elapsed() < TASK_SILENCE || self.stale == Stale::All) =>
+                {
                     let left = TASK_SILENCE.saturating_sub(heard.elapsed());
                     wait = failure.pause().map_or(wait, |asked| asked.min(left)).max(MISS_WAIT);
                     tracing::debug!(backend = %self.link.name, task, ?failure, "no news of the task");
@@ -122,6 +148,15 @@ impl<'a> Following<'a> {
         if matches!(reply.outcome, Outcome::Unfinished) {
             self.works(reply.context_id.as_deref());
             return Ok(None);
+        }
+        let is_stale = match self.stale {
+            Stale::None => false,
+            Stale::Question => matches!(reply.outcome, Outcome::Waiting(_)),
+            Stale::All => true,
+        };
+        if is_stale {
+            let why = "the task is as it was before the message";
+            return Err(A2aFailure::Lost(why.to_owned()));
         }
         Ok(Some(reply))
     }
