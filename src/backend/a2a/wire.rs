@@ -87,6 +87,15 @@ pub(super) struct Request {
     pub body: Option<Bytes>,
 }
 
+/// How many messages of a task's history an agent should send: the bridge reads none, and a history
+/// may be large. Agents on a2a-sdk 0.3 take 0 for all of them.
+pub(super) fn history_length(of: Generation) -> i32 {
+    match of {
+        Generation::V10 => 0,
+        Generation::V03 => 1,
+    }
+}
+
 /// How much text of a peer's error is passed on, in bytes.
 const MAX_ERROR_TEXT: usize = 1024;
 
@@ -107,6 +116,7 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
         Generation::V10 => operation.method(),
         Generation::V03 => operation.method_0_3(),
     };
+    let tenant = || endpoint.tenant.clone().filter(|_| endpoint.generation == Generation::V10);
     let params = match (operation, endpoint.generation) {
         (Operation::Send(message, reply), Generation::V10) => {
             text_of(&send_1_0(message, reply, endpoint.tenant.clone()))
@@ -119,9 +129,12 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
             });
             send_0_3(body, message, reply)
         }
-        (Operation::GetTask(id) | Operation::CancelTask(id), of) => {
-            let tenant = endpoint.tenant.clone().filter(|_| of == Generation::V10);
-            // The requests of both operations have these members.
+        (Operation::GetTask(id), of) => {
+            let history_length = Some(history_length(of));
+            text_of(&a2a::GetTaskRequest { id: id.to_owned(), history_length, tenant: tenant() })
+        }
+        (Operation::CancelTask(id), _) => {
+            let tenant = tenant();
             text_of(&a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant })
         }
     };
@@ -160,6 +173,10 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
         }
         segments.extend(path.iter().filter(|segment| !segment.is_empty()));
     }
+    if let Operation::GetTask(_) = operation {
+        let length = history_length(endpoint.generation);
+        url.query_pairs_mut().append_pair("historyLength", &length.to_string());
+    }
     Request { method, url, body: body.map(Bytes::from) }
 }
 
@@ -171,7 +188,7 @@ fn send_1_0(sent: Message<'_>, reply: Reply, tenant: Option<String>) -> a2a::Sen
     let configuration = a2a::SendMessageConfiguration {
         accepted_output_modes: None,
         task_push_notification_config: None,
-        history_length: None,
+        history_length: Some(history_length(Generation::V10)),
         return_immediately: Some(reply == Reply::AtOnce),
     };
     a2a::SendMessageRequest { message, configuration: Some(configuration), metadata: None, tenant }
@@ -187,7 +204,11 @@ fn send_0_3(mut body: Value, message: Message<'_>, reply: Reply) -> String {
         body["taskId"] = task.into();
     }
     let blocking = reply == Reply::WhenDone;
-    let configuration = json!({"acceptedOutputModes": ["text/plain"], "blocking": blocking});
+    let configuration = json!({
+        "acceptedOutputModes": ["text/plain"],
+        "blocking": blocking,
+        "historyLength": history_length(Generation::V03),
+    });
     json!({"message": body, "configuration": configuration}).to_string()
 }
 

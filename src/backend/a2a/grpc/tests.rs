@@ -63,7 +63,7 @@ fn a_request_is_one_message_to_the_method() {
     ] {
         let Request { method, url, body } = encode(&endpoint(url), Operation::GetTask("t"));
         assert_eq!((method, url.as_str()), (Method::POST, expected));
-        assert_eq!(body.unwrap(), &b"\0\0\0\0\x03\x12\x01t"[..]);
+        assert_eq!(body.unwrap(), &b"\0\0\0\0\x05\x12\x01t\x18\0"[..]);
     }
 }
 

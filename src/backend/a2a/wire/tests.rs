@@ -34,17 +34,17 @@ fn json_rpc_1_0() {
     assert_eq!(line, "POST https://hr.acme/a2a/");
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"},"tenant":"t"}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"historyLength":0,"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"},"tenant":"t"}}"#
     );
     let (_, body) = sent(&endpoint, Operation::GetTask("x"));
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"GetTask","params":{"id":"x","tenant":"t"}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"GetTask","params":{"historyLength":0,"id":"x","tenant":"t"}}"#
     );
     let (_, body) = sent(&endpoint, NEXT);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"returnImmediately":true},"message":{"contextId":"c","messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER","taskId":"t"},"tenant":"t"}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"historyLength":0,"returnImmediately":true},"message":{"contextId":"c","messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER","taskId":"t"},"tenant":"t"}}"#
     );
 }
 
@@ -54,14 +54,19 @@ fn json_rpc_0_3() {
     let (_, body) = sent(&endpoint, SEND);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true},"message":{"kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user"}}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true,"historyLength":1},"message":{"kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user"}}}"#
+    );
+    let (_, body) = sent(&endpoint, Operation::GetTask("x"));
+    assert_eq!(
+        body,
+        r#"{"id":"7","jsonrpc":"2.0","method":"tasks/get","params":{"historyLength":1,"id":"x"}}"#
     );
     let (_, body) = sent(&endpoint, Operation::CancelTask("x"));
     assert_eq!(body, r#"{"id":"7","jsonrpc":"2.0","method":"tasks/cancel","params":{"id":"x"}}"#);
     let (_, body) = sent(&endpoint, NEXT);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":false},"message":{"contextId":"c","kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user","taskId":"t"}}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":false,"historyLength":1},"message":{"contextId":"c","kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user","taskId":"t"}}}"#
     );
 }
 
@@ -72,11 +77,11 @@ fn http_json_1_0() {
     assert_eq!(line, "POST https://hr.acme/a2a/message:send");
     assert_eq!(
         body,
-        r#"{"configuration":{"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"}}"#
+        r#"{"configuration":{"historyLength":0,"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"}}"#
     );
     let tenant = endpoint(Generation::V10, A2aBinding::HttpJson, Some("t"));
     let (line, _) = sent(&tenant, Operation::GetTask("a/b?c"));
-    assert_eq!(line, "GET https://hr.acme/a2a/t/tasks/a%2Fb%3Fc");
+    assert_eq!(line, "GET https://hr.acme/a2a/t/tasks/a%2Fb%3Fc?historyLength=0");
     let (line, _) = sent(&plain, Operation::CancelTask("x"));
     assert_eq!(line, "POST https://hr.acme/a2a/tasks/x:cancel");
     let (line, body) = sent(&plain, NEXT);
@@ -91,10 +96,10 @@ fn http_json_0_3() {
     assert_eq!(line, "POST https://hr.acme/a2a/v1/message:send");
     assert_eq!(
         body,
-        r#"{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true},"message":{"content":[{"text":"a \"b\""}],"messageId":"m1","role":"ROLE_USER"}}"#
+        r#"{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true,"historyLength":1},"message":{"content":[{"text":"a \"b\""}],"messageId":"m1","role":"ROLE_USER"}}"#
     );
     let (line, _) = sent(&endpoint, Operation::GetTask("x"));
-    assert_eq!(line, "GET https://hr.acme/a2a/v1/tasks/x");
+    assert_eq!(line, "GET https://hr.acme/a2a/v1/tasks/x?historyLength=1");
     let (line, body) = sent(&endpoint, NEXT);
     assert_eq!(line, "POST https://hr.acme/a2a/v1/message:send");
     assert!(body.contains(r#""contextId":"c""#) && body.contains(r#""taskId":"t""#), "{body}");
