@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     backend::peer::{CallError, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
-    model::answer::Answer,
+    model::answer::{Answer, codes::OUTCOME_UNKNOWN},
 };
 
 mod state;
@@ -135,14 +135,14 @@ impl<'a> Followed<'a> {
             TaskEnd::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
             TaskEnd::Failed { message, error: None } => self.failure(message).await,
             TaskEnd::Cancelled(message) => Err(CallError::Refused(format!(
-                "the server cancelled the call: {}. It may have taken effect in part; check before \
+                "{OUTCOME_UNKNOWN}: the server cancelled the call: {}. It may have taken effect in part; check before \
                  you repeat it.",
                 message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.')
             ))),
             TaskEnd::InputRequired(message) => {
                 let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
                 Err(CallError::Refused(format!(
-                    "the tool asked for input from the user in the middle of its work, which the \
+                    "{OUTCOME_UNKNOWN}: the tool asked for input from the user in the middle of its work, which the \
                      bridge cannot give, so the call was cancelled{message}. It may have taken \
                      effect in part; check before you repeat it, with all that it needs in the \
                      arguments."
