@@ -131,6 +131,15 @@ impl Agent {
     }
 }
 
+/// Lets time go on when dropped.
+struct Frozen;
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        time::resume();
+    }
+}
+
 /// The output of `future`, for which time passes faster as soon as `begins` says so.
 pub(crate) async fn hurried<F: Future>(begins: impl Fn() -> bool, future: F) -> F::Output {
     let hurry = async {
@@ -138,8 +147,9 @@ pub(crate) async fn hurried<F: Future>(begins: impl Fn() -> bool, future: F) -> 
             time::sleep(Duration::from_millis(5)).await;
             if begins() {
                 time::pause();
+                // The future may end, or be dropped, in the middle of the advance.
+                let _frozen = Frozen;
                 time::advance(Duration::from_millis(500)).await;
-                time::resume();
             }
         }
     };
