@@ -1,8 +1,10 @@
-//! An HTTP server that answers each request as a closure says and remembers what it saw.
+//! An HTTP server that answers each request as a closure says and remembers what it saw, and a clock
+//! that runs fast.
 
 use std::{
     io,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,7 +17,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, task::JoinSet, time};
 use url::Url;
 
 /// One request that came.
@@ -126,5 +128,33 @@ impl Agent {
     /// Closes the listener and all connections.
     pub(crate) async fn stop(mut self) {
         self.tasks.shutdown().await;
+    }
+}
+
+/// Lets time go on when dropped.
+struct Frozen;
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        time::resume();
+    }
+}
+
+/// The output of `future`, for which time passes faster as soon as `begins` says so.
+pub(crate) async fn hurried<F: Future>(begins: impl Fn() -> bool, future: F) -> F::Output {
+    let hurry = async {
+        loop {
+            time::sleep(Duration::from_millis(5)).await;
+            if begins() {
+                time::pause();
+                // The future may end, or be dropped, in the middle of the advance.
+                let _frozen = Frozen;
+                time::advance(Duration::from_millis(500)).await;
+            }
+        }
+    };
+    tokio::select! {
+        output = future => output,
+        () = hurry => unreachable!("it has no end"),
     }
 }

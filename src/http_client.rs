@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue,
+    HeaderMap, HeaderValue, StatusCode,
     header::{Entry, HeaderName, RETRY_AFTER},
 };
 use reqwest::{NoProxy, Proxy};
@@ -235,6 +235,12 @@ pub async fn body_up_to(
         }
     }
     Ok((read.into_bytes(), true))
+}
+
+/// Whether a gateway gave up on the server behind it, which may have taken the request. 520 and 524
+/// are Cloudflare's.
+pub fn leaves_outcome_open(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 502 | 504 | 520 | 524)
 }
 
 /// The pause that a server asks for: `Retry-After`, in seconds or as a date.

@@ -215,6 +215,10 @@ const MAX_PROGRESS: usize = 64 << 10;
 /// The longest question of a server, in bytes: many may be open.
 pub const MAX_QUESTION: usize = 64 << 10;
 
+/// How long a peer may give no news of a task that it has taken before the call fails. A restart of
+/// the peer, or of a gateway before it, takes less.
+pub const TASK_SILENCE: Duration = Duration::from_secs(60);
+
 /// How often an open question extends the time-out of its call.
 const ALIVE: Duration = Duration::from_secs(1);
 

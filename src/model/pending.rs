@@ -169,10 +169,10 @@ pub fn too_late(tool: &str) -> Answer {
 
 /// The result of a long call that was cancelled.
 pub fn cancelled() -> Answer {
-    Answer::Error(
-        "The call was cancelled because its run was. It may or may not have taken effect."
-            .to_owned(),
-    )
+    Answer::Error(format!(
+        "{OUTCOME_UNKNOWN}: the call was cancelled because its run was. It may or may not have taken \
+         effect; check before you repeat it."
+    ))
 }
 
 #[cfg(test)]

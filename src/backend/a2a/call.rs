@@ -95,12 +95,7 @@ pub(super) async fn resume(
     known: Known,
     call: &ToolCall,
 ) -> Result<Answer, CallError> {
-    let reply = Following::new(link, tracker, call).pick_up(&known).await;
-    let reply = reply.map_err(|error| match error {
-        // The agent refuses to answer, but the work may have been done: outcome unknown.
-        CallError::Refused(why) => CallError::Lost(why),
-        error => error,
-    })?;
+    let reply = Following::new(link, tracker, call).pick_up(&known).await?;
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);
     if let Some(owner) = Owner::of(&call.request) {
@@ -128,11 +123,24 @@ impl Sending<'_> {
     ///
     /// Asks for a reply at once, so that there is a task to cancel while the agent works. If the
     /// message continues a task, that task is known already, and a reply at once could show its
-    /// state from before the message.
+    /// state from before the message. In that case, polls beside the message show that the agent
+    /// works.
     async fn reply(mut self) -> Result<Reply, Trouble> {
         let wanted = if self.message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
-        self.following.know(self.message.task);
-        match self.link.exchange(Operation::Send(self.message, wanted)).await {
+        let sent = self.link.exchange(Operation::Send(self.message, wanted));
+        let sent = match self.message.task {
+            None => sent.await,
+            Some(task) => {
+                self.following.answers(task);
+                tokio::select! {
+                    biased;
+                    sent = sent => sent,
+                    // If the polls fail, the message alone can bring the reply.
+                    Ok(reply) = self.following.poll(FIRST_WAIT, String::new()) => return Ok(reply),
+                }
+            }
+        };
+        match sent {
             Ok(result) => self.settle(&result).await,
             Err(failure) => self.not_answered(failure).await,
         }
@@ -143,6 +151,7 @@ impl Sending<'_> {
     async fn not_answered(&mut self, failure: A2aFailure) -> Result<Reply, Trouble> {
         match failure {
             A2aFailure::Lost(why) if self.following.task().is_some() => {
+                self.following.lost_reply();
                 Ok(self.following.poll(FIRST_WAIT, why).await?)
             }
             A2aFailure::Lost(why) => Err(CallError::Lost(why).into()),

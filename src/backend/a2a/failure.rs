@@ -2,6 +2,8 @@
 //!
 //! Must not: know how a refusal looks on the wire.
 
+use std::time::Duration;
+
 use a2a::error_code;
 use http::StatusCode;
 
@@ -22,6 +24,8 @@ pub(super) enum A2aFailure {
         code: Option<i64>,
         status: StatusCode,
         text: String,
+        /// The pause that the refusal asks for (`Retry-After`).
+        pause: Option<Duration>,
     },
     Unreadable(String),
     /// There was a reply, but it is larger than the bridge reads.
@@ -29,15 +33,34 @@ pub(super) enum A2aFailure {
 }
 
 impl A2aFailure {
-    /// Whether the same request may succeed a moment later.
-    pub(super) fn is_transient(&self) -> bool {
+    /// Whether the same request about a task may succeed later. The task goes on meanwhile.
+    pub(super) fn may_pass(&self) -> bool {
         match self {
-            Self::NotSent(_) | Self::Lost(_) => true,
+            Self::NotSent(_) | Self::Lost(_) | Self::Unreadable(_) => true,
+            Self::NotRead(why) => matches!(why, NotRead::NoRoom(_)),
+            // A gateway may have refused, which knows nothing of tasks.
+            Self::Refused { code: None, .. } => true,
             Self::Refused { status, .. } => {
-                status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS
+                self.has_code(error_code::INTERNAL_ERROR)
+                    || status.is_server_error()
+                    || matches!(
+                        *status,
+                        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS
+                    )
             }
-            Self::Unreadable(_) | Self::NotRead(_) => false,
         }
+    }
+
+    /// The same failure, with the pause that the response asks for.
+    pub(super) fn with_pause(mut self, asked: Option<Duration>) -> Self {
+        if let Self::Refused { pause, .. } = &mut self {
+            *pause = asked;
+        }
+        self
+    }
+
+    pub(super) fn pause(&self) -> Option<Duration> {
+        if let Self::Refused { pause, .. } = self { *pause } else { None }
     }
 
     /// Whether the agent may accept the same message without its task or conversation. If so,
@@ -74,12 +97,11 @@ impl A2aFailure {
     }
 
     /// The error for the call after the message has reached the agent: no later failure may be
-    /// reported as "not sent".
+    /// reported as a call that was not made.
     pub(super) fn after_sending(self) -> CallError {
         match self {
-            Self::NotSent(text) | Self::Lost(text) => CallError::Lost(text),
-            unknown @ Self::Refused { .. } if unknown.is_unknown_task() => {
-                CallError::Lost("the agent took the task and no longer knows it".to_owned())
+            Self::NotSent(text) | Self::Lost(text) | Self::Refused { text, .. } => {
+                CallError::Lost(text)
             }
             other => other.into(),
         }

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::{
@@ -15,17 +15,26 @@ use super::{
     result::{Outcome, Reply},
     wire::Operation,
 };
-use crate::backend::peer::{CallError, ToolCall};
+use crate::backend::peer::{CallError, TASK_SILENCE, ToolCall};
 
 /// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An
 /// answer comes at most this share of the task's time late.
 pub(super) const FIRST_WAIT: Duration = Duration::from_millis(50);
 const WAIT_GROWTH: f64 = 1.2;
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// How many polls of a task may fail in a row, and the least wait after one. Together, they last as
-/// long as a restart of the agent.
-const MAX_MISSES: u32 = 5;
+/// The least wait after a poll that failed.
 const MISS_WAIT: Duration = Duration::from_secs(1);
+
+/// The states of a task that the bridge does not take, as they may be from before the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stale {
+    None,
+    /// The task may still show the question that the message answers.
+    Question,
+    /// The message may still be on its way, and be refused as the task has ended.
+    All,
+}
+
 /// A call and, as soon as there is one, the task that the agent made of it.
 pub(super) struct Following<'a> {
     link: &'a Link,
@@ -33,13 +42,14 @@ pub(super) struct Following<'a> {
     task: CancelOnDrop<'a>,
     /// The task and conversation that the call recorded last.
     told: Option<Known>,
+    stale: Stale,
 }
 
 impl<'a> Following<'a> {
     /// Follows no task yet. Cancellations run in `tracker`.
     pub(super) fn new(link: &'a Arc<Link>, tracker: &TaskTracker, call: &'a ToolCall) -> Self {
         let task = CancelOnDrop { link: link.clone(), tracker: tracker.clone(), call, task: None };
-        Self { link, call, task, told: None }
+        Self { link, call, task, told: None, stale: Stale::None }
     }
 
     /// Sets the task that is cancelled if the call is dropped.
@@ -47,6 +57,17 @@ impl<'a> Following<'a> {
         if self.task.task.as_deref() != task {
             self.task.task = task.map(str::to_owned);
         }
+    }
+
+    /// Sets the task that the message on its way goes to.
+    pub(super) fn answers(&mut self, task: &str) {
+        self.know(Some(task));
+        self.stale = Stale::All;
+    }
+
+    /// The reply to the message got lost. Polls of the task may tell more.
+    pub(super) fn lost_reply(&mut self) {
+        self.stale = self.stale.min(Stale::Question);
     }
 
     pub(super) fn task(&self) -> Option<&str> {
@@ -67,6 +88,7 @@ impl<'a> Following<'a> {
     /// to ask for the task after a restart.
     pub(super) fn works(&mut self, context: Option<&str>) {
         self.call.progress.touch();
+        self.stale = Stale::None;
         let Some(task) = self.task.task.as_deref() else { return };
         let news = self.told.as_ref().is_none_or(|told| told.task != task);
         if let (true, Some(known)) = (news, Known::new(task, context)) {
@@ -82,8 +104,8 @@ impl<'a> Following<'a> {
         self.poll(Duration::ZERO, why).await
     }
 
-    /// Polls the task until it ends or waits for input. If there is no task, the error is
-    /// `otherwise`.
+    /// Polls the task until it ends or waits for input, and gives up after [`TASK_SILENCE`] unless a
+    /// message is on its way to the task. If there is no task, the error is `otherwise`.
     pub(super) async fn poll(
         &mut self,
         first: Duration,
@@ -91,16 +113,19 @@ impl<'a> Following<'a> {
     ) -> Result<Reply, CallError> {
         let Some(task) = self.task.task.clone() else { return Err(CallError::Lost(otherwise)) };
         let mut wait = first;
-        let mut misses = 0;
+        let mut heard = Instant::now();
         loop {
             sleep(wait).await;
             wait = wait.mul_f64(WAIT_GROWTH).clamp(FIRST_WAIT, LONGEST_WAIT);
             match self.look(&task).await {
-                Ok(None) => misses = 0,
+                Ok(None) => heard = Instant::now(),
                 Ok(Some(reply)) => return Ok(self.done(reply)),
-                Err(failure) if failure.is_transient() && misses < MAX_MISSES => {
-                    misses += 1;
-                    wait = wait.max(MISS_WAIT);
+                Err(failure)
+                    if failure.may_pass()
+                        && (heard.elapsed() < TASK_SILENCE || self.stale == Stale::All) =>
+                {
+                    let left = TASK_SILENCE.saturating_sub(heard.elapsed());
+                    wait = failure.pause().map_or(wait, |asked| asked.min(left)).max(MISS_WAIT);
                     tracing::debug!(backend = %self.link.name, task, ?failure, "no news of the task");
                 }
                 Err(failure) => {
@@ -123,6 +148,15 @@ impl<'a> Following<'a> {
         if matches!(reply.outcome, Outcome::Unfinished) {
             self.works(reply.context_id.as_deref());
             return Ok(None);
+        }
+        let is_stale = match self.stale {
+            Stale::None => false,
+            Stale::Question => matches!(reply.outcome, Outcome::Waiting(_)),
+            Stale::All => true,
+        };
+        if is_stale {
+            let why = "the task is as it was before the message";
+            return Err(A2aFailure::Lost(why.to_owned()));
         }
         Ok(Some(reply))
     }

@@ -1,15 +1,18 @@
 //! The link to one agent: sends a request, and reads the result that comes back.
 //!
-//! Must not: decide what a reply means for the call, or ask twice.
+//! Must not: decide what a reply means for the call, or ask twice, cancellations aside.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{ACCEPT, CONTENT_TYPE},
 };
 use serde_json::value::RawValue;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::grpc;
@@ -29,8 +32,16 @@ use crate::{
 
 /// The largest reply, in bytes.
 pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
-/// How long the cancellation of a task may take.
+/// How long one cancellation of a task may take.
 pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// The waits before a cancellation is tried again. Together, they last as long as a restart of the
+/// agent.
+const CANCEL_WAITS: [Duration; 4] = [
+    Duration::from_secs(1),
+    Duration::from_secs(2),
+    Duration::from_secs(4),
+    Duration::from_secs(8),
+];
 
 /// Everything that a request to one agent needs.
 #[derive(Debug)]
@@ -112,8 +123,10 @@ impl Link {
 
     async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, A2aFailure> {
         let status = response.status();
+        let pause = http_client::retry_after(response.headers(), SystemTime::now());
         let body = http_client::body(response, MAX_REPLY).await?;
         wire::decode(self.endpoint.binding, status, &body)
+            .map_err(|failure| failure.with_pause(pause))
     }
 
     /// Reads a message, or a task as it stands.
@@ -129,24 +142,23 @@ impl Link {
         }
     }
 
+    /// Cancels the task. To cancel it twice does no harm, so failures on the way are not the end.
     pub(super) async fn cancel(&self, task: &str) {
-        let exchange = self.exchange(Operation::CancelTask(task));
-        match timeout(CANCEL_TIMEOUT, exchange).await {
-            Ok(Ok(_)) => tracing::debug!(backend = %self.name, task, "task cancelled"),
-            Ok(Err(failure)) if failure.is_not_cancelable() || failure.is_unknown_task() => {
-                tracing::debug!(backend = %self.name, task, "the task had ended already");
-            }
-            Ok(Err(failure)) => {
-                tracing::warn!(backend = %self.name, task, ?failure, "cannot cancel the task");
-            }
-            Err(_) => {
-                let seconds = CANCEL_TIMEOUT.as_secs();
-                tracing::warn!(
-                    backend = %self.name,
-                    task,
-                    "cannot cancel the task: no answer in {seconds} s"
-                );
-            }
+        let mut waits = CANCEL_WAITS.into_iter();
+        loop {
+            let exchange = self.exchange(Operation::CancelTask(task));
+            let no_answer = |_elapsed| Err(A2aFailure::Lost("no answer in time".to_owned()));
+            let failure = match timeout(CANCEL_TIMEOUT, exchange).await.unwrap_or_else(no_answer) {
+                Ok(_) => break tracing::debug!(backend = %self.name, task, "task cancelled"),
+                Err(failure) if failure.is_not_cancelable() || failure.is_unknown_task() => {
+                    break tracing::debug!(backend = %self.name, task, "the task had ended already");
+                }
+                Err(failure) => failure,
+            };
+            let Some(wait) = waits.next().filter(|_| failure.may_pass()) else {
+                break tracing::warn!(backend = %self.name, task, ?failure, "cannot cancel the task");
+            };
+            sleep(wait).await;
         }
     }
 }

@@ -17,6 +17,7 @@ use crate::{
 
 mod resume;
 mod talks;
+mod trouble;
 
 fn dialer(card: CardSource) -> A2aDialer {
     dialer_of(card, Conversations::default())

@@ -17,6 +17,7 @@ use super::{
 };
 use crate::{
     config::A2aBinding,
+    http_client,
     model::{
         json::{Members, string_member},
         trace::Trace,
@@ -86,6 +87,15 @@ pub(super) struct Request {
     pub body: Option<Bytes>,
 }
 
+/// How many messages of a task's history an agent should send: the bridge reads none, and a history
+/// may be large. Agents on a2a-sdk 0.3 take 0 for all of them.
+pub(super) fn history_length(of: Generation) -> i32 {
+    match of {
+        Generation::V10 => 0,
+        Generation::V03 => 1,
+    }
+}
+
 /// How much text of a peer's error is passed on, in bytes.
 const MAX_ERROR_TEXT: usize = 1024;
 
@@ -106,6 +116,7 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
         Generation::V10 => operation.method(),
         Generation::V03 => operation.method_0_3(),
     };
+    let tenant = || endpoint.tenant.clone().filter(|_| endpoint.generation == Generation::V10);
     let params = match (operation, endpoint.generation) {
         (Operation::Send(message, reply), Generation::V10) => {
             text_of(&send_1_0(message, reply, endpoint.tenant.clone()))
@@ -118,9 +129,12 @@ fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
             });
             send_0_3(body, message, reply)
         }
-        (Operation::GetTask(id) | Operation::CancelTask(id), of) => {
-            let tenant = endpoint.tenant.clone().filter(|_| of == Generation::V10);
-            // The requests of both operations have these members.
+        (Operation::GetTask(id), of) => {
+            let history_length = Some(history_length(of));
+            text_of(&a2a::GetTaskRequest { id: id.to_owned(), history_length, tenant: tenant() })
+        }
+        (Operation::CancelTask(id), _) => {
+            let tenant = tenant();
             text_of(&a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant })
         }
     };
@@ -159,6 +173,10 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
         }
         segments.extend(path.iter().filter(|segment| !segment.is_empty()));
     }
+    if let Operation::GetTask(_) = operation {
+        let length = history_length(endpoint.generation);
+        url.query_pairs_mut().append_pair("historyLength", &length.to_string());
+    }
     Request { method, url, body: body.map(Bytes::from) }
 }
 
@@ -170,7 +188,7 @@ fn send_1_0(sent: Message<'_>, reply: Reply, tenant: Option<String>) -> a2a::Sen
     let configuration = a2a::SendMessageConfiguration {
         accepted_output_modes: None,
         task_push_notification_config: None,
-        history_length: None,
+        history_length: Some(history_length(Generation::V10)),
         return_immediately: Some(reply == Reply::AtOnce),
     };
     a2a::SendMessageRequest { message, configuration: Some(configuration), metadata: None, tenant }
@@ -186,7 +204,11 @@ fn send_0_3(mut body: Value, message: Message<'_>, reply: Reply) -> String {
         body["taskId"] = task.into();
     }
     let blocking = reply == Reply::WhenDone;
-    let configuration = json!({"acceptedOutputModes": ["text/plain"], "blocking": blocking});
+    let configuration = json!({
+        "acceptedOutputModes": ["text/plain"],
+        "blocking": blocking,
+        "historyLength": history_length(Generation::V03),
+    });
     json!({"message": body, "configuration": configuration}).to_string()
 }
 
@@ -202,7 +224,7 @@ pub(super) fn decode(
 ) -> Result<Box<RawValue>, A2aFailure> {
     // The text of these two may repeat the bridge's own headers, and with them a secret.
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
-        return Err(http_refusal(status, None));
+        return Err(http_refusal(binding, status, None));
     }
     let text = std::str::from_utf8(body).unwrap_or_default();
     let members = Members::read(text);
@@ -216,7 +238,7 @@ pub(super) fn decode(
         }
     }
     if !status.is_success() {
-        return Err(http_refusal(status, members.ok()));
+        return Err(http_refusal(binding, status, members.ok()));
     }
     match (binding, members) {
         (A2aBinding::Grpc, _) => {
@@ -264,14 +286,18 @@ fn refused(error: &Members<'_>, status: StatusCode) -> A2aFailure {
     let code = error.get("code").and_then(|code| serde_json::from_str::<i64>(code.get()).ok());
     let message = error.string("message").unwrap_or_else(|| "no message".to_owned());
     let code_text = code.map_or_else(|| "without a code".to_owned(), |code| code.to_string());
-    A2aFailure::Refused { code, status, text: cut(&format!("A2A error {code_text}: {message}")) }
+    let text = cut(&format!("A2A error {code_text}: {message}"));
+    A2aFailure::Refused { code, status, text, pause: None }
 }
 
 /// An HTTP status other than a success, with the message in its body: A2A 1.0 has it in
 /// `error.message`, A2A 0.3 in `message`, common frameworks in `detail`.
-fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
+fn http_refusal(binding: A2aBinding, status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
     let error = body.as_ref().and_then(|body| body.object("error"));
-    let code = error.and_then(|error| reason(&error)).or_else(|| code_of(status));
+    // A page, or a status in another binding, is a gateway's: the task may well be there.
+    let by_agent = binding == A2aBinding::HttpJson && body.is_some();
+    let code = error.and_then(|error| reason(&error));
+    let code = code.or_else(|| code_of(status).filter(|_| by_agent));
     let message = body.and_then(|body| {
         let own = ["message", "detail", "error"].iter().find_map(|key| body.string(key));
         let nested = || string_member(body.get("error")?.get(), "message");
@@ -282,7 +308,10 @@ fn http_refusal(status: StatusCode, body: Option<Members<'_>>) -> A2aFailure {
         Some(message) => format!("HTTP {} {reason}: {message}", status.as_u16()),
         None => format!("HTTP {} {reason}", status.as_u16()),
     };
-    A2aFailure::Refused { code, status, text: cut(&text) }
+    if code.is_none() && http_client::leaves_outcome_open(status) {
+        return A2aFailure::Lost(cut(&text));
+    }
+    A2aFailure::Refused { code, status, text: cut(&text), pause: None }
 }
 
 /// At most [`MAX_ERROR_TEXT`] bytes of `text`, in one line.

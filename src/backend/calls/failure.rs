@@ -154,16 +154,16 @@ impl CallFailure {
                  not have taken effect; check before you repeat it."
             ),
             Self::Call(CallError::Unreadable(_)) => format!(
-                "`{name}` gave an answer that cannot be read. The call has probably taken effect; \
-                 check before you repeat it."
+                "{OUTCOME_UNKNOWN}: `{name}` gave an answer that cannot be read. The call has \
+                 probably taken effect; check before you repeat it."
             ),
             Self::Call(CallError::NotRead(why @ NotRead::TooLarge { .. })) => format!(
-                "`{name}` gave an answer that is too large: {why}. The call has probably taken \
-                 effect; check before you repeat it, and ask for less at once."
+                "{OUTCOME_UNKNOWN}: `{name}` gave an answer that is too large: {why}. The call has \
+                 probably taken effect; check before you repeat it, and ask for less at once."
             ),
             Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => format!(
-                "`{name}` gave an answer that could not be read, as the bridge is busy with other \
-                 large ones. The call has probably taken effect; check before you repeat it, and \
+                "{OUTCOME_UNKNOWN}: `{name}` gave an answer that could not be read, as the bridge is \
+                 busy with other large ones. The call has probably taken effect; check before you repeat it, and \
                  ask for less at once."
             ),
             Self::Call(CallError::Refused(words)) => words.clone(),

@@ -29,7 +29,10 @@ use crate::{
     budget::{Buffer, NoRoom},
     config::Program,
     error_chain::error_chain,
-    model::{answer::Answer, ids::BackendName},
+    model::{
+        answer::{Answer, codes::OUTCOME_UNKNOWN},
+        ids::BackendName,
+    },
 };
 
 /// The longest output, in bytes. MANTYX takes a quarter of this as a result.
@@ -180,8 +183,8 @@ impl Runner {
 
     fn flooded(&self) -> String {
         format!(
-            "`{}` wrote more than {} MiB and was stopped. It may or may not have taken effect; \
-             check before you repeat it, and ask for less.",
+            "{OUTCOME_UNKNOWN}: `{}` wrote more than {} MiB and was stopped. It may or may not have \
+             taken effect; check before you repeat it, and ask for less.",
             self.name,
             MAX_OUTPUT >> 20
         )

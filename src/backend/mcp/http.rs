@@ -392,12 +392,8 @@ impl HttpFailure {
         match self {
             Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
             Self::NotRead(why) => Some(CallError::NotRead(*why)),
-            // A gateway gave up waiting, but the server behind it may have run the tool.
-            Self::Status {
-                status: StatusCode::BAD_GATEWAY | StatusCode::GATEWAY_TIMEOUT, ..
-            }
-            | Self::Lost(_)
-            | Self::Token(_) => None,
+            Self::Status { status, .. } if http_client::leaves_outcome_open(*status) => None,
+            Self::Lost(_) | Self::Token(_) => None,
             // Without the body, which may hold text that is not meant for the model.
             Self::Status { status, .. } => Some(CallError::Refused(format!("HTTP {status}"))),
         }

@@ -12,15 +12,15 @@ use rmcp::model::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::{
     connection::{Connection, complete},
     verbatim::{Marker, RawRequest, error_of},
 };
 use crate::{
-    backend::peer::{CallError, Handle, Progress, Recorder, ToolCall},
-    model::answer::Answer,
+    backend::peer::{CallError, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
+    model::answer::{Answer, codes::OUTCOME_UNKNOWN},
 };
 
 mod state;
@@ -33,9 +33,7 @@ use state::{BadTask, Status, Task};
 /// longer than a crashed bridge is away.
 pub(super) const TTL: u64 = 3_600_000;
 
-/// How often a request about a task may fail before the call fails, and the wait after each
-/// failure. Together, they last as long as a restart of a gateway before the server.
-const MAX_MISSES: u32 = 5;
+/// The wait after a request about a task that failed.
 const MISS_WAIT: Duration = Duration::from_secs(1);
 
 /// The share of a wait that is added to it at random, so that many tasks are not polled at once.
@@ -137,14 +135,14 @@ impl<'a> Followed<'a> {
             TaskEnd::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
             TaskEnd::Failed { message, error: None } => self.failure(message).await,
             TaskEnd::Cancelled(message) => Err(CallError::Refused(format!(
-                "the server cancelled the call: {}. It may have taken effect in part; check before \
+                "{OUTCOME_UNKNOWN}: the server cancelled the call: {}. It may have taken effect in part; check before \
                  you repeat it.",
                 message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.')
             ))),
             TaskEnd::InputRequired(message) => {
                 let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
                 Err(CallError::Refused(format!(
-                    "the tool asked for input from the user in the middle of its work, which the \
+                    "{OUTCOME_UNKNOWN}: the tool asked for input from the user in the middle of its work, which the \
                      bridge cannot give, so the call was cancelled{message}. It may have taken \
                      effect in part; check before you repeat it, with all that it needs in the \
                      arguments."
@@ -191,13 +189,16 @@ impl<'a> Followed<'a> {
     /// Sends a request, and repeats it after a failure on the way: it only reads, so that is safe.
     /// [`CallError::Refused`] is the server's own refusal.
     async fn ask(&self, question: Question) -> Result<Box<RawValue>, CallError> {
-        let mut misses = 0;
+        let asked = Instant::now();
         loop {
             let raw_request = RawRequest::new();
             let request = question.request(&self.task, Marker(Arc::clone(&raw_request)));
             let why = match self.connection.send_raw(request, Arc::clone(&raw_request), None).await
             {
-                Err(CallError::NotSent(why) | CallError::Lost(why)) => why,
+                // A page of a gateway is unreadable.
+                Err(
+                    CallError::NotSent(why) | CallError::Lost(why) | CallError::Unreadable(why),
+                ) => why,
                 Err(CallError::Refused(why))
                     if question.is_open(raw_request.refusal().map(|error| error.code)) =>
                 {
@@ -205,10 +206,9 @@ impl<'a> Followed<'a> {
                 }
                 outcome => return outcome,
             };
-            if misses == MAX_MISSES || self.connection.is_over() {
+            if asked.elapsed() >= TASK_SILENCE || self.connection.is_over() {
                 return Err(CallError::Lost(why));
             }
-            misses += 1;
             tracing::debug!(task = self.task, "a task could not be asked for: {why}");
             tokio::select! {
                 () = sleep(MISS_WAIT) => (),

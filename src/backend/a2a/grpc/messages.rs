@@ -13,8 +13,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::backend::{
     a2a::{
         failure::A2aFailure,
+        interface::Generation,
         link::MAX_REPLY,
-        wire::{Operation, Reply},
+        wire::{self, Operation, Reply},
     },
     peer::NotRead,
 };
@@ -49,17 +50,21 @@ struct SendMessageRequest {
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct SendMessageConfiguration {
+    #[prost(int32, optional, tag = "3")]
+    history_length: Option<i32>,
     #[prost(bool, tag = "4")]
     return_immediately: bool,
 }
 
-/// `GetTaskRequest` and `CancelTaskRequest`: they begin with the same fields.
+/// `GetTaskRequest`, and `CancelTaskRequest` without the length: they begin with the same fields.
 #[derive(Clone, PartialEq, prost::Message)]
 struct TaskRequest {
     #[prost(string, tag = "1")]
     tenant: String,
     #[prost(string, tag = "2")]
     id: String,
+    #[prost(int32, optional, tag = "3")]
+    history_length: Option<i32>,
 }
 
 /// `SendMessageResponse`.
@@ -239,6 +244,7 @@ fn state<S: Serializer>(state: &i32, serializer: S) -> Result<S::Ok, S::Error> {
 
 pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> {
     let tenant = tenant.unwrap_or_default().to_owned();
+    let history_length = Some(wire::history_length(Generation::V10));
     match operation {
         Operation::Send(sent, reply) => {
             let text = Content::Text(sent.text.to_owned());
@@ -249,13 +255,16 @@ pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> 
                 role: ROLE_USER,
                 parts: vec![Part { content: Some(text), ..Part::default() }],
             };
+            let return_immediately = reply == Reply::AtOnce;
             let configuration =
-                SendMessageConfiguration { return_immediately: reply == Reply::AtOnce };
-            let configuration = Some(configuration);
+                Some(SendMessageConfiguration { history_length, return_immediately });
             SendMessageRequest { tenant, message: Some(message), configuration }.encode_to_vec()
         }
-        Operation::GetTask(id) | Operation::CancelTask(id) => {
-            TaskRequest { tenant, id: id.to_owned() }.encode_to_vec()
+        Operation::GetTask(id) => {
+            TaskRequest { tenant, id: id.to_owned(), history_length }.encode_to_vec()
+        }
+        Operation::CancelTask(id) => {
+            TaskRequest { tenant, id: id.to_owned(), history_length: None }.encode_to_vec()
         }
     }
 }

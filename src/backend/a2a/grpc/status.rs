@@ -90,7 +90,8 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), A2aFailure>> {
         None => format!("gRPC status {name}: {message}"),
     };
     let text = wire::cut(&text);
-    // A proxy answers so when it has lost the agent, or given up waiting for it.
+    // A proxy answers so when it has lost the agent, or given up waiting for it, as with HTTP's 502
+    // and 504. UNKNOWN and INTERNAL are errors of the agent itself, as 500 is.
     if reason.is_none() && matches!(name, "CANCELLED" | "DEADLINE_EXCEEDED" | "UNAVAILABLE") {
         return Some(Err(A2aFailure::Lost(text)));
     }
@@ -100,7 +101,7 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), A2aFailure>> {
         "UNIMPLEMENTED" => Some(error_code::METHOD_NOT_FOUND),
         _ => None,
     });
-    Some(Err(A2aFailure::Refused { code: code.map(i64::from), status, text }))
+    Some(Err(A2aFailure::Refused { code: code.map(i64::from), status, text, pause: None }))
 }
 
 /// Anything but a number counts as an unknown status, so never as a success.

@@ -63,7 +63,7 @@ fn a_request_is_one_message_to_the_method() {
     ] {
         let Request { method, url, body } = encode(&endpoint(url), Operation::GetTask("t"));
         assert_eq!((method, url.as_str()), (Method::POST, expected));
-        assert_eq!(body.unwrap(), &b"\0\0\0\0\x03\x12\x01t"[..]);
+        assert_eq!(body.unwrap(), &b"\0\0\0\0\x05\x12\x01t\x18\0"[..]);
     }
 }
 
@@ -110,6 +110,7 @@ async fn a_result_is_one_message_and_a_success() {
         code: None,
         status: StatusCode::INTERNAL_SERVER_ERROR,
         text: "gRPC status INTERNAL".to_owned(),
+        pause: None,
     };
     for (head, frames, expected) in [
         (HeaderMap::new(), vec![data(HI_SENT), end("0")], Ok(HI)),

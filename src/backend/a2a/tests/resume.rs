@@ -151,7 +151,7 @@ async fn a_task_that_asks_back_goes_on_with_the_next_call() {
 
 #[tokio::test]
 async fn what_the_agent_does_not_tell_is_lost() {
-    for code in [-32001, -32603, -32601] {
+    for code in [-32001, -32602, -32601] {
         let agent = json_rpc(move |_| Reply::json(refusal(code))).await;
         let peer = dial(&agent).await;
         let error = peer.resume(t1(), hello()).await.unwrap_err();

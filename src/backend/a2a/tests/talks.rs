@@ -1,8 +1,12 @@
 //! Conversations: who goes on with what, and what happens when the agent will not.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::FutureExt as _;
 use serde_json::Value;
 
 use super::*;
+use crate::fake_http::hurried;
 
 /// A call of `run`, in `session` if there is one.
 fn of(run: &str, session: Option<&str>, message: &str) -> ToolCall {
@@ -145,7 +149,7 @@ async fn a_refusal_of_another_kind_keeps_the_conversation() {
     let fails = std::sync::atomic::AtomicBool::new(false);
     let agent = json_rpc(move |seen| {
         let text = sent(seen)["parts"][0]["text"].clone();
-        if text == "Friday" && !fails.swap(true, std::sync::atomic::Ordering::SeqCst) {
+        if text == "Friday" && !fails.swap(true, Ordering::SeqCst) {
             return Reply::status(503);
         }
         result(&reply(seen))
@@ -168,6 +172,7 @@ async fn a_task_that_goes_on_is_cancelled_with_its_call() {
             Reply::events::<String>(&[])
         }
         "CancelTask" => result(&task("TASK_STATE_CANCELED", "")),
+        "GetTask" => Reply::status(503),
         _ => result(&reply(seen)),
     };
     let agent = json_rpc(answer).await;
@@ -192,4 +197,78 @@ async fn an_answer_that_got_lost_is_looked_for_at_its_task() {
     let peer = dial(&agent).await;
     asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
     assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("done"));
+}
+
+/// An agent that asks back, does not reply to the answer before its end, if `pends`, or hangs up, and
+/// shows its task in the `states`, one after another.
+async fn slow_answerer(pends: bool, states: &'static [&'static str]) -> Agent {
+    let polls = AtomicUsize::new(0);
+    json_rpc(move |seen| match method(seen).as_str() {
+        "GetTask" => {
+            let poll = polls.fetch_add(1, Ordering::SeqCst);
+            result(&task(states[poll.min(states.len() - 1)], "done"))
+        }
+        "CancelTask" => result(&task("TASK_STATE_CANCELED", "")),
+        _ if seen.body.contains("Friday") && pends => Reply::events::<String>(&[]),
+        _ if seen.body.contains("Friday") => Reply::hang_up(),
+        _ => result(&reply(seen)),
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_work_on_an_answer_is_progress() {
+    const STATES: &[&str] =
+        &["TASK_STATE_INPUT_REQUIRED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"];
+    let agent = slow_answerer(true, STATES).await;
+    let peer = dial(&agent).await;
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    let answer = of("r", None, "Friday");
+    let progress = answer.progress.clone();
+    let called = hurried(|| count(&agent, "GetTask") > 0, peer.call(answer));
+    let told = tokio::time::timeout(Duration::from_secs(100), called).await;
+    assert_eq!(told.expect("the polls tell the end").unwrap(), ok("done"));
+    assert!(progress.touched().now_or_never().is_some());
+    peer.close().await;
+    assert_eq!((count(&agent, "SendMessage"), count(&agent, "CancelTask")), (2, 0));
+}
+
+#[tokio::test]
+async fn a_state_from_before_the_answer_is_no_reply_to_it() {
+    for state in [&["TASK_STATE_INPUT_REQUIRED"], &["TASK_STATE_CANCELED"]] {
+        let agent = slow_answerer(true, state).await;
+        let peer = dial(&agent).await;
+        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+        let answer = of("r", None, "Friday");
+        let progress = answer.progress.clone();
+        let polled = || count(&agent, "GetTask");
+        // More than a minute: the message is still on its way.
+        let often = async {
+            while polled() < 45 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        let often = tokio::time::timeout(Duration::from_secs(300), often);
+        tokio::select! {
+            told = hurried(|| polled() > 0, peer.call(answer)) => panic!("{state:?}: {told:?}"),
+            polled = often => polled.expect("the task is polled"),
+        }
+        assert!(progress.touched().now_or_never().is_none(), "nothing shows that it works");
+    }
+}
+
+#[tokio::test]
+async fn a_question_is_no_reply_to_an_answer_that_got_lost() {
+    let agent = slow_answerer(false, &["TASK_STATE_INPUT_REQUIRED"]).await;
+    let peer = dial(&agent).await;
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    let called = peer.call(of("r", None, "Friday"));
+    let error = hurried(|| count(&agent, "GetTask") > 0, called).await.unwrap_err();
+    assert!(matches!(error, CallError::Lost(_)), "{error:?}");
+    // A new question is one that follows work.
+    let states = &["TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED"];
+    let agent = slow_answerer(false, states).await;
+    let peer = dial(&agent).await;
+    asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+    asks_back(&peer.call(of("r", None, "Friday")).await.unwrap());
 }

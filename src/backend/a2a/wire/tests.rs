@@ -34,17 +34,17 @@ fn json_rpc_1_0() {
     assert_eq!(line, "POST https://hr.acme/a2a/");
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"},"tenant":"t"}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"historyLength":0,"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"},"tenant":"t"}}"#
     );
     let (_, body) = sent(&endpoint, Operation::GetTask("x"));
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"GetTask","params":{"id":"x","tenant":"t"}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"GetTask","params":{"historyLength":0,"id":"x","tenant":"t"}}"#
     );
     let (_, body) = sent(&endpoint, NEXT);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"returnImmediately":true},"message":{"contextId":"c","messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER","taskId":"t"},"tenant":"t"}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"SendMessage","params":{"configuration":{"historyLength":0,"returnImmediately":true},"message":{"contextId":"c","messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER","taskId":"t"},"tenant":"t"}}"#
     );
 }
 
@@ -54,14 +54,19 @@ fn json_rpc_0_3() {
     let (_, body) = sent(&endpoint, SEND);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true},"message":{"kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user"}}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true,"historyLength":1},"message":{"kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user"}}}"#
+    );
+    let (_, body) = sent(&endpoint, Operation::GetTask("x"));
+    assert_eq!(
+        body,
+        r#"{"id":"7","jsonrpc":"2.0","method":"tasks/get","params":{"historyLength":1,"id":"x"}}"#
     );
     let (_, body) = sent(&endpoint, Operation::CancelTask("x"));
     assert_eq!(body, r#"{"id":"7","jsonrpc":"2.0","method":"tasks/cancel","params":{"id":"x"}}"#);
     let (_, body) = sent(&endpoint, NEXT);
     assert_eq!(
         body,
-        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":false},"message":{"contextId":"c","kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user","taskId":"t"}}}"#
+        r#"{"id":"7","jsonrpc":"2.0","method":"message/send","params":{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":false,"historyLength":1},"message":{"contextId":"c","kind":"message","messageId":"m1","parts":[{"kind":"text","text":"a \"b\""}],"role":"user","taskId":"t"}}}"#
     );
 }
 
@@ -72,11 +77,11 @@ fn http_json_1_0() {
     assert_eq!(line, "POST https://hr.acme/a2a/message:send");
     assert_eq!(
         body,
-        r#"{"configuration":{"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"}}"#
+        r#"{"configuration":{"historyLength":0,"returnImmediately":false},"message":{"messageId":"m1","parts":[{"text":"a \"b\""}],"role":"ROLE_USER"}}"#
     );
     let tenant = endpoint(Generation::V10, A2aBinding::HttpJson, Some("t"));
     let (line, _) = sent(&tenant, Operation::GetTask("a/b?c"));
-    assert_eq!(line, "GET https://hr.acme/a2a/t/tasks/a%2Fb%3Fc");
+    assert_eq!(line, "GET https://hr.acme/a2a/t/tasks/a%2Fb%3Fc?historyLength=0");
     let (line, _) = sent(&plain, Operation::CancelTask("x"));
     assert_eq!(line, "POST https://hr.acme/a2a/tasks/x:cancel");
     let (line, body) = sent(&plain, NEXT);
@@ -91,10 +96,10 @@ fn http_json_0_3() {
     assert_eq!(line, "POST https://hr.acme/a2a/v1/message:send");
     assert_eq!(
         body,
-        r#"{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true},"message":{"content":[{"text":"a \"b\""}],"messageId":"m1","role":"ROLE_USER"}}"#
+        r#"{"configuration":{"acceptedOutputModes":["text/plain"],"blocking":true,"historyLength":1},"message":{"content":[{"text":"a \"b\""}],"messageId":"m1","role":"ROLE_USER"}}"#
     );
     let (line, _) = sent(&endpoint, Operation::GetTask("x"));
-    assert_eq!(line, "GET https://hr.acme/a2a/v1/tasks/x");
+    assert_eq!(line, "GET https://hr.acme/a2a/v1/tasks/x?historyLength=1");
     let (line, body) = sent(&endpoint, NEXT);
     assert_eq!(line, "POST https://hr.acme/a2a/v1/message:send");
     assert!(body.contains(r#""contextId":"c""#) && body.contains(r#""taskId":"t""#), "{body}");
@@ -141,6 +146,28 @@ fn refusals() {
     );
     let long = format!(r#"{{"error":"{}"}}"#, "é".repeat(2000));
     assert!(refusal(A2aBinding::HttpJson, 400, &long).1.len() <= 1024 + "…".len());
+}
+
+#[test]
+fn a_gateways_page_leaves_open_what_the_agent_did() {
+    let failure = |binding, status: u16, body: &str| {
+        decode(binding, StatusCode::from_u16(status).unwrap(), body.as_bytes()).unwrap_err()
+    };
+    for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson, A2aBinding::Grpc] {
+        for status in [502, 504, 520, 524] {
+            let lost = failure(binding, status, "<html>gateway</html>");
+            assert!(matches!(lost, A2aFailure::Lost(_)), "{binding:?} {status}: {lost:?}");
+        }
+        // The agent has not got the request, or has refused it itself.
+        for status in [401, 404, 408, 429, 500, 503] {
+            assert_eq!(refusal(binding, status, "<html>page</html>").0, None, "{status}");
+        }
+    }
+    // These errors of A2A are 502 in HTTP.
+    let own = r#"{"error":{"message":"no","details":[{"reason":"INVALID_AGENT_RESPONSE"}]}}"#;
+    assert_eq!(refusal(A2aBinding::HttpJson, 502, own).0, Some(-32006));
+    let own = r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32006,"message":"no"}}"#;
+    assert_eq!(refusal(A2aBinding::JsonRpc, 502, own).0, Some(-32006));
 }
 
 #[test]

@@ -177,7 +177,10 @@ fn what_outcomes_say_about_the_backend() {
     ];
     for (failure, expected) in failures {
         let words = failure.to_string();
-        let is_unknown = matches!(failure.ending(), Ending::TimedOut | Ending::ConnectionLost);
+        let is_unknown = matches!(
+            failure.ending(),
+            Ending::TimedOut | Ending::ConnectionLost | Ending::Unreadable
+        );
         let told = failure.for_model(&fs);
         assert_eq!(told.starts_with(OUTCOME_UNKNOWN), is_unknown, "{told}");
         assert_eq!(sign::<()>(&Err(failure)), expected, "{words}");

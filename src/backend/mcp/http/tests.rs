@@ -15,7 +15,7 @@ use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
     task::JoinSet,
-    time::timeout,
+    time::{Instant, timeout},
 };
 use url::Url;
 
@@ -26,10 +26,11 @@ use crate::{
     backend::{
         fake::{request, tool_call},
         mcp::{LIMIT, dialer},
-        peer::{CallError, Dial as _, NotRead, Peer, ToolCall},
+        peer::{CallError, Dial as _, NotRead, Peer, TASK_SILENCE, ToolCall},
     },
     config::{HttpTransport, Mcp},
     error_chain::error_chain,
+    fake_http::hurried,
     http_client,
     model::{answer::Answer, catalog::Content, ids::BackendName},
 };
@@ -341,6 +342,7 @@ async fn what_a_failed_request_means_depends_on_the_status() {
         (503, ""),
         (502, "bad gateway"),
         (504, ""),
+        (524, ""),
         (200, "<html>not MCP</html>"),
         (200, ""),
     ];
@@ -354,7 +356,7 @@ async fn what_a_failed_request_means_depends_on_the_status() {
     .await;
     let peer = dial(&server).await;
     let mut outcomes = Vec::new();
-    for _ in 0..7 {
+    for _ in 0..8 {
         outcomes.push(match call(&peer).await.unwrap_err() {
             CallError::Refused(why) => format!("refused: {why}"),
             CallError::Lost(_) => "lost".to_owned(),
@@ -368,6 +370,7 @@ async fn what_a_failed_request_means_depends_on_the_status() {
             "refused: boom (JSON-RPC error -32603)",
             "refused: HTTP 403 Forbidden",
             "refused: HTTP 503 Service Unavailable",
+            "lost",
             "lost",
             "lost",
             "unreadable",
@@ -504,21 +507,25 @@ async fn a_task_is_asked_for_again_where_the_way_to_it_is_bad() {
     let server = task_server(|seen, number| match number {
         0 => response(503, &[], "restarting"),
         1 => response(502, &[], ""),
+        2 => json(200, "<html>log in</html>"),
         _ => seen.result(
             r#"{"taskId":"é","status":"completed","result":{"content":[{"type":"text","text":"done"}]}}"#,
         ),
     })
     .await;
     assert_eq!(call(&dial(&server).await).await.unwrap(), text("done"));
-    assert_eq!((server.count("tools/call"), server.count("tasks/get")), (1, 3));
+    assert_eq!((server.count("tools/call"), server.count("tasks/get")), (1, 4));
 }
 
 #[tokio::test]
 async fn a_task_that_cannot_be_asked_for_is_lost_in_the_end() {
     let server = task_server(|_, _| response(401, &[], "")).await;
-    let lost = call(&dial(&server).await).await.unwrap_err();
+    let peer = dial(&server).await;
+    let start = Instant::now();
+    let lost = hurried(|| server.count("tasks/get") > 0, peer.call(order("{}"))).await.unwrap_err();
     assert!(matches!(&lost, CallError::Lost(why) if why.contains("HTTP 401")), "{lost:?}");
-    assert_eq!((server.count("tools/call"), server.count("tasks/get")), (1, 6));
+    assert!(start.elapsed() >= TASK_SILENCE, "{:?}", start.elapsed());
+    assert_eq!(server.count("tools/call"), 1);
 }
 
 #[tokio::test]
@@ -543,7 +550,7 @@ async fn the_end_of_a_session_s_stream_is_the_end_of_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn streams_that_break_soon_are_asked_for_less_and_less() {
     let mut opened = Opened::default();
-    let now = tokio::time::Instant::now();
+    let now = Instant::now();
     let mut wait = |broke, lived| {
         opened.at = Some(now);
         opened.broke = broke;

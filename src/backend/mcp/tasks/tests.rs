@@ -358,6 +358,7 @@ async fn a_task_that_the_server_cancels_is_an_error_with_its_words() {
         })
         .await;
         let CallError::Refused(why) = fake.call().await.unwrap_err() else { panic!("refused") };
+        assert!(why.starts_with(OUTCOME_UNKNOWN));
         assert!(why.contains("cancelled") && why.contains(words), "{why}");
     }
 }
@@ -372,6 +373,7 @@ async fn a_task_that_wants_input_is_cancelled() {
         };
         let fake = Fake::start(era, OFFERED, usual(era, end)).await;
         let CallError::Refused(why) = fake.call().await.unwrap_err() else { panic!("refused") };
+        assert!(why.starts_with(OUTCOME_UNKNOWN));
         assert!(why.contains("input") && why.contains("(Which one?)"), "{why}");
         assert_eq!(fake.wait_for("tasks/cancel").await["params"]["taskId"], "t-1");
         assert_eq!(fake.count("tasks/result"), 0);
@@ -462,9 +464,9 @@ async fn a_server_in_trouble_is_asked_again() {
             _ => usual(Era::Legacy, || Reply::Silence)(method, count),
         }
     };
-    let fake = Fake::start(Era::Legacy, OFFERED, trouble(5)).await;
+    let fake = Fake::start(Era::Legacy, OFFERED, trouble(50)).await;
     assert_eq!(fake.call().await.unwrap(), done());
-    let fake = Fake::start(Era::Legacy, OFFERED, trouble(6)).await;
+    let fake = Fake::start(Era::Legacy, OFFERED, trouble(70)).await;
     let lost = fake.call().await.unwrap_err();
     assert!(matches!(&lost, CallError::Lost(why) if why.contains("no database")), "{lost:?}");
     // It may still be at work.

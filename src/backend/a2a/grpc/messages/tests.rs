@@ -24,15 +24,15 @@ fn requests_are_those_of_the_official_library() {
             Operation::Send(full, Reply::AtOnce),
             acme,
             "SendMessage",
-            "0a0461636d6512140a016d1201631a017420012a070a05686920c3a91a022001",
+            "0a0461636d6512140a016d1201631a017420012a070a05686920c3a91a0418002001",
         ),
         (
             Operation::Send(bare, Reply::WhenDone),
             None,
             "SendMessage",
-            "120b0a016d20012a040a0268691a00",
+            "120b0a016d20012a040a0268691a021800",
         ),
-        (Operation::GetTask("t"), acme, "GetTask", "0a0461636d65120174"),
+        (Operation::GetTask("t"), acme, "GetTask", "0a0461636d651201741800"),
         (Operation::CancelTask("t"), None, "CancelTask", "120174"),
     ] {
         assert_eq!(encode(operation, tenant), bytes(expected), "{operation:?}");

@@ -20,7 +20,8 @@ fn failure(fields: &[(&'static str, &str)]) -> A2aFailure {
 
 fn refused(code: Option<i32>, status: u16, text: &str) -> A2aFailure {
     let status = StatusCode::from_u16(status).unwrap();
-    A2aFailure::Refused { code: code.map(i64::from), status, text: text.to_owned() }
+    let text = text.to_owned();
+    A2aFailure::Refused { code: code.map(i64::from), status, text, pause: None }
 }
 
 #[test]
