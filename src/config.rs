@@ -46,7 +46,12 @@ pub use self::{
 };
 use crate::{
     http_client::Tls,
-    model::ids::{AppName, BackendName},
+    model::{
+        catalog::Catalog,
+        globs,
+        ids::{AppName, BackendName},
+        rights::Rules,
+    },
     oauth::endpoint::Shows,
     public_keys::PublicKey,
 };
@@ -184,6 +189,15 @@ pub struct App {
     pub rate: Option<Rate>,
     /// The credential for MANTYX, in place of the upstream's.
     pub credential: Option<Credential>,
+}
+
+impl Config {
+    /// Names the globs for the tools of `backend` that match none of `catalog`.
+    pub fn idle_globs(&self, backend: &Backend, catalog: &Catalog) -> Option<String> {
+        let rules = Rules { tools: &backend.naming.tools, approve: &backend.approve };
+        let apps = self.apps.iter().chain(self.runtimes.iter().map(|runtime| &runtime.app));
+        globs::idle(&backend.name, catalog, rules, apps.map(|app| (&app.name, &*app.rights)))
+    }
 }
 
 impl App {

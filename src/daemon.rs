@@ -27,6 +27,7 @@ use tokio::{
 use tracing::{info, warn};
 use url::Url;
 
+pub(crate) use self::backend_manager::identity;
 pub use self::reload::Reload;
 use self::{
     backend_manager::{BackendManager, Shared},
@@ -187,6 +188,7 @@ impl Daemon {
         restore(&runs, kept).await;
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
+        back.spawn("globs", Arc::clone(&runs.calls).report_idle_globs(back.stop_token()));
 
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });

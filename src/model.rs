@@ -13,6 +13,7 @@ pub mod diff;
 pub mod ending;
 pub mod event;
 pub mod features;
+pub mod globs;
 pub mod hints;
 pub mod ids;
 pub mod json;

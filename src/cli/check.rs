@@ -13,12 +13,16 @@ use serde_json::{Value, json};
 
 use crate::{
     backend::program::hiding::{exposure, possible},
+    catalogs,
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
         Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Program, ProgramSandbox,
         Runtime, Signers, Target, Upstream, error::Problem, find, value::format_duration,
     },
+    daemon::identity,
     http_client::Tls,
+    model::globs,
+    state_dir::StateDir,
 };
 
 /// The result of `check`: `--json` writes it, and the text for people is made of it.
@@ -127,9 +131,22 @@ fn exposures(config: &Config) -> Vec<String> {
     exposed.collect()
 }
 
+/// A warning for each backend with globs that match none of the tools which the daemon knew last.
+fn idle_globs(config: &Config) -> Vec<String> {
+    let state = StateDir::new(config.state_dir.clone());
+    let idle = config.backends.values().filter_map(|backend| {
+        let catalog = catalogs::load(&state, &backend.name, &identity(&backend.target))?;
+        let idle = config.idle_globs(backend, &catalog)?;
+        Some(format!("{}: {idle} {}", backend.name, globs::CURE))
+    });
+    idle.collect()
+}
+
 /// Runs the command; true if the file is valid.
 pub(super) fn run(path: Option<&Path>, json: bool, out: &mut dyn io::Write) -> io::Result<bool> {
-    let report = report(path, &Environment::of_process(), exposures);
+    let report = report(path, &Environment::of_process(), |config| {
+        [exposures(config), idle_globs(config)].concat()
+    });
     if json {
         report.write_json(out)?;
     } else {

@@ -76,7 +76,8 @@ pub(super) async fn doctor(
         checks.push(Box::pin(bounded("upstream", "upstream", examine)));
     }
     for backend in chosen {
-        let examine = async move |check: &mut Check| checks::backend(check, context, backend).await;
+        let examine =
+            async move |check: &mut Check| checks::backend(check, context, config, backend).await;
         checks.push(Box::pin(bounded(backend.target.section(), backend.name.as_str(), examine)));
     }
     for runtime in config.runtimes.iter().filter(|_| only.is_empty()) {

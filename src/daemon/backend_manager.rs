@@ -303,7 +303,7 @@ fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
 
 /// Identifies the peer behind a backend: its stored catalog is only used, and a call is only
 /// repeated, at the same peer.
-fn identity(target: &Target) -> Identity {
+pub(crate) fn identity(target: &Target) -> Identity {
     let mut whose = endpoint(target);
     if let Target::A2a(A2a { signers: Some(Signers { keys, required: true }), .. }) = target {
         // A stored card is as trustworthy as the keys that verified it, so other keys make it

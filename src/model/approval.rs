@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use globset::GlobSet;
 use sha2::{Digest as _, Sha256};
 
 use super::{
     answer::codes::OUTCOME_UNKNOWN,
     catalog::hex,
+    globs::Globs,
     ids::ApprovalId,
     recovery::LEAST_BUDGET,
     routes::{Route, Target},
@@ -23,7 +23,7 @@ pub const MAX_REASON: usize = 1000;
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
     /// Calls of tools whose name, as the peer gave it, matches; an agent goes by its own name.
-    pub tools: GlobSet,
+    pub tools: Globs,
     /// Calls that may destroy something, as far as the server says ([`Route::destructive`]).
     pub destructive: bool,
 }
@@ -153,17 +153,11 @@ mod tests {
 
     use std::collections::HashSet;
 
-    use globset::{Glob, GlobSetBuilder};
-
     use super::*;
     use crate::model::{ids::BackendName, offer::RefKind};
 
     fn policy(globs: &[&str], destructive: bool) -> Policy {
-        let mut tools = GlobSetBuilder::new();
-        for glob in globs {
-            tools.add(Glob::new(glob).unwrap());
-        }
-        Policy { tools: tools.build().unwrap(), destructive }
+        Policy { tools: crate::model::globs::globs(globs), destructive }
     }
 
     fn route(target: Target, destructive: bool) -> Route {

@@ -8,10 +8,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use globset::GlobSet;
 use sha2::{Digest as _, Sha256};
 
-use super::catalog::hex;
+use super::{catalog::hex, globs::Globs};
 
 /// The longest model-facing name, in bytes.
 pub const MAX_LEN: usize = 64;
@@ -33,9 +32,9 @@ pub struct Naming {
 #[derive(Debug, Clone, Default)]
 pub struct ToolFilter {
     /// Tools whose name matches; `None` means all.
-    pub allow: Option<GlobSet>,
+    pub allow: Option<Globs>,
     /// Tools that are left out, even where `allow` names them.
-    pub deny: GlobSet,
+    pub deny: Globs,
 }
 
 impl ToolFilter {

@@ -117,18 +117,8 @@ pub fn permission(
 mod tests {
     //! Every right that can be taken away.
 
-    use globset::{Glob, GlobSet, GlobSetBuilder};
-
     use super::*;
-    use crate::model::offer::RefKind;
-
-    fn globs(all: &[&str]) -> GlobSet {
-        let mut set = GlobSetBuilder::new();
-        for glob in all {
-            set.add(Glob::new(glob).unwrap());
-        }
-        set.build().unwrap()
-    }
+    use crate::model::{globs::globs, offer::RefKind};
 
     fn backend(name: &str) -> BackendName {
         BackendName::parse(name).unwrap()

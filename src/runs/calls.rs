@@ -3,11 +3,11 @@
 //!
 //! Must not: post an answer, or know how far the journal is.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{
     DrivenRun,
@@ -37,9 +37,10 @@ use crate::{
         call::{CallRequest, CallingRun},
         ending::{Ending, Made},
         event::Call,
+        globs,
         ids::AppName,
         offer::{Route, Target},
-        rights::{CallRefusal, Permission},
+        rights::{CallRefusal, Permission, Rules},
     },
     settings::Settings,
     traces::Context,
@@ -180,6 +181,38 @@ impl Calls {
 
     pub(super) fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
+    }
+
+    /// Names the globs for the tools of `backend` that match none, in its own entry and in those of
+    /// the apps that are `shown`.
+    pub fn idle_globs(&self, backend: &str, shown: impl Fn(&AppName) -> bool) -> Option<String> {
+        let handles = self.backends.handles();
+        let (name, handle) = handles.get_key_value(backend)?;
+        let catalog = self.backends.registry.snapshot(backend)?.catalog?;
+        let settings = self.settings();
+        let apps = settings.apps.iter().filter(|it| shown(&it.app.name));
+        let rules = Rules { tools: &handle.rules.tools, approve: &handle.rules.approve };
+        globs::idle(name, &catalog, rules, apps.map(|it| (&it.app.name, &*it.app.rights)))
+    }
+
+    /// Logs them as soon as the tools of a backend are known, and when they change, until `stop`.
+    pub async fn report_idle_globs(self: Arc<Self>, stop: CancellationToken) {
+        let mut told = BTreeMap::new();
+        loop {
+            let news = self.backends.registry.wait_for(|_| {
+                let names = self.backends.handles().keys().cloned().collect::<Vec<_>>();
+                let idle = names.into_iter().filter_map(|name| {
+                    let idle = self.idle_globs(name.as_str(), |_| true)?;
+                    (told.get(&name) != Some(&idle)).then_some((name, idle))
+                });
+                Some(idle.collect::<Vec<_>>()).filter(|idle| !idle.is_empty())
+            });
+            let Some(news) = stop.run_until_cancelled(news).await else { return };
+            for (backend, idle) in news {
+                warn!(%backend, idle, "globs of bridge.yaml have no effect");
+                told.insert(backend, idle);
+            }
+        }
     }
 
     /// Tells of each reload.

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use crate::{
     bridge::{API, Bridge},
+    cli,
     effects::{Effects, Kind},
     events::{self, EVENTS},
     frames::Script,
     harness::Harness,
-    http::{Answer, Connection},
+    http::{Answer, Connection, Request},
     owners::{Apps, token},
     peers,
     sse::Stream,
@@ -351,4 +352,66 @@ async fn a_changed_file_is_taken_for_later_calls() {
     assert_eq!(asked(&rig.bridge).await, first, "what was asked before is still asked");
     approve(&rig.bridge, &first).await;
     assert_eq!(rig.mantyx.answer("tu_1").await["result"], "noted: x");
+}
+
+#[tokio::test]
+async fn a_mistyped_glob_is_told_everywhere() {
+    let plain = Effects::new();
+    let server = peers::with(&plain.server(), "approve: [destructiv], tools: {deny: [additve]}");
+    let (mine, theirs) = (token("a"), token("b"));
+    let config = format!(
+        "upstream: {{sandbox: true}}
+apps:
+  mine: {{token: {mine}, tools: {{plain: {{deny: [raed]}}}}}}
+  theirs: {{token: {theirs}, tools: {{plain: {{allow: ['*'], deny: [rite]}}}}}}
+mcp:
+  plain: {server}
+"
+    );
+    let mut bridge = Bridge::ready(&config).await;
+    let operators = "Of its 5 tools, none matches `additve` (in tools.deny), `destructiv` (in \
+                     approve), `raed` (in tools.plain.deny of mine), `rite` (in tools.plain.deny \
+                     of theirs).";
+    let problem = async |bridge: &Bridge, is_operator: bool| {
+        let mut request = Request::new("GET", "/v1/status").bearer(&mine);
+        if is_operator {
+            request = request.header("X-Bridge-Operator", &bridge.operator());
+        }
+        let status = request.answer(bridge.addr()).await.expect(200);
+        let problems = status["problems"].as_array().expect("a list").iter();
+        let mut told = problems.filter(|problem| problem["subject"] == "plain");
+        told.find_map(|problem| {
+            let message = problem["message"].as_str().expect("a text");
+            message.contains("none matches").then(|| message.to_owned())
+        })
+    };
+    let told = wait::soon("the operator should be told", async || problem(&bridge, true).await);
+    assert_eq!(told.await, operators);
+    let own = problem(&bridge, false).await.expect("a problem");
+    assert!(own.contains("raed") && !own.contains("rite"), "an app sees its own rules: {own}");
+    wait::soon("the log should tell", async || {
+        bridge.log().contains("globs of bridge.yaml have no effect").then_some(())
+    })
+    .await;
+    let path = bridge.config_path();
+    let path = path.to_str().expect("a path of the tests is UTF-8");
+    for command in ["doctor", "check"] {
+        // The catalog is on disk a moment after it is known.
+        let told = wait::soon(&format!("{command} should tell"), async || {
+            let ran = cli::run_with(&[command, "-c", path], &[]).await;
+            ran.out.contains("none matches").then_some(ran.out)
+        })
+        .await;
+        assert!(told.contains(operators), "{told}");
+    }
+    bridge.change_config("[destructiv]", "destructive");
+    bridge.change_config("[additve]", "[additive]");
+    bridge.change_config("raed", "read");
+    bridge.change_config("rite", "write*");
+    wait::soon("only what has no effect should be told", async || {
+        let left = problem(&bridge, true).await?;
+        (left == "Of its 5 tools, none matches `write*` (in tools.plain.deny of theirs).")
+            .then_some(())
+    })
+    .await;
 }

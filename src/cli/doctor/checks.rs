@@ -28,7 +28,11 @@ use crate::{
     },
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
-    model::{card::Card, catalog::Content},
+    model::{
+        card::Card,
+        catalog::{Catalog, Content},
+        globs,
+    },
     runtimes,
     state_dir::StateDir,
     upstream::{self, OpenError, UpstreamCredential},
@@ -89,7 +93,12 @@ impl Context {
     }
 }
 
-pub(super) async fn backend(check: &mut Check, context: &Context, backend: &Backend) {
+pub(super) async fn backend(
+    check: &mut Check,
+    context: &Context,
+    config: &Config,
+    backend: &Backend,
+) {
     match &backend.target {
         Target::Mcp(server) => {
             let (reached, pass) = match server {
@@ -108,7 +117,11 @@ pub(super) async fn backend(check: &mut Check, context: &Context, backend: &Back
                 let launcher = context.launcher.clone();
                 let client = context.client.clone();
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
-                mcp_server(check, context, &dialer, server, pass).await;
+                let catalog = mcp_server(check, context, &dialer, server, pass).await;
+                if let Some(idle) = catalog.and_then(|it| config.idle_globs(backend, &it)) {
+                    check.begin("globs");
+                    check.warn(idle, globs::CURE);
+                }
             }
         }
         Target::A2a(agent) => {
@@ -175,27 +188,35 @@ async fn mcp_server(
     dialer: &dyn Dial,
     server: &Mcp,
     pass: &str,
-) {
+) -> Option<Arc<Catalog>> {
     check.begin("initialize");
     let peer = match timeout(context.patience, dialer.dial()).await {
         Ok(Ok(peer)) => peer,
-        Ok(Err(error)) => return failed(check, &error, server_cure(server), pass),
-        Err(_elapsed) => return late(check, context, "the handshake", server_cure(server)),
+        Ok(Err(error)) => {
+            failed(check, &error, server_cure(server), pass);
+            return None;
+        }
+        Err(_elapsed) => {
+            late(check, context, "the handshake", server_cure(server));
+            return None;
+        }
     };
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
     check.ok(format!("MCP {version} over {}", dialer.transport()));
     check.begin("tools/list");
-    match timeout(context.patience, peer.resolve()).await {
+    let resolved = timeout(context.patience, peer.resolve()).await;
+    match &resolved {
         Ok(Ok(catalog)) => match catalog.tool_count() {
             0 => check.warn("the server has no tools", "see what it needs to offer some"),
             1 => check.ok("1 tool"),
             many => check.ok(format!("{many} tools")),
         },
-        Ok(Err(error)) => failed(check, &error, server_cure(server), pass),
+        Ok(Err(error)) => failed(check, error, server_cure(server), pass),
         Err(_elapsed) => late(check, context, "its list of tools", server_cure(server)),
     }
     // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
+    resolved.ok()?.ok()
 }
 
 async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agent: &A2a) {

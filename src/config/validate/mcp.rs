@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use globset::Glob;
 use secrecy::SecretString;
 
 use super::{
@@ -19,7 +19,7 @@ use crate::{
         Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter, deserialize::At,
         document::NodeId, file_format, reference::Dialect, scalars::McpTransport,
     },
-    model::ids::BackendName,
+    model::{globs::Globs, ids::BackendName},
 };
 
 /// The longest model-facing name.
@@ -201,13 +201,11 @@ impl Validator<'_> {
         &self,
         whole: NodeId,
         globs: impl IntoIterator<Item = &'g At<String>>,
-    ) -> GlobSet {
-        let mut set = GlobSetBuilder::new();
+    ) -> Globs {
+        let mut good = Vec::new();
         for At { value: glob, node } in globs {
             match Glob::new(glob) {
-                Ok(glob) => {
-                    set.add(glob);
-                }
+                Ok(glob) => good.push(glob),
                 Err(error) => self.error(
                     *node,
                     format!("`{glob}` is no glob: {}", error.kind()),
@@ -215,10 +213,10 @@ impl Validator<'_> {
                 ),
             }
         }
-        set.build().unwrap_or_else(|error| {
+        Globs::new(&good).unwrap_or_else(|error| {
             let cure = "write fewer or shorter globs";
             self.error(whole, format!("the globs cannot be compiled: {error}"), cure);
-            GlobSet::empty()
+            Globs::default()
         })
     }
 

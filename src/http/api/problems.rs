@@ -16,6 +16,8 @@ use crate::{
     budget::{Budget, Shortage},
     http::auth::Caller,
     model::{
+        globs,
+        ids::AppName,
         pin::{CARD, Finding, Review},
         visible,
     },
@@ -47,7 +49,7 @@ pub(super) fn all(
     let problem = |(subject, message, cure): Case<'_>| {
         Some(Problem { subject: subject.to_owned(), message: message?, cure: cure.to_owned() })
     };
-    let of_backends = backends.iter().flat_map(|backend| of_backend(api, backend));
+    let of_backends = backends.iter().flat_map(|backend| of_backend(api, caller, backend));
     let cases = of_daemon(api, caller, daemon).into_iter().chain(of_backends);
     cases.filter_map(problem).collect()
 }
@@ -140,7 +142,7 @@ fn shortage(caller: &Caller) -> Option<String> {
     ))
 }
 
-fn of_backend<'a>(api: &Api, backend: &'a Backend) -> Vec<Case<'a>> {
+fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<'a>> {
     let backends = api.backends();
     let name = backend.name.as_str();
     let handles = backends.handles();
@@ -167,8 +169,10 @@ fn of_backend<'a>(api: &Api, backend: &'a Backend) -> Vec<Case<'a>> {
     let exposure = handle.dial.exposure();
     let unkept = known.unkept.as_ref();
     let unkept = unkept.map(|error| format!("What was accepted of it is not on disk: {error}"));
+    let is_shown = |app: &AppName| caller.is_operator || *app == caller.app.name;
     let cases = [
         (failure, cure),
+        (api.runs.calls.idle_globs(name, is_shown), globs::CURE),
         (unsigned, SIGNATURE),
         (left_out.map(str::to_owned), LEFT_OUT),
         (backends.registry.shadowed(own_name), SHADOWED),
@@ -235,7 +239,7 @@ const MEMORY: &str = "Clients get Retry-After, and room as other requests end. I
                       This is shown for 5 min.";
 const RUNTIME: &str = "It is tried again by itself. See that its `url` can be reached, and that its \
                        `credential` is one that it takes.";
-const GAP: &str = "hsafa v3 sends a call once, to those that listen. Its model was told of the \
+const GAP: &str = "hsafa sends a call once, to those that listen. Its model was told of the \
                    time-out; ask the agent again. This is shown for 1 h.";
 const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
                      on the disk of audit.file, and look at its permissions.";

@@ -147,8 +147,7 @@ fn a_server_without_tools_has_not_been_used() {
 
 #[test]
 fn tools_that_are_not_offered_are_not_told_of() {
-    let deny = globset::Glob::new("cp").unwrap();
-    let deny = globset::GlobSetBuilder::new().add(deny).build().unwrap();
+    let deny = crate::model::globs::globs(&["cp"]);
     let naming = Naming { tools: ToolFilter { allow: None, deny }, ..Naming::default() };
     let other = CP.replace("Copies", "Mails");
     let mut accepted = used(&[LS, CP]);

@@ -1,6 +1,5 @@
 //! A backend is configured anew, or no more, while calls to it are under way.
 
-use globset::GlobSet;
 use tokio::time::timeout;
 
 use super::*;
@@ -11,6 +10,7 @@ use crate::{
     },
     model::{
         catalog::Identity,
+        globs::Globs,
         naming::{Naming, ToolFilter},
         rights::CallRefusal,
     },
@@ -138,7 +138,7 @@ async fn what_may_be_used_holds_at_once() {
     new.dialling.send_replace(Mood::Hanging);
     manager.change(&new, None);
     let mut as_configured = entry(manager.lease.as_ref().unwrap());
-    let tools = ToolFilter { allow: Some(GlobSet::empty()), ..ToolFilter::default() };
+    let tools = ToolFilter { allow: Some(Globs::default()), ..ToolFilter::default() };
     let nothing = Naming { tools, ..Naming::default() };
     as_configured.source.naming = Arc::new(nothing);
     let registry = Arc::clone(&manager.backends.registry);

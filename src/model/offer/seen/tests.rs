@@ -1,9 +1,8 @@
 //! What is kept from an app is in no ref and leads nowhere; what is left is as it was.
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
-
 use super::*;
 use crate::model::{
+    globs::globs,
     ids::BackendName,
     naming::ToolFilter,
     offer::{
@@ -14,14 +13,6 @@ use crate::model::{
 
 fn name(name: &str) -> BackendName {
     BackendName::parse(name).unwrap()
-}
-
-fn globs(patterns: &[&str]) -> GlobSet {
-    let mut set = GlobSetBuilder::new();
-    for pattern in patterns {
-        set.add(Glob::new(pattern).unwrap());
-    }
-    set.build().unwrap()
 }
 
 /// The rights to everything but the tools of `fs` that do not pass.
