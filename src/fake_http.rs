@@ -17,7 +17,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpListener, task::JoinSet, time};
+use tokio::{net::TcpListener, sync::oneshot, task::JoinSet, time};
 use url::Url;
 
 /// One request that came.
@@ -47,6 +47,15 @@ impl Reply {
     pub(crate) fn json(body: String) -> Self {
         let body = Full::new(Bytes::from(body)).map_err(|never| match never {});
         Self(Some(Response::new(body.boxed_unsync())))
+    }
+
+    /// The same, whose body comes when the sender of `when` says so or is dropped.
+    pub(crate) fn json_after(when: oneshot::Receiver<()>, body: String) -> Self {
+        let frame = stream::once(async move {
+            when.await.ok();
+            Ok(Frame::data(Bytes::from(body)))
+        });
+        Self(Some(Response::new(StreamBody::new(frame).boxed_unsync())))
     }
 
     pub(crate) fn status(status: u16) -> Self {

@@ -11,7 +11,7 @@ mod hsafa;
 mod link;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, VecDeque},
     panic::AssertUnwindSafe,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -54,6 +54,8 @@ use crate::{
 const AT_ONCE: usize = 256;
 /// The most answers that the runtime has not taken at once, and that are no longer counted there.
 const WAITING: usize = 1_024;
+/// The most paths with a credential of their own: more than the sessions that are served at once.
+const CREDENTIALS: usize = 256;
 /// A connection that lasted for longer was no failed attempt.
 const LIVED: Duration = Duration::from_secs(5);
 /// How long a gap in a stream that replays nothing is reported.
@@ -88,8 +90,9 @@ pub struct Runtime {
     turns: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
     health: Mutex<Health>,
-    /// The credentials that replace the runtime's, by the path that takes answers.
-    credentials: Mutex<HashMap<String, HeaderValue>>,
+    /// The credentials that replace the runtime's, each with its path that takes answers; the newest
+    /// last.
+    credentials: Mutex<VecDeque<(String, HeaderValue)>>,
     /// When an event could not be read, as the log says.
     unreadable: Mutex<Option<Instant>>,
     /// Answers that the runtime has refused for good.
@@ -416,7 +419,10 @@ impl Runtime {
         let mut backoff = Backoff::for_connections();
         let mut links = self.link.subscribe();
         let draining = self.runs.draining();
-        while self.runs.calls.digest_of(&key).is_some() {
+        let is_known = || self.runs.calls.digest_of(&key).is_some();
+        // That a call was not made is not on disk, and is posted all the same.
+        let is_kept = is_known();
+        while !is_kept || is_known() {
             let link = draining.run_until_cancelled(links.wait_for(Option::is_some)).await;
             let Some(Some(link)) = link.and_then(Result::ok).map(|link| link.clone()) else {
                 return;
@@ -427,6 +433,7 @@ impl Runtime {
             };
             if link.refuses_for_good(&error) {
                 self.refused.inc();
+                self.health.lock().untaken = None;
                 error!(runtime = %self.name, call = key.1, %error, "the runtime refuses the answer");
                 return self.runs.calls.posted(key);
             }
@@ -443,9 +450,19 @@ impl Runtime {
         drop(place);
     }
 
+    /// Has the answers for `path` take this credential.
+    fn authorize(&self, path: &str, credential: HeaderValue) {
+        let mut credentials = self.credentials.lock();
+        credentials.retain(|(at, _)| at != path);
+        if credentials.len() == CREDENTIALS {
+            credentials.pop_front();
+        }
+        credentials.push_back((path.to_owned(), credential));
+    }
+
     async fn post_once(&self, link: &Link, path: &str, body: Bytes) -> Result<Bytes, LinkError> {
         let mut headers = link.headers.clone();
-        if let Some(credential) = self.credentials.lock().get(path) {
+        if let Some((_, credential)) = self.credentials.lock().iter().find(|(at, _)| at == path) {
             headers.insert(header::AUTHORIZATION, credential.clone());
         }
         let request = link.request(Method::POST, link.at(path), &headers);

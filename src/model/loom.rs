@@ -131,22 +131,15 @@ impl Set {
         let Some(schema) = self.returns.get(tool) else {
             return Ok(structured.map_or_else(|| json!(text).to_string(), str::to_owned));
         };
-        let is_object =
-            ["properties", "required"].iter().any(|key| member(schema.get(), key).is_some())
-                || member(schema.get(), "type").is_some_and(|kind| kind.get() == "\"object\"");
-        let schema = InputSchema::alone(schema);
-        let fits = |value: &str| match schema.check_value(value) {
-            Verdict::Valid => true,
-            Verdict::Unchecked { .. } => !is_object || value.starts_with('{'),
-            Verdict::Invalid(_) => false,
+        let compiled = InputSchema::alone(schema);
+        // A value that is too large, or a schema that is too costly, is not checked any further.
+        let fits = |value: &str| {
+            may_be(schema.get(), value)
+                && !matches!(compiled.check_value(value), Verdict::Invalid(_))
         };
         let written = json!(text).to_string();
         let is_json = serde_json::from_str::<&RawValue>(text.trim()).is_ok();
-        let values = [
-            structured,
-            Some(written.as_str()).filter(|_| !is_object),
-            Some(text.trim()).filter(|_| is_json),
-        ];
+        let values = [structured, Some(&*written), Some(text.trim()).filter(|_| is_json)];
         values.into_iter().flatten().find(|value| fits(value)).map(str::to_owned).ok_or_else(|| {
             format!("`{tool}` was called, but its result is not what the caller expects: {text}")
         })
@@ -156,6 +149,24 @@ impl Set {
     pub fn answer(&self, results: &[&str]) -> String {
         let (run, id) = (json!(self.run.as_deref().unwrap_or_default()), json!(self.id));
         format!("{{\"RunID\":{run},\"ID\":{id},\"Results\":[{}]}}", results.join(","))
+    }
+}
+
+/// Whether a JSON text is of a type that the schema takes, as far as its own keywords tell.
+fn may_be(schema: &str, value: &str) -> bool {
+    let kinds = match value.bytes().next() {
+        Some(b'{') => ["object"; 2],
+        Some(b'[') => ["array"; 2],
+        Some(b'"') => ["string"; 2],
+        Some(b't' | b'f') => ["boolean"; 2],
+        Some(b'n') => ["null"; 2],
+        _ => ["number", "integer"],
+    };
+    let has = |key| member(schema, key).is_some();
+    match member(schema, "type").map(RawValue::get) {
+        Some(types) => kinds.iter().any(|kind| types.contains(&format!("\"{kind}\""))),
+        None if has("properties") || has("required") => kinds[0] == "object",
+        None => !has("items") || kinds[0] == "array",
     }
 }
 
@@ -243,6 +254,7 @@ mod tests {
             (r#"{"type":"string"}"#, "5", json!("5")),
             ("{}", r#"{"a":1}"#, json!(r#"{"a":1}"#)),
             (r#"{"type":"object","pattern":"(?=x)"}"#, "done", Value::Null),
+            (r#"{"type":"array","items":{"pattern":"(?=x)"}}"#, "[\"x\"]", json!(["x"])),
         ] {
             let mut set = Set::read(SET).unwrap();
             let schema = RawValue::from_string(schema.to_owned()).unwrap();

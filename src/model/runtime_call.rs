@@ -128,9 +128,10 @@ pub enum SessionNews {
 impl SessionNews {
     pub fn read(event: &str) -> Self {
         let Ok(members) = Members::read(event) else { return Self::Neutral };
+        let id = |key| members.string(key).filter(|id| is_id(id));
         match members.string("type").as_deref().unwrap_or_default() {
             "user.custom_tool_result" => {
-                Self::Answered(members.string("custom_tool_use_id").unwrap_or_default())
+                id("custom_tool_use_id").map_or(Self::Neutral, Self::Answered)
             }
             "session.status_terminated" | "session.deleted" => Self::Over,
             "session.status_idle" => {
@@ -140,9 +141,7 @@ impl SessionNews {
                     _ => Self::Idle,
                 }
             }
-            "session.thread_status_terminated" => {
-                members.string(THREAD).map_or(Self::Works, Self::ThreadOver)
-            }
+            "session.thread_status_terminated" => id(THREAD).map_or(Self::Works, Self::ThreadOver),
             "user.tool_confirmation" => Self::Neutral,
             _ => Self::Works,
         }

@@ -177,6 +177,9 @@ impl Calls {
             self.requests.lock().remove(&key);
         }
         tell.send(Some(answer)).ok();
+        // The answer counts now, too.
+        let forgotten = make_room(&mut self.requests.lock());
+        self.journal.write(forgotten);
     }
 
     /// Restores the requests that earlier processes have recorded.

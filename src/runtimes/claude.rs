@@ -54,8 +54,10 @@ const LONGEST_TTL: u64 = 60 * 60;
 const BEAT: Duration = Duration::from_secs(30);
 /// The most pages of a session's history that are read.
 const MOST_PAGES: usize = 1_000;
-/// The most that the arguments of a session's calls without a result may take, in bytes.
-const MOST_OPEN: usize = 8 << 20;
+/// The most that the calls of a session and the ids of what has ended may take while its history is
+/// read, in bytes; and what each of them takes beside its texts.
+const MOST_OPEN: usize = 16 << 20;
+const ENTRY: usize = 64;
 
 /// An item of work.
 #[derive(Debug, Deserialize)]
@@ -208,7 +210,7 @@ impl Claim {
         if let Some(token) = token.flatten() {
             headers.insert(header::AUTHORIZATION, token.clone());
             // Answers of earlier claims take it as well.
-            runtime.credentials.lock().insert(events.clone(), token);
+            runtime.authorize(&events, token);
         }
         let (runtime, link) = (Arc::clone(runtime), Arc::clone(link));
         Self { runtime, link, environment: environment.to_owned(), work, headers, events }
@@ -242,8 +244,6 @@ impl Claim {
         if end != End::Done {
             return;
         }
-        let own = self.headers.get(header::AUTHORIZATION);
-        runtime.credentials.lock().retain(|at, it| *at != self.events || Some(&*it) != own);
         if let Err(error) = self.of_work("stop", &[], r#"{"force":true}"#).await
             && error.status() != Some(StatusCode::CONFLICT)
         {
@@ -346,8 +346,10 @@ impl Claim {
             match SessionNews::read(&event) {
                 SessionNews::Over => return Ok(End::Done),
                 SessionNews::Idle => *idle = Some(Instant::now() + IDLE),
-                SessionNews::ThreadOver(id) => drop(threads_over.insert(id)),
-                SessionNews::Neutral => (),
+                SessionNews::ThreadOver(id) if threads_over.len() < MOST_PAGES => {
+                    threads_over.insert(id);
+                }
+                SessionNews::ThreadOver(_) | SessionNews::Neutral => (),
                 SessionNews::Works | SessionNews::Answered(_) => *idle = None,
             }
             if let Some(call) = read(runtime, CLAUDE.read(&event))
@@ -400,11 +402,13 @@ impl Claim {
                 calls.extend(call.map(|call| (call, thread(event.get()))));
             }
             calls.retain(|(call, _)| !answered.contains(call.tool_use.as_str()));
-            let open = calls.iter().map(|(call, _)| call.args.get().len()).sum();
-            if open > MOST_OPEN {
-                return Err(LinkError::Unreadable("too many calls have no result".to_owned()));
+            let ids = answered.iter().chain(&*threads_over).map(|id| ENTRY + id.len());
+            let size = |call: &Call| 4 * ENTRY + call.args.get().len() + call.name.len();
+            let size = ids.sum::<usize>() + calls.iter().map(|(call, _)| size(call)).sum::<usize>();
+            if size > MOST_OPEN {
+                return Err(LinkError::Unreadable("its history is too long".to_owned()));
             }
-            held.follow(open);
+            held.follow(size);
             match members.string("next_page") {
                 Some(next) if next != page => page = next,
                 _ => break,

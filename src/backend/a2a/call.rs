@@ -154,6 +154,10 @@ impl Sending<'_> {
                 self.following.lost_reply();
                 Ok(self.following.poll(FIRST_WAIT, why).await?)
             }
+            // Polls have shown that the agent took the message.
+            A2aFailure::NotSent(_) | A2aFailure::Refused { .. } if self.following.saw_work() => {
+                Ok(self.following.poll(FIRST_WAIT, String::new()).await?)
+            }
             A2aFailure::Lost(why) => Err(CallError::Lost(why).into()),
             unread @ (A2aFailure::Unreadable(_) | A2aFailure::NotRead(_)) => {
                 Err(CallError::from(unread).into())

@@ -70,6 +70,11 @@ impl<'a> Following<'a> {
         self.stale = self.stale.min(Stale::Question);
     }
 
+    /// Whether a poll has shown work on the message that [`Self::answers`] a task.
+    pub(super) fn saw_work(&self) -> bool {
+        self.task.task.is_some() && self.stale == Stale::None
+    }
+
     pub(super) fn task(&self) -> Option<&str> {
         self.task.task.as_deref()
     }

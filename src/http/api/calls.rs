@@ -65,6 +65,11 @@ struct Of {
 }
 
 impl Of {
+    fn not_made(&self, place: usize, why: String) -> One {
+        let refused = Made::failed(Ending::Unavailable, why);
+        (self.form.result(place, &self.calls[place], &refused, None).into(), true)
+    }
+
     fn hold(&self) -> Held {
         Budget::of_process().hold_for(Some(self.app.name.clone()))
     }
@@ -194,9 +199,15 @@ impl Api {
             calls,
         });
         let places = 0..of.calls.len();
-        let results = places.map(async |place| match &of.form {
-            Form::Api(_) => self.clone().make_one(Arc::clone(&of), place).await,
-            Form::Loom(set) => self.make_one_once(&of, set, place).await,
+        let results = places.map(async |place| {
+            // A call that waits for its turn is not on disk yet: a crash leaves it to be made.
+            let Ok(_turn) = of.turns.acquire().await else {
+                return Ok(of.not_made(place, FULL.to_owned()));
+            };
+            match &of.form {
+                Form::Api(_) => self.clone().make_one(Arc::clone(&of), place).await,
+                Form::Loom(set) => self.make_one_once(&of, set, place).await,
+            }
         });
         let (results, no_call): (Vec<_>, Vec<_>) =
             try_join_all(results).await?.into_iter().collect();
@@ -243,19 +254,13 @@ impl Api {
         let call = &calls[place];
         let route = offer.route(&call.name);
         let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
-        let not_made = |why| {
-            let refused = Made::failed(Ending::Unavailable, why);
-            Ok((form.result(place, call, &refused, None).into(), true))
-        };
         let Some(route) = route else {
-            return not_made(format!(
+            let why = format!(
                 "The bridge has no tool `{}` of this kind. `mantyx-bridge status` shows which \
                  backends are down and which tools are withdrawn.",
                 call.name
-            ));
-        };
-        let Ok(_turn) = turns.acquire().await else {
-            return not_made(FULL.to_owned());
+            );
+            return Ok(of.not_made(place, why));
         };
         let client = matches!(form, Form::Loom(_)).then(|| self.reader(app));
         let by = CalledBy { run: form.run(&app.name), client: client.clone() };

@@ -1,6 +1,9 @@
 //! Conversations: who goes on with what, and what happens when the agent will not.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use futures_util::FutureExt as _;
 use serde_json::Value;
@@ -254,6 +257,38 @@ async fn a_state_from_before_the_answer_is_no_reply_to_it() {
             polled = often => polled.expect("the task is polled"),
         }
         assert!(progress.touched().now_or_never().is_none(), "nothing shows that it works");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_was_worked_on_is_not_sent_again() {
+    for trouble in [refusal(-32001), refusal(-32602)] {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let (tell, told) = (Mutex::new(Some(tell)), Mutex::new(Some(told)));
+        let polls = AtomicUsize::new(0);
+        let agent = json_rpc(move |seen| match method(seen).as_str() {
+            "GetTask" => match polls.fetch_add(1, Ordering::SeqCst) {
+                0 | 1 => result(&task("TASK_STATE_WORKING", "")),
+                2 => {
+                    tell.lock().unwrap().take().map(|tell| tell.send(()));
+                    result(&task("TASK_STATE_WORKING", ""))
+                }
+                // The message has come to its end before.
+                3..10 => result(&task("TASK_STATE_WORKING", "")),
+                _ => result(&task("TASK_STATE_COMPLETED", "done")),
+            },
+            _ if seen.body.contains("Friday") => {
+                let told = told.lock().unwrap().take().expect("it is sent once");
+                Reply::json_after(told, trouble.clone())
+            }
+            _ => result(&reply(seen)),
+        })
+        .await;
+        let peer = dial(&agent).await;
+        asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
+        assert_eq!(peer.call(of("r", None, "Friday")).await.unwrap(), ok("done"));
+        peer.close().await;
+        assert_eq!((count(&agent, "SendMessage"), count(&agent, "CancelTask")), (2, 0));
     }
 }
 
