@@ -157,7 +157,10 @@ impl Runs {
                 sessions.len()
             );
             warn!("{what}");
-            self.journal().note_loss(what);
+            // Of ended runs, nothing is left to be done.
+            if driven + sessions.len() > 0 {
+                self.journal().note_loss(what);
+            }
         }
         let sessions =
             sessions.iter().map(|session| Change::Forget(Key::Session(session.key.clone())));

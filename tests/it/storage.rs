@@ -34,7 +34,7 @@ impl EffectsHarness {
 }
 
 /// Lets the process write no file from `bytes` on; `None` lifts that.
-fn limit_files(pid: Pid, bytes: Option<u64>) {
+pub(crate) fn limit_files(pid: Pid, bytes: Option<u64>) {
     let limit = Rlimit { current: bytes, maximum: None };
     prlimit(Some(pid), Resource::Fsize, limit).expect("a process of ours");
 }

@@ -4,7 +4,7 @@ use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::{Value, json};
 
 use super::{KEY, Rig};
-use crate::wait;
+use crate::{storage::limit_files, wait};
 
 impl Rig {
     /// Has all posts of answers to `path` refused from now on.
@@ -190,4 +190,20 @@ async fn a_long_call_outlives_the_sandbox() {
         let post = rig.posts(&fetch).await.remove(0);
         assert!(post["body"].to_string().contains(part), "{post}");
     }
+}
+
+#[tokio::test]
+async fn a_call_that_cannot_be_written_down_is_answered_as_not_made() {
+    let mut rig = Rig::start("v3").await;
+    rig.ask("v3", "before", "plain_additive", json!({})).await;
+    assert_eq!(rig.posts("before").await[0]["status"], 200);
+    rig.settled().await;
+    limit_files(rig.bridge.process().pid(), Some(0));
+    // The answer is posted again as any other.
+    rig.control("refuse", json!({ "path": "tool-results", "status": 503 })).await;
+    rig.ask("v3", "full", "plain_additive", json!({})).await;
+    let post = rig.posts("full").await.remove(0);
+    let error = post["body"]["result"]["error"].as_str().expect("an error");
+    assert!(post["status"] == 200 && error.contains("bridge_storage_unavailable"), "{post}");
+    assert_eq!(rig.plain.begun("full"), 0);
 }
