@@ -112,6 +112,27 @@ async fn a_crash_makes_no_item_twice() {
 }
 
 #[tokio::test]
+async fn a_set_whose_client_hung_up_is_made_to_its_end() {
+    let plain = Effects::new();
+    let config = format!("upstream: {{sandbox: true}}\nmcp:\n  plain: {}\n", plain.server());
+    let bridge = Bridge::ready(&config).await;
+    bridge.wait_backend("plain", "ready").await;
+    // More than run at once.
+    let ids: Vec<String> = (0..24).map(|number| format!("c{number}")).collect();
+    let call = |id: &String| item("plain_additive", id, &json!({ "ms": 200 }));
+    let items: Vec<Value> = ids.iter().map(call).collect();
+    let body = json!({ "id": "w", "runId": "r", "items": items }).to_string();
+    let mut waiting = JoinSet::new();
+    waiting.spawn(bridge.request("POST", SET).json(body).send(bridge.addr()));
+    plain.wait_begun("c0", 1).await;
+    waiting.shutdown().await;
+    wait::soon("all calls should be made", async || {
+        ids.iter().all(|id| plain.begun(id) == 1).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_confirmation_is_decided_by_a_person() {
     let rig = Harness::start().await;
     let asked = json!({

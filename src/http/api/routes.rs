@@ -178,6 +178,7 @@ pub static ROUTES: &[OwnRoute] = &[
         Box::pin(either(api.external_tools(asked.caller, asked.request)))
     })
     .access(Access::App)
+    .goes_on()
     .traced("/v1/external-tools")
     .takes(|_| json_schema!({ "required": ["id", "items"] }))
     .gives(&[(
