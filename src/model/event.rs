@@ -64,6 +64,15 @@ pub struct Call {
 }
 
 impl Call {
+    /// A call that comes from no stream of MANTYX. Arguments that are missing or `null` are `{}`.
+    pub fn by_hand(id: &str, name: String, args: Option<&RawValue>) -> Self {
+        let args = args.filter(|args| args.get() != "null").map(RawValue::to_owned);
+        let args = args.unwrap_or_else(|| {
+            RawValue::from_string("{}".to_owned()).expect("the constant is JSON")
+        });
+        Self { tool_use: id.into(), agent_run: None, name, kind: None, args, mcp_server: None }
+    }
+
     /// A hash of the call's content. It tells a repetition from another call under the same id. The
     /// journal keeps it over restarts, so it must be the same in every version.
     pub fn content(&self) -> u64 {

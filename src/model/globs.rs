@@ -10,10 +10,8 @@ use super::{
     catalog::{Catalog, Content},
     ids::{AppName, BackendName},
     rights::{Rights, Rules},
+    visible::first,
 };
-
-/// The most globs that a message names.
-const MOST_NAMED: usize = 5;
 
 #[derive(Debug, Clone, Default)]
 pub struct Globs {
@@ -65,7 +63,6 @@ pub fn idle<'a>(
     if tools.is_empty() {
         return None;
     }
-    let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
     let own = [
         ("tools.allow".to_owned(), rules.tools.allow.as_ref()),
         ("tools.deny".to_owned(), Some(&rules.tools.deny)),
@@ -76,21 +73,19 @@ pub fn idle<'a>(
         let place = |key| format!("tools.{backend}.{key} of {app}");
         [(place("allow"), filter.allow.as_ref()), (place("deny"), Some(&filter.deny))]
     });
-    let idle: Vec<String> = own
-        .into_iter()
-        .chain(of_apps)
-        .flat_map(|(place, globs)| {
-            let idle = globs.into_iter().flat_map(|globs| globs.idle(&names));
-            idle.map(|glob| format!("`{glob}` (in {place})")).collect::<Vec<_>>()
-        })
-        .collect();
-    let named = idle.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let more = match idle.len().saturating_sub(MOST_NAMED) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let count = names.len();
-    (!idle.is_empty()).then(|| format!("Of its {count} tools, none matches {named}{more}."))
+    let written = own.into_iter().chain(of_apps);
+    let written = written.filter_map(|(place, globs)| Some((place, globs?)));
+    let written: Vec<_> = written.filter(|(_, globs)| !globs.is_empty()).collect();
+    if written.is_empty() {
+        return None;
+    }
+    let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
+    let idle = written.iter().flat_map(|(place, globs)| {
+        globs.idle(&names).map(move |glob| format!("`{glob}` (in {place})"))
+    });
+    let idle: Vec<String> = idle.collect();
+    let (count, named) = (names.len(), first(&idle));
+    (!idle.is_empty()).then(|| format!("Of its {count} tools, none matches {named}."))
 }
 
 /// What to do about the text of [`idle`].

@@ -173,16 +173,7 @@ fn may_be(schema: &str, value: &str) -> bool {
 impl Item {
     /// The call of the tool `name`.
     pub fn call(&self, name: String) -> Call {
-        let nothing = || serde_json::value::to_raw_value(&json!({})).expect("it is JSON");
-        let args = self.payload.clone().filter(|given| given.get() != "null");
-        Call {
-            tool_use: self.tool_call_id.as_str().into(),
-            agent_run: None,
-            name,
-            kind: None,
-            args: args.unwrap_or_else(nothing),
-            mcp_server: None,
-        }
+        Call::by_hand(&self.tool_call_id, name, self.payload.as_deref())
     }
 }
 

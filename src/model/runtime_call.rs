@@ -49,17 +49,7 @@ impl EventForm {
             id.ok_or_else(|| format!("its `{key}` is no id"))
         };
         let (id, name) = (needed(self.id)?, needed(self.tool)?);
-        let nothing = || serde_json::value::to_raw_value(&json!({})).expect("it is JSON");
-        let args = members.get(self.arguments).filter(|args| args.get() != "null");
-        let args = args.map_or_else(nothing, RawValue::to_owned);
-        Ok(Some(Call {
-            tool_use: id.as_str().into(),
-            agent_run: None,
-            name,
-            kind: None,
-            args,
-            mcp_server: None,
-        }))
+        Ok(Some(Call::by_hand(&id, name, members.get(self.arguments))))
     }
 }
 

@@ -5,6 +5,19 @@
 
 use std::fmt::Write as _;
 
+/// The most of several names that a message has.
+const MOST_NAMED: usize = 5;
+
+/// The first of `names`, and how many more there are.
+pub fn first(names: &[String]) -> String {
+    let shown = names.get(..MOST_NAMED).unwrap_or(names);
+    let more = match names.len() - shown.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("{}{more}", shown.join(", "))
+}
+
 /// Whether `c` is unwanted anywhere in a text: it steers a terminal, changes the direction of text,
 /// or is not visible at all. Line ends and tabs are allowed.
 pub fn hides(c: char) -> bool {

@@ -25,7 +25,7 @@ use super::{
 use crate::{
     audit::Audit,
     backend::{
-        calls::{Backends, CallContext},
+        calls::{BackendRules, Backends, CallContext},
         peer::{McpClient, PermissionCheck as _},
         queue::{Permit, Rejected},
     },
@@ -35,10 +35,11 @@ use crate::{
     model::{
         approval,
         call::{CallRequest, CallingRun},
+        catalog::Catalog,
         ending::{Ending, Made},
         event::Call,
         globs,
-        ids::AppName,
+        ids::{AppName, BackendName},
         offer::{Route, Target},
         rights::{CallRefusal, Permission, Rules},
     },
@@ -183,27 +184,31 @@ impl Calls {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// Names the globs for the tools of `backend` that match none, in its own entry and in those of
-    /// the apps that are `shown`.
-    pub fn idle_globs(&self, backend: &str, shown: impl Fn(&AppName) -> bool) -> Option<String> {
-        let handles = self.backends.handles();
-        let (name, handle) = handles.get_key_value(backend)?;
-        let catalog = self.backends.registry.snapshot(backend)?.catalog?;
+    /// Names the globs for the tools of `backend` that match none of its `catalog`, in its own `rules`
+    /// and in those of the apps that are `shown`.
+    pub fn idle_globs(
+        &self,
+        backend: &BackendName,
+        rules: &BackendRules,
+        catalog: &Catalog,
+        shown: impl Fn(&AppName) -> bool,
+    ) -> Option<String> {
         let settings = self.settings();
         let apps = settings.apps.iter().filter(|it| shown(&it.app.name));
-        let rules = Rules { tools: &handle.rules.tools, approve: &handle.rules.approve };
-        globs::idle(name, &catalog, rules, apps.map(|it| (&it.app.name, &*it.app.rights)))
+        let rules = Rules { tools: &rules.tools, approve: &rules.approve };
+        globs::idle(backend, catalog, rules, apps.map(|it| (&it.app.name, &*it.app.rights)))
     }
 
     /// Logs them as soon as the tools of a backend are known, and when they change, until `stop`.
     pub async fn report_idle_globs(self: Arc<Self>, stop: CancellationToken) {
         let mut told = BTreeMap::new();
         loop {
-            let news = self.backends.registry.wait_for(|_| {
-                let names = self.backends.handles().keys().cloned().collect::<Vec<_>>();
-                let idle = names.into_iter().filter_map(|name| {
-                    let idle = self.idle_globs(name.as_str(), |_| true)?;
-                    (told.get(&name) != Some(&idle)).then_some((name, idle))
+            let news = self.backends.registry.wait_for(|registry| {
+                let handles = self.backends.handles();
+                let idle = handles.iter().filter_map(|(name, handle)| {
+                    let catalog = registry.snapshot(name.as_str())?.catalog?;
+                    let idle = self.idle_globs(name, &handle.rules, &catalog, |_| true)?;
+                    (told.get(name) != Some(&idle)).then(|| (name.clone(), idle))
                 });
                 Some(idle.collect::<Vec<_>>()).filter(|idle| !idle.is_empty())
             });

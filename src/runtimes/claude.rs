@@ -273,7 +273,7 @@ impl Claim {
             let query = [("expected_last_heartbeat", last.as_str())];
             let beat = timeout(interval, self.of_work("heartbeat", &query, "{}")).await;
             let beat = beat.unwrap_or(Err(LinkError::Silent));
-            let error = match beat.and_then(|answer| parse::<Beat>(&answer)) {
+            match beat.and_then(|answer| parse::<Beat>(&answer)) {
                 Ok(beat) => {
                     if matches!(beat.state.as_str(), "stopping" | "stopped") || !beat.lease_extended
                     {
@@ -285,17 +285,14 @@ impl Claim {
                     }
                     last = beat.last_heartbeat;
                     lasts = Instant::now() + ttl;
-                    None
                 }
-                Err(error) => Some(error),
-            };
-            if let Some(error) = error {
-                let status = error.status();
-                warn!(runtime = %self.runtime.name, work = self.work.id, %error, "no heartbeat");
-                let refused =
-                    self.link.refuses_for_good(&error) || status == Some(StatusCode::FORBIDDEN);
-                if refused || Instant::now() >= lasts {
-                    return End::Lost;
+                Err(error) => {
+                    warn!(runtime = %self.runtime.name, work = self.work.id, %error, "no heartbeat");
+                    let is_forbidden = error.status() == Some(StatusCode::FORBIDDEN);
+                    let refused = is_forbidden || self.link.refuses_for_good(&error);
+                    if refused || Instant::now() >= lasts {
+                        return End::Lost;
+                    }
                 }
             }
             sleep(interval).await;

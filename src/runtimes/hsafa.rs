@@ -62,33 +62,23 @@ pub(super) async fn listen_v7(
     let mut offers = runtime.runs.calls.backends.registry.version();
     let mut settings = runtime.runs.calls.watch_settings();
     let mut registered = String::new();
-    let mut again = None;
+    let mut again = Some(Instant::now());
     let stream = link.url(["skills", skill, "actions", "stream"]);
     // Before its tools are registered, so that no call of them goes to no listener.
     let mut events = link.open(stream, &link.headers).await?;
     loop {
-        let tools = tools(runtime);
-        if tools != registered && again.is_none() {
-            let request =
-                link.request(Method::PUT, link.url(["skills", skill, "tools"]), &link.headers);
-            let request = request.header(header::CONTENT_TYPE, "application/json");
-            match link.ask(request.body(format!("{{\"tools\":{tools}}}"))).await {
-                Ok(_) => registered = tools,
-                Err(error) if registered.is_empty() => return Err(error),
-                // Its actions come nevertheless.
-                Err(error) => {
-                    warn!(runtime = %runtime.name, %error, "the tools are registered again later");
-                    again = Some(Instant::now() + AGAIN.max(error.retry_after()));
-                }
-            }
-            runtime.is_ready(link);
-        }
         let event = tokio::select! {
-            event = events.next() => event?,
-            _changed = offers.changed() => continue,
-            _changed = settings.changed() => continue,
+            event = events.next(), if !registered.is_empty() => event?,
+            _changed = offers.changed() => {
+                again.get_or_insert_with(Instant::now);
+                continue;
+            }
+            _changed = settings.changed() => {
+                again.get_or_insert_with(Instant::now);
+                continue;
+            }
             Some(()) = OptionFuture::from(again.map(sleep_until)) => {
-                again = None;
+                again = register(runtime, link, skill, &mut registered).await?;
                 continue;
             }
         };
@@ -102,9 +92,33 @@ pub(super) async fn listen_v7(
     }
 }
 
-/// The tools of the runtime, in the form that v7 registers.
-fn tools(runtime: &Runtime) -> String {
-    Format::Hsafa.tools(runtime.offer().definitions(), "").0
+/// Registers the tools of the runtime, if they are others than those `registered`. Returns when to
+/// try again; without a registration yet, a failure is an error.
+async fn register(
+    runtime: &Runtime,
+    link: &Link,
+    skill: &str,
+    registered: &mut String,
+) -> Result<Option<Instant>, LinkError> {
+    let (tools, _) = Format::Hsafa.tools(runtime.offer().definitions(), "");
+    if tools == *registered {
+        return Ok(None);
+    }
+    let request = link.request(Method::PUT, link.url(["skills", skill, "tools"]), &link.headers);
+    let request = request.header(header::CONTENT_TYPE, "application/json");
+    match link.ask(request.body(format!("{{\"tools\":{tools}}}"))).await {
+        Ok(_) => {
+            *registered = tools;
+            runtime.is_ready(link);
+            Ok(None)
+        }
+        Err(error) if registered.is_empty() => Err(error),
+        // Its actions come nevertheless.
+        Err(error) => {
+            warn!(runtime = %runtime.name, %error, "the tools are registered again later");
+            Ok(Some(Instant::now() + AGAIN.max(error.retry_after())))
+        }
+    }
 }
 
 /// The call of an event, if it has one and can be read.

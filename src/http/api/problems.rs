@@ -170,9 +170,12 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let unkept = known.unkept.as_ref();
     let unkept = unkept.map(|error| format!("What was accepted of it is not on disk: {error}"));
     let is_shown = |app: &AppName| caller.is_operator || *app == caller.app.name;
+    let catalog = known.catalog.as_ref();
+    let idle_globs =
+        catalog.and_then(|it| api.runs.calls.idle_globs(own_name, &handle.rules, it, is_shown));
     let cases = [
         (failure, cure),
-        (api.runs.calls.idle_globs(name, is_shown), globs::CURE),
+        (idle_globs, globs::CURE),
         (unsigned, SIGNATURE),
         (left_out.map(str::to_owned), LEFT_OUT),
         (backends.registry.shadowed(own_name), SHADOWED),
@@ -192,27 +195,18 @@ fn unaccepted(review: &Review) -> Option<String> {
         CARD => "its card".to_owned(),
         tool => visible::shown(tool),
     };
-    let named: Vec<String> = review
-        .open()
-        .take(MOST_NAMED)
-        .map(|found| format!("{} ({})", name(found), found.change.as_str()))
-        .collect();
-    let more = match review.open().count() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
+    let named = |found| format!("{} ({})", name(found), found.change.as_str());
+    let named: Vec<String> = review.open().map(named).collect();
     let becomes = match review.withdrawn() {
         0 => "offered all the same (pin: warn)",
         _ => "withdrawn until it is accepted (pin: enforce)",
     };
     let open = (!named.is_empty())
-        .then(|| format!("Not as it was accepted: {}{more}; {becomes}.", named.join(", ")));
+        .then(|| format!("Not as it was accepted: {}; {becomes}.", visible::first(&named)));
     let text = [damaged, open].into_iter().flatten().collect::<String>();
     (!text.is_empty()).then(|| text.trim_end().to_owned())
 }
 
-/// The most tools that a message names.
-const MOST_NAMED: usize = 5;
 const PIN: &str = "`mantyx-bridge trust BACKEND` shows what changed, and how to accept it.";
 const UNKEPT: &str = "After a restart, the bridge would trust whatever the server says then. Free \
                       space on the disk of the state directory, and check its permissions.";
