@@ -438,7 +438,7 @@ impl Runtime {
                 return self.runs.calls.posted(key);
             }
             warn!(runtime = %self.name, call = key.1, %error, "the answer is posted again later");
-            self.health.lock().untaken = Some(error.to_string());
+            self.health.lock().untaken = Some(error.without_path());
             // So that these answers, which may wait for long, keep no call from being made.
             place = Arc::clone(&self.waiting).try_acquire_owned().unwrap_or(place);
             let wait = backoff.next_wait().max(error.retry_after());

@@ -46,6 +46,14 @@ pub(super) enum LinkError {
 }
 
 impl LinkError {
+    /// The error for the status, which all apps see: paths have the ids of runs.
+    pub(super) fn without_path(&self) -> String {
+        match self {
+            Self::Refused { status, .. } => format!("it answers {status}"),
+            other => other.to_string(),
+        }
+    }
+
     pub(super) fn status(&self) -> Option<StatusCode> {
         match self {
             Self::Refused { status, .. } => Some(*status),

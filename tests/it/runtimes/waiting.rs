@@ -51,7 +51,9 @@ async fn answers_of_a_session_take_the_token_of_its_next_claim() {
     rig.refuses("s1/events", 403).await;
     rig.bridge.restart().await;
     rig.wait_refused().await;
-    assert!(rig.problem().await.expect("a problem").contains("not taken answers that wait"));
+    let problem = rig.problem().await.expect("a problem");
+    assert!(problem.contains("not taken answers that wait"), "{problem}");
+    assert!(!problem.contains("s1"), "apps see it, and it names no session: {problem}");
     rig.control("lapse", json!({})).await;
     rig.hears("claude").await;
     rig.takes_answers().await;
