@@ -51,7 +51,7 @@ async fn answers_of_a_session_take_the_token_of_its_next_claim() {
     rig.refuses("s1/events", 403).await;
     rig.bridge.restart().await;
     rig.wait_refused().await;
-    let problem = rig.problem().await.expect("a problem");
+    let problem = wait::soon("the status should tell", async || rig.problem().await).await;
     assert!(problem.contains("not taken answers that wait"), "{problem}");
     assert!(!problem.contains("s1"), "apps see it, and it names no session: {problem}");
     rig.control("lapse", json!({})).await;
