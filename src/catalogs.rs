@@ -5,6 +5,7 @@
 //! address or command, the bridge logs that, ignores the file, and asks the peer.
 
 use std::{
+    borrow::Cow,
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::Arc,
@@ -20,7 +21,7 @@ use tracing::{debug, warn};
 use crate::{
     backend::registry::Registry,
     model::{
-        catalog::{Catalog, Content, Identity},
+        catalog::{Catalog, Content, Gone, Identity},
         ids::BackendName,
     },
     state_dir::StateDir,
@@ -42,6 +43,9 @@ struct File<'a> {
     tools: Option<Vec<&'a RawValue>>,
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     server_info: Option<&'a RawValue>,
+    /// The places of tools that are not listed any more.
+    #[serde(default, skip_serializing_if = "<[_]>::is_empty")]
+    gone: Cow<'a, [Gone]>,
     /// For an A2A agent.
     #[serde(borrow, skip_serializing_if = "Option::is_none")]
     card: Option<&'a RawValue>,
@@ -131,6 +135,7 @@ fn write(catalog: &Catalog, identity: &Identity) -> String {
         identity: identity.hash(),
         tools: None,
         server_info: None,
+        gone: catalog.gone().into(),
         card: None,
     };
     match catalog.content() {
@@ -159,7 +164,7 @@ fn read(text: &str) -> Result<(Identity, Catalog), String> {
             let tools = tools.into_iter().map(ToOwned::to_owned).collect();
             let (catalog, left_out) = Catalog::mcp(file.server_info.map(ToOwned::to_owned), tools);
             match left_out.first() {
-                None => Ok((identity, catalog)),
+                None => Ok((identity, catalog.with_gone(file.gone.into_owned()))),
                 Some(tool) => Err(format!("tool number {}: {}", tool.index, tool.why)),
             }
         }

@@ -59,7 +59,7 @@ pub use crate::{
     model::{
         approval::Policy,
         naming::{Naming, ToolFilter},
-        offer::OnUnavailable,
+        offer::{OfferMode, OnUnavailable},
         pin::Mode as Pin,
         rights::Rights,
         san::San,
@@ -324,6 +324,8 @@ pub struct Audit {
 #[derive(Debug)]
 pub struct Backend {
     pub name: BackendName,
+    /// Its place among the backends in the file.
+    pub place: usize,
     pub target: Target,
     /// How tool names become model-facing names.
     pub naming: Naming,

@@ -230,12 +230,7 @@ impl Runtime {
 
     /// The tools that it may use now.
     pub fn offer(&self) -> Arc<Offer> {
-        let calls = &self.runs.calls;
-        let rights = calls.app(&self.name).map(|app| Arc::clone(&app.rights));
-        rights.map_or_else(
-            || Arc::new(Offer::empty()),
-            |rights| calls.backends.registry.offer().seen_by(&rights),
-        )
+        self.runs.calls.offer(&self.name)
     }
 
     /// Listens until `stop`, and connects again after each failure.

@@ -198,7 +198,7 @@ impl Backends {
         let name = &route.backend;
         let all = self.all();
         let unavailable = |why: String| Made::failed(Ending::Unavailable, why);
-        if route.target == Target::Results {
+        if matches!(route.target, Target::Own(_)) {
             return unavailable(format!("`{name}` is no backend's tool."));
         }
         let Some(backend) = all.handles.get(name) else {

@@ -179,6 +179,7 @@ pub(crate) fn entry(lease: &Lease) -> RegistryEntry {
 fn source(name: &str) -> Source {
     Source {
         name: BackendName::parse(name).unwrap(),
+        place: 0,
         kind: RefKind::McpLocal,
         naming: Arc::new(Naming { prefix: format!("{name}_"), ..Naming::default() }),
         description: None,

@@ -14,7 +14,7 @@ use std::{
     collections::BTreeMap,
     mem,
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use parking_lot::{Mutex, MutexGuard};
@@ -362,6 +362,7 @@ impl Registry {
         let mut inner = self.inner.lock();
         let Some(slot) = inner.slots.get_mut(&lease.name) else { return };
         let takes_over = slot.next.as_ref().is_some_and(|next| next.lease.id == lease.id);
+        let before = slot.holder.source.catalog.clone();
         if takes_over {
             slot.hand_over();
         }
@@ -370,6 +371,12 @@ impl Registry {
             return;
         }
         change(known);
+        if let (Some(before), Some(new)) = (before, &known.catalog)
+            && !Arc::ptr_eq(&before, new)
+        {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            known.catalog = Some(new.ordered_after(&before, now.as_secs()));
+        }
         let available = known.connection.is_some();
         let same_catalog = match (&source.catalog, &known.catalog) {
             (Some(old), Some(new)) => old.digest() == new.digest(),

@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
 use super::{
-    A2aBinding, Auth, OnUnavailable, Pin,
+    A2aBinding, Auth, OfferMode, OnUnavailable, Pin,
     deserialize::At,
     scalars::{
         Count, DurationText, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport, OneOrMany,
@@ -152,6 +152,8 @@ pub struct App {
     pub backends: Option<At<Vec<At<String>>>>,
     /// The tools that it may use of an MCP server, by the server's name here. Left out: all.
     pub tools: Option<At<BTreeMap<String, At<AppTools>>>>,
+    /// Replaces the `offer` of every backend for this app.
+    pub offer: Option<At<OfferMode>>,
     /// Tool calls of this app that may run at once.
     pub max_concurrent_calls: Option<At<Count>>,
     /// `true`: the app may decide with its own token on its own calls that wait for a person
@@ -283,6 +285,12 @@ pub struct Mcp {
     pub prefix: Option<At<String>>,
     /// Which tools the bridge offers, and their names.
     pub tools: Option<Tools>,
+    /// `all` gives a run all its tools. `search` gives it two tools in place of them, one to find
+    /// tools and one to call what was found. `auto` searches above 100 tools, or an estimated 20,000
+    /// tokens of definitions. Default: `all`.
+    pub offer: Option<At<OfferMode>>,
+    /// Globs of the tools that a run is given in any case, by the server's own names.
+    pub always: Option<At<Vec<At<String>>>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
     /// Which tools a run gets of the backend while it is down. Default: `stale`.

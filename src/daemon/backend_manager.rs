@@ -338,6 +338,7 @@ fn source(backend: &Backend) -> Source {
     };
     Source {
         name: backend.name.clone(),
+        place: backend.place,
         kind,
         naming: Arc::new(backend.naming.clone()),
         description,

@@ -154,7 +154,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::model::{ids::BackendName, offer::RefKind};
+    use crate::model::{ids::BackendName, offer::RefKind, own::Own};
 
     fn policy(globs: &[&str], destructive: bool) -> Policy {
         Policy { tools: crate::model::globs::globs(globs), destructive }
@@ -186,7 +186,7 @@ mod tests {
             (&["hr"], false, tool(""), false, false),
             // Nothing of theirs is called.
             (&["*"], true, Target::Stub, true, false),
-            (&["*"], true, Target::Results, true, false),
+            (&["*"], true, Target::Own(Own::Call), true, false),
         ] {
             let told = format!("{globs:?} {destructive} {target:?} {is_destructive}");
             let route = route(target, is_destructive);

@@ -3,7 +3,11 @@
 //! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer,
 //! or for a local tool the configuration, did not say.
 
-use std::{collections::HashSet, fmt::Write as _, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write as _,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,6 +20,8 @@ use super::{limits, schema::InputSchema};
 pub struct Catalog {
     content: Content,
     digest: String,
+    /// The tools that are not listed any more, by place.
+    gone: Vec<Gone>,
     /// The part of the peer's list that is not offered, in a sentence.
     left_out: Option<String>,
 }
@@ -36,7 +42,7 @@ pub enum Content {
 }
 
 /// One MCP tool as its server sent it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Tool {
     /// The server's own name for the tool; what `tools/call` takes.
     pub name: String,
@@ -44,6 +50,19 @@ pub struct Tool {
     pub raw: Arc<RawValue>,
     /// What its arguments have to be.
     pub input: Arc<InputSchema>,
+}
+
+/// How long a tool that is not listed any more keeps its place, in seconds: a month.
+const KEEP_PLACE: u64 = 30 * 24 * 60 * 60;
+
+/// A tool that its server does not list any more. It gets its place back when it is listed again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gone {
+    name: String,
+    /// Its place among all tools, those that are gone included.
+    place: usize,
+    /// The first moment without it, in seconds since 1970.
+    since: u64,
 }
 
 /// A tool that the server listed and that cannot be offered.
@@ -133,7 +152,56 @@ impl Catalog {
             Content::Local { definition, .. } => part(b"local", definition.get()),
         }
         let digest = hex(&hash.finalize());
-        Self { content, digest, left_out: None }
+        Self { content, digest, gone: Vec::new(), left_out: None }
+    }
+
+    /// The same tools in the order of `before`, new ones last. A model's prompt cache holds only as
+    /// long as its tools keep their order. `now` is in seconds since 1970.
+    pub fn ordered_after(self: &Arc<Self>, before: &Self, now: u64) -> Arc<Self> {
+        let Content::Mcp { server_info, tools } = &self.content else { return Arc::clone(self) };
+        let mut new: HashMap<&str, &Tool> =
+            tools.iter().map(|tool| (tool.name.as_str(), tool)).collect();
+        let mut ordered = Vec::with_capacity(tools.len());
+        let mut gone = Vec::new();
+        for (name, since) in before.places() {
+            let since = since.unwrap_or(now);
+            if now.saturating_sub(since) >= KEEP_PLACE {
+                continue;
+            }
+            if let Some(tool) = new.remove(name) {
+                ordered.push(tool.clone());
+            } else if gone.len() < limits::MAX_TOOLS {
+                let place = ordered.len() + gone.len();
+                gone.push(Gone { name: name.to_owned(), place, since });
+            }
+        }
+        ordered.extend(tools.iter().filter(|tool| new.contains_key(&*tool.name)).cloned());
+        let content = Content::Mcp { server_info: server_info.clone(), tools: ordered };
+        Arc::new(Self { gone, left_out: self.left_out.clone(), ..Self::new(content) })
+    }
+
+    /// Every tool that has a place, and since when it is gone.
+    fn places(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
+        let mut tools = match &self.content {
+            Content::Mcp { tools, .. } => tools.iter(),
+            Content::A2a { .. } | Content::Local { .. } => [].iter(),
+        };
+        let mut gone = self.gone.iter().peekable();
+        (0..).map_while(move |place| match gone.next_if(|gone| gone.place == place) {
+            Some(gone) => Some((&*gone.name, Some(gone.since))),
+            None => tools.next().map(|tool| (&*tool.name, None)),
+        })
+    }
+
+    /// The same, where the tools in `gone` have their places.
+    #[must_use]
+    pub fn with_gone(self, gone: Vec<Gone>) -> Self {
+        Self { gone, ..self }
+    }
+
+    /// The tools that its server does not list any more.
+    pub fn gone(&self) -> &[Gone] {
+        &self.gone
     }
 
     /// The same, where `left_out` of what the peer listed is missing; `cut` says why its list was not
@@ -219,6 +287,49 @@ mod tests {
     //! What is left out is told.
 
     use super::*;
+
+    /// The names of the tools of a catalog, in order.
+    fn names(catalog: &Catalog) -> Vec<&str> {
+        let Content::Mcp { tools, .. } = catalog.content() else { panic!("{catalog:?}") };
+        tools.iter().map(|tool| &*tool.name).collect()
+    }
+
+    fn listing(names: &str) -> Arc<Catalog> {
+        let tool = |name| RawValue::from_string(format!(r#"{{"name":"{name}"}}"#)).unwrap();
+        Arc::new(Catalog::mcp(None, names.split_whitespace().map(tool).collect()).0)
+    }
+
+    #[test]
+    fn known_tools_keep_their_places_and_new_ones_come_last() {
+        let (now, day) = (1_000_000_000, 24 * 60 * 60);
+        let mut catalog = listing("a b c d");
+        for (later, listed, expected) in [
+            (0, "d c b a", "a b c d"),
+            (1, "e d b a", "a b d e"),
+            (2, "b c f", "b c f"),
+            // What is gone for less than a month comes back to its place.
+            (31, "f e d c b a", "a b c d e f"),
+            (31, "e", "e"),
+            (61, "x f e a", "e x f a"),
+        ] {
+            let digest = catalog.digest().to_owned();
+            catalog = listing(listed).ordered_after(&catalog, now + later * day);
+            assert_eq!(names(&catalog).join(" "), expected, "{later}: {listed}");
+            // As it is when it was kept on disk.
+            let read = listing(expected);
+            assert_eq!(catalog.digest(), read.digest());
+            let read = Arc::try_unwrap(read).unwrap().with_gone(catalog.gone().to_vec());
+            assert!(read.places().eq(catalog.places()), "{read:?}");
+            assert_eq!(digest == catalog.digest(), later == 0, "{later}");
+        }
+        let card = Catalog::a2a(RawValue::from_string("{}".to_owned()).unwrap());
+        assert_eq!(names(&listing("b a").ordered_after(&card, now)), ["b", "a"]);
+        assert_eq!(Arc::new(card).ordered_after(&catalog, now).tool_count(), 1);
+        // A damaged file.
+        let odd = vec![Gone { name: "z".to_owned(), place: 7, since: 0 }];
+        let odd = Arc::try_unwrap(listing("a b")).unwrap().with_gone(odd);
+        assert_eq!(names(&listing("b c a").ordered_after(&odd, now)), ["a", "b", "c"]);
+    }
 
     #[test]
     fn what_is_one_tool_too_many_is_left_out_and_told() {

@@ -117,7 +117,7 @@ mod tests {
         let approve = Policy { tools: globs(&["destructiv", "write"]), destructive: true };
         let rules = Rules { tools: &filter, approve: &approve };
         let of_app = ToolFilter { allow: Some(globs(&["read", "raed"])), deny: Globs::default() };
-        let rights = Rights { backends: None, tools: [(fs.clone(), of_app)].into() };
+        let rights = Rights { tools: [(fs.clone(), of_app)].into(), ..Rights::default() };
         let app = AppName::from("billing");
         let told = idle(&fs, &catalog, rules, [(&app, &rights)].into_iter());
         assert_eq!(

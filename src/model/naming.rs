@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{catalog::hex, globs::Globs};
+use super::{catalog::hex, globs::Globs, offer::OfferMode};
 
 /// The longest model-facing name, in bytes.
 pub const MAX_LEN: usize = 64;
@@ -26,6 +26,10 @@ pub struct Naming {
     pub tools: ToolFilter,
     /// Maps the server's name for a tool to the name that replaces it, before the prefix.
     pub rename: BTreeMap<String, String>,
+    /// Whether a model is given the tools, or searches for them.
+    pub offer: OfferMode,
+    /// The tools that it is given in any case, by the server's own names.
+    pub always: Globs,
 }
 
 /// Some of a server's tools, by its own names. The default is all of them.

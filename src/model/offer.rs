@@ -22,11 +22,12 @@ use seen::Seen;
 pub use super::routes::{Route, Target};
 use super::{
     catalog::{Catalog, Content, Tool, hex},
+    catalog_search::Index,
     hints,
     ids::BackendName,
     json,
     naming::{self, Nameless, Naming},
-    pending,
+    own::Own,
     pin::{CARD, Mode, Review},
     routes::Routes,
     schema::InputSchema,
@@ -58,6 +59,31 @@ pub enum OnUnavailable {
     Omit,
     // The run is refused.
     Fail,
+}
+
+/// How a model learns of tools; the `offer` of bridge.yaml.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub enum OfferMode {
+    // All of them are in the run's spec.
+    #[default]
+    All,
+    // It searches for them.
+    Search,
+    // It searches for those of a backend that has many.
+    Auto,
+}
+
+/// With [`OfferMode::Auto`], a model searches for the tools of a backend that has more than these,
+/// or whose refs take more than these tokens.
+const AUTO_TOOLS: usize = 100;
+const AUTO_TOKENS: usize = 20_000;
+
+/// How many tokens of a model's input `bytes` of refs are, about: JSON in English takes a token for
+/// every four bytes, give or take a fifth.
+pub fn tokens(bytes: usize) -> usize {
+    bytes.div_ceil(4)
 }
 
 /// The kinds of tool refs that the bridge makes; MANTYX's `kind` (agent-runs-protocol §1).
@@ -92,6 +118,8 @@ impl RefKind {
 #[derive(Debug, Clone)]
 pub struct Source {
     pub name: BackendName,
+    /// Its place in bridge.yaml: backends are offered in this order.
+    pub place: usize,
     /// The kind of its refs when it is available.
     pub kind: RefKind,
     pub naming: Arc<Naming>,
@@ -139,8 +167,10 @@ impl Source {
 pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
     routes: Arc<Routes>,
-    /// The tool that fetches results later; present if a backend needs it.
-    results: Option<Arc<Ref>>,
+    /// The bridge's own tools; see [`Self::own`] for which of them a run needs.
+    own: BTreeMap<Own, Arc<Ref>>,
+    /// All tools, those included that this view does not show.
+    index: Arc<Index>,
     digest: OnceLock<String>,
     seen: Seen,
 }
@@ -150,13 +180,19 @@ pub struct Offer {
 pub struct Offered {
     /// The kind that a placeholder for the backend has.
     pub kind: RefKind,
+    place: usize,
+    naming: Arc<Naming>,
     refs: Vec<Arc<Ref>>,
-    /// Tools in all refs; what `X-Bridge-Injected` counts.
+    /// The tools that are only found by a search.
+    hidden: Vec<Arc<Ref>>,
+    /// Tools in `refs`; what `X-Bridge-Injected` counts.
     pub tools: usize,
     /// Runs that ask for it are refused (`on_unavailable: fail`).
     pub refused: bool,
     /// It has tools whose calls may become long calls.
     pub can_pend: bool,
+    /// Its tools are its peer's: it is no stub.
+    has_peer: bool,
 }
 
 /// One written tool ref.
@@ -180,9 +216,7 @@ struct Item {
 impl Offer {
     /// The offer of nothing.
     pub fn empty() -> Self {
-        let routes = Arc::default();
-        let digest = OnceLock::new();
-        Self { backends: BTreeMap::new(), routes, results: None, digest, seen: Seen::default() }
+        Self::of(BTreeMap::new(), HashMap::new(), BTreeMap::new(), Arc::default())
     }
 
     /// Names every tool of every source and writes the refs.
@@ -190,10 +224,10 @@ impl Offer {
         let plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();
         let mut nameless: Vec<Nameless<'_>> =
             plans.iter().flat_map(|plan| plan.tools.iter().cloned()).collect();
-        if plans.iter().any(Plan::can_pend) {
-            let wanted = pending::TOOL.to_owned();
-            nameless.push(Nameless { backend: pending::TOOL, tool: "", wanted });
-        }
+        nameless.extend(Own::ALL.map(|own| {
+            let name = own.name();
+            Nameless { backend: name, tool: "", wanted: name.to_owned() }
+        }));
         let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
 
         let mut backends = BTreeMap::new();
@@ -206,35 +240,49 @@ impl Offer {
             }
             let offered = Offered {
                 kind: plan.source.kind,
+                place: plan.source.place,
+                naming: Arc::clone(&plan.source.naming),
+                hidden: Vec::new(),
                 refs: plan.write(&names).into_iter().map(Arc::new).collect(),
                 tools: names.len(),
                 refused: plan.refused,
-                can_pend: plan.can_pend(),
+                can_pend: plan.has_peer() && plan.source.can_pend && !names.is_empty(),
+                has_peer: plan.has_peer(),
             };
             backends.insert(plan.source.name.clone(), offered);
         }
-        let results = names.next().map(|name| {
-            let one = local(&name, pending::definition());
-            routes.insert(name, to_results());
-            Arc::new(one)
+        let own = Own::ALL.into_iter().zip(names).map(|(own, name)| {
+            let one = local(&name, own.definition());
+            routes.insert(name, Route::to(own));
+            (own, Arc::new(one))
         });
-        Self::of(backends, routes, results)
+        let own = own.collect();
+        let refs = backends.values().flat_map(|offered: &Offered| &offered.refs).cloned();
+        let index = Arc::new(Index::of(refs.collect()));
+        Self::of(backends, routes, own, index)
     }
 
     fn of(
         backends: BTreeMap<BackendName, Offered>,
         routes: HashMap<Arc<str>, Route>,
-        results: Option<Arc<Ref>>,
+        own: BTreeMap<Own, Arc<Ref>>,
+        index: Arc<Index>,
     ) -> Self {
-        let digests = backends.iter().map(|(name, one)| (name.clone(), digest_of(one.refs())));
-        let of_results = results.iter().map(|one| (pending::backend(), digest_of([one.as_ref()])));
-        let routes = Arc::new(Routes::new(routes, digests.chain(of_results).collect()));
-        Self { backends, routes, results, digest: OnceLock::new(), seen: Seen::default() }
+        // A session gets fresh routes when tools change that its model can only find.
+        let digest = |one: &Offered| digest_of(one.refs().chain(one.hidden()));
+        let digests = backends.iter().map(|(name, one)| (name.clone(), digest(one)));
+        let of_own = own.iter().map(|(own, one)| (own.backend(), digest_of([one.as_ref()])));
+        let routes = Arc::new(Routes::new(routes, digests.chain(of_own).collect()));
+        Self { backends, routes, own, index, digest: OnceLock::new(), seen: Seen::default() }
     }
 
     /// Where `name` leads.
     pub fn route(&self, name: &str) -> Option<&Route> {
-        self.routes.get(name)
+        let is_needed = |route: &&Route| match route.target {
+            Target::Own(own) => self.own(|_| true).any(|(needed, _)| needed == own),
+            Target::Tool { .. } | Target::Stub => true,
+        };
+        self.routes.get(name).filter(is_needed)
     }
 
     /// Where all names lead.
@@ -251,21 +299,31 @@ impl Offer {
         self.backends.iter()
     }
 
-    /// The tool that fetches results later, if any backend needs it.
-    pub fn results(&self) -> Option<&Ref> {
-        self.results.as_deref()
+    /// The names of the backends that `is_chosen` takes, in the order of bridge.yaml.
+    pub fn in_order(&self, is_chosen: impl Fn(&BackendName) -> bool) -> Vec<&BackendName> {
+        let chosen = self.backends.iter().filter(|(name, _)| is_chosen(name));
+        let mut chosen: Vec<_> = chosen.collect();
+        chosen.sort_by_key(|(_, offered)| offered.place);
+        chosen.into_iter().map(|(name, _)| name).collect()
     }
 
-    /// The same, if a run with these backends needs it.
-    pub fn results_for(&self, backends: &BTreeSet<BackendName>) -> Option<&Ref> {
-        let can_pend = |name| self.backends.get(name).is_some_and(|offered| offered.can_pend);
-        self.results().filter(|_| backends.iter().any(can_pend))
+    /// The bridge's own tools that a run with the backends needs which `is_chosen` takes.
+    pub fn own(
+        &self,
+        is_chosen: impl Fn(&BackendName) -> bool,
+    ) -> impl Iterator<Item = (Own, &Ref)> {
+        let chosen = || self.backends.iter().filter(|(name, _)| is_chosen(name));
+        let can_pend = chosen().any(|(_, offered)| offered.can_pend);
+        let hides = chosen().any(|(_, offered)| !offered.hidden.is_empty());
+        let needs = move |own| if own == Own::Results { can_pend } else { hides };
+        self.own.iter().filter(move |(own, _)| needs(**own)).map(|(own, one)| (*own, &**one))
     }
 
     /// All refs that a run with these backends is given.
     pub fn refs(&self, backends: &BTreeSet<BackendName>) -> impl Iterator<Item = &Ref> {
-        let offered = backends.iter().filter_map(|name| self.backends.get(name));
-        offered.flat_map(Offered::refs).chain(self.results_for(backends))
+        let is_chosen = |name: &BackendName| backends.contains(name);
+        let offered = self.in_order(is_chosen).into_iter().map(|name| &self.backends[name]);
+        offered.flat_map(Offered::refs).chain(self.own(is_chosen).map(|(_, one)| one))
     }
 
     /// SHA-256 over the refs of `backends`, in hex: the digest of `/v1/tool-refs`.
@@ -292,6 +350,11 @@ impl Offered {
     /// Its refs, in order.
     pub fn refs(&self) -> impl Iterator<Item = &Ref> {
         self.refs.iter().map(Arc::as_ref)
+    }
+
+    /// The refs of the tools that are only found by a search.
+    pub fn hidden(&self) -> impl Iterator<Item = &Ref> {
+        self.hidden.iter().map(Arc::as_ref)
     }
 }
 
@@ -387,10 +450,8 @@ impl<'a> Plan<'a> {
         Self { source, shape, tools, refused }
     }
 
-    /// Whether a call of one of its tools may become a long call.
-    fn can_pend(&self) -> bool {
-        let has_peer = !matches!(self.shape, Shape::Nothing | Shape::Stub);
-        self.source.can_pend && has_peer && !self.tools.is_empty()
+    fn has_peer(&self) -> bool {
+        !matches!(self.shape, Shape::Nothing | Shape::Stub)
     }
 
     /// Where the tool at `at` in [`Self::tools`] is.
@@ -481,13 +542,6 @@ impl<'a> Plan<'a> {
             names.iter().zip(tools).map(|(name, tool)| around_name(name, &tool.raw)).collect();
         Ref::new(head, items, "]}")
     }
-}
-
-/// The route to the bridge itself.
-fn to_results() -> Route {
-    let backend = pending::backend();
-    let target = Target::Results;
-    Route { backend, kind: RefKind::Local, target, repeatable: true, destructive: false }
 }
 
 /// The ref of a local tool, its members in the order of the definition.

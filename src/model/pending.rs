@@ -3,10 +3,9 @@
 //!
 //! Must not: keep anything, or know how long a call may take before it continues on its own.
 
-use std::{sync::LazyLock, time::Duration};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::{
     answer::{
@@ -14,11 +13,11 @@ use super::{
         codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID},
     },
     catalog::hex,
-    ids::{BackendName, CallId},
-    schema::{InputSchema, Verdict},
+    ids::CallId,
+    own::Own,
 };
 
-/// The name of the tool, unless a run's caller has taken it; no backend may have this name.
+/// The name of the tool ([`Own::name`]).
 pub const TOOL: &str = "bridge_call_result";
 
 /// How long a fetch waits for a result that is not there yet, unless the model says how long: a
@@ -28,7 +27,7 @@ const WAIT: Duration = Duration::from_secs(20);
 const MAX_WAIT: Duration = Duration::from_secs(240);
 
 /// The members of the tool's ref besides `kind` and `name`.
-const DEFINITION: &str = concat!(
+pub(super) const DEFINITION: &str = concat!(
     r#"{"description":"Fetches the result of a tool call that takes long: one that was answered "#,
     r#"with {\"status\":\"pending\",\"callId\":…} and goes on. Give that callId. While the call "#,
     r#"still runs, the answer is pending again; do other work first, or wait here.","#,
@@ -39,28 +38,11 @@ const DEFINITION: &str = concat!(
     r#""required":["callId"]},"readOnly":true}"#,
 );
 
-static PARSED: LazyLock<Box<RawValue>> = LazyLock::new(|| {
-    RawValue::from_string(DEFINITION.to_owned()).expect("the text above is JSON, a test says so")
-});
-
-static INPUT: LazyLock<InputSchema> =
-    LazyLock::new(|| InputSchema::of_local(PARSED.clone().into()));
-
 /// What the model asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub call: CallId,
     pub wait: Duration,
-}
-
-/// Takes the place of a backend's name in the tool's routes.
-pub fn backend() -> BackendName {
-    BackendName::parse(TOOL).expect("it is short and has no odd character")
-}
-
-/// The members of the tool's ref besides `kind` and `name`.
-pub fn definition() -> &'static RawValue {
-    &PARSED
 }
 
 /// An id that cannot be guessed.
@@ -76,9 +58,7 @@ pub fn read(arguments: &str) -> Result<Asked, String> {
         call_id: String,
         wait: Option<f64>,
     }
-    if let Verdict::Invalid(mistakes) = INPUT.check(arguments) {
-        return Err(mistakes);
-    }
+    Own::Results.check(arguments)?;
     let Arguments { call_id, wait } = serde_json::from_str(arguments)
         .map_err(|_odd| format!("{TOOL_INPUT_INVALID}: the arguments cannot be read"))?;
     let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());

@@ -9,6 +9,7 @@ use super::{
     approval::Policy,
     ids::BackendName,
     naming::ToolFilter,
+    offer::OfferMode,
     routes::{Route, Target},
 };
 
@@ -19,6 +20,8 @@ pub struct Rights {
     pub backends: Option<BTreeSet<BackendName>>,
     /// For these backends, only the tools that pass, by the server's own names.
     pub tools: BTreeMap<BackendName, ToolFilter>,
+    /// Whether its models are given the tools, or search for them; `None`: as each backend has it.
+    pub offer: Option<OfferMode>,
 }
 
 impl Rights {
@@ -34,7 +37,7 @@ impl Rights {
 
     /// Whether the app may use everything.
     pub fn are_all(&self) -> bool {
-        self.backends.is_none() && self.tools.is_empty()
+        self.backends.is_none() && self.tools.is_empty() && self.offer.is_none()
     }
 }
 
@@ -95,8 +98,8 @@ pub fn permission(
     is_approved: bool,
 ) -> Permission {
     let Some(rights) = app else { return Permission::Refused(CallRefusal::App) };
-    // Results of earlier calls belong to the run.
-    if route.target == Target::Results {
+    // Results of earlier calls belong to the run; a tool that is found is permitted when it is called.
+    if matches!(route.target, Target::Own(_)) {
         return Permission::Given;
     }
     if !rights.include(&route.backend) {
@@ -118,7 +121,7 @@ mod tests {
     //! Every right that can be taken away.
 
     use super::*;
-    use crate::model::{globs::globs, offer::RefKind};
+    use crate::model::{globs::globs, offer::RefKind, own::Own};
 
     fn backend(name: &str) -> BackendName {
         BackendName::parse(name).unwrap()
@@ -171,7 +174,7 @@ mod tests {
 
     #[test]
     fn results_are_fetched_as_long_as_there_is_an_app() {
-        let results = route(Target::Results);
+        let results = route(Target::Own(Own::Results));
         assert_eq!(permission(Some(&Rights::default()), None, &results, false), Permission::Given);
         let gone = permission(None, None, &results, false);
         assert_eq!(gone, Permission::Refused(CallRefusal::App));

@@ -14,13 +14,13 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    catalog::hex, event::Call, ids::BackendName, offer::RefKind, pending, schema::InputSchema,
+    catalog::hex, event::Call, ids::BackendName, offer::RefKind, own::Own, schema::InputSchema,
 };
 
 /// Where a model-facing name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// [`pending::TOOL`], which is no backend, for [`Target::Results`].
+    /// The name of a tool, which is no backend, for [`Target::Own`].
     pub backend: BackendName,
     /// The `kind` that the ref had; an event for the name must carry the same.
     pub kind: RefKind,
@@ -34,6 +34,12 @@ pub struct Route {
 }
 
 impl Route {
+    /// The route to the bridge itself.
+    pub fn to(own: Own) -> Self {
+        let (backend, target) = (own.backend(), Target::Own(own));
+        Self { backend, kind: RefKind::Local, target, repeatable: true, destructive: false }
+    }
+
     /// Whether `call`, which has the name of this route, agrees with its kind and its server.
     pub fn is_meant_by(&self, call: &Call) -> bool {
         call.kind == Some(self.kind) && call.mcp_server.as_ref().is_none_or(|it| self.is_of(it))
@@ -58,8 +64,8 @@ pub enum Target {
     },
     /// No tool: the answer says that the backend is unavailable.
     Stub,
-    /// The bridge itself: the results of long calls.
-    Results,
+    /// The bridge itself.
+    Own(Own),
 }
 
 impl Target {
@@ -67,7 +73,7 @@ impl Target {
     pub fn tool(&self) -> &str {
         match self {
             Self::Tool { name, .. } => name,
-            Self::Stub | Self::Results => "",
+            Self::Stub | Self::Own(_) => "",
         }
     }
 }
@@ -76,8 +82,8 @@ impl Target {
 #[derive(Debug, Default)]
 pub struct Routes {
     by_name: HashMap<Arc<str>, Route>,
-    /// The name that leads to [`Target::Results`].
-    results: Option<Arc<str>>,
+    /// The names that lead to the bridge's own tools.
+    own: BTreeMap<Own, Arc<str>>,
     /// A digest of each backend's refs, which tells whether runs would get other refs.
     digests: BTreeMap<BackendName, String>,
     stored: OnceLock<Stored>,
@@ -124,10 +130,12 @@ fn unsaid() -> bool {
 
 impl Routes {
     pub fn new(by_name: HashMap<Arc<str>, Route>, digests: BTreeMap<BackendName, String>) -> Self {
-        let mut all = by_name.iter();
-        let results = all.find(|(_, route)| route.target == Target::Results);
-        let results = results.map(|(name, _)| Arc::clone(name));
-        Self { by_name, results, digests, stored: OnceLock::new() }
+        let own = by_name.iter().filter_map(|(name, route)| match route.target {
+            Target::Own(own) => Some((own, Arc::clone(name))),
+            Target::Tool { .. } | Target::Stub => None,
+        });
+        let own = own.collect();
+        Self { by_name, own, digests, stored: OnceLock::new() }
     }
 
     /// Where `name` leads.
@@ -135,9 +143,9 @@ impl Routes {
         self.by_name.get(name)
     }
 
-    /// The name of the tool that fetches results later, if a backend needs it.
-    pub fn results(&self) -> Option<&Arc<str>> {
-        self.results.as_ref()
+    /// The name of one of the bridge's own tools.
+    pub fn own(&self, own: Own) -> Option<&Arc<str>> {
+        self.own.get(&own)
     }
 
     /// Every name and where it leads, in no order.
@@ -174,7 +182,7 @@ impl<'a> RouteRecord<'a> {
     fn of((name, route): (&Arc<str>, &'a Route)) -> Self {
         let (tool, input) = match &route.target {
             Target::Tool { name, input } => (Some(Arc::clone(name)), input.as_ref()),
-            Target::Stub | Target::Results => (None, None),
+            Target::Stub | Target::Own(_) => (None, None),
         };
         Self {
             name: Arc::clone(name),
@@ -192,8 +200,7 @@ impl<'a> RouteRecord<'a> {
         let input = self.input.map(|schema| Arc::new(InputSchema::alone(schema)));
         let target = match tool {
             Some(name) => Target::Tool { name, input },
-            None if backend.as_str() == pending::TOOL => Target::Results,
-            None => Target::Stub,
+            None => Own::named(backend.as_str()).map_or(Target::Stub, Target::Own),
         };
         (name, Route { backend, kind, target, repeatable, destructive })
     }
@@ -223,7 +230,7 @@ mod tests {
             ("fs_any", route("fs", RefKind::McpLocal, tool("any", Some("{}")), false)),
             ("hr", route("hr", RefKind::A2aLocal, tool("", None), false)),
             ("x_unavailable", route("x", RefKind::Local, Target::Stub, false)),
-            ("fetch", route(pending::TOOL, RefKind::Local, Target::Results, true)),
+            ("fetch", route(Own::Results.name(), RefKind::Local, Target::Own(Own::Results), true)),
         ];
         let by_name = all.into_iter().map(|(name, route)| (name.into(), route)).collect();
         let digests = BTreeMap::from([(BackendName::parse("fs").unwrap(), "abc".to_owned())]);
@@ -241,7 +248,8 @@ mod tests {
         assert!(after.get("fs_ls").unwrap().repeatable && !after.get("hr").unwrap().repeatable);
         assert!(!after.get("fs_ls").unwrap().destructive && after.get("hr").unwrap().destructive);
         assert_eq!(after.get("x_unavailable").unwrap().target, Target::Stub);
-        assert_eq!(after.get("fetch").unwrap().target, Target::Results);
+        assert_eq!(after.get("fetch").unwrap().target, Target::Own(Own::Results));
+        assert_eq!(&**after.own(Own::Results).unwrap(), "fetch");
         assert_eq!(after.get("x_unavailable").unwrap().kind, RefKind::Local);
         let fs = BackendName::parse("fs").unwrap();
         assert!(before.agree_on(&after, &fs) && !before.agree_on(&Routes::default(), &fs));

@@ -18,7 +18,7 @@ use super::{
     json::{Elements, Members, Unread, each_member, span, string_member},
     naming,
     offer::{Offer, Ref, RefKind, Route, Target},
-    pending,
+    own::Own,
     routes::{Routes, Stored},
 };
 
@@ -120,8 +120,8 @@ pub struct Table {
     /// names.
     renamed: HashMap<String, Arc<str>>,
     taken: HashSet<Arc<str>>,
-    /// Whether the run has the tool that fetches results later.
-    results: bool,
+    /// Which of the bridge's own tools the run has.
+    own: BTreeSet<Own>,
     /// Whether the app, and not the bridge, put the names into the run: then a name alone proves
     /// nothing.
     assumed: bool,
@@ -137,6 +137,9 @@ pub struct StoredTable {
     taken: BTreeSet<Arc<str>>,
     #[serde(default)]
     results: bool,
+    /// It has the two tools of a search.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    search: bool,
     assumed: bool,
 }
 
@@ -149,7 +152,8 @@ impl Table {
     fn new(routes: Arc<Routes>, backends: BTreeSet<BackendName>) -> Self {
         let backends = Arc::new(backends);
         let taken = HashSet::new();
-        Self { routes, backends, renamed: HashMap::new(), taken, results: false, assumed: false }
+        let own = BTreeSet::new();
+        Self { routes, backends, renamed: HashMap::new(), taken, own, assumed: false }
     }
 
     /// The table of a run that its app submitted itself, with refs of `backends` that the app had
@@ -166,9 +170,9 @@ impl Table {
                 renamed.insert(given, Arc::clone(name));
             }
         }
-        let results = offer.results_for(&backends).is_some();
+        let own = offer.own(|name| backends.contains(name)).map(|(own, _)| own).collect();
         let table = Self::new(Arc::clone(offer.routes()), backends);
-        Self { renamed, results, assumed: true, ..table }
+        Self { renamed, own, assumed: true, ..table }
     }
 
     /// The record of the table, and its routes.
@@ -179,7 +183,8 @@ impl Table {
             backends: Arc::clone(&self.backends),
             renamed: self.renamed.clone().into_iter().collect(),
             taken: self.taken.iter().cloned().collect(),
-            results: self.results,
+            results: self.own.contains(&Own::Results),
+            search: self.own.contains(&Own::Find),
             assumed: self.assumed,
         };
         (table, routes)
@@ -187,12 +192,13 @@ impl Table {
 
     /// Restores the table; `routes` are those of its digest.
     pub fn restore(stored: &StoredTable, routes: Arc<Routes>) -> Self {
+        let had = |own: &Own| if *own == Own::Results { stored.results } else { stored.search };
         Self {
             routes,
             backends: Arc::clone(&stored.backends),
             renamed: stored.renamed.clone().into_iter().collect(),
             taken: stored.taken.iter().cloned().collect(),
-            results: stored.results,
+            own: Own::ALL.into_iter().filter(had).collect(),
             assumed: stored.assumed,
         }
     }
@@ -220,14 +226,21 @@ impl Table {
             None => name,
         };
         self.routes.get(name).filter(|route| match route.target {
-            Target::Results => self.results,
+            Target::Own(own) => self.own.contains(&own),
             Target::Tool { .. } | Target::Stub => self.backends.contains(&route.backend),
         })
     }
 
+    /// Where `name` leads, be it that of a tool that the model has to find.
+    pub fn tool(&self, name: &str) -> Option<&Route> {
+        let route = self.route(name).or_else(|| self.routes.get(name))?;
+        let is_tool = matches!(route.target, Target::Tool { .. });
+        (is_tool && self.backends.contains(&route.backend)).then_some(route)
+    }
+
     /// The name of the tool that fetches results later, if the run has it.
     pub fn results(&self) -> Option<&str> {
-        let name = self.routes.results().filter(|_| self.results)?;
+        let name = self.routes.own(Own::Results).filter(|_| self.own.contains(&Own::Results))?;
         let given = || self.renamed.iter().find(|(_, original)| *original == name);
         match self.taken.contains(name) {
             true => given().map(|(given, _)| given.as_str()),
@@ -247,9 +260,10 @@ impl Table {
         if Arc::ptr_eq(given, now) {
             return false;
         }
-        let results = self.results.then(pending::backend);
-        offer.results_for(&self.backends).is_some() != self.results
-            || !self.backends.iter().chain(&results).all(|name| given.agree_on(now, name))
+        let is_given = |name: &BackendName| self.backends.contains(name);
+        !offer.own(is_given).map(|(own, _)| own).eq(self.own.iter().copied())
+            || !self.backends.iter().all(|name| given.agree_on(now, name))
+            || !self.own.iter().all(|own| given.agree_on(now, &own.backend()))
     }
 
     /// About how many bytes [`Self::stored`] takes beside the routes.
@@ -379,10 +393,13 @@ impl Spec {
         let mut table = Table::new(Arc::clone(offer.routes()), chosen);
         let chosen = Arc::clone(&table.backends);
         let mut counts = BTreeMap::new();
-        let mut written: BTreeMap<&BackendName, Vec<Bytes>> = BTreeMap::new();
-        for name in chosen.iter() {
+        let mut hides = false;
+        let mut written: HashMap<&BackendName, Vec<Bytes>> = HashMap::new();
+        let in_order = offer.in_order(|name| chosen.contains(name));
+        for &name in &in_order {
             let Some(offered) = offer.backend(name.as_str()) else { continue };
             counts.insert(name.clone(), offered.tools);
+            hides |= offered.hidden().next().is_some();
             let refs = offered.refs().map(|one| table.settle(one, &caller)).collect();
             written.insert(name, refs);
         }
@@ -395,14 +412,14 @@ impl Spec {
                 None => list.push(own.text.clone()),
             }
         }
-        list.extend(written.into_values().flatten());
-        if let Some(results) = offer.results_for(&chosen) {
-            table.results = true;
-            list.push(table.settle(results, &caller));
+        list.extend(in_order.into_iter().filter_map(|name| written.remove(name)).flatten());
+        for (own, one) in offer.own(|name| chosen.contains(name)) {
+            table.own.insert(own);
+            list.push(table.settle(one, &caller));
         }
         // A run with backends that contribute nothing (omitted, or without tools) has no tool of
         // the bridge.
-        if counts.values().all(|&tools| tools == 0) {
+        if !hides && counts.values().all(|&tools| tools == 0) {
             table.backends = Arc::default();
         }
         Injected { body: self.splice(list), table, counts }

@@ -118,7 +118,7 @@ fn span(trace: &Context, call: &CallRequest) -> Span {
     span.set("gen_ai.operation.name", "execute_tool");
     span.set("gen_ai.tool.name", call.name.as_str());
     span.set("bridge.app", call.app.as_str());
-    if call.route.target != Target::Results {
+    if !matches!(call.route.target, Target::Own(_)) {
         span.set("bridge.backend", call.route.backend.as_str());
         span.set("bridge.tool", call.tool());
     }
@@ -142,7 +142,7 @@ fn end(mut span: Span, ending: Ending) {
 fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
     // Arguments that are not kept any more are `null`, which no tool takes.
     let arguments = Some(&*call.arguments).filter(|arguments| arguments.get() != "null");
-    let is_backends = call.route.target != Target::Results;
+    let is_backends = !matches!(call.route.target, Target::Own(_));
     let session = call.run.as_ref().and_then(|by| by.session.as_ref());
     audit::Call {
         app: call.app.to_string(),

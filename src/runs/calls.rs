@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{sync::watch, task::spawn_blocking, time::Instant};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 
@@ -33,14 +33,17 @@ use crate::{
     config::App,
     journal::Journal,
     model::{
+        answer::Answer,
         approval,
         call::{CallRequest, CallingRun},
         catalog::Catalog,
+        catalog_search::{self, resolved, unresolved},
         ending::{Ending, Made},
         event::Call,
         globs,
         ids::{AppName, BackendName},
-        offer::{Route, Target},
+        offer::{Offer, Route, Target},
+        own::Own,
         rights::{CallRefusal, Permission, Rules},
     },
     settings::Settings,
@@ -244,6 +247,9 @@ impl Calls {
         trace: &Context,
         by: CalledBy,
     ) -> Made {
+        let offer = self.offer(app);
+        let (call, route) = resolved(call, route.clone(), |name| offer.route(name));
+        let route = &route;
         let request = Arc::new(CallRequest::new(app.clone(), by.run, call, route.clone()));
         let patience = self.patience(route, None);
         let mut keeping = self.keeping(app);
@@ -310,13 +316,17 @@ impl Calls {
     pub(super) async fn execute(&self, call: &ActiveCall) -> Result<Made, Left> {
         let request = call.request();
         let route = &request.route;
-        if route.target == Target::Results {
-            // The work was permitted when it began, and only the scope that began it can fetch its
-            // result.
-            return Ok(match call.permission_check.now(route) {
-                Permission::Refused(refusal) => refused(request, refusal),
-                Permission::Given | Permission::Ask => Made::from(self.result_of(call).await),
-            });
+        if let Target::Own(own) = route.target {
+            if let Permission::Refused(refusal) = call.permission_check.now(route) {
+                return Ok(refused(request, refusal));
+            }
+            return Ok(Made::from(match own {
+                // The work was permitted when it began, and only the scope that began it can fetch
+                // its result.
+                Own::Results => self.result_of(call).await,
+                Own::Find => self.find(call).await,
+                Own::Call => Answer::Error(unresolved(request.arguments.get())),
+            }));
         }
         // Work that was started before has been permitted and approved.
         if call.context.handle.is_some() {
@@ -349,6 +359,28 @@ impl Calls {
                 return Ok(made);
             }
         }
+    }
+
+    /// The tools that `app` may use now.
+    pub fn offer(&self, app: &AppName) -> Arc<Offer> {
+        let rights = self.app(app).map(|app| Arc::clone(&app.rights));
+        rights.map_or_else(
+            || Arc::new(Offer::empty()),
+            |rights| self.backends.registry.offer().seen_by(&rights),
+        )
+    }
+
+    /// The answer to a search for tools. A run's is limited to the tools that it can call.
+    async fn find(&self, call: &ActiveCall) -> Answer {
+        let offer = self.offer(&call.request().app);
+        let table = call.driven().map(|run| Arc::clone(&run.table));
+        let request = Arc::clone(&call.context.request);
+        let found = spawn_blocking(move || {
+            let may_call =
+                |name: &str| table.as_ref().is_none_or(|table| table.tool(name).is_some());
+            catalog_search::find(request.arguments.get(), &offer, may_call)
+        });
+        found.await.unwrap_or_else(|_panic| Answer::Error("The search has failed.".to_owned()))
     }
 
     /// Asks a person about something that the bridge does not do itself. `None`: no decision came in

@@ -30,6 +30,7 @@ use crate::{
     },
     model::{
         call::{CallRequest, CallingRun},
+        catalog_search::resolved,
         event::Call,
         ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId},
         offer::Route,
@@ -304,6 +305,7 @@ impl DrivenRun {
     }
 
     pub(super) fn request(&self, call: Call, route: Route) -> CallRequest {
+        let (call, route) = resolved(call, route, |name| self.table.tool(name));
         let by = CallingRun {
             workspace: self.key.workspace.clone(),
             run: self.asked_by(&call),

@@ -39,6 +39,7 @@ use crate::{
         ending::Made,
         ids::{AppName, CallId, RunKey, SessionId, Workspace},
         offer::{Route, Target},
+        own::Own,
         pending,
     },
 };
@@ -274,7 +275,7 @@ impl Calls {
             Some(driven) => driven.table.results().map(str::to_owned),
             None => {
                 let offer = self.backends.registry.offer();
-                Some(offer.results()?.names().next()?.to_string())
+                Some(offer.routes().own(Own::Results)?.to_string())
             }
         }
     }

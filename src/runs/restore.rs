@@ -26,6 +26,7 @@ use crate::{
     model::{
         answer::codes::OUTCOME_UNKNOWN,
         call::Of,
+        catalog_search::resolved,
         ending::Ending,
         ids::{AppName, RunKey},
         recovery::{Recovery, Stage, decide},
@@ -251,7 +252,10 @@ impl Runs {
             let entry = Arc::new(CallRecorder::kept(keeping, call.key, (call.record, answer)));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
-            let known = entry.known(route.as_ref().is_some_and(|r| r.repeatable), POST_WITHIN);
+            let repeatable = route.clone().is_some_and(|route| {
+                resolved(asked.clone(), route, |name| table.tool(name)).1.repeatable
+            });
+            let known = entry.known(repeatable, POST_WITHIN);
             let recovery = decide(known);
             if recovery == Recovery::Make && route.is_some() && !is_handed_over {
                 left.again.push(entry);

@@ -100,7 +100,7 @@ async fn register(
     skill: &str,
     registered: &mut String,
 ) -> Result<Option<Instant>, LinkError> {
-    let (tools, _) = Format::Hsafa.tools(runtime.offer().definitions(), "");
+    let (tools, _) = Format::Hsafa.tools(runtime.offer().definitions().into_iter(), "");
     if tools == *registered {
         return Ok(None);
     }

@@ -16,7 +16,7 @@ use crate::{
         scalars::{DurationText, PendingAfter},
         value::format_duration,
     },
-    model::{approval::Policy, ids::BackendName, pending},
+    model::{approval::Policy, ids::BackendName, own::Own},
 };
 
 const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
@@ -105,6 +105,10 @@ impl Validator<'_> {
                 backends.ready.insert(name, backend);
             }
         }
+        for (name, backend) in &mut backends.ready {
+            let node = backends.written.get(name.as_str());
+            backend.place = node.map_or(0, |node| node.index as usize);
+        }
         backends
     }
 
@@ -131,7 +135,7 @@ impl Validator<'_> {
                     };
                     self.error(node.id.key(), format!("`{name}` is no backend name"), cure);
                 }
-                if name == pending::TOOL {
+                if Own::named(name).is_some() {
                     self.error(
                         node.id.key(),
                         format!("`{name}` is the name of a tool that the bridge has itself"),
@@ -166,6 +170,7 @@ impl Validator<'_> {
         let pending_after = self.pending_after(common, inherited);
         Backend {
             name: name.clone(),
+            place: 0,
             target,
             naming,
             required: common.required,

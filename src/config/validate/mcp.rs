@@ -19,7 +19,7 @@ use crate::{
         Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter, deserialize::At,
         document::NodeId, file_format, reference::Dialect, scalars::McpTransport,
     },
-    model::{globs::Globs, ids::BackendName},
+    model::{globs::Globs, ids::BackendName, offer::OfferMode},
 };
 
 /// The longest model-facing name.
@@ -170,6 +170,11 @@ impl Validator<'_> {
             prefix: self.prefix(name, entry.prefix.as_ref()),
             tools: filter.unwrap_or_default(),
             rename: self.rename(tools.and_then(|tools| tools.rename.as_ref())),
+            offer: entry.offer.as_ref().map_or(OfferMode::All, |at| at.value),
+            always: entry
+                .always
+                .as_ref()
+                .map_or_else(Globs::default, |at| self.glob_set(at.node, &at.value)),
         }
     }
 

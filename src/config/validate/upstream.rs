@@ -97,7 +97,8 @@ impl Validator<'_> {
         let mut apps: Vec<App> = Vec::new();
         for (name, At { value: app, node }) in entries {
             self.check_app_name(*node, name);
-            let rights = self.rights(app.backends.as_ref(), app.tools.as_ref(), backends);
+            let mut rights = self.rights(app.backends.as_ref(), app.tools.as_ref(), backends);
+            rights.offer = app.offer.as_ref().map(|at| at.value);
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
             let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
             if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
@@ -319,7 +320,7 @@ impl Validator<'_> {
             let filter = self.tool_filter(filter.allow.as_ref(), filter.deny.as_ref());
             tools.insert(backend, filter);
         }
-        Rights { backends: chosen, tools }
+        Rights { backends: chosen, tools, offer: None }
     }
 
     fn app_backends(

@@ -21,7 +21,7 @@ use crate::{
         event::Call,
         loom::{Confirmation, Item, Set},
         offer::{RefKind, Route, Target},
-        pending,
+        own::Own,
     },
     runs::approvals::Decider,
 };
@@ -53,7 +53,7 @@ impl Api {
         let name = own_name(app, &item);
         let route = self.offer(app).route(&name).cloned();
         let route = route.unwrap_or_else(|| Route {
-            backend: pending::backend(),
+            backend: Own::Results.backend(),
             kind: RefKind::Local,
             target: Target::Stub,
             repeatable: false,

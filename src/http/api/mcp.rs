@@ -200,7 +200,7 @@ impl Client<'_> {
             "completion/complete" => return self.complete(request).await,
             "tools/list" => {
                 let offer = self.api.offer(&self.caller.app);
-                self.list(request, "tools", List::Tools, &offer.definitions().collect::<Vec<_>>())?
+                self.list(request, "tools", List::Tools, &offer.definitions())?
             }
             "resources/list" => self.list_features(request, Feature::RESOURCE)?,
             "resources/templates/list" => self.list_features(request, Feature::TEMPLATE)?,

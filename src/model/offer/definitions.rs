@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::{Offer, Ref};
 use crate::model::{
     features::are_typed,
-    json::{Elements, Members, member},
+    json::{Elements, Members, member, string_member},
 };
 
 /// The input of an A2A agent's tool.
@@ -32,15 +32,31 @@ const ANNOTATION_TYPES: [(&str, &str); 5] = [
 ];
 
 impl Offer {
-    /// All tools, each as the JSON text of a `Tool` (MCP, Tools: Data Types), in the order of the
-    /// backends' names and then that of each server.
-    pub fn definitions(&self) -> impl Iterator<Item = String> {
-        let refs = self.backends.values().flat_map(|offered| offered.refs());
-        refs.chain(self.results()).flat_map(Ref::definitions)
+    /// All tools that a model is given, each as the JSON text of a `Tool` (MCP, Tools: Data Types).
+    pub fn definitions(&self) -> Vec<String> {
+        self.refs(&self.backends.keys().cloned().collect()).flat_map(Ref::definitions).collect()
+    }
+
+    /// The tool of this name in the same form, if a model can find it.
+    pub fn hidden_definition(&self, name: &str) -> Option<String> {
+        let backend = self.backends.get(&self.route(name)?.backend)?;
+        let one = backend.hidden().find(|one| one.names().any(|it| **it == *name))?;
+        one.tools().find(|(it, _)| it == name).map(|(_, tool)| tool)
+    }
+
+    /// The names of the tools that match `query`, the best first, be they in this view or not.
+    pub fn find(&self, query: &str) -> impl Iterator<Item = &String> {
+        self.index.find(query)
     }
 }
 
 impl Ref {
+    /// Its tools, by name.
+    pub fn tools(&self) -> impl Iterator<Item = (String, String)> {
+        let tools = self.definitions().into_iter();
+        tools.filter_map(|tool| Some((string_member(&tool, "name")?, tool)))
+    }
+
     /// Its tools in the same form.
     pub fn definitions(&self) -> Vec<String> {
         let text = str::from_utf8(&self.json).expect("a ref is written from text");

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{BTreeMap, Offer, Offered, Ref, Target};
+use super::{AUTO_TOKENS, AUTO_TOOLS, BTreeMap, Offer, OfferMode, Offered, Ref, Target, tokens};
 use crate::model::rights::Rights;
 
 /// The views of an offer, each with the rights that it was made for. A view without users is
@@ -15,7 +15,8 @@ pub(super) type Seen = parking_lot::Mutex<Vec<(Weak<Rights>, Arc<Offer>)>>;
 impl Offer {
     /// The offer as an app with these rights sees it. Made once, however often it is asked for.
     pub fn seen_by(self: &Arc<Self>, rights: &Arc<Rights>) -> Arc<Self> {
-        if rights.are_all() {
+        let hides = |offered: &Offered| offered.is_searched(rights.offer, offered.refs());
+        if rights.are_all() && !self.backends.values().any(hides) {
             return Arc::clone(self);
         }
         let mut seen = self.seen.lock();
@@ -31,37 +32,74 @@ impl Offer {
 
     fn narrowed(&self, rights: &Rights) -> Self {
         let may_use = |name: &str| {
-            self.route(name).is_some_and(|route| match &route.target {
+            self.routes.get(name).is_some_and(|route| match &route.target {
                 Target::Tool { name, .. } => rights.include_tool(&route.backend, name),
                 Target::Stub => rights.include(&route.backend),
-                // The scope of a long call decides who may fetch its result.
-                Target::Results => true,
+                // The scope of a long call decides who may fetch its result, and a tool that was
+                // found has rights of its own.
+                Target::Own(_) => true,
             })
         };
         let mut backends = BTreeMap::new();
         for (name, offered) in self.backends.iter().filter(|(name, _)| rights.include(name)) {
-            backends.insert(name.clone(), offered.narrowed(&may_use));
+            let is_always = |name: &str| {
+                self.routes
+                    .get(name)
+                    .is_some_and(|route| offered.naming.always.is_match(route.target.tool()))
+            };
+            backends.insert(name.clone(), offered.narrowed(rights.offer, &may_use, &is_always));
         }
         let routes = self.routes.iter().filter(|(name, _)| may_use(name));
         let routes = routes.map(|(name, route)| (Arc::clone(name), route.clone())).collect();
-        Self::of(backends, routes, self.results.clone())
+        Self::of(backends, routes, self.own.clone(), Arc::clone(&self.index))
     }
 }
 
 impl Offered {
-    fn narrowed(&self, may_use: &impl Fn(&str) -> bool) -> Self {
-        let refs: Vec<Arc<Ref>> =
-            self.refs.iter().filter_map(|one| Ref::narrowed(one, may_use)).collect();
+    fn narrowed(
+        &self,
+        offer: Option<OfferMode>,
+        may_use: &impl Fn(&str) -> bool,
+        is_always: &impl Fn(&str) -> bool,
+    ) -> Self {
+        let narrowed = |refs: &[Arc<Ref>], is_kept: &dyn Fn(&str) -> bool| -> Vec<Arc<Ref>> {
+            refs.iter().filter_map(|one| Ref::narrowed(one, is_kept)).collect()
+        };
+        let mut refs = narrowed(&self.refs, may_use);
+        let mut hidden = Vec::new();
+        let can_pend = self.can_pend && !refs.is_empty();
+        if self.is_searched(offer, refs.iter().map(Arc::as_ref)) {
+            hidden = narrowed(&refs, &|name| !is_always(name));
+            refs = narrowed(&refs, is_always);
+        }
         let tools = refs.iter().map(|one| one.items.len()).sum();
-        let can_pend = self.can_pend && tools > 0;
-        Self { kind: self.kind, refs, tools, refused: self.refused, can_pend }
+        let naming = Arc::clone(&self.naming);
+        Self { refs, hidden, tools, can_pend, naming, ..*self }
+    }
+
+    /// Whether a model has to search for these tools of it; `offer` is the app's own setting.
+    fn is_searched<'a>(
+        &self,
+        offer: Option<OfferMode>,
+        refs: impl Iterator<Item = &'a Ref>,
+    ) -> bool {
+        match offer.unwrap_or(self.naming.offer) {
+            OfferMode::Search => self.has_peer,
+            OfferMode::All => false,
+            OfferMode::Auto => {
+                let (tools, bytes) = refs.fold((0, 0), |(tools, bytes), one| {
+                    (tools + one.items.len(), bytes + one.json.len())
+                });
+                tools > AUTO_TOOLS || tokens(bytes) > AUTO_TOKENS
+            }
+        }
     }
 }
 
 impl Ref {
     /// The ref without the tools that may not be used; `None` if none is left.
-    fn narrowed(this: &Arc<Self>, may_use: &impl Fn(&str) -> bool) -> Option<Arc<Self>> {
-        let kept = this.items.iter().filter(|item| may_use(&item.name));
+    fn narrowed(this: &Arc<Self>, is_kept: &dyn Fn(&str) -> bool) -> Option<Arc<Self>> {
+        let kept = this.items.iter().filter(|item| is_kept(&item.name));
         let kept: Vec<_> = kept.cloned().collect();
         match kept.len() {
             0 => None,

@@ -13,6 +13,7 @@ pub(crate) fn server(name: &str, tools: &[&str]) -> Source {
     let (catalog, left_out) = Catalog::mcp(Some(raw(r#"{"name":"S", "x":1e400}"#)), tools);
     assert_eq!(left_out, []);
     Source {
+        place: 0,
         name: BackendName::parse(name).unwrap(),
         kind: RefKind::McpLocal,
         naming: Arc::new(Naming { prefix: format!("{name}_"), ..Naming::default() }),
@@ -51,7 +52,7 @@ pub(crate) fn local(name: &str, definition: &str) -> Source {
 pub(crate) fn peer_name(route: &Route) -> &str {
     match &route.target {
         Target::Tool { name, .. } => name,
-        Target::Stub | Target::Results => panic!("no peer's"),
+        Target::Stub | Target::Own(_) => panic!("no peer's"),
     }
 }
 
@@ -165,18 +166,18 @@ pub(crate) fn pends(source: Source) -> Source {
 
 #[test]
 fn a_backend_whose_calls_may_go_on_brings_the_tool_that_fetches_results() {
-    let named = |name: &str| BTreeSet::from([BackendName::parse(name).unwrap()]);
     let ls = r#"{"name":"ls"}"#;
     let offer = Offer::build(&[server("fs", &[ls]), pends(agent("hr"))]);
-    assert!(offer.results_for(&named("fs")).is_none(), "not in runs that cannot need it");
-    let text = &offer.results_for(&named("hr")).unwrap().json;
+    let own = |name: &str| offer.own(|one| one.as_str() == name).next();
+    assert!(own("fs").is_none(), "not in runs that cannot need it");
+    let (Own::Results, Ref { json: text, .. }) = own("hr").unwrap() else { panic!("another tool") };
     let written: serde_json::Value = serde_json::from_slice(text).unwrap();
     assert!(text.starts_with(br#"{"kind":"local","name":"bridge_call_result","description":"#));
     assert_eq!(written["parameters"]["required"], serde_json::json!(["callId"]));
-    let route = offer.route(pending::TOOL).unwrap();
-    assert_eq!((route.kind, &route.target), (RefKind::Local, &Target::Results));
+    let route = offer.route(Own::Results.name()).unwrap();
+    assert_eq!((route.kind, &route.target), (RefKind::Local, &Target::Own(Own::Results)));
     assert_eq!(offer.backend("hr").unwrap().tools, 1, "it is no tool of the backend");
-    assert!(offer.backend(pending::TOOL).is_none());
+    assert!(offer.backend(Own::Results.name()).is_none());
 
     for sources in [
         vec![server("fs", &[ls])],
@@ -184,7 +185,7 @@ fn a_backend_whose_calls_may_go_on_brings_the_tool_that_fetches_results() {
         vec![Source { catalog: None, ..pends(server("fs", &[ls])) }],
         vec![],
     ] {
-        assert!(Offer::build(&sources).route(pending::TOOL).is_none(), "nothing can go on");
+        assert!(Offer::build(&sources).route(Own::Results.name()).is_none(), "nothing can go on");
     }
 }
 
@@ -192,10 +193,10 @@ fn a_backend_whose_calls_may_go_on_brings_the_tool_that_fetches_results() {
 fn a_clash_gives_the_tool_that_fetches_results_a_suffix() {
     let clash = server("bridge", &[r#"{"name":"call_result"}"#]);
     let offer = Offer::build(&[clash, pends(agent("hr"))]);
-    assert!(offer.route(pending::TOOL).is_none());
-    let given = naming::suffixed(pending::TOOL, pending::TOOL, "", 0);
-    assert_eq!(offer.route(&given).unwrap().target, Target::Results);
-    let others = naming::suffixed(pending::TOOL, "bridge", "call_result", 0);
+    assert!(offer.route(Own::Results.name()).is_none());
+    let given = naming::suffixed(Own::Results.name(), Own::Results.name(), "", 0);
+    assert_eq!(offer.route(&given).unwrap().target, Target::Own(Own::Results));
+    let others = naming::suffixed(Own::Results.name(), "bridge", "call_result", 0);
     assert_eq!(peer_name(offer.route(&others).unwrap()), "call_result");
     let hr = [BackendName::parse("hr").unwrap()].into();
     let alone = Offer::build(&[pends(agent("hr"))]);
@@ -230,8 +231,11 @@ fn calls_are_repeatable_on_the_word_of_the_trusted() {
         .map(|(name, _)| name.as_ref())
         .collect();
     repeatable.sort_unstable();
+    let own = Own::ALL.map(Own::name);
+    repeatable.retain(|name| !own.contains(name));
     assert_eq!(repeatable, ["look", "sure_read", "sure_set"]);
-    assert_eq!(offer.routes().iter().count(), 2 * tools.len() + 4, "all were looked at");
+    let all = own.len() + 2 * tools.len() + 4;
+    assert_eq!(offer.routes().iter().count(), all, "all were looked at");
     let mut destructive: Vec<&str> = offer
         .routes()
         .iter()

@@ -296,11 +296,11 @@ fn inject_pending(tools: &str, selection: &[&str]) -> (String, Table) {
 #[test]
 fn the_tool_that_fetches_results_comes_last_and_where_it_is_needed() {
     let offer = pending_offer();
-    let results = std::str::from_utf8(&offer.results().unwrap().json).unwrap();
+    let results = std::str::from_utf8(&offer.own(|_| true).next().unwrap().1.json).unwrap();
     let (spec, table) = inject_pending("", &["fs", "hr"]);
     assert_eq!(spec, format!(r#"{{"tools":[{FS},{HR},{results}]}}"#));
     assert_eq!(table.results(), Some(pending::TOOL));
-    assert_eq!(table.route(pending::TOOL).unwrap().target, Target::Results);
+    assert_eq!(table.route(pending::TOOL).unwrap().target, Target::Own(Own::Results));
     assert!(!table.backends().contains(pending::TOOL), "it is no backend");
     let placeholder = r#"{"kind":"a2a_local","name":"hr"}"#;
     let own = r#"{"kind":"local","name":"own","parameters":{}}"#;
@@ -330,7 +330,7 @@ fn the_caller_keeps_the_name_of_the_tool_that_fetches_results() {
         );
         assert_eq!(table.results(), Some(given.as_str()), "what a pending answer says");
         assert!(table.route(pending::TOOL).is_none());
-        assert_eq!(table.route(&given).unwrap().target, Target::Results);
+        assert_eq!(table.route(&given).unwrap().target, Target::Own(Own::Results));
     }
 }
 
@@ -345,7 +345,7 @@ fn a_run_that_is_handed_over_has_the_tool_that_fetches_results() {
         let call = |kind: &str| {
             Call::read(&format!(r#"{{"toolUseId":"tu","name":"{name}","kind":"{kind}"}}"#)).unwrap()
         };
-        assert_eq!(hr.claims(&call("local")).unwrap().target, Target::Results);
+        assert_eq!(hr.claims(&call("local")).unwrap().target, Target::Own(Own::Results));
         assert!(hr.claims(&call("mcp_local")).is_none(), "a tool of the app that has the name");
         assert!(table("fs").claims(&call("local")).is_none());
     }
@@ -375,7 +375,7 @@ fn a_kept_table_has_the_tool_that_fetches_results() {
         let again = Table::restore(&serde_json::from_str(&text).unwrap(), routes);
         assert_eq!(again.results(), table.results());
         let name = again.results().unwrap();
-        assert_eq!(again.route(name).unwrap().target, Target::Results);
+        assert_eq!(again.route(name).unwrap().target, Target::Own(Own::Results));
         assert!(!again.differs_from(&pending_offer()));
     }
 }

@@ -19,7 +19,7 @@ fn name(name: &str) -> BackendName {
 fn of_fs(allow: &[&str], deny: &[&str]) -> Arc<Rights> {
     let allow = (!allow.is_empty()).then(|| globs(allow));
     let filter = ToolFilter { allow, deny: globs(deny) };
-    Arc::new(Rights { backends: None, tools: BTreeMap::from([(name("fs"), filter)]) })
+    Arc::new(Rights { tools: BTreeMap::from([(name("fs"), filter)]), ..Rights::default() })
 }
 
 const FILES: [&str; 3] = [r#"{"name":"read"}"#, r#"{"name":"read_all"}"#, r#"{"name":"write"}"#];

@@ -1,0 +1,219 @@
+//! Search in the tools of an offer, for a model that is given two tools in place of hundreds: one
+//! finds tools by words, the other calls what was found.
+//!
+//! Must not: decide which tools a model has to search for (offer.rs does), or make a call.
+
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+};
+
+use bm25::{Embedder, EmbedderBuilder, Language, Scorer};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{
+    answer::{Answer, codes::TOOL_INPUT_INVALID},
+    event::Call,
+    json::{Members, lossy, member, string_member},
+    offer::{Offer, Ref, Route, Target},
+    own::Own,
+};
+
+/// How many tools an answer has, unless the model says how many.
+const FEW: usize = 5;
+/// About how many bytes of definitions an answer may have.
+const MOST_BYTES: usize = 100 << 10;
+/// How deep in a schema names of parameters are looked for.
+const DEPTH: usize = 4;
+
+/// The members of the ref of [`Own::Find`] besides `kind` and `name`.
+pub(super) const FIND: &str = concat!(
+    r#"{"description":"Finds tools that are not in your list, by words for what you need, and answers "#,
+    r#"their names, descriptions and input schemas, the best match first. Search before you say that "#,
+    r#"something cannot be done. Call what you have found with bridge_call_tool.","#,
+    r#""parameters":{"type":"object","properties":{"#,
+    r#""query":{"type":"string","minLength":1,"maxLength":1000,"description":"#,
+    r#""What the tool should do, in a few words, such as: create calendar event"},"#,
+    r#""limit":{"type":"integer","minimum":1,"maximum":20,"description":"#,
+    r#""How many tools to answer with. Default: 5."}},"required":["query"]},"readOnly":true}"#,
+);
+
+/// The members of the ref of [`Own::Call`] besides `kind` and `name`.
+pub(super) const CALL: &str = concat!(
+    r#"{"description":"Calls a tool that bridge_find_tools has found.","#,
+    r#""parameters":{"type":"object","properties":{"#,
+    r#""name":{"type":"string","description":"The name that was found."},"#,
+    r#""arguments":{"type":"object","description":"#,
+    r#""What the tool's inputSchema asks for. Default: {}"}},"required":["name"]}}"#,
+);
+
+/// The words of tools, read when they are searched for the first time.
+#[derive(Default)]
+pub(super) struct Index {
+    refs: Vec<Arc<Ref>>,
+    words: OnceLock<Words>,
+}
+
+struct Words {
+    embedder: Embedder,
+    scorer: Scorer<u32>,
+    names: Vec<String>,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Index").field("refs", &self.refs.len()).finish_non_exhaustive()
+    }
+}
+
+impl Index {
+    pub(super) fn of(refs: Vec<Arc<Ref>>) -> Self {
+        Self { refs, words: OnceLock::new() }
+    }
+
+    /// The names of the tools that match, the best first.
+    pub(super) fn find(&self, query: &str) -> impl Iterator<Item = &String> {
+        let words = self.words.get_or_init(|| Words::of(&self.refs));
+        let mut found = words.scorer.matches(&words.embedder.embed(&apart(query)));
+        // Of equal scores, the first in the offer comes first.
+        found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
+        found.into_iter().filter_map(|one| words.names.get(one.id as usize))
+    }
+}
+
+impl Words {
+    fn of(refs: &[Arc<Ref>]) -> Self {
+        let (names, texts): (Vec<_>, Vec<_>) = refs
+            .iter()
+            .flat_map(|one| one.tools())
+            .map(|(name, tool)| (name, words(&tool)))
+            .unzip();
+        let all: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let embedder: Embedder =
+            EmbedderBuilder::with_fit_to_corpus(Language::English, &all).build();
+        let mut scorer = Scorer::new();
+        for (id, text) in (0..).zip(all) {
+            scorer.upsert(&id, embedder.embed(text));
+        }
+        Self { embedder, scorer, names }
+    }
+}
+
+/// The words of a tool: of its name, which counts three times, title, description, and parameters.
+fn words(tool: &str) -> String {
+    let text = |key| string_member(tool, key).map(|text| apart(&text)).unwrap_or_default();
+    let name = text("name");
+    let mut words = [&*name, &name, &name, &text("title"), &text("description")].join(" ");
+    if let Some(schema) = member(tool, "inputSchema") {
+        parameters(schema, DEPTH, &mut words);
+    }
+    words
+}
+
+/// Adds the names of a schema's properties.
+fn parameters(schema: &RawValue, depth: usize, words: &mut String) {
+    let properties = member(schema.get(), "properties");
+    let members = properties.and_then(|it| Members::read(it.get()).ok());
+    for (name, schema) in members.into_iter().flat_map(|members| members.0) {
+        words.push(' ');
+        words.push_str(&apart(&name));
+        if depth > 1 {
+            parameters(schema, depth - 1, words);
+        }
+    }
+}
+
+/// The words of a name or a text, apart: `readFile`, `read_file` and `HTTPGet` are two words each.
+fn apart(text: &str) -> String {
+    let mut words = String::with_capacity(text.len() + 8);
+    let mut letters = text.chars().peekable();
+    let mut before = ' ';
+    while let Some(letter) = letters.next() {
+        let is_start = letter.is_uppercase()
+            && (before.is_lowercase()
+                || before.is_uppercase() && letters.peek().is_some_and(|it| it.is_lowercase()));
+        if is_start {
+            words.push(' ');
+        }
+        words.push(if letter.is_alphanumeric() { letter } else { ' ' });
+        before = letter;
+    }
+    words
+}
+
+/// The answer to a call of [`Own::Find`], for a model that has `offer`, and may be told of the tools
+/// that `may_find` takes.
+pub fn find(arguments: &str, offer: &Offer, may_find: impl Fn(&str) -> bool) -> Answer {
+    #[derive(Deserialize)]
+    struct Wanted {
+        query: String,
+        limit: Option<usize>,
+    }
+    if let Err(mistakes) = Own::Find.check(arguments) {
+        return Answer::Error(mistakes);
+    }
+    let Ok(Wanted { query, limit }) = serde_json::from_str(arguments) else {
+        return Answer::Error(format!("{TOOL_INPUT_INVALID}: the arguments cannot be read"));
+    };
+    let mut tools = Vec::new();
+    let mut left = MOST_BYTES;
+    let found = offer.find(&query).filter(|name| may_find(name));
+    for tool in found.filter_map(|name| offer.hidden_definition(name)).take(limit.unwrap_or(FEW)) {
+        // One is answered in any case, however large it is.
+        match left.checked_sub(tool.len()) {
+            None if !tools.is_empty() => break,
+            rest => left = rest.unwrap_or(0),
+        }
+        tools.push(tool);
+    }
+    let hint = match tools.is_empty() {
+        false => "",
+        true => ",\"hint\":\"No tool matches. Try other words for what the tool should do.\"",
+    };
+    Answer::text(format!("{{\"tools\":[{}]{hint}}}", tools.join(",")))
+}
+
+/// The call that a call of [`Own::Call`] stands for, and its route, if `tool` knows the name in it.
+/// Any other call stays as it is.
+pub fn resolved<'a>(
+    call: Call,
+    route: Route,
+    tool: impl FnOnce(&str) -> Option<&'a Route>,
+) -> (Call, Route) {
+    let asked = match route.target {
+        Target::Own(Own::Call) => asked(call.args.get()).ok(),
+        _ => None,
+    };
+    match asked.and_then(|(name, args)| Some((tool(&name)?.clone(), name, args))) {
+        Some((route, name, args)) => (Call { name, args, ..call }, route),
+        None => (call, route),
+    }
+}
+
+/// Why a call of [`Own::Call`] with these arguments stands for no other: an answer for the model.
+pub fn unresolved(arguments: &str) -> String {
+    match asked(arguments) {
+        Ok((name, _)) => format!(
+            "There is no tool `{name}`, or not for this run; nothing was called. Names are those \
+             that bridge_find_tools answers."
+        ),
+        Err(mistakes) => mistakes,
+    }
+}
+
+/// The name and the arguments of the tool that is to be called.
+fn asked(text: &str) -> Result<(String, Box<RawValue>), String> {
+    let given = member(text, "arguments");
+    // Some models write the object as a text.
+    let quoted = given.and_then(|given| lossy(given.get())).filter(|text| text.starts_with('{'));
+    let unquoted = quoted.and_then(|text| RawValue::from_string(text.into_owned()).ok());
+    if unquoted.is_none() {
+        Own::Call.check(text)?;
+    }
+    let name = string_member(text, "name");
+    let name = name.ok_or_else(|| format!("{TOOL_INPUT_INVALID}: `name` must be a string"))?;
+    let args = unquoted.or_else(|| given.map(RawValue::to_owned));
+    let none = || RawValue::from_string("{}".to_owned()).expect("the constant is JSON");
+    Ok((name, args.unwrap_or_else(none)))
+}

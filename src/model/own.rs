@@ -1,0 +1,69 @@
+//! The tools that the bridge has itself, and offers beside those of backends.
+//!
+//! Must not: keep anything.
+
+use std::sync::{Arc, LazyLock};
+
+use serde_json::value::RawValue;
+
+use super::{
+    catalog_search,
+    ids::BackendName,
+    pending,
+    schema::{InputSchema, Verdict},
+};
+
+/// One of the bridge's own tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Own {
+    /// Fetches the result of an earlier call, or a part of it.
+    Results,
+    /// Finds tools that the model was not given.
+    Find,
+    /// Calls one of them.
+    Call,
+}
+
+/// The members of each tool's ref besides `kind` and `name`.
+static DEFINITIONS: LazyLock<[(Arc<RawValue>, InputSchema); 3]> = LazyLock::new(|| {
+    [pending::DEFINITION, catalog_search::FIND, catalog_search::CALL].map(|text| {
+        let text: Arc<RawValue> =
+            RawValue::from_string(text.to_owned()).expect("the constant is JSON").into();
+        (Arc::clone(&text), InputSchema::of_local(text))
+    })
+});
+
+impl Own {
+    pub const ALL: [Self; 3] = [Self::Results, Self::Find, Self::Call];
+
+    /// Its name, unless a run's caller has taken it; no backend may have this name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Results => pending::TOOL,
+            Self::Find => "bridge_find_tools",
+            Self::Call => "bridge_call_tool",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|own| own.name() == name)
+    }
+
+    /// Takes the place of a backend's name in its route.
+    pub fn backend(self) -> BackendName {
+        BackendName::parse(self.name()).expect("it is short and has no odd character")
+    }
+
+    /// The members of its ref besides `kind` and `name`.
+    pub fn definition(self) -> &'static RawValue {
+        &DEFINITIONS[self as usize].0
+    }
+
+    /// Checks the arguments of a call of it; the error is an answer for the model.
+    pub fn check(self, arguments: &str) -> Result<(), String> {
+        match DEFINITIONS[self as usize].1.check(arguments) {
+            Verdict::Invalid(mistakes) => Err(mistakes),
+            _ => Ok(()),
+        }
+    }
+}
