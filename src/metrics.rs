@@ -13,7 +13,10 @@ mod label;
 pub mod page;
 pub mod process;
 
+use std::collections::BTreeMap;
+
 use http::StatusCode;
+use parking_lot::Mutex;
 pub use prometheus_client::metrics::counter::Counter;
 
 use self::label::label;
@@ -21,7 +24,7 @@ pub use self::{
     histogram::Histogram,
     label::{ByLabel, Label},
 };
-use crate::model::{approval, ending::Ending};
+use crate::model::{approval, ending::Ending, ids::AppName};
 
 impl Label for Ending {
     const NAME: &'static str = "outcome";
@@ -51,6 +54,16 @@ label! {
         GivenUp = "given_up",
         /// The bridge stopped; the next process drives the run on.
         Left = "left",
+    }
+}
+
+label! {
+    /// The tokens of runs.
+    pub enum TokenKind: "kind" {
+        Input = "input",
+        /// The part of the input that came from the model's prompt cache.
+        Cached = "cached",
+        Output = "output",
     }
 }
 
@@ -181,6 +194,19 @@ pub struct Runs {
     pub app_streams_closed: Counter,
     /// Closed because the app reads too slowly.
     pub app_streams_slow: Counter,
+    /// By app: what the last events of its runs say.
+    pub tokens: Mutex<BTreeMap<AppName, ByLabel<TokenKind, Counter>>>,
+}
+
+impl Runs {
+    /// Counts the tokens of a run of `app`, in the order of [`TokenKind`].
+    pub fn used(&self, app: &AppName, tokens: [u64; 3]) {
+        let mut all = self.tokens.lock();
+        let of_app = all.entry(app.clone()).or_default();
+        for (kind, count) in TokenKind::ALL.iter().zip(tokens) {
+            of_app.of(*kind).inc_by(count);
+        }
+    }
 }
 
 /// The posts of results.

@@ -80,7 +80,7 @@ async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
 
 fn page(status: &Status, now: SystemTime) -> Page {
     let Status { version, daemon, backends, .. } = status;
-    let Daemon { upstream, runs, approvals, runtimes, problems, .. } = daemon;
+    let Daemon { upstream, runs, approvals, runtimes, injected, problems, .. } = daemon;
     let mut page = Page::default();
     let up = humantime::format_duration(Duration::from_secs(status.uptime_seconds));
     page.line(Style::Heading, format!("mantyx-bridge {version}, up {up}"));
@@ -119,6 +119,12 @@ fn page(status: &Status, now: SystemTime) -> Page {
     page.line(Style::Plain, "");
     let rows = backends.iter().map(|backend| row(backend, now)).collect();
     page.table(["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "REFRESHED", "SPEAKS"], rows);
+    if injected.iter().any(|one| one.cost.tools + one.cost.searched > 0) {
+        page.line(Style::Plain, "");
+    }
+    for one in injected.iter().filter(|one| one.cost.tools + one.cost.searched > 0) {
+        page.note(Style::Plain, format!("each run of {}: {}", one.app, one.cost));
+    }
     for Problem { subject, message, cure } in problems {
         page.line(Style::Plain, "");
         page.note(Style::Bad, format!("{subject}: {message}"));

@@ -25,7 +25,7 @@ use crate::{
         openapi::ToolRefs,
         status::{Backend, Status},
     },
-    model::{offer::STUB, pending},
+    model::{offer::STUB, own::Own},
     state_dir::StateDir,
 };
 
@@ -38,8 +38,8 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
         }
         None => String::new(),
     };
-    let text =
-        Client::new(contact)?.get(&format!("/v1/tool-refs{query}"), HeaderMap::new()).await?;
+    let client = Client::new(contact)?;
+    let text = client.get(&format!("/v1/tool-refs{query}"), HeaderMap::new()).await?;
     if json {
         return print(&format!("{text}\n"));
     }
@@ -58,7 +58,7 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
             let card = words(&one["agentCard"], "description");
             let text = if own.is_empty() { card } else { own };
             let of = match name.strip_suffix(STUB) {
-                _ if name == pending::TOOL => "(the bridge)",
+                _ if Own::named(&name).is_some() => "(the bridge)",
                 Some(backend) if one["kind"] == "local" => backend,
                 _ => &name,
             };
@@ -74,6 +74,13 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     }
     let mut page = Page::default();
     page.table(["TOOL", "BACKEND", "DESCRIPTION"], rows);
+    let status: Status = parse(&client.get("/v1/status", HeaderMap::new()).await?)?;
+    for one in status.daemon.injected {
+        let of = one.backends.iter().find(|of| backend == Some(&of.name));
+        page.line(Style::Plain, "");
+        page.note(Style::Plain, format!("Each run: {}.", of.map_or(one.cost, |of| of.cost)));
+        page.note(Style::Plain, format!("The largest, in tokens: {}.", one.largest()));
+    }
     print(&page.text(Paper::stdout()))
 }
 

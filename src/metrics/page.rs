@@ -86,10 +86,10 @@ pub fn each<T, M: Metric + TypedMetric>(
 }
 
 /// Values for each of `all`, which the first label names; the second label names each value.
-pub fn each_by<T, M: Metric + TypedMetric>(
+pub fn each_by<'a, T, M: Metric + TypedMetric>(
     [key, by]: [&'static str; 2],
     all: &[(&str, T)],
-    values: impl Fn(&T) -> Vec<(&'static str, M)>,
+    values: impl Fn(&T) -> Vec<(&'a str, M)>,
 ) -> Box<dyn Metric> {
     let mut labelled = Vec::new();
     for (name, of) in all {

@@ -20,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     ids::{RunId, RunKind, ToolUseId},
+    json::member,
     offer::RefKind,
 };
 
@@ -211,6 +212,14 @@ pub fn end(event: Option<&str>, data: &str) -> TerminalEvent {
     let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
     let kind = envelope.and_then(|envelope| envelope.kind);
     TerminalEvent::of(kind.as_deref().or(event))
+}
+
+/// The input, cached and output tokens of a run, as its last event says (wire-protocol §4.8.1).
+pub fn tokens(data: &str) -> Option<[u64; 3]> {
+    let payload = member(data, "data").filter(|payload| payload.get().starts_with('{'));
+    let tokens = member(payload.map_or(data, RawValue::get), "tokens")?;
+    let count = |key| member(tokens.get(), key).and_then(|count| count.get().parse().ok());
+    Some(["inputTokens", "cachedTokens", "outputTokens"].map(|key| count(key).unwrap_or(0)))
 }
 
 impl TerminalEvent {

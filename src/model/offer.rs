@@ -33,6 +33,7 @@ use super::{
     schema::InputSchema,
 };
 
+pub mod cost;
 mod definitions;
 mod seen;
 
@@ -79,12 +80,6 @@ pub enum OfferMode {
 /// or whose refs take more than these tokens.
 const AUTO_TOOLS: usize = 100;
 const AUTO_TOKENS: usize = 20_000;
-
-/// How many tokens of a model's input `bytes` of refs are, about: JSON in English takes a token for
-/// every four bytes, give or take a fifth.
-pub fn tokens(bytes: usize) -> usize {
-    bytes.div_ceil(4)
-}
 
 /// The kinds of tool refs that the bridge makes; MANTYX's `kind` (agent-runs-protocol §1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

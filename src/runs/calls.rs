@@ -361,6 +361,11 @@ impl Calls {
         }
     }
 
+    /// All apps that are configured now.
+    pub fn apps(&self) -> Vec<Arc<App>> {
+        self.settings().apps.iter().map(|known| Arc::clone(&known.app)).collect()
+    }
+
     /// The tools that `app` may use now.
     pub fn offer(&self, app: &AppName) -> Arc<Offer> {
         let rights = self.app(app).map(|app| Arc::clone(&app.rights));

@@ -491,6 +491,9 @@ impl Driver {
         self.take_event(event, Some(&frame.raw)).then(|| {
             let fields = frame.fields();
             let data = fields.data.as_deref().unwrap_or_default();
+            if let Some(tokens) = event::tokens(data) {
+                self.runs.metrics().used(&self.run.app, tokens);
+            }
             ending(event::end(fields.event.as_deref(), data))
         })
     }

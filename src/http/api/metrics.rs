@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use http::{HeaderValue, Response, header};
 use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 
-use super::Api;
+use super::{Api, status};
 use crate::{
     audit::Audit,
     backend::{
@@ -21,16 +21,20 @@ use crate::{
     },
     http::response::{self, Body},
     metrics::{
-        Answered, Connections, Label as _, OfListener, Requests, RouteKind, Way,
+        Answered, Connections, Label as _, OfListener, Requests, RouteKind, TokenKind, Way,
         page::{self, Row, by_label, counter, each, each_by, gauge, one_of},
         process,
     },
-    model::ending::Ending,
+    model::{
+        ending::Ending,
+        offer::cost::{Cost, OfBackend},
+    },
     runs::Runs,
     runtimes::{Runtime, State},
     tls::Tls,
 };
 
+const APP: &str = "app";
 const BACKEND: &str = "backend";
 const STATE: &str = "state";
 const RUNTIME: &str = "runtime";
@@ -42,6 +46,7 @@ impl Api {
             backends(runs),
             calls(runs),
             approvals(runs),
+            self.injected(),
             self.of_runtimes(),
             of_runs(runs),
             posts(runs),
@@ -63,6 +68,23 @@ impl Api {
 }
 
 impl Api {
+    /// What the runs of each app are given.
+    fn injected(&self) -> Vec<Row> {
+        let all = status::injected(self, None);
+        let all: Vec<(&str, _)> = all.iter().map(|of| (of.app.as_str(), &of.backends)).collect();
+        let by = |value: fn(&Cost) -> usize| {
+            let of_backend = move |of: &OfBackend| ConstGauge::new(count(value(&of.cost)));
+            each_by([APP, BACKEND], &all, |of| {
+                of.iter().map(|of| (&*of.name, of_backend(of))).collect()
+            })
+        };
+        let tokens = "The same in tokens, by estimate: one for every four bytes";
+        vec![
+            ("injected_bytes", "Bytes of tools in each run of the app", by(|cost| cost.bytes)),
+            ("injected_tokens", tokens, by(|cost| cost.tokens)),
+        ]
+    }
+
     fn of_runtimes(&self) -> Vec<Row> {
         let all = self.facts.runtimes.all();
         let all: Vec<(&str, &Runtime)> = all.iter().map(|it| (it.name.as_str(), &**it)).collect();
@@ -174,11 +196,15 @@ fn of_runs(runs: &Runs) -> Vec<Row> {
     let opened = counted.app_streams.get();
     let open = gauge(as_f64(opened.saturating_sub(closed)));
     let slow = counter(counted.app_streams_slow.get());
+    let tokens = counted.tokens.lock();
+    let tokens: Vec<(&str, _)> = tokens.iter().map(|(app, of)| (app.as_str(), of)).collect();
+    let tokens = each_by([APP, TokenKind::NAME], &tokens, |of| of.cloned());
     vec![
         ("runs_driven", "Runs that are driven now", gauge(count(runs.driven()))),
         ("runs_started", "Runs that the bridge began to drive", started),
         ("runs_ended", "Runs that are not driven any more, by outcome", ended),
         ("run_stream_reconnects", "Streams of runs that broke and were opened again", reconnects),
+        ("tokens", "Tokens of ended runs, as MANTYX counts them", tokens),
         ("app_streams_open", "Streams that apps read now", open),
         ("app_streams_opened", "Streams that apps have read", counter(opened)),
         ("app_streams_slow", "Streams that were closed because the app reads too slowly", slow),

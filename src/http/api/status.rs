@@ -19,8 +19,8 @@ use crate::{
     config::App,
     http::auth::Caller,
     model::{
-        ids::BackendName,
-        offer::{Offer, RefKind},
+        ids::{AppName, BackendName},
+        offer::{Offer, RefKind, cost::Injected},
     },
     tls,
 };
@@ -88,6 +88,9 @@ pub(crate) struct Daemon {
     /// `null` where the listeners speak plain HTTP.
     tls: Option<Tls>,
     config: Config,
+    /// What each of the caller's apps is given for its runs; the operator sees all apps.
+    #[serde(default)]
+    pub(crate) injected: Vec<Injected>,
     /// The current problems, with their cures.
     pub(crate) problems: Vec<Problem>,
 }
@@ -255,10 +258,18 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
         operator: caller.is_operator,
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config::of(&loaded),
+        injected: injected(api, caller.sees()),
         problems: Vec::new(),
     };
     daemon.problems = problems::all(api, caller, &daemon, backends);
     daemon
+}
+
+/// What the runs of `app` are given, or those of each app.
+pub(super) fn injected(api: &Api, app: Option<&AppName>) -> Vec<Injected> {
+    let calls = &api.runs.calls;
+    let apps = calls.apps().into_iter().filter(|it| app.is_none_or(|app| it.name == *app));
+    apps.map(|it| calls.offer(&it.name).injected(it.name.as_str())).collect()
 }
 
 /// The backends that `app` may use.

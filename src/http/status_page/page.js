@@ -86,6 +86,7 @@ function fill(table, rows, empty) {
 // Drawing.
 
 function drawStatus() {
+  drawInjected();
   const { upstream, runs, problems, approvals, runtimes } = state.status;
   const reached = { true: "reachable", false: "not reachable", null: "not asked yet" }[String(upstream.reachable)];
   at("upstream").replaceChildren("MANTYX: ", make("code", "", upstream.baseUrl), make("span", "soft", ` ${reached}`));
@@ -180,7 +181,31 @@ function sweep() {
   at("operator").hidden = state.mayDecide || !at("keyless").hidden;
 }
 
+/** What each app's runs are given; the operator sees all apps. */
+function drawInjected() {
+  const all = state.status?.injected ?? [];
+  at("cost").hidden = !all.some((one) => one.tools + one.searched > 0);
+  const rows = all.map((one) => {
+    const [first, ...others] = one.largest.map((tool) => `${tool.name} ${tool.tokens.toLocaleString()}`);
+    const more = others.map((tool) => make("li", "", tool));
+    const largest = more.length ? make("details", "", make("summary", "", first), make("ul", "", ...more)) : first ?? "";
+    return make("tr", "",
+      cell("", make("strong", "", one.app)),
+      cell("Tools", one.tools.toLocaleString(), "number"),
+      cell("By search", one.searched.toLocaleString(), "number"),
+      cell("Bytes", one.bytes.toLocaleString(), "number"),
+      cell("Tokens", one.tokens.toLocaleString(), "number"),
+      cell("Largest tools", largest));
+  });
+  fill("injected", rows, "");
+}
+
 function drawBackends() {
+  // An app's own setting may differ: the dearest counts.
+  const tokens = new Map();
+  for (const one of (state.status?.injected ?? []).flatMap((one) => one.backends)) {
+    tokens.set(one.name, Math.max(one.tokens, tokens.get(one.name) ?? 0));
+  }
   const rows = [...state.backends.values()].sort((a, b) => a.name < b.name ? -1 : 1).map((one) => {
     const refresh = make("button", "", "Refresh");
     refresh.setAttribute("aria-label", `Refresh ${one.name}`);
@@ -196,6 +221,7 @@ function drawBackends() {
       cell("", make("span", "", dot(one.state), stale, breaker)),
       cell("Reached by", how),
       cell("Tools", one.pin?.withdrawn ? `${Math.max(0, one.tools - one.pin.withdrawn)} of ${one.tools}` : String(one.tools), "number"),
+      cell("Tokens", tokens.has(one.name) ? tokens.get(one.name).toLocaleString() : "", "number"),
       cell("In flight", String(one.callsInFlight), "number"),
       cell("Last call", last),
       cell("Last refresh", ago(one.lastRefresh)),

@@ -5,7 +5,9 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{AUTO_TOKENS, AUTO_TOOLS, BTreeMap, Offer, OfferMode, Offered, Ref, Target, tokens};
+use super::{
+    AUTO_TOKENS, AUTO_TOOLS, BTreeMap, Offer, OfferMode, Offered, Ref, Target, cost::Cost,
+};
 use crate::model::rights::Rights;
 
 /// The views of an offer, each with the rights that it was made for. A view without users is
@@ -87,10 +89,8 @@ impl Offered {
             OfferMode::Search => self.has_peer,
             OfferMode::All => false,
             OfferMode::Auto => {
-                let (tools, bytes) = refs.fold((0, 0), |(tools, bytes), one| {
-                    (tools + one.items.len(), bytes + one.json.len())
-                });
-                tools > AUTO_TOOLS || tokens(bytes) > AUTO_TOKENS
+                let Cost { tools, tokens, .. } = Cost::of(refs);
+                tools > AUTO_TOOLS || tokens > AUTO_TOKENS
             }
         }
     }
