@@ -181,6 +181,8 @@ pub struct Calls {
     pub duration: Histogram,
     /// How long calls waited for a permit.
     pub turn: Histogram,
+    /// What was replaced in results.
+    pub redacted: Counter,
 }
 
 /// The runs, and the streams on which apps read them.

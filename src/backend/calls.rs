@@ -177,6 +177,11 @@ impl Backends {
         self.all().handles.get(name)?.rules.limits.pending_after
     }
 
+    /// The longest text of a result of `name`, in bytes, if the operator has limited it.
+    pub fn max_result(&self, name: &BackendName) -> Option<usize> {
+        self.all().handles.get(name)?.rules.max_result
+    }
+
     /// The metrics of the calls to `name`.
     pub fn metrics(&self, name: &BackendName) -> Option<Arc<metrics::Calls>> {
         self.all().handles.get(name).map(|backend| Arc::clone(backend.metrics()))
@@ -238,11 +243,20 @@ impl Backends {
         let made = match outcome {
             Ok(answer) => Made::from(answer),
             Err(failure) => {
-                warn!(backend = %name, %failure, "a call failed");
-                Made::failed(failure.ending(), failure.for_model(name))
+                let failed = Made::failed(failure.ending(), failure.for_model(name));
+                let why = failure.to_string();
+                let why = backend.rules.redact.apply(&why, &mut 0).unwrap_or(why);
+                warn!(backend = %name, failure = why, "a call failed");
+                failed
             }
         };
-        Made { answer: made.answer.within_limits(), ..made }
+        let answer = backend.redacted(made.answer, call.client.as_deref());
+        let answer = match (&answer, backend.rules.max_result) {
+            // The caller keeps what is longer.
+            (Answer::Result { .. }, Some(_)) => answer,
+            _ => answer.within_limits(),
+        };
+        Made { answer, ..made }
     }
 
     /// Refuses a call that was sent to another peer than the configured one, which need not be

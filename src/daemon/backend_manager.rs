@@ -293,6 +293,8 @@ fn rules(backend: &Backend) -> BackendRules {
         limits,
         concurrency: backend.concurrency,
         tools: backend.naming.tools.clone(),
+        max_result: backend.max_result,
+        redact: Arc::clone(&backend.redact),
         approve: backend.approve.clone(),
     }
 }
@@ -345,7 +347,7 @@ fn source(backend: &Backend) -> Source {
         on_unavailable: backend.on_unavailable,
         catalog: None,
         available: false,
-        can_pend: backend.pending_after.is_some(),
+        can_pend: backend.pending_after.is_some() || backend.max_result.is_some(),
         trusted: backend.trust_annotations,
         pin: backend.pin,
         review: Arc::default(),

@@ -46,6 +46,8 @@ impl Validator<'_> {
             default_pending: None,
             concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
             pin: Pin::Off,
+            max_result: entry.max_result.as_ref(),
+            redact: entry.redact.as_ref(),
         };
         let target = Target::Local(Local { definition: definition?, action: action? });
         Some(self.backend(name, target, Naming::default(), &common, inherited))

@@ -46,6 +46,8 @@ impl Validator<'_> {
             default_pending: None,
             concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
             pin: entry.pin.as_ref().map_or(Pin::Warn, |at| at.value),
+            max_result: entry.max_result.as_ref(),
+            redact: entry.redact.as_ref(),
         };
         let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);

@@ -163,12 +163,14 @@ fn calls(runs: &Runs) -> Vec<Row> {
     let duration = each(BACKEND, &backends, |backend| backend.metrics().duration.metric());
     let turn = each(BACKEND, &backends, |backend| backend.metrics().turn.metric());
     let in_flight = each(BACKEND, &backends, |it| ConstGauge::new(count(it.in_flight())));
+    let redacted = each(BACKEND, &backends, |backend| backend.metrics().redacted.clone());
     let pending = gauge(count(runs.calls.history.pending()));
     let took = "Duration of calls, with the wait for a permit, without that for a person";
     vec![
         ("calls", "Calls that have ended, by outcome", ended),
         ("call_duration_seconds", took, duration),
         ("call_turn_seconds", "Time that calls waited for a permit", turn),
+        ("redactions", "Texts that were replaced in results", redacted),
         ("calls_in_flight", "Calls that wait for a permit or run", in_flight),
         ("calls_pending", "Calls that go on after a first answer", pending),
     ]

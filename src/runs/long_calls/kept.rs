@@ -207,6 +207,7 @@ impl Runs {
             } else {
                 let finished = Some(Finished::new(told, answer));
                 let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());
+                let call = LongCall { backend: Some(route.backend), ..call };
                 self.calls.long.calls.lock().insert(id.clone(), call);
             }
             return;
