@@ -23,7 +23,7 @@ use crate::{
             Api,
             routes::{AfterHangUp, ApiRequest, Handler, OwnRoute},
         },
-        auth::{App, AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
+        auth::{AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
         client_info::{ClientInfo, ClientKey, OnAuthenticated},
         error_code::Code,
         proxy::{self, Proxy},
@@ -104,19 +104,14 @@ impl Service {
         client: ClientInfo,
     ) -> Response<Body> {
         let after = route.after_hang_up(request.method());
-        match caller {
-            Some(caller) if after != AfterHangUp::Dropped => {
-                let this = Arc::clone(self);
-                let app = caller.app.name.clone();
-                let work = async move { this.count(route, Some(caller), request, &client).await };
-                let work = budget::for_app(app.clone(), work);
-                self.detached.answer(&app, after, work).await
-            }
-            Some(caller) => {
-                let app = caller.app.name.clone();
-                budget::for_app(app, self.count(route, Some(caller), request, &client)).await
-            }
-            None => self.count(route, None, request, &client).await,
+        let app = caller.as_ref().map(|caller| caller.app.name.clone());
+        let this = Arc::clone(self);
+        let work = async move { this.count(route, caller, request, &client).await };
+        let Some(app) = app else { return work.await };
+        let work = budget::for_app(app.clone(), work);
+        match after {
+            AfterHangUp::Dropped => work.await,
+            after => self.detached.answer(&app, after, work).await,
         }
     }
 
@@ -180,7 +175,11 @@ impl Service {
         let app = app.filter(|app| !app.is_operator());
         let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
         let response = self.dispatch(route, caller, request, client).await;
-        let mut response = self.while_let_in(app, response);
+        // An open stream gives no lasting right, just as an open connection does not.
+        let mut response = match app.map(|app| self.auth.until_removed(app)) {
+            Some(removed) => response.map(|body| response::until(body, removed)),
+            None => response,
+        };
         if let Some(over) = session {
             response = response.map(|body| response::until(body, over));
         }
@@ -191,15 +190,6 @@ impl Service {
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
-    }
-
-    /// An answer that ends when its app is not let in any more: an open stream gives no lasting
-    /// right, just as an open connection does not. An app that was removed before the answer began
-    /// gets no stream.
-    fn while_let_in(&self, app: Option<Arc<App>>, response: Response<Body>) -> Response<Body> {
-        let Some(app) = app else { return response };
-        let removed = self.auth.until_removed(app);
-        response.map(|body| response::until(body, removed))
     }
 
     /// The span of a request, for routes that have one. It replaces the trace in the request's
