@@ -27,7 +27,7 @@ use crate::{
         response::{self, Answered, Body},
     },
     model::{
-        ids::{RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace},
+        ids::{RunKey, RunKind, SessionId, ToolUseId, Workspace},
         json::string_member,
     },
     runs::{Runs, Thing, app_stream},
@@ -193,14 +193,9 @@ fn resume_point(query: Option<&str>, headers: &HeaderMap) -> u64 {
     in_query.or_else(in_header).unwrap_or(0)
 }
 
-/// The run id in MANTYX's answer to a submission.
-pub fn run_id(body: &Bytes) -> Option<RunId> {
-    Some(string_member(std::str::from_utf8(body).ok()?, "runId")?.into())
-}
-
-/// The session id in MANTYX's answer to a creation.
-fn session_id(body: &Bytes) -> Option<SessionId> {
-    Some(string_member(std::str::from_utf8(body).ok()?, "sessionId")?.into())
+/// The id under `key` in MANTYX's answer to a submission or a creation.
+pub fn id_in<T: From<String>>(body: &Bytes, key: &str) -> Option<T> {
+    Some(string_member(std::str::from_utf8(body).ok()?, key)?.into())
 }
 
 #[cfg(test)]

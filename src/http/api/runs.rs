@@ -164,7 +164,7 @@ impl Api {
         }
         let (mut parts, body) = answer.into_parts();
         let text = response::read_anyway(body, MAX_ANSWER).await?;
-        let Some(run) = proxy::run_id(&text) else {
+        let Some(run) = proxy::id_in(&text, "runId") else {
             return Err(response::error(
                 Code::UpstreamBroken,
                 "MANTYX took the spec, and its answer names no run.",
