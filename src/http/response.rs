@@ -34,6 +34,11 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 pub type Answered = Result<Response<Body>, Response<Body>>;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A body that can be read here.
+pub trait Source: http_body::Body<Data = Bytes, Error: fmt::Display> + Unpin {}
+
+impl<B: http_body::Body<Data = Bytes, Error: fmt::Display> + Unpin> Source for B {}
+
 /// How long a sender may pause in the middle of a body.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
 /// The least average rate of a body in bytes a second, over the length of a pause. Every network
@@ -119,12 +124,7 @@ impl<B, C> Paced<B, C> {
     }
 }
 
-impl<B, C> http_body::Body for Paced<B, C>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-    C: Fn() -> Result<(), ReadError> + Unpin,
-{
+impl<B: Source, C: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Paced<B, C> {
     type Data = Bytes;
     type Error = ReadError;
 
@@ -155,11 +155,7 @@ where
 }
 
 /// Reads a body of at most `limit` bytes.
-pub async fn read<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
+pub async fn read(body: impl Source, limit: usize) -> Result<Bytes, ReadError> {
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared > limit {
         return Err(ReadError::TooLarge { limit });
@@ -169,19 +165,11 @@ where
 
 /// Like [`read`], for a short answer that must not be lost: it does not wait for room in the
 /// budget.
-pub async fn read_anyway<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
+pub async fn read_anyway(body: impl Source, limit: usize) -> Result<Bytes, ReadError> {
     collect(body, limit, Buffer::insisting()).await
 }
 
-async fn collect<B>(body: B, limit: usize, mut whole: Buffer) -> Result<Bytes, ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
+async fn collect(body: impl Source, limit: usize, mut whole: Buffer) -> Result<Bytes, ReadError> {
     let mut body = Paced::new(body);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
@@ -201,11 +189,7 @@ where
 /// Reads and discards the rest of a body, at most `limit` bytes. Most senders read the answer only
 /// after they have sent everything. They would take a connection that closes before that for a
 /// broken one, and never see the error.
-async fn read_past<B>(mut body: Paced<B>, limit: usize) -> Result<(), ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
+async fn read_past(mut body: Paced<impl Source>, limit: usize) -> Result<(), ReadError> {
     let mut left = limit;
     while let Some(frame) = body.frame().await {
         let length = frame?.into_data().map_or(0, |data| data.len());
