@@ -5,7 +5,6 @@
 
 use std::io::{self, Write as _};
 
-use clap::ValueEnum;
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
@@ -77,17 +76,10 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     print(&page.text(Paper::stdout()))
 }
 
-/// Another runtime whose agents name their tools.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Form {
-    Hsafa,
-    Claude,
-}
-
 /// `mantyx-bridge tools --as RUNTIME`: the tools on stdout, and notes on stderr.
 pub(super) async fn block(
     contact: &Contact,
-    form: Form,
+    format: &str,
     names: [(&str, Option<String>); 2],
 ) -> Outcome {
     #[derive(Deserialize)]
@@ -95,10 +87,6 @@ pub(super) async fn block(
         tools: Value,
         notes: Vec<String>,
     }
-    let format = match form {
-        Form::Hsafa => "hsafa",
-        Form::Claude => "claude",
-    };
     let mut query = url::form_urlencoded::Serializer::new(String::from("?"));
     query.append_pair("format", format);
     for (key, name) in names {
