@@ -14,7 +14,8 @@ use std::{path::Path, time::Duration};
 
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use tokio::{sync::oneshot, time::sleep};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 pub(super) use self::runtime::Runtime;
 use super::{
@@ -89,22 +90,15 @@ async fn with_bridge(
         let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
         let url = daemon.urls().first().cloned().unwrap_or_default();
         let app = Client::at(url.clone(), daemon.token().clone(), state.clone());
-        let (done, stop) = oneshot::channel::<()>();
-        let running = daemon.run(
-            async {
-                // Sent or dropped: either way the demo is over.
-                let _over = stop.await;
-            },
-            std::future::pending(),
-        );
+        let stop = CancellationToken::new();
+        let running = daemon.run(stop.cancelled(), std::future::pending());
         let showing = async {
-            let shown = tokio::select! {
+            let _over = stop.clone().drop_guard();
+            tokio::select! {
                 shown = show(&app, &url) => shown,
                 () = sleep(LIMIT) => Err(Failure::Failed(format!("it did not end within {LIMIT:?}"))),
                 () = asked.asked() => Err(Failure::Failed("interrupted".to_owned())),
-            };
-            drop(done);
-            shown
+            }
         };
         let (ran, shown) = tokio::join!(running, showing);
         ran.map_err(|error| Failure::Failed(error_chain(&error)))?;
