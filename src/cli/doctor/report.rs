@@ -2,7 +2,7 @@
 //!
 //! Must not: check anything itself.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use serde::Serialize;
 use tokio::time::Instant;
@@ -148,9 +148,4 @@ impl fmt::Display for Examined {
         }
         writeln!(f)
     }
-}
-
-/// A time limit as the report shows it.
-pub(super) fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs_f64().round())
 }
