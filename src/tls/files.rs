@@ -55,20 +55,14 @@ pub struct FileError {
     pub cure: &'static str,
 }
 
-impl Which {
-    /// Its key in bridge.yaml.
-    pub fn as_str(self) -> &'static str {
-        match self {
+/// Its key in bridge.yaml.
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Cert => "cert",
             Self::Key => "key",
             Self::ClientCa => "client_ca",
-        }
-    }
-}
-
-impl fmt::Display for Which {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        })
     }
 }
 
