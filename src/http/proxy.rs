@@ -56,14 +56,14 @@ impl Proxy {
             return Err(not_yours(thing));
         }
         Ok(match route {
-            Proxied::CreateRun { workspace, kind } => {
+            Proxied::CreateRun(workspace, kind) => {
                 from.create_run(workspace, kind, request).await?
             }
-            Proxied::CreateSession { workspace } => from.create_session(workspace, request).await?,
-            Proxied::Message { workspace, session } => {
+            Proxied::CreateSession(workspace) => from.create_session(workspace, request).await?,
+            Proxied::Message(workspace, session) => {
                 from.message(workspace, session, request).await?
             }
-            Proxied::EndSession { workspace, session } => {
+            Proxied::EndSession(workspace, session) => {
                 self.end_session(&from, workspace, session, request).await
             }
             Proxied::Stream(key) => self.stream(&from, key, request).await?,

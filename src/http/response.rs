@@ -286,31 +286,23 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
 struct Told {
     code: Code,
     message: String,
-    more: Option<(String, Value)>,
+    /// An object with further members.
+    more: Value,
 }
 
 /// An error: a code for programs and a sentence for people.
 pub fn error(code: Code, message: &str) -> Response<Body> {
-    tell(Told { code, message: message.to_owned(), more: None })
+    error_with(code, message, serde_json::json!({}))
 }
 
 /// An error with further members, such as `candidates`.
-pub fn error_with(code: Code, message: &str, (key, value): (&str, Value)) -> Response<Body> {
-    tell(Told { code, message: message.to_owned(), more: Some((key.to_owned(), value)) })
-}
-
-fn tell(told: Told) -> Response<Body> {
-    let mut body = serde_json::json!({ "error": told.code.as_str(), "message": told.message });
-    add(&mut body, told.more.clone());
-    let mut response = json(told.code.status(), &body);
-    response.extensions_mut().insert(told);
+pub fn error_with(code: Code, message: &str, more: Value) -> Response<Body> {
+    let mut body = more.clone();
+    body["error"] = code.as_str().into();
+    body["message"] = message.into();
+    let mut response = json(code.status(), &body);
+    response.extensions_mut().insert(Told { code, message: message.to_owned(), more });
     response
-}
-
-fn add(body: &mut Value, more: Option<(String, Value)>) {
-    if let (Value::Object(members), Some((key, value))) = (body, more) {
-        members.insert(key, value);
-    }
 }
 
 /// Rewrites an error for clients of MANTYX, on a proxied route. Answers that are no error of the
@@ -320,9 +312,10 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
     let Some(Told { code, message, more }) = told.filter(|told| !told.code.is_mantyxs()) else {
         return response;
     };
-    let mut body =
-        serde_json::json!({ "error": message, "code": code.as_str(), "hint": code.hint() });
-    add(&mut body, more);
+    let mut body = more;
+    body["error"] = message.into();
+    body["code"] = code.as_str().into();
+    body["hint"] = code.hint().into();
     let text = serde_json::to_vec(&body).expect("the bridge's own answers can be written");
     *response.body_mut() = full(text);
     response
@@ -371,7 +364,7 @@ mod tests {
     use super::*;
 
     async fn check(code: Code, own: Value, proxied: Value) {
-        let error = || error_with(code, "It is so.", ("x", 1.into()));
+        let error = || error_with(code, "It is so.", serde_json::json!({ "x": 1 }));
         let value = async |response: Response<Body>| {
             let text = read(response.into_body(), 1 << 10).await.unwrap();
             serde_json::from_slice::<Value>(&text).unwrap()

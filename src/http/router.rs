@@ -99,11 +99,11 @@ impl Route {
     pub fn traced(&self) -> Option<&'static str> {
         match self {
             Self::Own(own, _) => own.traced,
-            Self::Proxied(Proxied::CreateRun { kind, .. }, _) => Some(match kind {
+            Self::Proxied(Proxied::CreateRun(_, kind), _) => Some(match kind {
                 RunKind::Agent => "/api/v1/workspaces/{workspace}/agent-runs",
                 RunKind::Eval => "/api/v1/workspaces/{workspace}/eval-runs",
             }),
-            Self::Proxied(Proxied::Message { .. }, _) => {
+            Self::Proxied(Proxied::Message(..), _) => {
                 Some("/api/v1/workspaces/{workspace}/agent-sessions/{session}/messages")
             }
             _ => None,
@@ -125,10 +125,10 @@ impl Route {
 /// when its app hangs up.
 fn of_proxied(route: &Proxied) -> (RouteKind, AfterHangUp) {
     match route {
-        Proxied::CreateRun { .. } => (RouteKind::CreateRun, AfterHangUp::ToItsEnd),
-        Proxied::CreateSession { .. } => (RouteKind::CreateSession, AfterHangUp::ToItsEnd),
-        Proxied::Message { .. } => (RouteKind::Message, AfterHangUp::ToItsEnd),
-        Proxied::EndSession { .. } => (RouteKind::EndSession, AfterHangUp::ToItsEnd),
+        Proxied::CreateRun(..) => (RouteKind::CreateRun, AfterHangUp::ToItsEnd),
+        Proxied::CreateSession(_) => (RouteKind::CreateSession, AfterHangUp::ToItsEnd),
+        Proxied::Message(..) => (RouteKind::Message, AfterHangUp::ToItsEnd),
+        Proxied::EndSession(..) => (RouteKind::EndSession, AfterHangUp::ToItsEnd),
         Proxied::Stream(_) => (RouteKind::Stream, AfterHangUp::Dropped),
         Proxied::ToolResult(_) => (RouteKind::ToolResult, AfterHangUp::ForAWhile),
         Proxied::Cancel(_) => (RouteKind::Cancel, AfterHangUp::ToItsEnd),

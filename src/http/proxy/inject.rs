@@ -52,10 +52,8 @@ struct Taken {
 enum Plan {
     /// The app's body as it came: it gets no tools, and the bridge does not drive the run.
     Untouched,
-    Injected {
-        injected: Injected,
-        tools: Option<Bytes>,
-    },
+    /// With the tools that the app's own body has.
+    Injected(Injected, Option<Bytes>),
 }
 
 impl Outgoing<'_> {
@@ -79,7 +77,7 @@ impl Outgoing<'_> {
         let taken = self.take(request, false).await?;
         let app = self.caller.app.name.clone();
         let (injected, tools) = match self.plan(RunKind::Agent, &taken).await? {
-            Plan::Injected { injected, tools } => (injected, tools),
+            Plan::Injected(injected, tools) => (injected, tools),
             Plan::Untouched => {
                 let (response, body) = self.exchange(&taken.parts, vec![taken.body]).await?;
                 // The bridge records the owner of a session without tools, too, so that other apps
@@ -157,13 +155,13 @@ impl Outgoing<'_> {
                 table: Table::clone(&session.table),
                 counts: std::collections::BTreeMap::new(),
             };
-            return Ok(Plan::Injected { injected, tools: None });
+            return Ok(Plan::Injected(injected, None));
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
         let spec = spec.with_tools(&remembered).map_err(|error| spec_error(&error.to_string()))?;
         let injected = spec.inject(&offer, &session.selection);
         let injected = injected.map_err(|error| inject_error(&error))?;
-        Ok(Plan::Injected { injected, tools: None })
+        Ok(Plan::Injected(injected, None))
     }
 
     /// Whether a spec without placeholders certainly gets no tools.
@@ -218,7 +216,7 @@ impl Outgoing<'_> {
     fn plan_for(&self, spec: &Spec, taken: &Taken) -> Result<Plan, Response<Body>> {
         let injected = spec.inject(&self.offer(), &taken.selection);
         let injected = injected.map_err(|error| inject_error(&error))?;
-        Ok(Plan::Injected { injected, tools: spec.tools() })
+        Ok(Plan::Injected(injected, spec.tools()))
     }
 
     /// Sends a spec and drives the run that MANTYX creates.
@@ -230,7 +228,7 @@ impl Outgoing<'_> {
         session: Option<SessionId>,
     ) -> Answered {
         let (body, counts, table) = match plan {
-            Plan::Injected { injected, .. } => {
+            Plan::Injected(injected, _) => {
                 let counts = injected_header(&injected);
                 (injected.body, Some(counts), injected.table)
             }
@@ -382,7 +380,7 @@ pub fn inject_error(error: &InjectError) -> Response<Body> {
     let message = error.to_string();
     match error {
         InjectError::UnknownBackend { candidates, .. } => {
-            let candidates = ("candidates", candidates.clone().into());
+            let candidates = serde_json::json!({ "candidates": candidates });
             response::error_with(Code::UnknownBackend, &message, candidates)
         }
         InjectError::Refused(_) => response::error(Code::BackendUnavailable, &message),
