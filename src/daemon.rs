@@ -123,7 +123,7 @@ fn listen_cure(error: &io::Error) -> &'static str {
 }
 
 /// The needs of the daemon beside its configuration.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Options {
     /// The executable that starts children for it (`mantyx-bridge __exec`).
     pub launcher: Option<PathBuf>,

@@ -80,12 +80,7 @@ async fn with_bridge(
     let text =
         format!("{BRIDGE_YAML}{more}state_dir: {}\n", Value::from(state.display().to_string()));
     let config = Config::parse(&text, Path::new("demo"), env)?;
-    let options = Options {
-        launcher: std::env::current_exe().ok(),
-        handed: Vec::new(),
-        reload: None,
-        traces: None,
-    };
+    let options = Options { launcher: std::env::current_exe().ok(), ..Options::default() };
     let shown = async {
         let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
         let url = daemon.urls().first().cloned().unwrap_or_default();
