@@ -264,7 +264,11 @@ impl Service {
             (Handler::Api(handler), Some(caller)) => {
                 self.api.handle(handler, ApiRequest { caller, request, segment }).await
             }
-            (Handler::Api(_), None) => response::not_let_in(),
+            (Handler::Now(handler), Some(caller)) => {
+                handler(&self.api, &ApiRequest { caller, request, segment })
+                    .unwrap_or_else(|refusal| refusal)
+            }
+            (Handler::Api(_) | Handler::Now(_), None) => response::not_let_in(),
             (Handler::Page, Some(_)) => {
                 status_page::page(sessions.token(request.headers()).is_some())
             }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use http::{HeaderValue, Request, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderValue, StatusCode};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::{Api, MAX_CALL, bad_request, busy, format};
+use super::{Api, MAX_CALL, bad_request, busy, format, routes::ApiRequest};
 use crate::{
     backend::peer::{McpClient, Modes, NotRecorded},
     budget::{Budget, Held},
@@ -131,11 +130,8 @@ impl Form {
 }
 
 impl Api {
-    pub(super) async fn tool_call(
-        &self,
-        mut caller: Caller,
-        request: Request<Incoming>,
-    ) -> Answered {
+    pub(super) async fn tool_call(&self, asked: ApiRequest) -> Answered {
+        let ApiRequest { mut caller, request, .. } = asked;
         let format = format(&request, "event")?;
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
