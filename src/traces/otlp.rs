@@ -5,7 +5,7 @@
 //!
 //! Must not: hold more than its queue and one batch, or make other parts wait for a collector.
 
-mod messages;
+pub(super) mod messages;
 mod settings;
 
 use std::{sync::Arc, time::Duration};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::settings::ExportSettings;
-use super::{Finished, Look, Traces};
+use super::{Look, Traces};
 use crate::{
     backoff::Backoff,
     error_chain::error_chain,
@@ -42,9 +42,9 @@ pub struct Exporter {
     settings: ExportSettings,
     resource: messages::Resource,
     http: http_client::Client,
-    queue: mpsc::Receiver<Finished>,
+    queue: mpsc::Receiver<messages::Span>,
     /// The present batch; at most `settings.batch` spans.
-    batch: Vec<Finished>,
+    batch: Vec<messages::Span>,
     counted: Arc<metrics::Spans>,
     /// The time of the last log line about lost spans.
     told: Option<Instant>,
@@ -75,7 +75,7 @@ pub fn start(look: Look<'_>) -> Option<(Traces, Exporter)> {
 impl Exporter {
     fn new(
         settings: ExportSettings,
-        queue: mpsc::Receiver<Finished>,
+        queue: mpsc::Receiver<messages::Span>,
         counted: Arc<metrics::Spans>,
     ) -> Self {
         Self {
