@@ -21,7 +21,7 @@ use crate::{
     http::{
         api::{
             Api,
-            routes::{AfterHangUp, ApiRequest, Handler, OwnRoute},
+            routes::{AfterHangUp, ApiRequest, Handler},
         },
         auth::{AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
         client_info::{ClientInfo, ClientKey, OnAuthenticated},
@@ -223,10 +223,29 @@ impl Service {
         request: Request<Incoming>,
         client: &ClientInfo,
     ) -> Response<Body> {
+        let sessions = &self.auth.sessions;
         match (route, caller) {
-            (Route::Own(own, segment), caller) => {
-                self.answer(own, segment, caller, request, client).await
-            }
+            (Route::Own(own, segment), caller) => match (own.handler, caller) {
+                (Handler::Open(handler), caller) => {
+                    handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
+                }
+                (Handler::Api(handler), Some(caller)) => {
+                    self.api.handle(handler, ApiRequest { caller, request, segment }).await
+                }
+                (Handler::Now(handler), Some(caller)) => {
+                    handler(&self.api, &ApiRequest { caller, request, segment })
+                        .unwrap_or_else(|refusal| refusal)
+                }
+                (Handler::Api(_) | Handler::Now(_), None) => response::not_let_in(),
+                (Handler::Page, Some(_)) => {
+                    status_page::page(sessions.token(request.headers()).is_some())
+                }
+                (Handler::Page, None) => status_page::sign_in(None),
+                (Handler::SignIn, _) => self.sign_in(request, client).await,
+                (Handler::SignOut, _) => {
+                    status_page::see_page(sessions.end(request.headers()), None)
+                }
+            },
             (Route::Proxied(proxied, resource), Some(caller)) => {
                 // Boxed, since the future is large.
                 let handled = Box::pin(self.proxy.handle((proxied, resource), caller, request));
@@ -244,37 +263,6 @@ impl Service {
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
                  /v1/; docs/api.md lists them.",
             ),
-        }
-    }
-
-    /// Answers a request for one of the bridge's own routes.
-    async fn answer(
-        &self,
-        own: &OwnRoute,
-        segment: String,
-        caller: Option<Caller>,
-        request: Request<Incoming>,
-        client: &ClientInfo,
-    ) -> Response<Body> {
-        let sessions = &self.auth.sessions;
-        match (own.handler, caller) {
-            (Handler::Open(handler), caller) => {
-                handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
-            }
-            (Handler::Api(handler), Some(caller)) => {
-                self.api.handle(handler, ApiRequest { caller, request, segment }).await
-            }
-            (Handler::Now(handler), Some(caller)) => {
-                handler(&self.api, &ApiRequest { caller, request, segment })
-                    .unwrap_or_else(|refusal| refusal)
-            }
-            (Handler::Api(_) | Handler::Now(_), None) => response::not_let_in(),
-            (Handler::Page, Some(_)) => {
-                status_page::page(sessions.token(request.headers()).is_some())
-            }
-            (Handler::Page, None) => status_page::sign_in(None),
-            (Handler::SignIn, _) => self.sign_in(request, client).await,
-            (Handler::SignOut, _) => status_page::see_page(sessions.end(request.headers()), None),
         }
     }
 

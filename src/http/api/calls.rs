@@ -123,10 +123,6 @@ impl Form {
         let run = set.run.as_deref()?.into();
         Some(CallingRun { workspace: app.as_str().into(), run, session: None })
     }
-
-    fn is_event(&self) -> bool {
-        matches!(self, Self::Api(Format::Event))
-    }
 }
 
 impl Api {
@@ -263,7 +259,8 @@ impl Api {
         let calls = &self.runs.calls;
         let made = calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
         let Made { answer, ending } = &made;
-        if let (true, Ending::Busy, Answer::Error(why)) = (form.is_event(), ending, answer) {
+        if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) = (form, ending, answer)
+        {
             return Err(NotAnswered::Busy(why.clone()));
         }
         let whole = client.and_then(|client| client.take_result().0?.ok());
