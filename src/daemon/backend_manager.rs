@@ -264,23 +264,14 @@ impl BackendManager {
     }
 
     /// Waits for a task to end, as those of removed backends do. A panic in one is propagated.
-    /// Pends for ever if there is no task.
-    pub(super) async fn ended(&mut self) {
-        match self.tasks.join_next().await {
-            Some(Ok(())) => {}
-            Some(Err(error)) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(cancelled) => warn!(%cancelled, "a task of a backend was cancelled"),
-            },
-            None => std::future::pending().await,
+    /// `None` if there is no task.
+    pub(super) async fn ended(&mut self) -> Option<()> {
+        let Err(error) = self.tasks.join_next().await? else { return Some(()) };
+        match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(cancelled) => warn!(%cancelled, "a task of a backend was cancelled"),
         }
-    }
-
-    /// Waits for all tasks; they have been asked to stop.
-    pub(super) async fn all_ended(&mut self) {
-        while !self.tasks.is_empty() {
-            self.ended().await;
-        }
+        Some(())
     }
 
     pub(super) fn registry(&self) -> &Arc<Registry> {

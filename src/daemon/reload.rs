@@ -135,7 +135,7 @@ impl Reloader {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = close.cancelled(), if reload.is_some() => reload = None,
-                () = self.manager.ended() => {}
+                Some(()) = self.manager.ended() => {}
                 () = registry.started(), if !started => started = true,
                 Some(news) = OptionFuture::from(reload.as_mut().map(|it| it.watch.next())), if started => {
                     if let Some(reload) = &mut reload {
@@ -145,7 +145,7 @@ impl Reloader {
                 }
             }
         }
-        self.manager.all_ended().await;
+        while self.manager.ended().await.is_some() {}
     }
 
     /// Loads a new certificate for the listeners, if there is one. Open connections keep the old
