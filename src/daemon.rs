@@ -193,7 +193,10 @@ impl Daemon {
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
         let facts = Facts {
-            base_url: shown_url(&config, &base_url),
+            base_url: match config.upstream {
+                config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
+                config::Upstream::Mantyx(_) => base_url.to_string(),
+            },
             since: Instant::now(),
             loaded: taken,
             state: state.clone(),
@@ -400,13 +403,6 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             let credential = Credential::Own(secret);
             Ok(Mantyx { base_url: url, workspace: Some(workspace.clone()), credential, tls: None })
         }
-    }
-}
-
-fn shown_url(config: &Config, base_url: &Url) -> String {
-    match config.upstream {
-        config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
-        config::Upstream::Mantyx(_) => base_url.to_string(),
     }
 }
 
