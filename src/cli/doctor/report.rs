@@ -103,24 +103,16 @@ impl Examined {
     }
 }
 
-impl Default for Report {
-    fn default() -> Self {
-        Self { ok: true, examined: Vec::new() }
-    }
-}
-
 impl Report {
-    pub(super) fn take(&mut self, examined: Examined) {
-        self.ok &= examined.verdict != Verdict::Fail;
-        self.examined.push(examined);
+    pub(super) fn of(examined: Vec<Examined>) -> Self {
+        let ok = examined.iter().all(|one| one.verdict != Verdict::Fail);
+        Self { ok, examined }
     }
 
     /// A summary in one line.
     pub(super) fn summary(&self) -> String {
         let count = |verdict| self.examined.iter().filter(|one| one.verdict == verdict).count();
-        let ok = count(Verdict::Ok);
-        let warn = count(Verdict::Warn);
-        let fail = count(Verdict::Fail);
+        let [ok, warn, fail] = [Verdict::Ok, Verdict::Warn, Verdict::Fail].map(count);
         format!("{ok} well, {warn} with warnings, {fail} failed")
     }
 }
