@@ -345,7 +345,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Demo { runtime } => block_on(demo::demo(&env, runtime)),
         Command::Status { watch, json } => block_on(status::status(&contact()?, json, watch)),
         Command::Tools { backend, form: Some(form), runtime, .. } => {
-            let names = [("backends", backend), ("runtime", runtime)];
+            let names = [("backends", backend.as_deref()), ("runtime", runtime.as_deref())];
             block_on(tools::block(&contact()?, &form, names))
         }
         Command::Tools { backend, json, .. } => {
@@ -370,9 +370,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),
         Command::DemoMcpServer => block_on(async {
-            crate::demo::mcp_server::serve_stdio()
-                .await
-                .map_err(|error| Failure::Failed(error.to_string()))
+            crate::demo::mcp_server::serve_stdio().await.map_err(Failure::Failed)
         }),
     }
 }
