@@ -107,10 +107,7 @@ async fn with_bridge(
 }
 
 async fn show(app: &Client, url: &str) -> Outcome {
-    print(&format!(
-        "The bridge listens on {url} and is about to be asked for an agent run.\n\
-         Its backends: `demo`, an MCP server on stdio, and `desk`, an A2A agent.\n\n",
-    ))?;
+    begin(url, "an agent run")?;
     wait_until_ready(app).await?;
     let run = submit(app).await?;
     let seen = follow(app, &run).await?;
@@ -125,6 +122,13 @@ async fn show(app: &Client, url: &str) -> Outcome {
         "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
          To do this with your own servers:\n  mantyx-bridge init\n",
         indented(&text)
+    ))
+}
+
+fn begin(url: &str, asked_for: &str) -> Outcome {
+    print(&format!(
+        "The bridge listens on {url} and is about to be asked for {asked_for}.\n\
+         Its backends: `demo`, an MCP server on stdio, and `desk`, an A2A agent.\n\n",
     ))
 }
 

@@ -18,7 +18,7 @@ use crate::{
         peer::{Dial, PeerError, PeerErrorKind, Signature},
         program::{self, hiding},
     },
-    cli::check::command_line,
+    cli::{check::command_line, page::counted},
     config::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp,
         Program, Runtime, Target, Upstream,
@@ -196,8 +196,7 @@ async fn mcp_server(
     match catalog.as_ref().map(|catalog| catalog.tool_count()) {
         None => (),
         Some(0) => check.warn("the server has no tools", "see what it needs to offer some"),
-        Some(1) => check.ok("1 tool"),
-        Some(many) => check.ok(format!("{many} tools")),
+        Some(count) => check.ok(counted(count, "tool")),
     }
     // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
