@@ -170,10 +170,8 @@ impl Daemon {
             upstream(&config, &mut back).await?;
         let upstream = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
         let upstream = Arc::new(upstream);
-        let audit = match &config.audit {
-            Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
-            None => None,
-        };
+        let open = |audit: &config::Audit| Audit::open(&audit.file, audit.arguments);
+        let audit = config.audit.as_ref().map(open).transpose()?.map(Arc::new);
         let (mut manager, backends) =
             BackendManager::new(launcher, state.clone(), back.stop_token());
         spawn_keepers(&mut back, &backends, &state);
