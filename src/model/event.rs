@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    ending::RunEnding,
     ids::{RunId, RunKind, ToolUseId},
     offer::RefKind,
 };
@@ -43,7 +44,7 @@ pub enum Body {
     /// `local_tool_result_in`: the call has been answered. An eval names the agent run.
     Answered(Option<RunId>, ToolUseId),
     /// A run of this kind has ended. In an eval's stream, the end of an agent run ends nothing.
-    End(RunKind),
+    End(RunKind, RunEnding),
     /// Any other event: for people, not for the bridge.
     Other,
 }
@@ -169,9 +170,7 @@ impl Event {
                 of = named.or(agent_run);
                 Body::Answered(of.clone(), data.tool_use_id.into())
             }
-            Some("result" | "error" | "cancelled") => Body::End(RunKind::Agent),
-            Some("run_completed" | "run_error" | "run_cancelled") => Body::End(RunKind::Eval),
-            _ => Body::Other,
+            kind => Body::without_payload(kind),
         };
         Ok(Self { seq, print: print(seq), agent_run: of, body })
     }
@@ -198,28 +197,19 @@ impl Call {
     }
 }
 
-/// How a run has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TerminalEvent {
-    Result,
-    Error,
-    Cancelled,
-}
-
-/// How a run has ended whose last event, a [`Body::End`], this is.
-pub fn end(event: Option<&str>, data: &str) -> TerminalEvent {
-    let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
-    let kind = envelope.and_then(|envelope| envelope.kind);
-    TerminalEvent::of(kind.as_deref().or(event))
-}
-
-impl TerminalEvent {
-    fn of(kind: Option<&str>) -> Self {
-        match kind {
-            Some("cancelled" | "run_cancelled") => Self::Cancelled,
-            Some("error" | "run_error") => Self::Error,
-            _ => Self::Result,
-        }
+impl Body {
+    /// What an event of this type says that is no call and no answer to one.
+    fn without_payload(kind: Option<&str>) -> Self {
+        let (of, ending) = match kind {
+            Some("result") => (RunKind::Agent, RunEnding::Result),
+            Some("error") => (RunKind::Agent, RunEnding::Error),
+            Some("cancelled") => (RunKind::Agent, RunEnding::Cancelled),
+            Some("run_completed") => (RunKind::Eval, RunEnding::Result),
+            Some("run_error") => (RunKind::Eval, RunEnding::Error),
+            Some("run_cancelled") => (RunKind::Eval, RunEnding::Cancelled),
+            _ => return Self::Other,
+        };
+        Self::End(of, ending)
     }
 }
 
@@ -228,8 +218,6 @@ impl TerminalEvent {
 pub struct Beginning {
     /// The event. A call has [`TOO_LARGE`] in place of its arguments.
     pub event: Event,
-    /// How the run has ended, if `event` is its last one.
-    pub end: TerminalEvent,
     /// Whether the beginning tells what kind of event it is.
     pub is_known: bool,
 }
@@ -249,15 +237,12 @@ impl Beginning {
         let kind = members.kind.as_deref().or(event);
         let is_known = kind.is_some();
         let agent_run = members.call.agent_run.clone().map(RunId::from);
-        let end = TerminalEvent::of(kind);
         let body = match kind {
-            Some("local_tool_call") => members.call.take().read().map_or(Body::Other, Body::Call),
-            Some("result" | "error" | "cancelled") => Body::End(RunKind::Agent),
-            Some("run_completed" | "run_error" | "run_cancelled") => Body::End(RunKind::Eval),
-            _ => Body::Other,
+            Some("local_tool_call") => members.call.read().map_or(Body::Other, Body::Call),
+            kind => Body::without_payload(kind),
         };
         let seq = members.seq.or_else(|| id.and_then(|id| id.parse().ok()));
-        Self { event: Event { seq, print: None, agent_run, body }, end, is_known }
+        Self { event: Event { seq, print: None, agent_run, body }, is_known }
     }
 }
 
@@ -279,10 +264,6 @@ struct CallMembers {
 }
 
 impl CallMembers {
-    fn take(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
     fn read(self) -> Option<Call> {
         Some(Call {
             tool_use: self.tool_use?.into(),
