@@ -31,8 +31,11 @@ pub struct NodeId {
     is_key: bool,
 }
 
+/// The whole file.
+pub(super) const ROOT: NodeId = NodeId::of_value(0);
+
 impl NodeId {
-    pub(super) fn of_value(index: u32) -> Self {
+    pub(super) const fn of_value(index: u32) -> Self {
         Self { index, is_key: false }
     }
 
@@ -262,8 +265,8 @@ fn source_range(location: Location) -> Range<usize> {
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value: kind, defined, .. } = Spanned::deserialize(deserializer)?;
-        let (id, at) = (NodeId::of_value(0), place_of(defined, 1));
-        Ok(Self { id, kind, source: source_range(defined), at, key: None })
+        let at = place_of(defined, 1);
+        Ok(Self { id: ROOT, kind, source: source_range(defined), at, key: None })
     }
 }
 
