@@ -163,16 +163,13 @@ fn without_defaults<'a>(node: &Node<'a>, at: &str, knows_all: bool) -> Node<'a> 
                 let is_known = is_implicit || known.contains(&key.as_str());
                 // JSON's `null` is how protobuf's may say that a field is not set.
                 let is_unset = matches!(value, Node::Raw("null"));
-                (is_known || knows_all) && !is_unset && !(is_implicit && is_default(value))
+                let is_default = is_empty(value) || matches!(value, Node::Raw("false"));
+                (is_known || knows_all) && !is_unset && !(is_implicit && is_default)
             });
             let name = |key: &str| if place.is_some() { key.to_owned() } else { "*".to_owned() };
             Node::Map(kept.map(|(key, value)| (key.clone(), inside(value, &name(key)))).collect())
         }
     }
-}
-
-fn is_default(value: &Node<'_>) -> bool {
-    is_empty(value) || matches!(value, Node::Raw("false"))
 }
 
 fn is_empty(value: &Node<'_>) -> bool {
