@@ -13,9 +13,9 @@ use std::{
 
 use serde::{
     Deserialize, Deserializer as _,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
+    de::{DeserializeSeed, MapAccess, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, json, value::RawValue};
 use sha2::{Digest as _, Sha256};
 
 use super::{
@@ -224,63 +224,37 @@ pub struct Beginning {
 
 /// Takes the place of arguments that are too large. It is not an object, so no tool is called with
 /// it.
-const TOO_LARGE: &str = "\"(larger than the bridge reads)\"";
+const TOO_LARGE: &str = "(larger than the bridge reads)";
 
 impl Beginning {
     /// Reads the fields of a frame, whose `data` is cut off somewhere.
     pub fn read(id: Option<&str>, event: Option<&str>, data: &str) -> Self {
-        let mut members = Members::default();
+        let mut whole = Map::new();
         let mut json = serde_json::Deserializer::from_str(data);
         // An error is expected: the text ends in the middle of the value that is too large. The
-        // members before it are in `members` by then.
-        json.deserialize_map(Gather { members: &mut members, is_payload: false }).ok();
-        let kind = members.kind.as_deref().or(event);
-        let is_known = kind.is_some();
-        let agent_run = members.call.agent_run.clone().map(RunId::from);
-        let body = match kind {
-            Some("local_tool_call") => members.call.read().map_or(Body::Other, Body::Call),
-            kind => Body::without_payload(kind),
+        // members before it are in `whole` by then.
+        json.deserialize_map(Gather(&mut whole)).ok();
+        let is_known = event.is_some() || whole.get("type").is_some_and(Value::is_string);
+        let payload = match whole.get_mut("data").and_then(Value::as_object_mut) {
+            Some(payload) => payload,
+            None => &mut whole,
         };
-        let seq = members.seq.or_else(|| id.and_then(|id| id.parse().ok()));
-        Self { event: Event { seq, print: None, agent_run, body }, is_known }
+        payload.insert("args".to_owned(), TOO_LARGE.into());
+        let read = Event::read(id, event, &json!(whole).to_string());
+        let mut event = read.unwrap_or_else(|_is_a_call_without_a_name| {
+            whole.remove("type");
+            Event::read(id, None, &json!(whole).to_string()).expect("it is no call any more")
+        });
+        event.print = None;
+        if matches!(event.body, Body::Answered(..)) {
+            event.body = Body::Other;
+        }
+        Self { event, is_known }
     }
 }
 
-/// The members before the end of a text.
-#[derive(Debug, Default)]
-struct Members {
-    seq: Option<u64>,
-    kind: Option<String>,
-    call: CallMembers,
-}
-
-#[derive(Debug, Default)]
-struct CallMembers {
-    agent_run: Option<String>,
-    tool_use: Option<String>,
-    name: Option<String>,
-    kind: Option<String>,
-    mcp_server: Option<String>,
-}
-
-impl CallMembers {
-    fn read(self) -> Option<Call> {
-        Some(Call {
-            tool_use: self.tool_use?.into(),
-            agent_run: self.agent_run.map(RunId::from),
-            name: self.name?,
-            kind: RefKind::parse(self.kind.as_deref().unwrap_or("local")),
-            args: RawValue::from_string(TOO_LARGE.to_owned()).ok()?,
-            mcp_server: self.mcp_server,
-        })
-    }
-}
-
-/// Gathers members of the envelope, and of the payload in it.
-struct Gather<'a> {
-    members: &'a mut Members,
-    is_payload: bool,
-}
+/// Gathers the members before the end of a text, and those of the payload in it.
+struct Gather<'a>(&'a mut Map<String, Value>);
 
 impl<'de> DeserializeSeed<'de> for Gather<'_> {
     type Value = ();
@@ -298,19 +272,12 @@ impl<'de> Visitor<'de> for Gather<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { members, is_payload } = self;
         while let Some(key) = map.next_key::<String>()? {
-            let call = &mut members.call;
-            match (key.as_str(), is_payload) {
-                ("seq", false) => members.seq = map.next_value()?,
-                ("type", false) => members.kind = map.next_value()?,
-                ("data", false) => map.next_value_seed(Gather { members, is_payload: true })?,
-                ("agentRunId", _) => call.agent_run = map.next_value()?,
-                ("toolUseId", _) => call.tool_use = map.next_value()?,
-                ("name", _) => call.name = map.next_value()?,
-                ("kind", _) => call.kind = map.next_value()?,
-                ("mcpServer", _) => call.mcp_server = map.next_value()?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
+            if key == "data" {
+                let data = self.0.entry(key).or_insert_with(|| Map::new().into());
+                map.next_value_seed(Gather(data.as_object_mut().expect("it is always a map")))?;
+            } else {
+                self.0.insert(key, map.next_value()?);
             }
         }
         Ok(())
