@@ -455,7 +455,7 @@ impl Writer {
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         let mut health = self.shared.health.lock();
         // A loss that was noted since is still to be written.
-        let lost = later(lost, health.lost.take());
+        let lost = lost.into_iter().chain(health.lost.take()).max_by_key(|loss| loss.at);
         *health = Health { is_full: full.is_some(), error: full, bytes, lost };
     }
 
@@ -489,11 +489,6 @@ impl Writer {
         ended.truncate(ended.len().div_ceil(2));
         Ok(ended.into_iter().map(|(_, slot)| Change::ForgetRun(slot)).collect())
     }
-}
-
-/// The later of two losses.
-fn later(one: Option<LossRecord>, other: Option<LossRecord>) -> Option<LossRecord> {
-    one.into_iter().chain(other).max_by_key(|loss| loss.at)
 }
 
 /// The changes that are written at once.
