@@ -40,7 +40,7 @@ pub use self::{
     environment::Environment,
     error::ConfigErrors,
     file::{ConfigFile, find},
-    program::{Confinement, Program, ProgramSandbox},
+    program::{Confinement, Program, ProgramSandbox, outermost},
     secrets::Secrets,
     token::TokenHash,
 };

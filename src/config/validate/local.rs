@@ -73,7 +73,7 @@ impl Validator<'_> {
 
     /// The JSON text of a schema; MANTYX requires one of an object.
     fn object_schema(&self, id: NodeId) -> Option<String> {
-        let schema = self.document.node(id)?;
+        let schema = self.document.node(id);
         let text = self.json(schema)?;
         let Kind::Map(entries) = &schema.kind else { return None };
         match entries.iter().find(|(key, _)| key == "type") {

@@ -182,8 +182,7 @@ impl Validator<'_> {
 
     fn prefix(&self, name: &BackendName, at: Option<&At<String>>) -> String {
         let Some(At { value: prefix, node }) = at else { return format!("{name}_") };
-        let legal = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if !legal || prefix.len() > BackendName::MAX_LEN + 1 {
+        if !prefix.chars().all(is_tool_char) || prefix.len() > BackendName::MAX_LEN + 1 {
             self.error(
                 *node,
                 format!("`{prefix}` is no prefix"),
