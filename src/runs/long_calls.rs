@@ -294,12 +294,12 @@ impl Calls {
         patience: Option<Patience>,
     ) -> Result<Made, Left> {
         let made = self.begun(Arc::clone(&call), patience).await?;
-        Ok(Made { answer: self.shortened(&call, made.answer), ..made })
+        Ok(Made { answer: self.shortened(&call, made.answer).await, ..made })
     }
 
     /// The answer as long as the operator wants it. The rest is kept, for the tool that fetches
     /// results.
-    fn shortened(&self, call: &ActiveCall, answer: Answer) -> Answer {
+    async fn shortened(&self, call: &ActiveCall, answer: Answer) -> Answer {
         let route = &call.request().route;
         let max = match route.target {
             Target::Tool { .. } => self.backends.max_result(&route.backend),
@@ -326,6 +326,8 @@ impl Calls {
             let (scope, work) = (Scope::new(call), Some(Work::of(call)));
             self.long.begin(id.clone(), scope, call.tool(), work, CancellationToken::new());
             self.long.finish(id, answer);
+            // The caller may count on the rest. If the disk is full, this process still has it.
+            self.journal.commit(Vec::new()).await.ok();
         }
         short
     }
