@@ -187,6 +187,7 @@ pub struct App {
     pub names: BTreeMap<String, String>,
     /// The rate limit of its requests; `None`: no limit.
     pub rate: Option<Rate>,
+    pub quota: Option<Quota>,
     /// The credential for MANTYX, in place of the upstream's.
     pub credential: Option<Credential>,
 }
@@ -194,9 +195,12 @@ pub struct App {
 impl Config {
     /// Names the globs for the tools of `backend` that match none of `catalog`.
     pub fn idle_globs(&self, backend: &Backend, catalog: &Catalog) -> Option<String> {
-        let rules = Rules { tools: &backend.naming.tools, approve: &backend.approve };
-        let apps = self.apps.iter().chain(self.runtimes.iter().map(|runtime| &runtime.app));
-        globs::idle(&backend.name, catalog, rules, apps.map(|app| (&app.name, &*app.rights)))
+        globs::idle(&backend.name, catalog, backend.of_calls(), self.all_apps().map(|it| &*it.rights))
+    }
+
+    /// The apps and the other runtimes.
+    pub fn all_apps(&self) -> impl Iterator<Item = &App> {
+        self.apps.iter().chain(self.runtimes.iter().map(|runtime| &runtime.app))
     }
 }
 
@@ -217,6 +221,7 @@ impl App {
             approves: false,
             names: BTreeMap::new(),
             rate: None,
+            quota: None,
             credential: None,
         }
     }
@@ -246,6 +251,15 @@ pub struct Rate {
     pub per_second: f64,
     /// How many may come at once.
     pub burst: f64,
+}
+
+/// How many calls of an app, or to a backend, may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// So many in any time of this length.
+    pub calls: Option<(usize, Duration)>,
+    /// How often a run may make the same call with the same arguments.
+    pub identical: Option<usize>,
 }
 
 /// Another runtime whose calls of tools the bridge answers.
@@ -344,6 +358,7 @@ pub struct Backend {
     pub pin: Pin,
     /// Which calls a person must approve.
     pub approve: Policy,
+    pub quota: Option<Quota>,
 }
 
 /// How a backend is reached.
@@ -394,6 +409,11 @@ pub enum HttpTransport {
 }
 
 impl Backend {
+    /// The rules for its calls.
+    pub fn of_calls(&self) -> Rules<'_> {
+        Rules { naming: &self.naming, approve: &self.approve }
+    }
+
     /// The program of an MCP server, or the one that each call of a local tool runs.
     pub fn program(&self) -> Option<&Program> {
         match &self.target {

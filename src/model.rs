@@ -27,6 +27,7 @@ pub mod pin;
 pub mod recovery;
 pub mod replay;
 pub mod rights;
+pub mod rules;
 pub mod routes;
 pub mod run;
 pub mod runtime_call;

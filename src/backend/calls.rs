@@ -30,8 +30,8 @@ use crate::{
         catalog::Identity,
         ending::{Ending, Made},
         ids::BackendName,
-        offer::{Route, Target},
-        rights::{Permission, Rights, Rules, permission},
+        offer::Target,
+        rights::{Permission, Rights, permission},
         schema::Verdict,
     },
     traces::{Context, Kind, Span},
@@ -137,15 +137,18 @@ impl Backends {
         Arc::clone(&self.all.borrow())
     }
 
-    /// Whether an app with these rights may make a call along `route`, by the present
-    /// configuration. `app` is `None` if the app is not configured any more.
-    pub fn permission(&self, app: Option<&Rights>, route: &Route, is_approved: bool) -> Permission {
+    /// Whether an app with these rights may make `call`, by the present configuration. `app` is
+    /// `None` if the app is not configured any more.
+    pub fn permission(
+        &self,
+        app: Option<&Rights>,
+        call: &CallRequest,
+        is_approved: bool,
+    ) -> Permission {
+        let CallRequest { route, arguments, .. } = call;
         let all = self.all();
-        let rules = all
-            .handles
-            .get(&route.backend)
-            .map(|backend| Rules { tools: &backend.rules.tools, approve: &backend.rules.approve });
-        permission(app, rules, route, is_approved)
+        let rules = all.handles.get(&route.backend).map(|backend| backend.rules.of_calls());
+        permission(app, rules, route, arguments.get(), is_approved).0
     }
 
     /// Checks the arguments against the tool's input schema. If they are invalid, returns the
@@ -341,7 +344,7 @@ impl Backends {
             if self.registry.withdraws(&route.backend, call.request.tool()) {
                 return Err(CallFailure::Withdrawn);
             }
-            match call.permission_check.now(route) {
+            match call.permission_check.now(&call.request) {
                 Permission::Given => Ok(()),
                 Permission::Ask => Err(CallFailure::NotApproved),
                 Permission::Refused(refusal) => Err(refusal.into()),
@@ -349,8 +352,14 @@ impl Backends {
         };
         may_be()?;
         call.recorder.dispatching(connection.identity.as_ref()).await?;
+        // A call that was sent before has been counted; "not made" would be wrong for it.
+        let is_counted = is_first && call.peer.is_none();
+        let count = || match is_counted {
+            true => call.permission_check.count(&call.request).map_err(CallFailure::OverQuota),
+            false => Ok(()),
+        };
         // Check again: while the disk was slow, a reload or a new catalog may have come in.
-        may_be().inspect_err(|_| {
+        may_be().and_then(|()| count()).inspect_err(|_| {
             if is_first {
                 call.recorder.not_dispatched();
             }
@@ -522,6 +531,7 @@ fn sign<T>(outcome: &Result<T, CallFailure>) -> Sign {
         Err(
             CallFailure::Shut(_)
             | CallFailure::Rejected(..)
+            | CallFailure::OverQuota(_)
             | CallFailure::Removed
             | CallFailure::NotPermitted(_)
             | CallFailure::NotApproved

@@ -27,7 +27,6 @@ use crate::{
         catalog::{Catalog, Identity},
         features::Features,
         rights::Permission,
-        routes::Route,
         trace::Trace,
     },
 };
@@ -181,7 +180,13 @@ pub trait Recorder: Send + Sync + fmt::Debug {
 
 /// Says whether a call may be made, by the configuration at the moment of asking.
 pub trait PermissionCheck: Send + Sync + fmt::Debug {
-    fn now(&self, route: &Route) -> Permission;
+    fn now(&self, call: &CallRequest) -> Permission;
+
+    /// Counts a call that is dispatched now with the quotas of its app and its backend; the model's
+    /// answer if one of them is used up.
+    fn count(&self, _call: &CallRequest) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// The dispatch of a call could not be recorded, so the call must not be made.
@@ -245,7 +250,7 @@ impl Progress {
     fn is_permitted(&self) -> bool {
         self.permission
             .as_ref()
-            .is_none_or(|(check, request)| matches!(check.now(&request.route), Permission::Given))
+            .is_none_or(|(check, request)| matches!(check.now(request), Permission::Given))
     }
 
     /// Notes that the peer is still working on the call.

@@ -13,6 +13,7 @@ mod listen;
 mod local;
 mod mcp;
 mod program;
+mod rules;
 mod runtime;
 mod signature;
 mod socket;

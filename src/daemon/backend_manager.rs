@@ -292,8 +292,9 @@ fn rules(backend: &Backend) -> BackendRules {
         required: backend.required,
         limits,
         concurrency: backend.concurrency,
-        tools: backend.naming.tools.clone(),
+        naming: backend.naming.clone(),
         approve: backend.approve.clone(),
+        quota: backend.quota,
     }
 }
 

@@ -34,11 +34,12 @@ impl Policy {
         self.tools.is_empty() && !self.destructive
     }
 
-    /// Whether a person must approve a call along `route`.
-    pub fn asks(&self, route: &Route) -> bool {
-        let Target::Tool { name, .. } = &route.target else { return false };
+    /// The place of what says that a person must approve a call along `route` with these arguments.
+    pub fn asks(&self, route: &Route, arguments: &str) -> Option<&str> {
+        let Target::Tool { name, .. } = &route.target else { return None };
         let name = if name.is_empty() { route.backend.as_str() } else { name };
-        self.tools.is_match(name) || (self.destructive && route.destructive)
+        let rule = self.tools.of_call(name, arguments).map(|rule| rule.place.as_str());
+        rule.or_else(|| (self.destructive && route.destructive).then_some("approve: destructive"))
     }
 }
 
@@ -190,9 +191,9 @@ mod tests {
         ] {
             let told = format!("{globs:?} {destructive} {target:?} {is_destructive}");
             let route = route(target, is_destructive);
-            assert_eq!(policy(globs, destructive).asks(&route), asks, "{told}");
+            assert_eq!(policy(globs, destructive).asks(&route, "{}").is_some(), asks, "{told}");
         }
-        assert!(!Policy::default().asks(&route(tool("x"), true)));
+        assert_eq!(Policy::default().asks(&route(tool("x"), true), "{}"), None);
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub enum Ending {
     BreakerOpen,
     /// It got no permit in time; it was not called.
     Busy,
+    /// Its app or its backend has made as many calls as it may; it was not called.
+    OverQuota,
     /// The journal cannot be written, so it was not called.
     Storage,
     /// Too little time was left after a restart; it was not called.
@@ -57,13 +59,14 @@ impl Ending {
         }
     }
 
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Result,
         Self::ToolError,
         Self::InputInvalid,
         Self::Unavailable,
         Self::BreakerOpen,
         Self::Busy,
+        Self::OverQuota,
         Self::Storage,
         Self::TooLate,
         Self::Denied,
@@ -98,6 +101,7 @@ impl Ending {
             Self::Unavailable => "unavailable",
             Self::BreakerOpen => "breaker_open",
             Self::Busy => "busy",
+            Self::OverQuota => "over_quota",
             Self::Storage => "storage",
             Self::TooLate => "too_late",
             Self::Denied => "denied",

@@ -41,7 +41,7 @@ use crate::{
         globs,
         ids::{AppName, BackendName},
         offer::{Route, Target},
-        rights::{CallRefusal, Permission, Rules},
+        rights::{CallRefusal, Permission},
     },
     settings::Settings,
     traces::Context,
@@ -180,7 +180,7 @@ impl Calls {
         self.app(&app.name).filter(|now| now.is_known_like(app))
     }
 
-    pub(super) fn settings(&self) -> Arc<Settings> {
+    pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
     }
 
@@ -195,8 +195,7 @@ impl Calls {
     ) -> Option<String> {
         let settings = self.settings();
         let apps = settings.apps.iter().filter(|it| shown(&it.app.name));
-        let rules = Rules { tools: &rules.tools, approve: &rules.approve };
-        globs::idle(backend, catalog, rules, apps.map(|it| (&it.app.name, &*it.app.rights)))
+        globs::idle(backend, catalog, rules.of_calls(), apps.map(|it| &*it.app.rights))
     }
 
     /// Logs them as soon as the tools of a backend are known, and when they change, until `stop`.
@@ -313,8 +312,8 @@ impl Calls {
         if route.target == Target::Results {
             // The work was permitted when it began, and only the scope that began it can fetch its
             // result.
-            return Ok(match call.permission_check.now(route) {
-                Permission::Refused(refusal) => refused(request, refusal),
+            return Ok(match call.permission_check.now(request) {
+                Permission::Refused(refusal) => refused(request, &refusal),
                 Permission::Given | Permission::Ask => Made::from(self.result_of(call).await),
             });
         }
@@ -323,9 +322,9 @@ impl Calls {
             return Ok(self.backends.call(&call.context).await);
         }
         loop {
-            let permission = call.permission_check.now(route);
+            let permission = call.permission_check.now(request);
             if let Permission::Refused(refusal) = permission {
-                return Ok(refused(request, refusal));
+                return Ok(refused(request, &refusal));
             }
             // Reject invalid arguments before asking a person, who could not correct them.
             if let Some(invalid) = self.backends.refuse_invalid(request) {
@@ -418,7 +417,7 @@ impl Settings {
     }
 }
 
-fn refused(call: &CallRequest, refusal: CallRefusal) -> Made {
+fn refused(call: &CallRequest, refusal: &CallRefusal) -> Made {
     info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
     Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

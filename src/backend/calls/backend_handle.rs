@@ -17,11 +17,15 @@ use tokio::sync::mpsc;
 use crate::{
     backend::{
         circuit_breaker::CircuitBreaker, circuit_breaker::Look, peer::Dial, queue::AdmissionQueue,
-        supervisor::Ask,
+        quota::Meter, supervisor::Ask,
     },
+    config::Quota,
     metrics,
-    model::{approval::Policy, naming::ToolFilter},
+    model::{approval::Policy, naming::Naming, rights::Rules},
 };
+
+/// The owner of a quota, for the model.
+const OF: &str = "This backend";
 
 /// The rules, queue, breaker and supervisor of one backend, as its calls need them.
 #[derive(Debug)]
@@ -35,6 +39,8 @@ pub struct BackendHandle {
     pub(super) breaker: Arc<CircuitBreaker>,
     /// Asks the supervisor for a refresh.
     pub(super) asks: mpsc::Sender<Ask>,
+    /// Counts its calls, if it has a quota.
+    pub quota: Option<Arc<Meter>>,
     traffic: Arc<Traffic>,
 }
 
@@ -47,9 +53,16 @@ pub struct BackendRules {
     /// How many calls the backend gets at once.
     pub concurrency: usize,
     /// The tools that are offered, by the backend's own names.
-    pub tools: ToolFilter,
+    pub naming: Naming,
     /// The tools whose calls a person has to approve.
     pub approve: Policy,
+    pub quota: Option<Quota>,
+}
+
+impl BackendRules {
+    pub fn of_calls(&self) -> Rules<'_> {
+        Rules { naming: &self.naming, approve: &self.approve }
+    }
 }
 
 /// The counts of one backend's calls. Reloads keep them.
@@ -83,7 +96,8 @@ impl BackendHandle {
         asks: mpsc::Sender<Ask>,
     ) -> Self {
         let queue = Arc::new(AdmissionQueue::new(rules.concurrency));
-        Self { rules, dial, queue, breaker, asks, traffic: Arc::default() }
+        let quota = Meter::after(None, OF, rules.quota);
+        Self { rules, dial, queue, breaker, asks, quota, traffic: Arc::default() }
     }
 
     /// The handle with other rules and the same supervisor. If the concurrency stays the same, so
@@ -101,6 +115,7 @@ impl BackendHandle {
     /// Takes over the counts of `earlier`, which this handle replaces.
     pub fn after(mut self, earlier: &Self) -> Self {
         self.traffic = Arc::clone(&earlier.traffic);
+        self.quota = Meter::after(earlier.quota.as_ref(), OF, self.rules.quota);
         self
     }
 

@@ -22,6 +22,9 @@ pub(super) enum CallFailure {
     Shut(Shut),
     #[error("too many calls are running")]
     Rejected(Rejected, Duration),
+    /// The text is for the model.
+    #[error("a quota is used up")]
+    OverQuota(String),
     #[error("not connected")]
     NotConnected,
     #[error("the backend was removed from the configuration")]
@@ -50,6 +53,7 @@ impl CallFailure {
         match self {
             Self::Shut(_)
             | Self::Rejected(..)
+            | Self::OverQuota(_)
             | Self::NotConnected
             | Self::Removed
             | Self::NotPermitted(_)
@@ -67,6 +71,7 @@ impl CallFailure {
         match self {
             Self::Shut(_) => Ending::BreakerOpen,
             Self::Rejected(..) => Ending::Busy,
+            Self::OverQuota(_) => Ending::OverQuota,
             Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
                 Ending::Unavailable
             }
@@ -166,7 +171,7 @@ impl CallFailure {
                  busy with other large ones. The call has probably taken effect; check before you repeat it, and \
                  ask for less at once."
             ),
-            Self::Call(CallError::Refused(words)) => words.clone(),
+            Self::Call(CallError::Refused(words)) | Self::OverQuota(words) => words.clone(),
         }
     }
 }

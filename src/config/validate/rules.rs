@@ -1,0 +1,180 @@
+//! Globs and rules for tools and their calls, and quotas.
+//!
+//! Must not: know the tools of any server.
+
+use globset::Glob;
+use serde_json::Value;
+
+use super::{MAX_REFRESH, Validator};
+use crate::{
+    config::{
+        Quota, ToolFilter,
+        deserialize::At,
+        document::NodeId,
+        file_format,
+        scalars::{GlobOrRule, Globs as Written},
+    },
+    model::{
+        globs::Globs,
+        rules::{Condition, Pointer, Rule, Test},
+    },
+};
+
+/// The most globs and rules of one list, and conditions of one rule: all may be tried at each call.
+const MAX_RULES: usize = 100;
+const MAX_CONDITIONS: usize = 20;
+/// The most calls of a quota, as the bridge keeps the time of each.
+const MAX_CALLS: usize = 100_000;
+
+impl Validator<'_> {
+    /// The filter of `allow` and `deny` in `tools`.
+    pub(super) fn tool_filter(
+        &self,
+        allow: Option<&At<Vec<At<String>>>>,
+        deny: Option<&At<Written>>,
+    ) -> ToolFilter {
+        let allowed = |list: &At<Vec<At<String>>>| {
+            let globs = list.value.iter();
+            self.globs(list.node, globs.filter_map(|at| self.rule(at.node, at.node, &at.value, &[])))
+        };
+        let denied = |list: &At<Written>| self.rules(list.node, &list.value.0);
+        ToolFilter { allow: allow.map(allowed), deny: deny.map(denied).unwrap_or_default() }
+    }
+
+    /// The globs and rules of the list `whole`.
+    pub(super) fn rules<'g>(
+        &self,
+        whole: NodeId,
+        list: impl IntoIterator<Item = &'g At<GlobOrRule>>,
+    ) -> Globs {
+        let rules = list.into_iter().filter_map(|At { value, node }| match value {
+            GlobOrRule::Glob(glob) => self.rule(*node, *node, glob, &[]),
+            GlobOrRule::Rule(file_format::Rule { tool, when }) => {
+                let Some(tool) = tool else {
+                    let cure = "write `tool: GLOB`; `\"*\"` is for all";
+                    return self.missing(*node, "nothing says of which tools this is", cure);
+                };
+                let Some(when) = when.as_ref().filter(|when| !when.value.is_empty()) else {
+                    let cure = "write `when: [{path: /amount, gt: 1000}]`, or the glob alone";
+                    return self.missing(*node, "nothing says of which calls this is", cure);
+                };
+                self.at_most(when.node, when.value.len(), MAX_CONDITIONS, "conditions");
+                self.rule(*node, tool.node, &tool.value, &when.value)
+            }
+        });
+        self.globs(whole, rules)
+    }
+
+    fn globs(&self, whole: NodeId, rules: impl Iterator<Item = Rule>) -> Globs {
+        let rules: Vec<Rule> = rules.collect();
+        let with_conditions = rules.iter().filter(|rule| !rule.when.is_empty()).count();
+        self.at_most(whole, with_conditions, MAX_RULES, "rules");
+        Globs::new(rules).unwrap_or_else(|error| {
+            let cure = "write fewer or shorter globs";
+            self.error(whole, format!("the globs cannot be compiled: {error}"), cure);
+            Globs::default()
+        })
+    }
+
+    /// The rule `node` for the tools of `glob`, which is at `glob_node`.
+    fn rule(
+        &self,
+        node: NodeId,
+        glob_node: NodeId,
+        glob: &str,
+        when: &[At<file_format::Condition>],
+    ) -> Option<Rule> {
+        let when: Vec<_> = when.iter().map(|at| self.condition(at)).collect();
+        let cure = "write a tool's name, with * for any characters and ? for one";
+        let place = format!("{}, line {}", self.document.path(node), self.line(node));
+        Some(Rule {
+            glob: self.glob(glob_node, glob, cure)?,
+            when: when.into_iter().collect::<Option<_>>()?,
+            place,
+        })
+    }
+
+    fn glob(&self, node: NodeId, glob: &str, cure: &str) -> Option<Glob> {
+        let told = |error: globset::Error| format!("`{glob}` is no glob: {}", error.kind());
+        Glob::new(glob).map_err(|error| self.error(node, told(error), cure)).ok()
+    }
+
+    fn condition(
+        &self,
+        At { value, node }: &At<file_format::Condition>,
+    ) -> Option<Condition> {
+        let file_format::Condition { path, gt, lt, equals, glob } = value;
+        let Some(path) = path else {
+            let cure = "write `path: /amount`: a JSON Pointer into the arguments";
+            return self.missing(*node, "nothing says which argument this is about", cure);
+        };
+        let Some(pointer) = Pointer::parse(&path.value) else {
+            let message = format!("`{}` is no JSON Pointer to an argument", path.value);
+            let cure = "write `/` before each key, such as /options/force; `~1` stands for a `/` in \
+                        a key, `~0` for a `~`";
+            return self.refuse(path.node, message, cure);
+        };
+        let number = |at: &At<f64>| match at.value.is_finite() {
+            true => Some(at.value),
+            false => self.refuse(at.node, "no number is beyond this", "write a finite number"),
+        };
+        let text = "write a text as the argument has it, with * for any characters";
+        let tests = [
+            gt.as_ref().map(|at| number(at).map(Test::Gt)),
+            lt.as_ref().map(|at| number(at).map(Test::Lt)),
+            equals.as_ref().map(|at| match at.value {
+                Value::Null | Value::Array(_) | Value::Object(_) => {
+                    let cure = "write a text, a number, true or false";
+                    self.refuse(at.node, "arguments are not compared with this", cure)
+                }
+                _ => Some(Test::Equals(at.value.clone())),
+            }),
+            glob.as_ref().map(|at| {
+                self.glob(at.node, &at.value, text).map(|glob| Test::Glob(glob.compile_matcher()))
+            }),
+        ];
+        let mut tests = tests.into_iter().flatten();
+        match (tests.next(), tests.next()) {
+            (Some(test), None) => Some(Condition { path: pointer, test: test? }),
+            (None, _) => {
+                let cure = "write one of `gt`, `lt`, `equals` and `glob` into it";
+                self.missing(*node, "this compares the argument with nothing", cure)
+            }
+            (Some(_), Some(_)) => {
+                let cure = "write a condition for each; all of `when` must hold";
+                self.refuse(*node, "a condition has one comparison", cure)
+            }
+        }
+    }
+
+    pub(super) fn quota(&self, at: &At<file_format::Quota>) -> Option<Quota> {
+        let file_format::Quota { calls, per, identical } = &at.value;
+        let length = self.duration(per.as_ref(), MAX_REFRESH, "");
+        let of_time = match (calls, length) {
+            (Some(calls), Some(length)) => {
+                self.at_most(calls.node, calls.value.0, MAX_CALLS, "calls");
+                Some((calls.value.0, length))
+            }
+            (None, None) if identical.is_some() => None,
+            (None, None) => {
+                let cure = "write `calls: 100` and `per: 1h`, or `identical: 10`, or all of them";
+                return self.missing(at.node, "this limits nothing", cure);
+            }
+            (Some(_), None) => {
+                let cure = "write the time for these calls: `per: 1h`";
+                return self.missing(at.node, "`per` is missing", cure);
+            }
+            (None, Some(_)) => {
+                let cure = "write how many calls may be made in this time: `calls: 100`";
+                return self.missing(at.node, "`calls` is missing", cure);
+            }
+        };
+        Some(Quota { calls: of_time, identical: identical.as_ref().map(|at| at.value.0) })
+    }
+
+    fn at_most(&self, node: NodeId, count: usize, most: usize, what: &str) {
+        if count > most {
+            self.error(node, format!("these are {count} {what}"), format!("write at most {most}"));
+        }
+    }
+}
