@@ -195,7 +195,8 @@ pub struct App {
 impl Config {
     /// Names the globs for the tools of `backend` that match none of `catalog`.
     pub fn idle_globs(&self, backend: &Backend, catalog: &Catalog) -> Option<String> {
-        globs::idle(&backend.name, catalog, backend.of_calls(), self.all_apps().map(|it| &*it.rights))
+        let rules = Rules { naming: &backend.naming, approve: &backend.approve };
+        globs::idle(&backend.name, catalog, rules, self.all_apps().map(|app| &*app.rights))
     }
 
     /// The apps and the other runtimes.
@@ -409,11 +410,6 @@ pub enum HttpTransport {
 }
 
 impl Backend {
-    /// The rules for its calls.
-    pub fn of_calls(&self) -> Rules<'_> {
-        Rules { naming: &self.naming, approve: &self.approve }
-    }
-
     /// The program of an MCP server, or the one that each call of a local tool runs.
     pub fn program(&self) -> Option<&Program> {
         match &self.target {

@@ -27,7 +27,7 @@ use tokio::{
 use tracing::{info, warn};
 use url::Url;
 
-pub(crate) use self::backend_manager::identity;
+pub(crate) use self::backend_manager::{identity, source};
 pub use self::reload::Reload;
 use self::{
     backend_manager::{BackendManager, Shared},

@@ -4,7 +4,7 @@
 //! Must not: count a call that is not made.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -17,8 +17,8 @@ use crate::{
     model::{approval::Subject, call::CallRequest, ids::ApprovalId},
 };
 
-/// How many different calls of runs are counted; the oldest is forgotten first.
-const MAX_DIFFERENT: usize = 10_000;
+/// How many different calls of runs are counted; the one that is not made for longest is forgotten.
+const MAX_DIFFERENT: usize = 4_096;
 
 /// A quota, and what is used of it.
 #[derive(Debug)]
@@ -33,10 +33,8 @@ pub struct Meter {
 struct Used {
     /// When the last calls were made: at most as many as the quota allows.
     made: VecDeque<Instant>,
-    /// How often a run has made the same call.
-    same: HashMap<ApprovalId, usize>,
-    /// The keys of `same`, the oldest first.
-    order: VecDeque<ApprovalId>,
+    /// How often a run has made the same call; the last one is at the end.
+    same: VecDeque<(ApprovalId, usize)>,
 }
 
 impl Meter {
@@ -59,40 +57,38 @@ impl Meter {
         let wait = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
         let until = humantime::format_rfc3339_seconds(SystemTime::now() + wait);
         let (of, per, wait) = (&self.of, format_duration(per), humantime::format_duration(wait));
-        let calls = if calls == 1 { "1 call".to_owned() } else { format!("{calls} calls") };
         Some(format!("{of} has used up its quota, {calls} in {per}, until {until} (for {wait})."))
     }
 
-    /// Why a call that a run has made `key` for may not be made.
+    /// Why a call may not be made; `key` is the same for the same calls of a run.
     fn refuses(&self, used: &Used, key: Option<&ApprovalId>) -> Option<String> {
-        let count = key.and_then(|key| used.same.get(key)).copied().unwrap_or_default();
-        match self.quota.identical.filter(|limit| count >= *limit) {
-            Some(_) => Some(format!(
+        let same = used.same.iter().find(|(it, _)| Some(it) == key);
+        if let (Some(limit), Some((_, count))) = (self.quota.identical, same)
+            && *count >= limit
+        {
+            return Some(format!(
                 "This run has made the same call with the same arguments {count} times already, \
                  which is as often as it may. The call was not made; use an earlier result, or go on \
                  otherwise."
-            )),
-            None => self.full(used).map(|why| {
-                format!("{why} The call was not made; try again then, or do without it.")
-            }),
+            ));
         }
+        let why = self.full(used)?;
+        Some(format!("{why} The call was not made; try again then, or do without it."))
     }
 
     fn add(&self, used: &mut Used, key: Option<&ApprovalId>) {
         if let Some((calls, _)) = self.quota.calls {
-            if used.made.len() == calls {
+            used.made.push_back(Instant::now());
+            if used.made.len() > calls {
                 used.made.pop_front();
             }
-            used.made.push_back(Instant::now());
         }
         let Some(key) = key.filter(|_| self.quota.identical.is_some()) else { return };
-        let count = used.same.entry(key.clone()).or_default();
-        *count += 1;
-        if *count == 1 {
-            used.order.push_back(key.clone());
-        }
-        if let Some(oldest) = used.order.pop_front_if(|_| used.same.len() > MAX_DIFFERENT) {
-            used.same.remove(&oldest);
+        let at = used.same.iter().position(|(it, _)| it == key);
+        let before = at.and_then(|at| used.same.remove(at)).map_or(0, |(_, count)| count);
+        used.same.push_back((key.clone(), before + 1));
+        if used.same.len() > MAX_DIFFERENT {
+            used.same.pop_front();
         }
     }
 }
@@ -104,9 +100,6 @@ impl Meter {
 ///
 /// A quota is used up.
 pub fn count(meters: &[&Meter], call: &CallRequest) -> Result<(), String> {
-    if meters.is_empty() {
-        return Ok(());
-    }
     let key = call.run.as_ref().map(|by| {
         let run = format!("{}/{}", by.workspace, by.run);
         let subject = Subject {
@@ -123,9 +116,7 @@ pub fn count(meters: &[&Meter], call: &CallRequest) -> Result<(), String> {
     // All locks together, as two calls may be made at once. All callers name the app's first.
     let mut locked: Vec<_> = meters.iter().map(|meter| (meter, meter.used.lock())).collect();
     let why = locked.iter().find_map(|(meter, used)| meter.refuses(used, key.as_ref()));
-    if let Some(why) = why {
-        return Err(why);
-    }
+    why.map_or(Ok(()), Err)?;
     locked.iter_mut().for_each(|(meter, used)| meter.add(used, key.as_ref()));
     Ok(())
 }
@@ -154,7 +145,7 @@ mod tests {
         assert_eq!(meter.used_up(), None);
         call().unwrap();
         let told = call().unwrap_err();
-        assert!(told.starts_with("`fs` has used up its quota, 2 calls in 1h, until 2"), "{told}");
+        assert!(told.starts_with("`fs` has used up its quota, 2 in 1h, until 2"), "{told}");
         assert!(told.contains("Z (for 30m). The call was not made"), "{told}");
         advance(HOUR / 2 - Duration::from_millis(1)).await;
         let told = meter.used_up().unwrap();
@@ -176,7 +167,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_counts_with_all_quotas_or_none() {
         let app = meter("the app", Some((3, HOUR)), None);
-        let (small, other) = (meter("`small`", Some((1, HOUR)), None), meter("`other`", None, Some(9)));
+        let (small, other) =
+            (meter("`small`", Some((1, HOUR)), None), meter("`other`", None, Some(9)));
         let made = |backend: &Meter| count(&[&app, backend], &request("x", "{}"));
         made(&small).unwrap();
         for _ in 0..5 {
@@ -212,7 +204,7 @@ mod tests {
         }
         call("r", "look", r#"{"a":1}"#).expect("it is forgotten");
         let used = meter.used.lock();
-        assert_eq!((used.same.len(), used.order.len()), (MAX_DIFFERENT, MAX_DIFFERENT));
+        assert_eq!(used.same.len(), MAX_DIFFERENT);
         assert!(used.made.is_empty());
     }
 

@@ -115,6 +115,7 @@ impl de::Error for ReadError {
         let (wanted, form) = match expected.to_string().as_str() {
             "a sequence" => ("a list".to_owned(), Some("write a list: […]")),
             "a boolean" => ("true or false".to_owned(), None),
+            "f64" => ("a number".to_owned(), None),
             other => (other.to_owned(), None),
         };
         let cure = match unexpected {
@@ -129,6 +130,7 @@ impl de::Error for ReadError {
             Unexpected::Bool(_) if wanted.starts_with("a glob") => {
                 Some("write `[\"*\"]` for all, `[]` for none")
             }
+            Unexpected::Map if wanted.starts_with("a glob") => Some("write a list: […]"),
             _ => form,
         };
         let cure = cure.map(str::to_owned);

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{
     A2aBinding, Auth, OnUnavailable, Pin,
@@ -219,10 +218,10 @@ pub struct Rule {
     pub when: Option<At<Vec<At<Condition>>>>,
 }
 
-/// A condition on one argument: `path` and one of the comparisons. It holds, too, for a value of
-/// another type than the comparison takes, and does not for an absent one.
+/// A condition on one argument: `path` and one of the comparisons. It also holds for a value that
+/// cannot be compared, and never for an absent one.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with path and one of gt, lt, equals, glob")]
+#[serde(deny_unknown_fields, expecting = "a map with path and one of gt, lt, glob")]
 pub struct Condition {
     /// A JSON Pointer (RFC 6901) into the arguments: `/amount`, `/options/force`.
     pub path: Option<At<String>>,
@@ -230,9 +229,7 @@ pub struct Condition {
     pub gt: Option<At<f64>>,
     /// The number is less than this.
     pub lt: Option<At<f64>>,
-    /// The value is this text, number or boolean.
-    pub equals: Option<At<Value>>,
-    /// The text matches this glob as it is, or as a path without `.`, `..` and `//`.
+    /// The text, number or boolean matches this glob, as it is or as a path without `.`, `..`, `//`.
     pub glob: Option<At<String>>,
 }
 

@@ -331,7 +331,8 @@ fn endpoint(target: &Target) -> String {
     }
 }
 
-fn source(backend: &Backend) -> Source {
+/// The backend as an offer needs it, before its peer has been reached.
+pub(crate) fn source(backend: &Backend) -> Source {
     let (kind, description) = match &backend.target {
         Target::Mcp(_) => (RefKind::McpLocal, None),
         Target::A2a(agent) => (RefKind::A2aLocal, agent.description.clone()),

@@ -121,7 +121,7 @@ mod tests {
     use crate::model::{
         approval::Policy,
         naming::{Naming, ToolFilter},
-        rules::{Condition, Pointer, Test},
+        rules::{Condition, Test, keys},
     };
 
     #[test]
@@ -137,7 +137,11 @@ mod tests {
         let naming = Naming { tools, rename: rename.into(), ..Naming::default() };
         let with = |glob: &str, path: &str, place: &str| Rule {
             glob: globset::Glob::new(glob).unwrap(),
-            when: vec![Condition { path: Pointer::parse(path).unwrap(), test: Test::Gt(1.0) }],
+            when: vec![Condition {
+                path: path.into(),
+                keys: keys(path).unwrap(),
+                test: Test::Gt(1.0),
+            }],
             place: place.to_owned(),
         };
         let asked = vec![

@@ -121,7 +121,7 @@ pub fn permission<'a>(
         if let Some(rule) = filter.deny.of_call(name, arguments) {
             let refusal = match rule.when.is_empty() {
                 true => CallRefusal::Tool,
-                false => CallRefusal::Arguments(rule.to_string()),
+                false => CallRefusal::Arguments(rule.conditions()),
             };
             return (Permission::Refused(refusal), Some(&rule.place));
         }
@@ -143,7 +143,7 @@ mod tests {
     use crate::model::{
         globs::{Globs, globs},
         offer::RefKind,
-        rules::{Condition, Pointer, Rule, Test},
+        rules::{Condition, Rule, Test},
     };
 
     fn backend(name: &str) -> BackendName {
@@ -201,7 +201,11 @@ mod tests {
     fn rules_on_arguments_decide_on_single_calls() {
         let rule = |glob: &str, limit: f64, place: &str| Rule {
             glob: globset::Glob::new(glob).unwrap(),
-            when: vec![Condition { path: Pointer::parse("/n").unwrap(), test: Test::Gt(limit) }],
+            when: vec![Condition {
+                path: "/n".into(),
+                keys: vec!["n".into()],
+                test: Test::Gt(limit),
+            }],
             place: place.to_owned(),
         };
         let one = |rule: Rule| Globs::new(vec![rule]).unwrap();
@@ -227,9 +231,24 @@ mod tests {
             ("look", r#"{"n":21}"#, false, (Permission::Ask, Some("second"))),
             ("look", r#"{"n":51}"#, true, (Permission::Given, None)),
             ("pay", r#"{"n":51}"#, true, (Permission::Refused(denied()), Some("of the server"))),
-            ("pay", r#"{"n":1,"n":51}"#, true, (Permission::Refused(denied()), Some("of the server"))),
-            ("look", r#"{"n":101}"#, true, (Permission::Refused(denied_to_app()), Some("of the app"))),
-            ("pay", r#"{"n":"11"}"#, true, (Permission::Refused(denied_to_app()), Some("of the app"))),
+            (
+                "pay",
+                r#"{"n":1,"n":51}"#,
+                true,
+                (Permission::Refused(denied()), Some("of the server")),
+            ),
+            (
+                "look",
+                r#"{"n":101}"#,
+                true,
+                (Permission::Refused(denied_to_app()), Some("of the app")),
+            ),
+            (
+                "pay",
+                r#"{"n":"11"}"#,
+                true,
+                (Permission::Refused(denied_to_app()), Some("of the app")),
+            ),
         ] {
             let route = route(Target::Tool { name: tool.into(), input: None });
             let decided = permission(Some(&rights), Some(rules), &route, arguments, approved);

@@ -7,14 +7,12 @@
 //!
 //! Must not: know what becomes of a call that a rule matches, or build a `Value` of all arguments.
 
-use std::{fmt, mem::discriminant};
-
 use globset::{Glob, GlobMatcher};
 use serde_json::Value;
 
 use super::json::{Elements, Members, each_member};
 
-/// The most keys of a [`Pointer`], as each of them takes a pass over the arguments.
+/// The most keys of a path, as each of them takes a pass over the arguments.
 const MAX_KEYS: usize = 32;
 /// A number with more characters may be rounded to a limit that it is not equal to.
 const EXACT: usize = 15;
@@ -33,7 +31,10 @@ pub struct Rule {
 /// A condition on one argument.
 #[derive(Debug, Clone)]
 pub struct Condition {
-    pub path: Pointer,
+    /// A JSON Pointer.
+    pub path: String,
+    /// The keys in it.
+    pub keys: Vec<String>,
     pub test: Test,
 }
 
@@ -42,103 +43,73 @@ pub struct Condition {
 pub enum Test {
     Gt(f64),
     Lt(f64),
-    /// A text, a number or a boolean.
-    Equals(Value),
     Glob(GlobMatcher),
 }
 
-/// A JSON Pointer (RFC 6901) to a value in an object.
-#[derive(Debug, Clone)]
-pub struct Pointer {
-    written: String,
-    keys: Vec<String>,
-}
-
-impl Pointer {
-    /// `None` if `written` is no pointer, points to the whole, or has too many keys.
-    pub fn parse(written: &str) -> Option<Self> {
-        let escaped = written.strip_prefix('/')?.split('/');
-        let keys = escaped.map(|key| {
-            let is_good = !key.replace("~0", "").replace("~1", "").contains('~');
-            is_good.then(|| key.replace("~1", "/").replace("~0", "~"))
-        });
-        let keys = keys.take(MAX_KEYS + 1).collect::<Option<Vec<_>>>()?;
-        (keys.len() <= MAX_KEYS).then(|| Self { written: written.to_owned(), keys })
-    }
-}
-
-impl fmt::Display for Pointer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.written)
-    }
+/// The keys of a JSON Pointer (RFC 6901). `None` if `path` is none, points to the whole, or has too
+/// many keys.
+pub fn keys(path: &str) -> Option<Vec<String>> {
+    let keys = path.strip_prefix('/')?.split('/').take(MAX_KEYS + 1).map(|key| {
+        let is_good = !key.replace("~0", "").replace("~1", "").contains('~');
+        is_good.then(|| key.replace("~1", "/").replace("~0", "~"))
+    });
+    keys.collect::<Option<Vec<_>>>().filter(|keys| keys.len() <= MAX_KEYS)
 }
 
 impl Rule {
     /// Whether it is about a call of one of its tools with these arguments.
     pub fn holds(&self, arguments: &str) -> bool {
-        self.when.iter().all(|one| fits_under(arguments, &one.path.keys, &|it| one.test.fits(it)))
+        self.when.iter().all(|one| fits_under(arguments, &one.keys, &one.test))
     }
 
     /// The first path that no input schema among `schemas` knows; a schema that is open, or not
     /// understood, knows all.
-    pub fn unknown_path(&self, schemas: &[&str]) -> Option<&Pointer> {
-        let mut paths = self.when.iter().map(|condition| &condition.path);
-        paths.find(|path| !schemas.iter().any(|schema| knows(schema, &path.keys)))
+    pub fn unknown_path(&self, schemas: &[&str]) -> Option<&str> {
+        let is_known = |one: &&Condition| schemas.iter().any(|schema| knows(schema, &one.keys));
+        self.when.iter().find(|one| !is_known(one)).map(|one| one.path.as_str())
     }
-}
 
-/// The conditions, for the model and people.
-impl fmt::Display for Rule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, Condition { path, test }) in self.when.iter().enumerate() {
-            f.write_str(if at == 0 { "" } else { " and " })?;
-            match test {
-                Test::Gt(limit) => write!(f, "`{path}` is greater than {limit}")?,
-                Test::Lt(limit) => write!(f, "`{path}` is less than {limit}")?,
-                Test::Equals(value) => write!(f, "`{path}` is {value}")?,
-                Test::Glob(glob) => write!(f, "`{path}` matches `{}`", glob.glob())?,
-            }
-        }
-        Ok(())
+    /// Its conditions, for the model and people.
+    pub fn conditions(&self) -> String {
+        let told = self.when.iter().map(|Condition { path, test, .. }| match test {
+            Test::Gt(limit) => format!("`{path}` is greater than {limit}"),
+            Test::Lt(limit) => format!("`{path}` is less than {limit}"),
+            Test::Glob(glob) => format!("`{path}` matches `{}`", glob.glob()),
+        });
+        told.collect::<Vec<_>>().join(" and ")
     }
 }
 
 impl Test {
     /// Whether the JSON text `value` fits, or is of another type than can be compared.
     fn fits(&self, value: &str) -> bool {
-        let compare = |limit: f64, is_beyond: fn(&f64, &f64) -> bool| {
-            let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
-            let is_rounded = |number| number == limit && value.len() > EXACT;
-            number.is_none_or(|number| is_beyond(&number, &limit) || is_rounded(number))
-        };
+        let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
+        let may_equal = |it, limit: f64| (it == limit && value.len() > EXACT) || !limit.is_finite();
         match self {
-            Self::Gt(limit) => compare(*limit, f64::gt),
-            Self::Lt(limit) => compare(*limit, f64::lt),
-            Self::Equals(Value::Number(wanted)) => {
-                wanted.as_f64().is_none_or(|wanted| compare(wanted, f64::eq))
-            }
-            Self::Equals(wanted) => match serde_json::from_str::<Value>(value) {
-                Ok(found) if discriminant(&found) == discriminant(wanted) => found == *wanted,
+            Self::Gt(limit) => number.is_none_or(|it| it > *limit || may_equal(it, *limit)),
+            Self::Lt(limit) => number.is_none_or(|it| it < *limit || may_equal(it, *limit)),
+            Self::Glob(glob) => match serde_json::from_str::<Value>(value) {
+                Ok(Value::String(text)) => {
+                    let plain = plain_path(&text);
+                    // With a slash, as `/etc/**` is meant to match `/etc`.
+                    [&text, &plain, &format!("{plain}/")].iter().any(|it| glob.is_match(it))
+                }
+                Ok(Value::Number(_) | Value::Bool(_)) => glob.is_match(value),
                 _ => true,
             },
-            Self::Glob(glob) => serde_json::from_str::<String>(value).ok().is_none_or(|text| {
-                let plain = plain_path(&text);
-                // With a slash, as `/etc/**` is meant to match `/etc`.
-                [&text, &plain, &format!("{plain}/")].iter().any(|it| glob.is_match(it))
-            }),
         }
     }
 }
 
 /// Whether one of the values under `keys` in the JSON text `value` fits, or what is there has no keys.
-fn fits_under(value: &str, keys: &[String], fits: &dyn Fn(&str) -> bool) -> bool {
-    let Some((key, rest)) = keys.split_first() else { return fits(value) };
+fn fits_under(value: &str, keys: &[String], test: &Test) -> bool {
+    let Some((key, rest)) = keys.split_first() else { return test.fits(value) };
     if let (Ok(index), Ok(Elements(items))) = (key.parse::<usize>(), Elements::read(value)) {
-        return items.get(index).is_some_and(|item| fits_under(item.get(), rest, fits));
+        return items.get(index).is_some_and(|item| fits_under(item.get(), rest, test));
     }
     let mut found = false;
     let read = each_member(value, |name, value| {
-        found |= is_key(&name, key) && fits_under(value.get(), rest, fits);
+        found |= is_key(&name, key) && fits_under(value.get(), rest, test);
         true
     });
     found || read.is_err()
@@ -168,24 +139,15 @@ fn plain_path(path: &str) -> String {
 
 /// Whether values that fit the JSON Schema `schema` may have something under `keys`.
 fn knows(schema: &str, keys: &[String]) -> bool {
-    const OPEN: [&str; 9] = [
-        "$ref",
-        "$dynamicRef",
-        "additionalProperties",
-        "allOf",
-        "anyOf",
-        "oneOf",
-        "if",
-        "patternProperties",
-        "items",
-    ];
+    const OPEN: &str =
+        "$ref $dynamicRef additionalProperties allOf anyOf oneOf if patternProperties items";
     let (Some((key, rest)), Ok(schema)) = (keys.split_first(), Members::read(schema)) else {
         return true;
     };
     let Some(properties) = schema.object("properties") else { return true };
     match properties.0.iter().find(|(name, _)| is_key(name, key)) {
         Some((_, schema)) => knows(schema.get(), rest),
-        None => OPEN.iter().any(|key| schema.get(key).is_some_and(|it| it.get() != "false")),
+        None => OPEN.split(' ').any(|key| schema.get(key).is_some_and(|it| it.get() != "false")),
     }
 }
 

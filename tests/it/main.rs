@@ -149,6 +149,8 @@ mod reload;
 #[cfg(test)]
 mod restarts;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod runtimes;

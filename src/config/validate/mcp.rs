@@ -15,8 +15,8 @@ use super::{
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Pin, Target, deserialize::At,
-        document::NodeId, file_format, reference::Dialect, scalars::McpTransport,
+        Backend, HttpTransport, Mcp, Naming, Pin, Target, deserialize::At, document::NodeId,
+        file_format, reference::Dialect, scalars::McpTransport,
     },
     model::ids::BackendName,
 };

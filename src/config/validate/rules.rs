@@ -3,7 +3,6 @@
 //! Must not: know the tools of any server.
 
 use globset::Glob;
-use serde_json::Value;
 
 use super::{MAX_REFRESH, Validator};
 use crate::{
@@ -16,7 +15,7 @@ use crate::{
     },
     model::{
         globs::Globs,
-        rules::{Condition, Pointer, Rule, Test},
+        rules::{Condition, Rule, Test, keys},
     },
 };
 
@@ -35,7 +34,10 @@ impl Validator<'_> {
     ) -> ToolFilter {
         let allowed = |list: &At<Vec<At<String>>>| {
             let globs = list.value.iter();
-            self.globs(list.node, globs.filter_map(|at| self.rule(at.node, at.node, &at.value, &[])))
+            self.globs(
+                list.node,
+                globs.filter_map(|at| self.rule(at.node, at.node, &at.value, &[])),
+            )
         };
         let denied = |list: &At<Written>| self.rules(list.node, &list.value.0);
         ToolFilter { allow: allow.map(allowed), deny: deny.map(denied).unwrap_or_default() }
@@ -99,45 +101,29 @@ impl Validator<'_> {
         Glob::new(glob).map_err(|error| self.error(node, told(error), cure)).ok()
     }
 
-    fn condition(
-        &self,
-        At { value, node }: &At<file_format::Condition>,
-    ) -> Option<Condition> {
-        let file_format::Condition { path, gt, lt, equals, glob } = value;
-        let Some(path) = path else {
+    fn condition(&self, At { value, node }: &At<file_format::Condition>) -> Option<Condition> {
+        let file_format::Condition { path, gt, lt, .. } = value;
+        let Some(At { value: path, node: path_node }) = path else {
             let cure = "write `path: /amount`: a JSON Pointer into the arguments";
             return self.missing(*node, "nothing says which argument this is about", cure);
         };
-        let Some(pointer) = Pointer::parse(&path.value) else {
-            let message = format!("`{}` is no JSON Pointer to an argument", path.value);
+        let keys = keys(path).or_else(|| {
             let cure = "write `/` before each key, such as /options/force; `~1` stands for a `/` in \
                         a key, `~0` for a `~`";
-            return self.refuse(path.node, message, cure);
-        };
-        let number = |at: &At<f64>| match at.value.is_finite() {
-            true => Some(at.value),
-            false => self.refuse(at.node, "no number is beyond this", "write a finite number"),
-        };
-        let text = "write a text as the argument has it, with * for any characters";
+            self.refuse(*path_node, format!("`{path}` is no JSON Pointer to an argument"), cure)
+        });
+        let cure = "write a text as the argument has it, with * for any characters";
+        let glob = |at: &At<String>| Some(self.glob(at.node, &at.value, cure)?.compile_matcher());
         let tests = [
-            gt.as_ref().map(|at| number(at).map(Test::Gt)),
-            lt.as_ref().map(|at| number(at).map(Test::Lt)),
-            equals.as_ref().map(|at| match at.value {
-                Value::Null | Value::Array(_) | Value::Object(_) => {
-                    let cure = "write a text, a number, true or false";
-                    self.refuse(at.node, "arguments are not compared with this", cure)
-                }
-                _ => Some(Test::Equals(at.value.clone())),
-            }),
-            glob.as_ref().map(|at| {
-                self.glob(at.node, &at.value, text).map(|glob| Test::Glob(glob.compile_matcher()))
-            }),
+            gt.as_ref().map(|at| Some(Test::Gt(at.value))),
+            lt.as_ref().map(|at| Some(Test::Lt(at.value))),
+            value.glob.as_ref().map(|at| glob(at).map(Test::Glob)),
         ];
         let mut tests = tests.into_iter().flatten();
         match (tests.next(), tests.next()) {
-            (Some(test), None) => Some(Condition { path: pointer, test: test? }),
+            (Some(test), None) => Some(Condition { path: path.clone(), keys: keys?, test: test? }),
             (None, _) => {
-                let cure = "write one of `gt`, `lt`, `equals` and `glob` into it";
+                let cure = "write one of `gt`, `lt` and `glob` into it";
                 self.missing(*node, "this compares the argument with nothing", cure)
             }
             (Some(_), Some(_)) => {
@@ -150,6 +136,7 @@ impl Validator<'_> {
     pub(super) fn quota(&self, at: &At<file_format::Quota>) -> Option<Quota> {
         let file_format::Quota { calls, per, identical } = &at.value;
         let length = self.duration(per.as_ref(), MAX_REFRESH, "");
+        let missing = |what, cure| self.missing(at.node, what, cure);
         let of_time = match (calls, length) {
             (Some(calls), Some(length)) => {
                 self.at_most(calls.node, calls.value.0, MAX_CALLS, "calls");
@@ -157,17 +144,10 @@ impl Validator<'_> {
             }
             (None, None) if identical.is_some() => None,
             (None, None) => {
-                let cure = "write `calls: 100` and `per: 1h`, or `identical: 10`, or all of them";
-                return self.missing(at.node, "this limits nothing", cure);
+                return missing("this limits nothing", "write `calls: 100` and `per: 1h`");
             }
-            (Some(_), None) => {
-                let cure = "write the time for these calls: `per: 1h`";
-                return self.missing(at.node, "`per` is missing", cure);
-            }
-            (None, Some(_)) => {
-                let cure = "write how many calls may be made in this time: `calls: 100`";
-                return self.missing(at.node, "`calls` is missing", cure);
-            }
+            (Some(_), None) => return missing("`per` is missing", "write `per: 1h` to it"),
+            (None, Some(_)) => return missing("`calls` is missing", "write `calls: 100` to it"),
         };
         Some(Quota { calls: of_time, identical: identical.as_ref().map(|at| at.value.0) })
     }

@@ -110,7 +110,9 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         cases.extend([(name, down, RUNTIME), (name, gap, GAP), (name, untaken, RUNTIME)]);
     }
     let settings = api.runs.calls.settings();
-    for app in settings.apps.iter().filter(|it| caller.is_operator || it.app.name == caller.app.name) {
+    for app in
+        settings.apps.iter().filter(|it| caller.is_operator || it.app.name == caller.app.name)
+    {
         cases.push(("quota", app.quota.as_ref().and_then(|quota| quota.used_up()), QUOTA));
     }
     let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);

@@ -87,10 +87,14 @@ impl Harness {
         registry.set(vec![entry]);
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
-        let approve = crate::model::approval::Policy::default();
-        let tools = crate::model::naming::ToolFilter::default();
-        let rules =
-            BackendRules { required: true, limits, concurrency: CONCURRENCY, tools, approve };
+        let rules = BackendRules {
+            required: true,
+            limits,
+            concurrency: CONCURRENCY,
+            naming: <_>::default(),
+            approve: <_>::default(),
+            quota: None,
+        };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
         let breaker = Arc::new(CircuitBreaker::new(leases[0].name().clone()));
         let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
