@@ -21,25 +21,10 @@ pub use self::{
     histogram::Histogram,
     label::{ByLabel, Label},
 };
-use crate::model::{approval, ending::Ending};
+use crate::model::{approval, ending::Ending, words::words};
 
-impl Label for Ending {
-    const NAME: &'static str = "outcome";
-    const ALL: &'static [Self] = &Self::ALL;
-
-    fn as_str(self) -> &'static str {
-        Self::as_str(self)
-    }
-}
-
-impl Label for approval::Outcome {
-    const NAME: &'static str = "outcome";
-    const ALL: &'static [Self] = &Self::ALL;
-
-    fn as_str(self) -> &'static str {
-        Self::as_str(self)
-    }
-}
+label!(Ending: "outcome");
+label!(approval::Outcome: "outcome");
 
 label! {
     /// How the driving of a run ended.

@@ -37,3 +37,4 @@ pub mod spec;
 pub mod tool_format;
 pub mod trace;
 pub mod visible;
+pub mod words;

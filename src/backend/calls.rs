@@ -521,25 +521,11 @@ fn sign<T>(outcome: &Result<T, CallFailure>) -> Sign {
         Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {
             Sign::Alive
         }
-        Err(
-            CallFailure::NotConnected
-            | CallFailure::TimedOut(_)
-            | CallFailure::Call(
-                CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_),
-            ),
-        ) => Sign::Failed,
-        Err(
-            CallFailure::Shut(_)
-            | CallFailure::Rejected(..)
-            | CallFailure::OverQuota(_)
-            | CallFailure::Removed
-            | CallFailure::NotPermitted(_)
-            | CallFailure::NotApproved
-            | CallFailure::Withdrawn
-            | CallFailure::AnotherPeer
-            | CallFailure::NotRepeatable
-            | CallFailure::NotRecorded(_),
-        ) => Sign::None,
+        Err(CallFailure::NotConnected | CallFailure::TimedOut(_) | CallFailure::Call(_)) => {
+            Sign::Failed
+        }
+        // The call ended before it reached the backend.
+        Err(_) => Sign::None,
     }
 }
 

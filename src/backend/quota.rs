@@ -10,15 +10,19 @@ use std::{
 };
 
 use parking_lot::Mutex;
+use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::{
     config::{Quota, value::format_duration},
-    model::{approval::Subject, call::CallRequest, ids::ApprovalId},
+    model::call::CallRequest,
 };
 
 /// How many different calls of runs are counted; the one that is not made for longest is forgotten.
 const MAX_DIFFERENT: usize = 4_096;
+
+/// Of a run and a call of it.
+type Digest = [u8; 32];
 
 /// A quota, and what is used of it.
 #[derive(Debug)]
@@ -34,7 +38,7 @@ struct Used {
     /// When the last calls were made: at most as many as the quota allows.
     made: VecDeque<Instant>,
     /// How often a run has made the same call; the last one is at the end.
-    same: VecDeque<(ApprovalId, usize)>,
+    same: VecDeque<(Digest, usize)>,
 }
 
 impl Meter {
@@ -61,7 +65,7 @@ impl Meter {
     }
 
     /// Why a call may not be made; `key` is the same for the same calls of a run.
-    fn refuses(&self, used: &Used, key: Option<&ApprovalId>) -> Option<String> {
+    fn refuses(&self, used: &Used, key: Option<&Digest>) -> Option<String> {
         let same = used.same.iter().find(|(it, _)| Some(it) == key);
         if let (Some(limit), Some((_, count))) = (self.quota.identical, same)
             && *count >= limit
@@ -76,7 +80,7 @@ impl Meter {
         Some(format!("{why} The call was not made; try again then, or do without it."))
     }
 
-    fn add(&self, used: &mut Used, key: Option<&ApprovalId>) {
+    fn add(&self, used: &mut Used, key: Option<&Digest>) {
         if let Some((calls, _)) = self.quota.calls {
             used.made.push_back(Instant::now());
             if used.made.len() > calls {
@@ -86,7 +90,7 @@ impl Meter {
         let Some(key) = key.filter(|_| self.quota.identical.is_some()) else { return };
         let at = used.same.iter().position(|(it, _)| it == key);
         let before = at.and_then(|at| used.same.remove(at)).map_or(0, |(_, count)| count);
-        used.same.push_back((key.clone(), before + 1));
+        used.same.push_back((*key, before + 1));
         if used.same.len() > MAX_DIFFERENT {
             used.same.pop_front();
         }
@@ -101,17 +105,9 @@ impl Meter {
 /// A quota is used up.
 pub fn count(meters: &[&Meter], call: &CallRequest) -> Result<(), String> {
     let key = call.run.as_ref().map(|by| {
-        let run = format!("{}/{}", by.workspace, by.run);
-        let subject = Subject {
-            app: call.app.as_str(),
-            run: Some(&run),
-            tool_use: "",
-            number: 0,
-            backend: call.route.backend.as_str(),
-            tool: call.tool(),
-            arguments: call.arguments.get(),
-        };
-        subject.id()
+        let (backend, arguments) = (call.route.backend.as_str(), call.arguments.get());
+        let parts = [by.workspace.as_str(), by.run.as_str(), backend, call.tool(), arguments];
+        Digest::from(Sha256::digest(parts.join("\0")))
     });
     // All locks together, as two calls may be made at once. All callers name the app's first.
     let mut locked: Vec<_> = meters.iter().map(|meter| (meter, meter.used.lock())).collect();

@@ -43,30 +43,26 @@ impl<L: Label, M> ByLabel<L, M> {
     }
 }
 
-/// Defines an enum that is a [`Label`].
+/// Defines enums of words that are [`Label`]s, or makes labels of such enums.
 macro_rules! label {
-    (
-        $(#[$doc:meta])*
-        pub enum $Name:ident: $label:literal {
-            $($(#[$note:meta])* $Value:ident = $word:literal),* $(,)?
-        }
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $Name {
-            $($(#[$note])* $Value),*
-        }
-
+    ($Name:ty: $label:literal) => {
         impl Label for $Name {
             const NAME: &'static str = $label;
-            const ALL: &'static [Self] = &[$(Self::$Value),*];
+            const ALL: &'static [Self] = Self::ALL;
 
             fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$Value => $word),*
-                }
+                Self::as_str(self)
             }
         }
+    };
+    ($(#[$doc:meta])* pub enum $Name:ident: $label:literal { $($values:tt)* }) => {
+        words! {
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+            pub enum $Name { $($values)* }
+        }
+
+        label!($Name: $label);
     };
 }
 

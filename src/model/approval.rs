@@ -14,6 +14,7 @@ use super::{
     ids::ApprovalId,
     recovery::LEAST_BUDGET,
     routes::{Route, Target},
+    words::words,
 };
 
 /// The longest reason of a decision, in characters: a sentence or two.
@@ -43,28 +44,16 @@ impl Policy {
     }
 }
 
-/// How a question ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Approved,
-    Denied,
-    /// No decision came in time.
-    Expired,
-    /// The call was cancelled, or the bridge shut down and asks again after the restart.
-    Withdrawn,
-}
-
-impl Outcome {
-    pub const ALL: [Self; 4] = [Self::Approved, Self::Denied, Self::Expired, Self::Withdrawn];
-
-    /// The word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Approved => "approved",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-            Self::Withdrawn => "withdrawn",
-        }
+words! {
+    /// How a question ended.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Outcome {
+        Approved = "approved",
+        Denied = "denied",
+        /// No decision came in time.
+        Expired = "expired",
+        /// The call was cancelled, or the bridge shut down and asks again after the restart.
+        Withdrawn = "withdrawn",
     }
 }
 
@@ -249,13 +238,6 @@ mod tests {
         ] {
             assert!(text.contains("`fs_rm`") && text.contains("not made"), "{text}");
             assert_eq!(text.contains(reason), text.contains("The reason"), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_list_of_outcomes_is_in_order() {
-        for (at, outcome) in Outcome::ALL.into_iter().enumerate() {
-            assert_eq!(outcome as usize, at, "{outcome:?}");
         }
     }
 }

@@ -50,21 +50,7 @@ pub(super) enum CallFailure {
 impl CallFailure {
     /// Whether the request was not sent, so that the tool did not run.
     pub(super) fn is_of_no_call(&self) -> bool {
-        match self {
-            Self::Shut(_)
-            | Self::Rejected(..)
-            | Self::OverQuota(_)
-            | Self::NotConnected
-            | Self::Removed
-            | Self::NotPermitted(_)
-            | Self::NotApproved
-            | Self::Withdrawn
-            | Self::AnotherPeer
-            | Self::NotRepeatable
-            | Self::NotRecorded(_) => true,
-            Self::Call(error) => matches!(error, CallError::NotSent(_)),
-            Self::TimedOut(_) => false,
-        }
+        matches!(self, Self::AnotherPeer | Self::NotRepeatable) || self.ending().is_of_no_call()
     }
 
     pub(super) fn ending(&self) -> Ending {

@@ -14,7 +14,7 @@ fn good(entry: &str) -> Config {
 fn a_rule_stands_beside_globs() {
     let rule = "{tool: 'p*', when: [{path: /n, gt: 5}, {path: /to, glob: 'a*'}]}";
     let config = good(&format!(
-        "mcp: {{b: {{command: a, approve: [rm, {rule}, destructive], tools: {{deny: {rule}}}}}}}
+        "mcp: {{b: {{command: a, approve: [rm, {rule}, destructive], tools: {{deny: [{rule}]}}}}}}
 apps: {{mine: {{token: '0123456789abcdef0123456789abcdef', tools: {{b: {{deny: [{rule}]}}}}}}}}"
     ));
     let backend = config.backends.get("b").unwrap();

@@ -1,0 +1,32 @@
+//! Enums whose values have a word each, which files, metrics and people see.
+//!
+//! Must not: know any of them.
+
+/// Defines an enum, the list of its values in their order, and the word of each.
+macro_rules! words {
+    (
+        $(#[$meta:meta])*
+        $vis:vis enum $Name:ident {
+            $($(#[$note:meta])* $Value:ident = $word:literal),* $(,)?
+        }
+    ) => {
+        $(#[$meta])*
+        $vis enum $Name {
+            $($(#[$note])* $Value),*
+        }
+
+        impl $Name {
+            #[allow(dead_code, reason = "not every enum is listed")]
+            pub const ALL: &'static [Self] = &[$(Self::$Value),*];
+
+            /// The word.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$Value => $word),*
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use words;
