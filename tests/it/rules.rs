@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::{
-    approvals, bridge::Bridge, cli, frames::Script, harness::Harness, http::Request, owners::Apps,
-    peers, wait,
+    approvals, bridge::Bridge, cli, frames::Script, harness::Harness, http::Request,
+    mcp_server::Client, owners::Apps, peers, wait,
 };
 
 const RULES: &str = "approve: [{tool: 'n*', when: [{path: /text, glob: '/etc/**'}]}],
@@ -47,8 +47,8 @@ async fn a_rule_asks_or_refuses_by_the_arguments() {
     assert!(told.contains("`/amount` is greater than 1000"), "{told}");
     let made = by_hand(&rig, "plain_args", "{}").await;
     assert_eq!(made["result"], "{}", "{made}");
-    let list = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"plain_args","arguments":{"amount":[]}}}"#;
-    let told = rig.bridge.api("POST", "/mcp", Some(list)).await.text();
+    let list = r#""name":"plain_args","arguments":{"amount":[]}"#;
+    let told = Client::stateless(&rig.bridge).answer("tools/call", list).await.text();
     assert!(told.contains("`/amount` is greater than 1000"), "{told}");
     assert_eq!(rig.executions().len(), 4);
 }
