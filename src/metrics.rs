@@ -21,7 +21,11 @@ pub use self::{
     histogram::Histogram,
     label::{ByLabel, Label},
 };
-use crate::model::{approval, ending::Ending, words::words};
+use crate::model::{
+    approval,
+    ending::Ending,
+    words::{Listed, words},
+};
 
 label!(Ending: "outcome");
 label!(approval::Outcome: "outcome");

@@ -31,7 +31,7 @@ use crate::{
         ending::{Ending, Made},
         ids::BackendName,
         offer::Target,
-        rights::{Permission, Rights, permission},
+        rights::{Permission, Rights, Rules, permission},
         schema::Verdict,
     },
     traces::{Context, Kind, Span},
@@ -147,7 +147,8 @@ impl Backends {
     ) -> Permission {
         let CallRequest { route, arguments, .. } = call;
         let all = self.all();
-        let rules = all.handles.get(&route.backend).map(|backend| backend.rules.of_calls());
+        let rules = all.handles.get(&route.backend).map(|backend| &backend.rules);
+        let rules = rules.map(|it| Rules { naming: &it.naming, approve: &it.approve });
         permission(app, rules, route, arguments.get(), is_approved).0
     }
 

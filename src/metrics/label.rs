@@ -48,7 +48,7 @@ macro_rules! label {
     ($Name:ty: $label:literal) => {
         impl Label for $Name {
             const NAME: &'static str = $label;
-            const ALL: &'static [Self] = Self::ALL;
+            const ALL: &'static [Self] = <Self as Listed>::ALL;
 
             fn as_str(self) -> &'static str {
                 Self::as_str(self)

@@ -30,7 +30,7 @@ use super::{
     pin::{CARD, Mode, Review},
     routes::Routes,
     schema::InputSchema,
-    words::words,
+    words::{Listed as _, words},
 };
 
 mod definitions;

@@ -2,6 +2,11 @@
 //!
 //! Must not: know any of them.
 
+/// An enum whose values are known as a list, in their order.
+pub trait Listed: Sized + 'static {
+    const ALL: &'static [Self];
+}
+
 /// Defines an enum, the list of its values in their order, and the word of each.
 macro_rules! words {
     (
@@ -15,10 +20,11 @@ macro_rules! words {
             $($(#[$note])* $Value),*
         }
 
-        impl $Name {
-            #[allow(dead_code, reason = "not every enum is listed")]
-            pub const ALL: &'static [Self] = &[$(Self::$Value),*];
+        impl crate::model::words::Listed for $Name {
+            const ALL: &'static [Self] = &[$(Self::$Value),*];
+        }
 
+        impl $Name {
             /// The word.
             pub fn as_str(self) -> &'static str {
                 match self {

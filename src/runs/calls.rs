@@ -41,7 +41,7 @@ use crate::{
         globs,
         ids::{AppName, BackendName},
         offer::{Route, Target},
-        rights::{CallRefusal, Permission},
+        rights::{CallRefusal, Permission, Rules},
     },
     settings::Settings,
     traces::Context,
@@ -195,7 +195,8 @@ impl Calls {
     ) -> Option<String> {
         let settings = self.settings();
         let apps = settings.apps.iter().filter(|it| shown(&it.app.name));
-        globs::idle(backend, catalog, rules.of_calls(), apps.map(|it| &*it.app.rights))
+        let rules = Rules { naming: &rules.naming, approve: &rules.approve };
+        globs::idle(backend, catalog, rules, apps.map(|it| &*it.app.rights))
     }
 
     /// Logs them as soon as the tools of a backend are known, and when they change, until `stop`.

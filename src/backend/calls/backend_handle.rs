@@ -21,7 +21,7 @@ use crate::{
     },
     config::Quota,
     metrics,
-    model::{approval::Policy, naming::Naming, rights::Rules},
+    model::{approval::Policy, naming::Naming},
 };
 
 /// The owner of a quota, for the model.
@@ -57,12 +57,6 @@ pub struct BackendRules {
     /// The tools whose calls a person has to approve.
     pub approve: Policy,
     pub quota: Option<Quota>,
-}
-
-impl BackendRules {
-    pub fn of_calls(&self) -> Rules<'_> {
-        Rules { naming: &self.naming, approve: &self.approve }
-    }
 }
 
 /// The counts of one backend's calls. Reloads keep them.

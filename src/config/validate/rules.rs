@@ -10,7 +10,7 @@ use crate::{
         Quota, ToolFilter,
         deserialize::At,
         document::NodeId,
-        file_format,
+        file_format::{self, Condition as Comparison},
         scalars::{GlobOrRule, Globs as Written},
     },
     model::{
@@ -33,11 +33,7 @@ impl Validator<'_> {
         deny: Option<&At<Written>>,
     ) -> ToolFilter {
         let allowed = |list: &At<Vec<At<String>>>| {
-            let globs = list.value.iter();
-            self.globs(
-                list.node,
-                globs.filter_map(|at| self.rule(at.node, at.node, &at.value, &[])),
-            )
+            self.globs(list.node, list.value.iter().filter_map(|at| self.rule(at.node, at, &[])))
         };
         let denied = |list: &At<Written>| self.rules(list.node, &list.value.0);
         ToolFilter { allow: allow.map(allowed), deny: deny.map(denied).unwrap_or_default() }
@@ -50,7 +46,9 @@ impl Validator<'_> {
         list: impl IntoIterator<Item = &'g At<GlobOrRule>>,
     ) -> Globs {
         let rules = list.into_iter().filter_map(|At { value, node }| match value {
-            GlobOrRule::Glob(glob) => self.rule(*node, *node, glob, &[]),
+            GlobOrRule::Glob(glob) => {
+                self.rule(*node, &At { value: glob.clone(), node: *node }, &[])
+            }
             GlobOrRule::Rule(file_format::Rule { tool, when }) => {
                 let Some(tool) = tool else {
                     let cure = "write `tool: GLOB`; `\"*\"` is for all";
@@ -61,7 +59,7 @@ impl Validator<'_> {
                     return self.missing(*node, "nothing says of which calls this is", cure);
                 };
                 self.at_most(when.node, when.value.len(), MAX_CONDITIONS, "conditions");
-                self.rule(*node, tool.node, &tool.value, &when.value)
+                self.rule(*node, tool, &when.value)
             }
         });
         self.globs(whole, rules)
@@ -78,31 +76,23 @@ impl Validator<'_> {
         })
     }
 
-    /// The rule `node` for the tools of `glob`, which is at `glob_node`.
-    fn rule(
-        &self,
-        node: NodeId,
-        glob_node: NodeId,
-        glob: &str,
-        when: &[At<file_format::Condition>],
-    ) -> Option<Rule> {
-        let when: Vec<_> = when.iter().map(|at| self.condition(at)).collect();
+    /// The rule, or the glob, `node`.
+    fn rule(&self, node: NodeId, tool: &At<String>, when: &[At<Comparison>]) -> Option<Rule> {
         let cure = "write a tool's name, with * for any characters and ? for one";
+        // All are read, so that every mistake is reported.
+        let when: Vec<_> = when.iter().map(|at| self.condition(at)).collect();
+        let (glob, when) = (self.glob(tool, cure)?, when.into_iter().collect::<Option<_>>()?);
         let place = format!("{}, line {}", self.document.path(node), self.line(node));
-        Some(Rule {
-            glob: self.glob(glob_node, glob, cure)?,
-            when: when.into_iter().collect::<Option<_>>()?,
-            place,
-        })
+        Some(Rule { glob, when, place })
     }
 
-    fn glob(&self, node: NodeId, glob: &str, cure: &str) -> Option<Glob> {
-        let told = |error: globset::Error| format!("`{glob}` is no glob: {}", error.kind());
-        Glob::new(glob).map_err(|error| self.error(node, told(error), cure)).ok()
+    fn glob(&self, At { value, node }: &At<String>, cure: &str) -> Option<Glob> {
+        let told = |error: globset::Error| format!("`{value}` is no glob: {}", error.kind());
+        Glob::new(value).map_err(|error| self.error(*node, told(error), cure)).ok()
     }
 
-    fn condition(&self, At { value, node }: &At<file_format::Condition>) -> Option<Condition> {
-        let file_format::Condition { path, gt, lt, .. } = value;
+    fn condition(&self, At { value, node }: &At<Comparison>) -> Option<Condition> {
+        let Comparison { path, gt, lt, glob } = value;
         let Some(At { value: path, node: path_node }) = path else {
             let cure = "write `path: /amount`: a JSON Pointer into the arguments";
             return self.missing(*node, "nothing says which argument this is about", cure);
@@ -113,11 +103,10 @@ impl Validator<'_> {
             self.refuse(*path_node, format!("`{path}` is no JSON Pointer to an argument"), cure)
         });
         let cure = "write a text as the argument has it, with * for any characters";
-        let glob = |at: &At<String>| Some(self.glob(at.node, &at.value, cure)?.compile_matcher());
         let tests = [
             gt.as_ref().map(|at| Some(Test::Gt(at.value))),
             lt.as_ref().map(|at| Some(Test::Lt(at.value))),
-            value.glob.as_ref().map(|at| glob(at).map(Test::Glob)),
+            glob.as_ref().map(|at| Some(Test::Glob(self.glob(at, cure)?.compile_matcher()))),
         ];
         let mut tests = tests.into_iter().flatten();
         match (tests.next(), tests.next()) {

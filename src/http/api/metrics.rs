@@ -25,7 +25,7 @@ use crate::{
         page::{self, Row, by_label, counter, each, each_by, gauge, one_of},
         process,
     },
-    model::ending::Ending,
+    model::{ending::Ending, words::Listed as _},
     runs::Runs,
     runtimes::{Runtime, State},
     tls::Tls,

@@ -12,7 +12,7 @@ use super::payload::{Payload, Unsigned};
 use crate::model::{
     canonical::Unclear,
     json::{Elements, Members, member, string_member},
-    words::words,
+    words::{Listed as _, words},
 };
 
 /// The most signatures that are checked: each costs as much as a handshake.
