@@ -32,6 +32,7 @@ pub mod redaction;
 pub mod replay;
 pub mod rights;
 pub mod routes;
+pub mod rules;
 pub mod run;
 pub mod runtime_call;
 pub mod san;

@@ -42,8 +42,8 @@ impl Permitted {
 }
 
 impl PermissionCheck for Permitted {
-    fn now(&self, _route: &Route) -> Permission {
-        *self.0.borrow()
+    fn now(&self, _call: &CallRequest) -> Permission {
+        self.0.borrow().clone()
     }
 }
 

@@ -28,7 +28,6 @@ use crate::{
         features::Features,
         redaction::Redaction,
         rights::Permission,
-        routes::Route,
         trace::Trace,
     },
 };
@@ -184,7 +183,13 @@ pub trait Recorder: Send + Sync + fmt::Debug {
 
 /// Says whether a call may be made, by the configuration at the moment of asking.
 pub trait PermissionCheck: Send + Sync + fmt::Debug {
-    fn now(&self, route: &Route) -> Permission;
+    fn now(&self, call: &CallRequest) -> Permission;
+
+    /// Counts a call that is dispatched now with the quotas of its app and its backend; the model's
+    /// answer if one of them is used up.
+    fn count(&self, _call: &CallRequest) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// The dispatch of a call could not be recorded, so the call must not be made.
@@ -248,7 +253,7 @@ impl Progress {
     fn is_permitted(&self) -> bool {
         self.permission
             .as_ref()
-            .is_none_or(|(check, request)| matches!(check.now(&request.route), Permission::Given))
+            .is_none_or(|(check, request)| matches!(check.now(request), Permission::Given))
     }
 
     /// Notes that the peer is still working on the call.

@@ -36,31 +36,20 @@ use crate::model::{
     offer::{Offer, RefKind, Route, Source, Target},
     pin::{Accepted, NotTaken, Pins, Review, Take},
     rights::Rights,
+    words::words,
 };
 
-/// The state of a backend's connection; the `state` of `/v1/status`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// The first attempt has not ended yet.
-    Connecting,
-    /// Connected, and the last refresh succeeded.
-    Ready,
-    /// Connected, but the last refresh failed; the last good catalog is in use.
-    Degraded,
-    /// No connection: the last attempt failed, or the connection broke.
-    Down,
-}
-
-impl Phase {
-    pub const ALL: [Self; 4] = [Self::Connecting, Self::Ready, Self::Degraded, Self::Down];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Ready => "ready",
-            Self::Degraded => "degraded",
-            Self::Down => "down",
-        }
+words! {
+    /// The state of a backend's connection; the `state` of `/v1/status`.
+    pub enum Phase {
+        /// The first attempt has not ended yet.
+        Connecting = "connecting",
+        /// Connected, and the last refresh succeeded.
+        Ready = "ready",
+        /// Connected, but the last refresh failed; the last good catalog is in use.
+        Degraded = "degraded",
+        /// No connection: the last attempt failed, or the connection broke.
+        Down = "down",
     }
 }
 

@@ -23,6 +23,7 @@ use super::{
     diff,
     naming::Naming,
     visible,
+    words::words,
 };
 
 /// The members of an MCP tool that a model sees (agent-runs-protocol §4.3), in lower case.
@@ -32,28 +33,20 @@ const VISIBLE: [&str; 6] =
 /// Takes the place of a tool's name for an agent, which has a card and no tools.
 pub const CARD: &str = "";
 
-/// What happens to tools that were not accepted; the `pin` of bridge.yaml.
-// A doc comment at a value would change the schema of bridge.yaml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub enum Mode {
-    // They are not compared.
-    Off,
-    // They are offered, and reported.
-    #[default]
-    Warn,
-    // They are withdrawn, and reported.
-    Enforce,
-}
-
-impl Mode {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Warn => "warn",
-            Self::Enforce => "enforce",
-        }
+words! {
+    /// What happens to tools that were not accepted; the `pin` of bridge.yaml.
+    // A doc comment at a value would change the schema of bridge.yaml.
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    #[schemars(inline)]
+    pub enum Mode {
+        // They are not compared.
+        Off = "off",
+        // They are offered, and reported.
+        #[default]
+        Warn = "warn",
+        // They are withdrawn, and reported.
+        Enforce = "enforce",
     }
 }
 
@@ -72,28 +65,18 @@ pub enum Accepted {
     Damaged(Arc<str>),
 }
 
-/// How a tool differs from what was accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// The model sees something else than what was accepted.
-    Changed,
-    /// The backend was known, and the tool was not.
-    New,
-    /// The tool is new and has hidden characters: it is not accepted automatically, not even the
-    /// first time.
-    Hidden,
-    /// The backend no longer has the tool. That is no fault; its pin stays.
-    Gone,
-}
-
-impl Change {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Changed => "changed",
-            Self::New => "new",
-            Self::Hidden => "hidden",
-            Self::Gone => "gone",
-        }
+words! {
+    /// How a tool differs from what was accepted.
+    pub enum Change {
+        /// The model sees something else than what was accepted.
+        Changed = "changed",
+        /// The backend was known, and the tool was not.
+        New = "new",
+        /// The tool is new and has hidden characters: it is not accepted automatically, not even the
+        /// first time.
+        Hidden = "hidden",
+        /// The backend no longer has the tool. That is no fault; its pin stays.
+        Gone = "gone",
     }
 }
 

@@ -13,17 +13,18 @@ pub trait Words: Copy + PartialEq + 'static {
 macro_rules! words {
     (
         $(#[$attribute:meta])*
-        pub enum $Name:ident {
+        $vis:vis enum $Name:ident {
             $($(#[$note:meta])* $Value:ident = $word:literal),* $(,)?
         }
     ) => {
         $(#[$attribute])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $Name {
+        $vis enum $Name {
             $($(#[$note])* $Value),*
         }
 
         impl $Name {
+            /// The word.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$Value => $word),*

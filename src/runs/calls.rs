@@ -183,7 +183,7 @@ impl Calls {
         self.app(&app.name).filter(|now| now.is_known_like(app))
     }
 
-    pub(super) fn settings(&self) -> Arc<Settings> {
+    pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
     }
 
@@ -198,8 +198,8 @@ impl Calls {
     ) -> Option<String> {
         let settings = self.settings();
         let apps = settings.apps.iter().filter(|it| shown(&it.app.name));
-        let rules = Rules { tools: &rules.tools, approve: &rules.approve };
-        globs::idle(backend, catalog, rules, apps.map(|it| (&it.app.name, &*it.app.rights)))
+        let rules = Rules { naming: &rules.naming, approve: &rules.approve };
+        globs::idle(backend, catalog, rules, apps.map(|it| &*it.app.rights))
     }
 
     /// Logs them as soon as the tools of a backend are known, and when they change, until `stop`.
@@ -317,8 +317,8 @@ impl Calls {
         let request = call.request();
         let route = &request.route;
         if let Target::Own(own) = route.target {
-            if let Permission::Refused(refusal) = call.permission_check.now(route) {
-                return Ok(refused(request, refusal));
+            if let Permission::Refused(refusal) = call.permission_check.now(request) {
+                return Ok(refused(request, &refusal));
             }
             return Ok(Made::from(match own {
                 // The work was permitted when it began, and only the scope that began it can fetch
@@ -333,9 +333,9 @@ impl Calls {
             return Ok(self.backends.call(&call.context).await);
         }
         loop {
-            let permission = call.permission_check.now(route);
+            let permission = call.permission_check.now(request);
             if let Permission::Refused(refusal) = permission {
-                return Ok(refused(request, refusal));
+                return Ok(refused(request, &refusal));
             }
             // Reject invalid arguments before asking a person, who could not correct them.
             if let Some(invalid) = self.backends.refuse_invalid(request) {
@@ -455,7 +455,7 @@ impl Settings {
     }
 }
 
-fn refused(call: &CallRequest, refusal: CallRefusal) -> Made {
+fn refused(call: &CallRequest, refusal: &CallRefusal) -> Made {
     info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
     Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

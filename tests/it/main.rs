@@ -150,6 +150,8 @@ mod reload;
 mod restarts;
 mod results;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod runs;
 #[cfg(test)]
 mod runtimes;

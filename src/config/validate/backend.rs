@@ -12,7 +12,7 @@ use crate::{
         deserialize::At,
         document::{Kind, NodeId},
         error::did_you_mean,
-        file_format::{File, Redact},
+        file_format::{self, File, Redact},
         scalars::{DurationText, PendingAfter, SizeText},
         value::format_duration,
     },
@@ -38,6 +38,7 @@ pub(super) struct Common<'s> {
     pub pending_after: Option<&'s At<PendingAfter>>,
     pub default_pending: Option<Duration>,
     pub concurrency: usize,
+    pub quota: Option<&'s At<file_format::Quota>>,
     pub pin: Pin,
     pub max_result: Option<&'s At<SizeText>>,
     pub redact: Option<&'s At<Vec<At<Redact>>>>,
@@ -188,6 +189,7 @@ impl Validator<'_> {
             trust_annotations: false,
             pin: common.pin,
             approve: Policy::default(),
+            quota: common.quota.and_then(|at| self.quota(at)),
         }
     }
 
