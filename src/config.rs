@@ -51,6 +51,7 @@ use crate::{
         globs,
         ids::{AppName, BackendName},
         rights::Rules,
+        words::words,
     },
     oauth::endpoint::Shows,
     public_keys::PublicKey,
@@ -475,25 +476,16 @@ pub enum CardSource {
     Bundled,
 }
 
-/// How calls travel to an A2A agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-pub enum A2aBinding {
-    #[serde(rename = "jsonrpc")]
-    JsonRpc,
-    HttpJson,
-    Grpc,
-}
-
-impl A2aBinding {
-    /// The name in bridge.yaml and on status pages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::JsonRpc => "jsonrpc",
-            Self::HttpJson => "http-json",
-            Self::Grpc => "grpc",
-        }
+words! {
+    /// How calls travel to an A2A agent, as bridge.yaml and status pages name it.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[schemars(inline)]
+    pub enum A2aBinding {
+        #[serde(rename = "jsonrpc")]
+        JsonRpc = "jsonrpc",
+        HttpJson = "http-json",
+        Grpc = "grpc",
     }
 }
 
