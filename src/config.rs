@@ -493,7 +493,7 @@ pub enum CardSource {
 }
 
 words! {
-    /// How calls travel to an A2A agent.
+    /// How calls travel to an A2A agent, as bridge.yaml and status pages name it.
     #[derive(Deserialize, JsonSchema)]
     #[serde(rename_all = "kebab-case")]
     #[schemars(inline)]

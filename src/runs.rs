@@ -46,7 +46,7 @@ use tracing::{info, warn};
 
 pub use self::{
     access::{Access, StreamFailure},
-    driven::{DrivenRun, Phase},
+    driven::DrivenRun,
     whose::Thing,
 };
 use self::{

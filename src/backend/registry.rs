@@ -41,8 +41,10 @@ use crate::model::{
 
 words! {
     /// The state of a backend's connection; the `state` of `/v1/status`.
+    #[derive(Default)]
     pub enum Phase {
         /// The first attempt has not ended yet.
+        #[default]
         Connecting = "connecting",
         /// Connected, and the last refresh succeeded.
         Ready = "ready",
@@ -54,7 +56,7 @@ words! {
 }
 
 /// The known state of one backend.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub phase: Phase,
     /// The live connection, if there is one.
@@ -84,25 +86,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    fn new(catalog: Option<Arc<Catalog>>, identity: Option<Identity>) -> Self {
-        Self {
-            phase: Phase::Connecting,
-            connection: None,
-            about: About::default(),
-            catalog,
-            identity,
-            last_refresh: None,
-            next_refresh: None,
-            last_error: None,
-            connections: 0,
-            failures: 0,
-            features: Arc::default(),
-            review: Arc::default(),
-            changes: 0,
-            unkept: None,
-        }
-    }
-
     /// Whether the catalog may be outdated: there is one, but the backend is not
     /// [`Phase::Ready`].
     pub fn is_stale(&self) -> bool {
@@ -227,7 +210,8 @@ struct Holder {
 
 impl Holder {
     fn new(RegistryEntry { lease, source, identity, .. }: RegistryEntry) -> Self {
-        Self { lease, known: Snapshot::new(source.catalog.clone(), identity), source }
+        let catalog = source.catalog.clone();
+        Self { lease, known: Snapshot { catalog, identity, ..Snapshot::default() }, source }
     }
 
     /// Takes the settings of `source`, and keeps the catalog, availability and review found here.

@@ -15,7 +15,6 @@
 //! Must not: know MCP or A2A, or make calls.
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -32,7 +31,11 @@ use super::{
     peer::{Dial, Peer, PeerError, PeerErrorKind},
     registry::{Connection, Lease, Phase, Registry},
 };
-use crate::{backoff::Backoff, error_chain::error_chain, model::ids::BackendName};
+use crate::{
+    backoff::Backoff,
+    error_chain::error_chain,
+    model::{ids::BackendName, words::words},
+};
 
 /// A connection that lived this long resets the backoff when it is lost.
 const PROOF_OF_LIFE: Duration = Duration::from_secs(30);
@@ -53,26 +56,16 @@ const RETRY_REFRESH: Duration = Duration::from_secs(15);
 /// then SIGKILL; the rest is a margin.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Why a refresh happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// A connection was made, the first or a later one.
-    Connected,
-    Timer,
-    /// The peer said that its catalog changed.
-    ListChanged,
-    /// An [`Ask`] came in.
-    Asked,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connected => "connected",
-            Self::Timer => "timer",
-            Self::ListChanged => "list_changed",
-            Self::Asked => "asked",
-        })
+words! {
+    /// Why a refresh happens.
+    pub enum Reason {
+        /// A connection was made, the first or a later one.
+        Connected = "connected",
+        Timer = "timer",
+        /// The peer said that its catalog changed.
+        ListChanged = "list_changed",
+        /// An [`Ask`] came in.
+        Asked = "asked",
     }
 }
 
@@ -97,6 +90,7 @@ impl Timing {
 pub type Ask = oneshot::Sender<()>;
 
 /// Supervises one backend.
+#[derive(Debug)]
 pub struct Supervisor {
     pub lease: Lease,
     pub dial: Arc<dyn Dial>,
@@ -105,12 +99,6 @@ pub struct Supervisor {
     /// Closed by every new connection that works.
     pub breaker: Arc<CircuitBreaker>,
     pub asks: mpsc::Receiver<Ask>,
-}
-
-impl fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("name", self.lease.name()).finish_non_exhaustive()
-    }
 }
 
 /// The least time until the next attempt, after one that failed with `error`.
@@ -158,9 +146,13 @@ impl Supervisor {
                 () = self.lease.lost() => return,
                 dialled = timeout(patience, self.dial.dial()) => dialled,
             };
+            let dialled = dialled.unwrap_or_else(|_elapsed| {
+                let text = format!("no connection within {patience:?}");
+                Err(PeerError::new(PeerErrorKind::Timeout, text))
+            });
             let mut least = Duration::ZERO;
             match dialled {
-                Ok(Ok(peer)) => {
+                Ok(peer) => {
                     let connection = Connection::new(peer);
                     let end = self.connected(&connection, &mut waiting, &stop).await;
                     match &end {
@@ -184,13 +176,9 @@ impl Supervisor {
                         return;
                     }
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     self.down(&error);
                     least = least_wait(&error);
-                }
-                Err(_elapsed) => {
-                    let text = format!("no connection within {patience:?}");
-                    self.down(&PeerError::new(PeerErrorKind::Timeout, text));
                 }
             }
             answer(&mut waiting);
@@ -222,9 +210,13 @@ impl Supervisor {
                 end = over(&self.lease, peer.as_ref(), stop, since) => return end,
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
+            let resolved = resolved.unwrap_or_else(|_elapsed| {
+                let text = format!("the refresh took longer than {:?}", timing.timeout);
+                Err(PeerError::new(PeerErrorKind::Timeout, text))
+            });
             let refreshed = Instant::now();
             let wait = match resolved {
-                Ok(Ok(catalog)) => {
+                Ok(catalog) => {
                     failures = 0;
                     let wait = timing.jittered();
                     self.ready(connection, catalog, reason, wait);
@@ -233,14 +225,7 @@ impl Supervisor {
                     }
                     wait
                 }
-                failed => {
-                    let error = match failed {
-                        Ok(Err(error)) => error,
-                        _ => PeerError::new(
-                            PeerErrorKind::Timeout,
-                            format!("the refresh took longer than {:?}", timing.timeout),
-                        ),
-                    };
+                Err(error) => {
                     failures += 1;
                     if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
                         return ConnectionEnd::Lost { error, lived: since.elapsed() };
@@ -314,9 +299,9 @@ impl Supervisor {
             known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
-            info!(backend = %self.lease.name(), tools, %reason, "ready");
+            info!(backend = %self.lease.name(), tools, reason = reason.as_str(), "ready");
         } else {
-            debug!(backend = %self.lease.name(), tools, %reason, "refreshed, nothing new");
+            debug!(backend = %self.lease.name(), tools, reason = reason.as_str(), "refreshed, nothing new");
         }
     }
 

@@ -31,7 +31,7 @@ use super::{
     pin::{CARD, Mode, Review},
     routes::Routes,
     schema::InputSchema,
-    words::{Words as _, words},
+    words::words,
 };
 
 pub mod cost;
@@ -90,12 +90,6 @@ words! {
         Local = "local",
         A2aLocal = "a2a_local",
         McpLocal = "mcp_local",
-    }
-}
-
-impl RefKind {
-    pub fn parse(kind: &str) -> Option<Self> {
-        Self::ALL.iter().find(|known| known.as_str() == kind).copied()
     }
 }
 

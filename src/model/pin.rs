@@ -72,8 +72,8 @@ words! {
         Changed = "changed",
         /// The backend was known, and the tool was not.
         New = "new",
-        /// The tool is new and has hidden characters: it is not accepted automatically, not even the
-        /// first time.
+        /// The tool is new and has hidden characters: it is not accepted automatically, not even
+        /// the first time.
         Hidden = "hidden",
         /// The backend no longer has the tool. That is no fault; its pin stays.
         Gone = "gone",
@@ -130,16 +130,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn of_tool(raw: &RawValue) -> Self {
-        let keep = |key: &str| VISIBLE.contains(&key.to_ascii_lowercase().as_str());
-        Self::of(raw, &keep)
-    }
-
-    fn of_card(raw: &RawValue) -> Self {
-        Self::of(raw, &|key| key != "signatures")
-    }
-
-    fn of(raw: &RawValue, keep: &dyn Fn(&str) -> bool) -> Self {
+    /// Of the members of `raw` that are to `keep`.
+    fn of(raw: &RawValue, keep: impl Fn(&str) -> bool) -> Self {
         let mut node = Node::read(raw);
         if let Node::Map(members) = &mut node {
             members.retain(|(key, _)| keep(key));
@@ -156,11 +148,14 @@ impl Seen {
 
 /// What a model sees of the tools of a catalog.
 fn seen(catalog: &Catalog) -> BTreeMap<&str, Seen> {
+    let is_visible = |key: &str| VISIBLE.contains(&key.to_ascii_lowercase().as_str());
     match catalog.content() {
         Content::Mcp { tools, .. } => {
-            tools.iter().map(|tool| (tool.name.as_str(), Seen::of_tool(&tool.raw))).collect()
+            tools.iter().map(|tool| (tool.name.as_str(), Seen::of(&tool.raw, is_visible))).collect()
         }
-        Content::A2a { card } => BTreeMap::from([(CARD, Seen::of_card(card))]),
+        Content::A2a { card } => {
+            BTreeMap::from([(CARD, Seen::of(card, |key| key != "signatures"))])
+        }
         // A local tool is the operator's own.
         Content::Local { .. } => BTreeMap::new(),
     }
@@ -189,15 +184,10 @@ impl Accepted {
             let pins = plain.map(|(tool, seen)| ((*tool).to_owned(), Arc::clone(&seen.text)));
             *self = Self::Pins(Arc::new(Pins(pins.collect())));
         }
-        let none = Pins::default();
-        let pins = match self {
-            Self::Nothing => &none,
-            Self::Pins(pins) => &**pins,
-            Self::Damaged(why) => {
-                review.damaged = Some(Arc::clone(why));
-                &none
-            }
-        };
+        if let Self::Damaged(why) = self {
+            review.damaged = Some(Arc::clone(why));
+        }
+        let pins = self.pins().cloned().unwrap_or_default();
         for (&tool, seen) in seen.iter().filter(|(tool, _)| naming.tools.passes(tool)) {
             let before = pins.0.get(tool);
             let change = match before {
@@ -253,10 +243,7 @@ impl Accepted {
         if taken.is_empty() {
             return Ok(());
         }
-        let mut pins = match self {
-            Self::Pins(pins) => Pins::clone(pins),
-            Self::Nothing | Self::Damaged(_) => Pins::default(),
-        };
+        let mut pins = self.pins().map(|pins| Pins::clone(pins)).unwrap_or_default();
         for Finding { tool, now, .. } in taken {
             match now {
                 Some(now) => pins.0.insert(tool.clone(), Arc::clone(now)),

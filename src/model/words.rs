@@ -7,6 +7,11 @@ pub trait Words: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
 
     fn as_str(self) -> &'static str;
+
+    /// The value that this is the word of.
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|value| value.as_str() == word)
+    }
 }
 
 /// Defines an enum of [`Words`].

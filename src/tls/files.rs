@@ -3,7 +3,7 @@
 //! Must not: keep them; `tls` does.
 
 use std::{
-    fmt, io,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -29,7 +29,7 @@ pub struct Files {
 }
 
 words! {
-    /// One of [`Files`].
+    /// One of [`Files`], by its key in bridge.yaml.
     pub enum Which {
         Cert = "cert",
         Key = "key",
@@ -54,12 +54,6 @@ pub struct FileError {
     pub which: Which,
     pub what: String,
     pub cure: &'static str,
-}
-
-impl fmt::Display for Which {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 impl Files {
