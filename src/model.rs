@@ -24,6 +24,7 @@ pub mod naming;
 pub mod offer;
 pub mod pending;
 pub mod pin;
+pub mod question;
 pub mod recovery;
 pub mod replay;
 pub mod rights;

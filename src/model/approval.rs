@@ -46,6 +46,8 @@ impl Policy {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     Approved,
+    /// A person has answered the server's question.
+    Answered,
     Denied,
     /// No decision came in time.
     Expired,
@@ -54,12 +56,14 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    pub const ALL: [Self; 4] = [Self::Approved, Self::Denied, Self::Expired, Self::Withdrawn];
+    pub const ALL: [Self; 5] =
+        [Self::Approved, Self::Answered, Self::Denied, Self::Expired, Self::Withdrawn];
 
     /// The word.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Approved => "approved",
+            Self::Answered => "answered",
             Self::Denied => "denied",
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
@@ -67,20 +71,24 @@ impl Outcome {
     }
 }
 
-/// What a person decides on: one call.
+/// What a person decides on: one call, or a question of its server.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
     pub app: &'a str,
     /// `None` for a call by hand.
     pub run: Option<&'a str>,
     pub tool_use: &'a str,
-    /// Tells calls by hand apart, as their callers choose `tool_use` freely; 0 for calls of a run.
+    /// Tells calls by hand apart, as their callers choose `tool_use` freely; 0 for calls of a run,
+    /// and for what a server asks.
     pub number: u64,
     pub backend: &'a str,
     /// The peer's own name of the tool.
     pub tool: &'a str,
     /// Verbatim.
     pub arguments: &'a str,
+    /// The question's parameters, and what tells it apart from the same asked again; empty for the
+    /// call itself.
+    pub question: [&'a str; 2],
 }
 
 impl Subject<'_> {
@@ -88,10 +96,11 @@ impl Subject<'_> {
     /// the call that was shown under it, and a call that is asked about again after a restart keeps
     /// its id.
     pub fn id(&self) -> ApprovalId {
-        let Self { app, run, tool_use, number, backend, tool, arguments } = self;
+        let Self { app, run, tool_use, number, backend, tool, arguments, question } = self;
         let mut hash = Sha256::new();
         // Each with its length, so that no two subjects have one text.
-        for part in [app, run.unwrap_or_default(), tool_use, backend, tool, arguments] {
+        let call = [*app, run.unwrap_or_default(), tool_use, backend, tool, arguments];
+        for part in call.into_iter().chain(*question) {
             hash.update((part.len() as u64).to_be_bytes());
             hash.update(part);
         }
@@ -132,6 +141,19 @@ pub fn too_many(name: &str) -> String {
         "A person has to approve calls of `{name}`, and too many calls wait for approval already: \
          this one counts as denied, and was not made. Try again later, or do without it."
     )
+}
+
+/// What the model is told beside the error of a call if no person has answered its server.
+pub const UNANSWERED: &str = "The tool's server had asked the user a question, which was put to a \
+                              person; nobody answered it in time.";
+/// The same, if no person was asked, as too many questions wait or the question is too long.
+pub const NOT_PUT: &str = "The tool's server had asked the user a question, which was put to \
+                           nobody: it is too long, or too many calls of the app wait for a person.";
+
+/// The same, if a person did not want to answer.
+pub fn declined(reason: Option<&str>) -> String {
+    let reason = reason.map(|reason| format!(" The reason: {reason}")).unwrap_or_default();
+    format!("The tool's server had asked the user a question, which a person declined.{reason}")
 }
 
 /// The answer to a caller by hand if the bridge shuts down before a decision.
@@ -205,6 +227,7 @@ mod tests {
             backend: "b",
             tool: "w",
             arguments: r#"{"n":1}"#,
+            question: ["", ""],
         };
         let others = [
             Subject { app: "b", ..one },
@@ -216,6 +239,9 @@ mod tests {
             Subject { tool: "x", ..one },
             Subject { arguments: r#"{"n":1.0}"#, ..one },
             Subject { arguments: r#"{"n": 1}"#, ..one },
+            Subject { question: ["{}", "1"], ..one },
+            Subject { question: ["{}", "2"], ..one },
+            Subject { question: ["{ }", "1"], ..one },
             // The same letters, cut elsewhere.
             Subject { app: "ar", run: Some(""), ..one },
             Subject { tool_use: "tb", backend: "", ..one },

@@ -104,12 +104,24 @@ impl InputSchema {
         if !arguments.trim_start().starts_with('{') {
             return invalid("the arguments: they are not a JSON object");
         }
-        self.check_value(arguments)
+        match self.check_value(arguments) {
+            Verdict::Invalid(mistakes) => invalid(&mistakes),
+            verdict => verdict,
+        }
     }
 
-    /// Checks any JSON text.
+    /// Why nothing can be checked against the schema.
+    pub fn flaw(&self) -> Option<&str> {
+        self.compiled().as_ref().err().map(String::as_str)
+    }
+
+    fn compiled(&self) -> &Result<Option<Compiled>, String> {
+        self.compiled.get_or_init(|| compile(self.tool.get(), self.key))
+    }
+
+    /// Checks any JSON text. If it does not fit, the verdict has its mistakes alone.
     pub fn check_value(&self, arguments: &str) -> Verdict {
-        let compiled = match self.compiled.get_or_init(|| compile(self.tool.get(), self.key)) {
+        let compiled = match self.compiled() {
             Ok(Some(compiled)) => compiled,
             Ok(None) => return Verdict::Valid,
             Err(why) => return self.unusable(why),
@@ -129,7 +141,7 @@ impl InputSchema {
         if compiled.validator.is_valid(&copy) {
             return Verdict::Valid;
         }
-        compiled.explain(&copy).map_or_else(|why| self.unusable(why), |text| invalid(&text))
+        compiled.explain(&copy).map_or_else(|why| self.unusable(why), Verdict::Invalid)
     }
 
     /// The verdict if the schema cannot be used.

@@ -1,7 +1,9 @@
-//! Calls that wait for approval: the open questions, who may decide them, and recent decisions.
+//! Calls that wait for a person, for approval or for the answer to a question of their server: the
+//! open questions, who may decide them, and recent decisions.
 //!
-//! No question is kept over a restart. A call that waits has not been dispatched, so the next
-//! process asks about it again, under the same id (`model::approval`).
+//! None is kept over a restart. A call that waits for approval has not been dispatched, and the
+//! record of a call whose server can be answered later has the server's question. So the next
+//! process asks again, under the same id (`model::approval`).
 //!
 //! Must not: decide which calls need a person, or make one.
 
@@ -25,10 +27,11 @@ use crate::{
         call::CallRequest,
         catalog::hex,
         ids::{AppName, ApprovalId, BackendName, RunId, ToolUseId},
+        question,
     },
 };
 
-/// The most calls of one app that may wait for approval, and the most bytes of their arguments.
+/// The most calls of one app that may wait for a person, and the most bytes of what they ask.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 16 << 20;
 /// The most ended questions of one app that are remembered.
@@ -72,6 +75,10 @@ pub struct Approval {
     pub tool: String,
     /// Verbatim, while the question waits.
     pub arguments: Option<Arc<RawValue>>,
+    /// It is the server that asks, and not the bridge.
+    pub is_servers: bool,
+    /// What the server asks, while that waits.
+    pub question: Option<Arc<question::Question>>,
     /// SHA-256 of their bytes, in hex.
     pub digest: String,
     pub since: SystemTime,
@@ -92,7 +99,10 @@ pub struct Ended {
 /// What a person has decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    pub approved: bool,
+    /// Approved, answered or denied.
+    pub outcome: Outcome,
+    /// The answer, verbatim; none if the server wants a URL opened.
+    pub content: Option<String>,
     pub by: Decider,
     pub reason: Option<String>,
 }
@@ -113,6 +123,8 @@ pub enum Undecidable {
     Unknown,
     /// It has ended already.
     Ended(Box<Approval>),
+    /// It is no decision on such a question; the text says what is.
+    Unfit(String),
 }
 
 /// The app has as many waiting calls as it may.
@@ -134,18 +146,27 @@ impl Approvals {
         Self { changes, ..Self::default() }
     }
 
-    /// Asks about a call. Without a decision before `until`, the call counts as denied.
-    pub(super) fn ask(&self, call: &CallRequest, until: Instant) -> Result<Question<'_>, TooMany> {
+    /// Asks about a call, or what its server asks, with what marks that question. Without a decision
+    /// before `until`, it counts as denied.
+    pub(super) fn ask(
+        &self,
+        call: &CallRequest,
+        question: Option<(question::Question, &str)>,
+        until: Instant,
+    ) -> Result<Question<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
         let mut inner = self.inner.lock();
         let own = inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
         let (count, bytes) = own.fold((0, 0), |(count, bytes), waiting| {
-            let arguments = waiting.approval.arguments.as_ref();
-            (count + 1, bytes + arguments.map_or(0, |arguments| arguments.get().len()))
+            let Approval { arguments, question, .. } = &waiting.approval;
+            let arguments = arguments.as_ref().map_or(0, |arguments| arguments.get().len());
+            (count + 1, bytes + arguments + question.as_ref().map_or(0, |it| it.params.get().len()))
         });
         let app = &call.app;
         let arguments = call.arguments.get();
-        if count >= MOST || bytes + arguments.len() > MOST_BYTES {
+        let (params, mark) =
+            question.as_ref().map_or(("", ""), |(question, mark)| (question.params.get(), *mark));
+        if count >= MOST || bytes + arguments.len() + params.len() > MOST_BYTES {
             warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
         }
@@ -156,10 +177,11 @@ impl Approvals {
             app: app.as_str(),
             run: run.map(RunId::as_str),
             tool_use: call.tool_use.as_str(),
-            number: if run.is_some() { 0 } else { number },
+            number: if run.is_some() || question.is_some() { 0 } else { number },
             backend: call.route.backend.as_str(),
             tool: call.tool(),
             arguments,
+            question: [params, mark],
         }
         .id();
         let since = SystemTime::now();
@@ -172,6 +194,8 @@ impl Approvals {
             backend: call.route.backend.clone(),
             tool: call.tool().to_owned(),
             arguments: Some(call.arguments.clone().into()),
+            is_servers: question.is_some(),
+            question: question.map(|(question, _)| Arc::new(question)),
             digest: hex(&Sha256::digest(arguments)),
             since,
             until: since + until.saturating_duration_since(Instant::now()),
@@ -195,13 +219,19 @@ impl Approvals {
         id: &str,
         decision: Decision,
     ) -> Result<Approval, Undecidable> {
-        let number = {
+        let found = {
             let inner = self.inner.lock();
             let mut waiting = inner.waiting.iter();
-            waiting.find(|(_, it)| it.approval.is(app, id)).map(|(number, _)| *number)
+            let found = waiting.find(|(_, it)| it.approval.is(app, id));
+            found.map(|(number, it)| (*number, it.approval.question.clone()))
         };
-        let outcome = if decision.approved { Outcome::Approved } else { Outcome::Denied };
-        match number.and_then(|number| self.end(number, outcome, Some(decision))) {
+        if let Some((_, question)) = &found {
+            let content = decision.content.as_deref();
+            question::may_be(question.as_deref(), decision.outcome, content)
+                .map_err(Undecidable::Unfit)?;
+        }
+        let outcome = decision.outcome;
+        match found.and_then(|(number, _)| self.end(number, outcome, Some(decision))) {
             Some(approval) => Ok(approval),
             None => {
                 let ended = self.get(app, id).ok_or(Undecidable::Unknown)?;
@@ -254,7 +284,7 @@ impl Approvals {
             why = reason, waited, "the call is {}", outcome.as_str()
         );
         approval.ended = Some(Ended { outcome, at: SystemTime::now(), reason });
-        approval.arguments = None;
+        (approval.arguments, approval.question) = (None, None);
         let of = approval.app.clone();
         let ended = inner.ended.entry(of.clone()).or_default();
         if ended.len() == KEEP {

@@ -44,24 +44,25 @@ pub(super) struct CallObserver {
     span: Mutex<Option<Span>>,
 }
 
-/// How far a person has been asked about a call.
+/// The most questions of its server that the audit log tells of a call.
+const MOST_TOLD: usize = 20;
+
+/// What a person has been asked about a call.
 #[derive(Debug, Default)]
-enum Asking {
-    #[default]
-    Never,
-    Since(Instant),
-    Ended {
-        waited: Duration,
-        told: audit::Approval,
-    },
+struct Asking {
+    /// Since when a person is asked, and whether it is the server that asks.
+    since: Option<(Instant, bool)>,
+    waited: Duration,
+    told: audit::Asked,
 }
 
 impl Asking {
     /// Ends the question with `outcome`; `by` is the app of the call and the decision, if there was
     /// one.
     fn end(&mut self, outcome: Approval, by: Option<(&AppName, &Decision)>) {
-        let Self::Since(since) = self else { return };
+        let Some((since, is_servers)) = self.since.take() else { return };
         let waited = since.elapsed();
+        self.waited += waited;
         let told = audit::Approval {
             outcome: outcome.as_str(),
             by: by.map(|(app, decision)| match decision.by {
@@ -71,14 +72,10 @@ impl Asking {
             reason: by.and_then(|(_, decision)| decision.reason.clone()),
             ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
         };
-        *self = Self::Ended { waited, told };
-    }
-
-    /// The entry for the audit log.
-    fn told(&self) -> Option<&audit::Approval> {
-        match self {
-            Self::Ended { told, .. } => Some(told),
-            Self::Never | Self::Since(_) => None,
+        if !is_servers {
+            self.told.approval = Some(told);
+        } else if self.told.questions.len() < MOST_TOLD {
+            self.told.questions.push(told);
         }
     }
 }
@@ -107,7 +104,8 @@ impl Calls {
         }
         end(span(trace, call), ending);
         if let Some(audit) = &self.audit {
-            audit.tell(&audited(audit, call), ending.as_str(), Duration::ZERO, None);
+            let nothing = audit::Asked::default();
+            audit.tell(&audited(audit, call), ending.as_str(), Duration::ZERO, &nothing);
         }
     }
 }
@@ -169,40 +167,34 @@ impl CallObserver {
         self.note("bridge.pending");
         if let Some((audit, call)) = &self.audit {
             let asking = self.asking.lock();
-            audit.tell(call, PENDING, self.took(&asking), asking.told());
+            audit.tell(call, PENDING, self.took(&asking), &asking.told);
         }
     }
 
-    /// A person is asked about the call.
-    pub(super) fn waits(&self) {
-        *self.asking.lock() = Asking::Since(Instant::now());
+    /// A person is asked about the call, or what its server asks.
+    pub(super) fn waits(&self, is_servers: bool) {
+        self.asking.lock().since = Some((Instant::now(), is_servers));
         self.running.waits(true);
     }
 
     /// Whether a person is being asked.
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(*self.asking.lock(), Asking::Since(_))
+        self.asking.lock().since.is_some()
     }
 
-    /// Notes the decision; `None` if the question expired.
-    pub(super) fn decided(&self, decision: Option<&Decision>) {
-        let outcome = match decision {
-            Some(Decision { approved: true, .. }) => Approval::Approved,
-            Some(_) => Approval::Denied,
-            None => Approval::Expired,
-        };
-        self.asking.lock().end(outcome, decision.map(|decision| (&self.app, decision)));
+    /// Notes the decision: none if the question expired, `None` if it was withdrawn.
+    pub(super) fn decided(&self, decision: Option<Option<&Decision>>) {
+        let outcome = decision.map_or(Approval::Withdrawn, |decision| {
+            decision.map_or(Approval::Expired, |decision| decision.outcome)
+        });
+        self.asking.lock().end(outcome, decision.flatten().map(|decision| (&self.app, decision)));
         self.running.waits(false);
     }
 
     /// How long the call took, without the time that a person took.
     fn took(&self, asking: &Asking) -> Duration {
-        let waited = match asking {
-            Asking::Never => Duration::ZERO,
-            Asking::Since(since) => since.elapsed(),
-            Asking::Ended { waited, .. } => *waited,
-        };
-        self.begun.elapsed().saturating_sub(waited)
+        let waits = asking.since.map(|(since, _)| since.elapsed()).unwrap_or_default();
+        self.begun.elapsed().saturating_sub(asking.waited + waits)
     }
 
     /// Notes that the call has had its first answer from an earlier process, and continues.
@@ -234,7 +226,7 @@ impl CallObserver {
         asking.end(Approval::Withdrawn, None);
         let took = self.took(&asking);
         if let Some((audit, call)) = &self.audit {
-            audit.tell(call, ending.as_str(), took, asking.told());
+            audit.tell(call, ending.as_str(), took, &asking.told);
         }
         if let Some(metrics) = &self.metrics {
             metrics.ended.of(ending).inc();

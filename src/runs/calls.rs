@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
 
-use tokio::{sync::watch, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 
@@ -20,20 +23,21 @@ use super::{
     idempotency::Requests,
     long_calls::{LongCalls, Patience},
     permission_check::PermissionCheck,
+    questions,
     shares::Shares,
 };
 use crate::{
     audit::Audit,
     backend::{
         calls::{BackendRules, Backends, CallContext},
-        peer::{McpClient, PermissionCheck as _},
+        peer::{McpClient, PermissionCheck as _, Question},
         queue::{Permit, Rejected},
     },
     budget,
     config::App,
     journal::Journal,
     model::{
-        approval,
+        approval::{self, Outcome},
         call::{CallRequest, CallingRun},
         catalog::Catalog,
         ending::{Ending, Made},
@@ -95,6 +99,8 @@ pub(super) struct ActiveCall {
     pub recorder: Arc<CallRecorder>,
     pub observer: CallObserver,
     permission_check: Arc<PermissionCheck>,
+    /// What the call's server asks a person.
+    pub questions: tokio::sync::Mutex<mpsc::Receiver<Question>>,
     /// The run that waits for the call. `None` for a call by hand, and for one whose first answer
     /// an earlier process has posted.
     pub in_flight: Option<InFlight>,
@@ -108,6 +114,12 @@ impl ActiveCall {
     /// The name that the model called.
     pub(super) fn tool(&self) -> &str {
         &self.request().name
+    }
+
+    /// How long a person has to decide.
+    pub(super) fn patience(&self) -> Instant {
+        let left = self.context.deadline.saturating_duration_since(Instant::now());
+        Instant::now() + approval::patience(left)
     }
 
     /// The run that waits for the call.
@@ -287,7 +299,10 @@ impl Calls {
         let handle = recorder.handle();
         if handle.is_some() {
             observer.resumed();
+            // An earlier process has made the call, so what had to be approved was.
+            permission_check.approve();
         }
+        let (person, questions) = mpsc::channel(questions::MOST_QUEUED);
         let context = CallContext {
             request,
             trace: observer.trace().clone(),
@@ -296,9 +311,11 @@ impl Calls {
             peer: recorder.peer(),
             deadline: Instant::now() + recorder.left_of(within),
             client: None,
+            person: Some(person),
             recorder: Arc::clone(&recorder) as _,
         };
-        ActiveCall { context, recorder, observer, permission_check, in_flight: None }
+        let questions = tokio::sync::Mutex::new(questions);
+        ActiveCall { context, recorder, observer, permission_check, questions, in_flight: None }
     }
 
     /// Makes a call from its checks to its end: validates it, has it approved, and admits it. Then
@@ -320,7 +337,7 @@ impl Calls {
         }
         // Work that was started before has been permitted and approved.
         if call.context.handle.is_some() {
-            return Ok(self.backends.call(&call.context).await);
+            return self.make(call).await;
         }
         loop {
             let permission = call.permission_check.now(route);
@@ -342,7 +359,7 @@ impl Calls {
                 Ok(permit) => permit,
                 Err(busy) => return Ok(busy),
             };
-            let made = self.backends.call(&call.context).await;
+            let made = self.make(call).await?;
             // Try again only if a reload made `approve` cover the call while it waited for a
             // permit.
             if made.ending != Ending::NotApproved {
@@ -359,7 +376,7 @@ impl Calls {
     /// Too many questions of the app wait, or the daemon stops; the text says so.
     pub async fn confirm(&self, asked: &CallRequest) -> Result<Option<Decision>, &'static str> {
         let until = Instant::now() + self.settings().limits.pending_timeout;
-        let question = self.approvals.ask(asked, until);
+        let question = self.approvals.ask(asked, None, until);
         let question = question.map_err(|TooMany| "too many questions of the app wait")?;
         let decided = self.drain.run_until_cancelled(question.decided()).await;
         decided.ok_or("the bridge stops")
@@ -369,20 +386,18 @@ impl Calls {
     /// approved. The call holds no permit meanwhile, so that other calls are not delayed.
     async fn ask(&self, call: &ActiveCall) -> Result<Option<Made>, Left> {
         let not_made = |why: String| Ok(Some(Made::failed(Ending::NotApproved, why)));
-        let left = call.context.deadline.saturating_duration_since(Instant::now());
-        let until = Instant::now() + approval::patience(left);
-        let question = match self.approvals.ask(call.request(), until) {
+        let question = match self.approvals.ask(call.request(), None, call.patience()) {
             Ok(question) => question,
             Err(TooMany) => return not_made(approval::too_many(call.tool())),
         };
-        call.observer.waits();
+        call.observer.waits(false);
         let decision = tokio::select! {
             decision = question.decided() => decision,
             () = self.drain.cancelled() => return Err(Left),
         };
-        call.observer.decided(decision.as_ref());
+        call.observer.decided(Some(decision.as_ref()));
         match decision {
-            Some(Decision { approved: true, .. }) => Ok(None),
+            Some(Decision { outcome: Outcome::Approved, .. }) => Ok(None),
             Some(Decision { reason, .. }) => {
                 not_made(approval::denied(call.tool(), reason.as_deref()))
             }

@@ -264,14 +264,22 @@ impl Connection {
         *told = left_out.map(str::to_owned);
     }
 
-    async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
-        let mut inputs = None;
+    /// Makes a call, or goes on with one whose server has `asked` before a restart of the bridge.
+    async fn call_tool(
+        &self,
+        call: ToolCall,
+        mut asked: Option<Box<RawValue>>,
+    ) -> Result<Answer, CallError> {
         for _ in 0..questions::ROUNDS {
+            let inputs = match asked {
+                Some(result) => Some(questions::answer(&result, &call).await?),
+                None => None,
+            };
             let (raw_request, result) = self.send_call(&call, inputs).await?;
-            match questions::answer(&result, &call.progress).await {
-                None => return tasks::follow(self, &call, raw_request, &result).await,
-                Some(next) => inputs = Some(next?),
+            if !questions::asks(&result) {
+                return tasks::follow(self, &call, raw_request, &result).await;
             }
+            asked = Some(result);
         }
         let why = format!("the server wanted input {} times, and ran no tool", questions::ROUNDS);
         Err(CallError::Refused(why))
@@ -454,7 +462,7 @@ impl Peer for Connection {
     }
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
-        Box::pin(self.call_tool(call))
+        Box::pin(self.call_tool(call, None))
     }
 
     fn resume(
@@ -462,7 +470,12 @@ impl Peer for Connection {
         handle: peer::Handle,
         call: ToolCall,
     ) -> BoxFuture<'_, Result<Answer, CallError>> {
-        Box::pin(async move { tasks::resume(self, &call, &handle).await })
+        Box::pin(async move {
+            match questions::kept(&handle) {
+                asked @ Some(_) => self.call_tool(call, asked).await,
+                None => tasks::resume(self, &call, &handle).await,
+            }
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -45,6 +45,7 @@ const MOST_QUESTIONS: usize = 64;
 /// How long a server may ask for a request that was given up: longer than any call may take.
 const STRAYS_ASK: Duration = Duration::from_secs(600);
 const PROGRESS: &str = "notifications/progress";
+const ELICIT: &str = "elicitation/create";
 const TOKEN: &str = "progressToken";
 /// Of how many bytes responses may wait for their calls before another one is read.
 const MOST_UNTAKEN: usize = 16 << 20;
@@ -97,6 +98,8 @@ pub(super) struct ConnectionState {
     waiting: Mutex<HashMap<i64, Waiting>>,
     /// The parameters of the questions that the server has asked, verbatim, by their request.
     questions: Mutex<HashMap<RequestId, Box<RawValue>>>,
+    /// The results for questions that rmcp is about to answer, which go to the server verbatim.
+    answers: Mutex<HashMap<RequestId, Box<RawValue>>>,
     /// The requests that were given up, and since when. The server may still work on them.
     strays: Mutex<HashMap<i64, Instant>>,
     /// The requests that were answered with a task. Their progress goes on.
@@ -237,7 +240,15 @@ impl ConnectionState {
                 }
                 serde_json::to_vec(message)
             }
-            _ => serde_json::to_vec(message),
+            JsonRpcMessage::Response(response) => match lock(&self.answers).remove(&response.id) {
+                Some(answer) => serde_json::to_vec(&Answered {
+                    jsonrpc: "2.0",
+                    id: &response.id,
+                    result: &answer,
+                }),
+                None => serde_json::to_vec(message),
+            },
+            JsonRpcMessage::Error(_) => serde_json::to_vec(message),
         }
     }
 
@@ -259,7 +270,7 @@ impl ConnectionState {
                     self.progressed(text);
                     return Incoming::Ignored("it tells of progress");
                 }
-                "elicitation/create" => self.asked(&envelope, text),
+                ELICIT => self.asked(&envelope, text),
                 _ => (),
             }
             return envelope.request(text, method);
@@ -349,14 +360,15 @@ impl ConnectionState {
     /// Keeps a question of the server until rmcp hands it over.
     fn asked(&self, envelope: &Envelope<'_>, text: &str) {
         let params = Members::read(text).ok().and_then(|message| message.get("params"));
-        let mut questions = lock(&self.questions);
         if let (Some(id), Some(params)) = (&envelope.id, params) {
-            if questions.len() == MOST_QUESTIONS {
-                // rmcp has not handed them over, as it cannot read them.
-                questions.clear();
-            }
-            questions.insert(id.clone(), params.to_owned());
+            keep(&self.questions, id.clone(), params.to_owned());
         }
+    }
+
+    /// Has the question that the server has asked with the request `id` answered with `result`, in
+    /// place of rmcp's own form of it.
+    pub(super) fn answers_with(&self, id: RequestId, result: Box<RawValue>) {
+        keep(&self.answers, id, result);
     }
 
     /// Takes the question that the server has asked with the request `id`, and the progress of the
@@ -468,6 +480,11 @@ impl<'a> Envelope<'a> {
         // rmcp cannot read the parameters. Drop them: rmcp then refuses a request, and still
         // understands the notifications that matter here.
         let bare = match &self.id {
+            // Whoever is asked sees the parameters themselves.
+            Some(id) if method == ELICIT => serde_json::json!({
+                "jsonrpc": "2.0", "id": id, "method": method,
+                "params": { "mode": "url", "message": "", "url": "" },
+            }),
             Some(id) => serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method }),
             None => serde_json::json!({ "jsonrpc": "2.0", "method": method }),
         };
@@ -498,6 +515,23 @@ pub(super) fn error_of(error: &RawValue) -> (i32, String) {
         code.unwrap_or(ErrorCode::INTERNAL_ERROR.0),
         message.unwrap_or_else(|| "an error without a message".to_owned()),
     )
+}
+
+/// A response with a result that rmcp has not read.
+#[derive(Serialize)]
+struct Answered<'a> {
+    jsonrpc: &'static str,
+    id: &'a RequestId,
+    result: &'a RawValue,
+}
+
+/// Keeps `text` until rmcp comes for it. If there are too many, rmcp comes for none of them.
+fn keep(kept: &Mutex<HashMap<RequestId, Box<RawValue>>>, id: RequestId, text: Box<RawValue>) {
+    let mut kept = lock(kept);
+    if kept.len() == MOST_QUESTIONS {
+        kept.clear();
+    }
+    kept.insert(id, text);
 }
 
 /// A `tools/call` with the arguments of `raw_request`, byte for byte.

@@ -17,6 +17,7 @@ use crate::{
         response::{self, Answered},
     },
     model::{
+        approval::Outcome,
         call::{CallRequest, CallingRun},
         event::Call,
         loom::{Confirmation, Item, Set},
@@ -80,7 +81,7 @@ impl Api {
         let answer = json!({
             "RunID": run.unwrap_or_default(),
             "ID": id,
-            "Approved": decision.as_ref().is_some_and(|decision| decision.approved),
+            "Approved": decision.as_ref().is_some_and(|it| it.outcome == Outcome::Approved),
             "RequestedBy": by,
         });
         Ok(response::json(StatusCode::OK, &answer))
