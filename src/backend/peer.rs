@@ -309,12 +309,14 @@ impl Progress {
             _ => return None,
         }
         // Dropped with the call, if it ends before the answer: then the count has no reader.
-        let open = client.map(|client| &client.open_questions);
-        open.inspect(|open| drop(open.fetch_add(1, Ordering::Relaxed)));
+        let open = |by: usize| {
+            client.map(|client| client.open_questions.fetch_add(by, Ordering::Relaxed));
+        };
+        open(1);
         let draining = async {
             match client {
                 Some(client) => client.draining.cancelled().await,
-                // The asker of the person knows what is to be done then.
+                // What asks the person knows what is to be done then.
                 None => std::future::pending().await,
             }
         };
@@ -326,7 +328,7 @@ impl Progress {
                 () = sleep(ALIVE) => self.touch(),
             }
         };
-        open.inspect(|open| drop(open.fetch_sub(1, Ordering::Relaxed)));
+        open(1_usize.wrapping_neg());
         answer.filter(|_| self.is_permitted())
     }
 

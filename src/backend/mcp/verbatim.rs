@@ -241,11 +241,11 @@ impl ConnectionState {
                 serde_json::to_vec(message)
             }
             JsonRpcMessage::Response(response) => match lock(&self.answers).remove(&response.id) {
-                Some(answer) => serde_json::to_vec(&Answered {
-                    jsonrpc: "2.0",
-                    id: &response.id,
-                    result: &answer,
-                }),
+                Some(answer) => {
+                    let id = serde_json::to_string(&response.id)?;
+                    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#);
+                    Ok(one_line(text.into_bytes()))
+                }
                 None => serde_json::to_vec(message),
             },
             JsonRpcMessage::Error(_) => serde_json::to_vec(message),
@@ -517,14 +517,6 @@ pub(super) fn error_of(error: &RawValue) -> (i32, String) {
     )
 }
 
-/// A response with a result that rmcp has not read.
-#[derive(Serialize)]
-struct Answered<'a> {
-    jsonrpc: &'static str,
-    id: &'a RequestId,
-    result: &'a RawValue,
-}
-
 /// Keeps `text` until rmcp comes for it. If there are too many, rmcp comes for none of them.
 fn keep(kept: &Mutex<HashMap<RequestId, Box<RawValue>>>, id: RequestId, text: Box<RawValue>) {
     let mut kept = lock(kept);
@@ -572,12 +564,17 @@ fn encode_call(
     let responses = inputs.map(|inputs| &*inputs.responses);
     let state = inputs.and_then(|inputs| inputs.state.as_deref());
     let params = Params { meta, name, arguments, task, responses, state };
-    let mut text = serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })?;
-    // Valid JSON has raw line ends between tokens only, so a space in their place changes no value.
+    let call = Call { jsonrpc: "2.0", id, method: "tools/call", params };
+    Ok(one_line(serde_json::to_vec(&call)?))
+}
+
+/// The JSON `text` on one line. It has raw line ends between tokens only, so a space in their place
+/// changes no value.
+fn one_line(mut text: Vec<u8>) -> Vec<u8> {
     for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';
     }
-    Ok(text)
+    text
 }
 
 /// The request that a message carries.

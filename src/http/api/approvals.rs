@@ -141,7 +141,7 @@ impl Shown {
         let arguments_text = arguments.as_ref().map(|text| telemetry::plain_json(text.get()));
         let asked = approval.question.as_ref();
         let question = asked.map(|asked| asked.params.clone());
-        let flaw = asked.and_then(|asked| asked.flaw().map(str::to_owned));
+        let flaw = asked.and_then(|asked| asked.flaw.clone());
         Self { arguments, arguments_text, question, flaw, ..Self::of(approval) }
     }
 }
