@@ -7,7 +7,10 @@
 use std::{
     error::Error,
     fmt,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -19,6 +22,7 @@ use tokio::{
     sync::{Notify, mpsc, oneshot},
     time::sleep,
 };
+use tokio_util::sync::CancellationToken;
 
 use super::program::hiding::Exposure;
 use crate::{
@@ -309,26 +313,19 @@ impl Progress {
             _ => return None,
         }
         // Dropped with the call, if it ends before the answer: then the count has no reader.
-        let open = |by: usize| {
-            client.map(|client| client.open_questions.fetch_add(by, Ordering::Relaxed));
-        };
-        open(1);
-        let draining = async {
-            match client {
-                Some(client) => client.draining.cancelled().await,
-                // What asks the person knows what is to be done then.
-                None => std::future::pending().await,
-            }
-        };
-        tokio::pin!(draining);
+        let (unread, never) = <(AtomicUsize, CancellationToken)>::default();
+        // What asks a person knows by itself when the daemon stops.
+        let (open, draining) =
+            client.map_or((&unread, &never), |client| (&client.open_questions, &client.draining));
+        open.fetch_add(1, Ordering::Relaxed);
         let answer = loop {
             tokio::select! {
                 answer = &mut answered => break answer.ok(),
-                () = &mut draining => break None,
+                () = draining.cancelled() => break None,
                 () = sleep(ALIVE) => self.touch(),
             }
         };
-        open(1_usize.wrapping_neg());
+        open.fetch_sub(1, Ordering::Relaxed);
         answer.filter(|_| self.is_permitted())
     }
 

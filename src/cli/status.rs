@@ -106,8 +106,7 @@ fn page(status: &Status, now: SystemTime) -> Page {
         many => Some(format!("{many} calls wait")),
     };
     if let Some(calls) = calls {
-        let told = format!("{calls} for a person to approve: mantyx-bridge approvals");
-        page.line(Style::Doubtful, told);
+        page.line(Style::Doubtful, format!("{calls} for a person: mantyx-bridge approvals"));
     }
     for Runtime { name, kind, state, open_calls, .. } in runtimes {
         let style = if state == "down" { Style::Bad } else { Style::Plain };

@@ -78,16 +78,13 @@ pub struct Subject<'a> {
     /// `None` for a call by hand.
     pub run: Option<&'a str>,
     pub tool_use: &'a str,
-    /// Tells calls by hand apart, as their callers choose `tool_use` freely; 0 for calls of a run,
-    /// and for what a server asks.
-    pub number: u64,
     pub backend: &'a str,
     /// The peer's own name of the tool.
     pub tool: &'a str,
     /// Verbatim.
     pub arguments: &'a str,
-    /// The question's parameters, and what tells it apart from the same asked again; empty for the
-    /// call itself.
+    /// The parameters of a question, empty for the call itself; and what tells it apart from the same
+    /// asked again, or a call by hand from others.
     pub question: [&'a str; 2],
 }
 
@@ -96,7 +93,7 @@ impl Subject<'_> {
     /// the call that was shown under it, and a call that is asked about again after a restart keeps
     /// its id.
     pub fn id(&self) -> ApprovalId {
-        let Self { app, run, tool_use, number, backend, tool, arguments, question } = self;
+        let Self { app, run, tool_use, backend, tool, arguments, question } = self;
         let mut hash = Sha256::new();
         // Each with its length, so that no two subjects have one text.
         let call = [*app, run.unwrap_or_default(), tool_use, backend, tool, arguments];
@@ -105,7 +102,6 @@ impl Subject<'_> {
             hash.update(part);
         }
         hash.update([u8::from(run.is_some())]);
-        hash.update(number.to_be_bytes());
         let digest = hex(&hash.finalize());
         // 96 bits: short enough for a line of a terminal, and too many to try.
         format!("apr_{}", digest.get(..24).unwrap_or(&digest)).into()
@@ -143,17 +139,22 @@ pub fn too_many(name: &str) -> String {
     )
 }
 
-/// What the model is told beside the error of a call if no person has answered its server.
-pub const UNANSWERED: &str = "The tool's server had asked the user a question, which was put to a \
-                              person; nobody answered it in time.";
-/// The same, if no person was asked, as too many questions wait or the question is too long.
+/// What the model is told beside the error of a call if too many calls wait to ask a person what its
+/// server asks, or that is too long.
 pub const NOT_PUT: &str = "The tool's server had asked the user a question, which was put to \
                            nobody: it is too long, or too many calls of the app wait for a person.";
 
-/// The same, if a person did not want to answer.
-pub fn declined(reason: Option<&str>) -> String {
-    let reason = reason.map(|reason| format!(" The reason: {reason}")).unwrap_or_default();
-    format!("The tool's server had asked the user a question, which a person declined.{reason}")
+/// The same, if a person was asked and gave no answer.
+pub fn unanswered(outcome: Outcome, reason: Option<&str>) -> Option<String> {
+    let put = "The tool's server had asked the user a question, which was put to a person";
+    match (outcome, reason) {
+        (Outcome::Expired, _) => Some(format!("{put}; nobody answered it in time.")),
+        (Outcome::Denied, Some(reason)) => {
+            Some(format!("{put} and declined. The reason: {reason}"))
+        }
+        (Outcome::Denied, None) => Some(format!("{put} and declined.")),
+        _ => None,
+    }
 }
 
 /// The answer to a caller by hand if the bridge shuts down before a decision.
@@ -223,7 +224,6 @@ mod tests {
             app: "a",
             run: Some("r"),
             tool_use: "t",
-            number: 0,
             backend: "b",
             tool: "w",
             arguments: r#"{"n":1}"#,
@@ -233,7 +233,7 @@ mod tests {
             Subject { app: "b", ..one },
             Subject { run: None, ..one },
             Subject { run: Some(""), ..one },
-            Subject { run: None, number: 1, ..one },
+            Subject { run: None, question: ["", "1"], ..one },
             Subject { tool_use: "u", ..one },
             Subject { backend: "c", ..one },
             Subject { tool: "x", ..one },

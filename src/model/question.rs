@@ -13,10 +13,6 @@ use super::{
     schema::{InputSchema, Verdict},
 };
 
-/// The results for the server without an answer (2025-11-25, Elicitation: Response Actions).
-pub const DECLINE: &str = r#"{"action":"decline"}"#;
-pub const CANCEL: &str = r#"{"action":"cancel"}"#;
-
 /// What a question must be to have an answer: a URL of the web, or a form with the fields that
 /// 2025-11-25 knows.
 static FORM: LazyLock<InputSchema> = LazyLock::new(|| of_text(include_str!("question.json")));
@@ -80,20 +76,27 @@ pub fn may_be(
     outcome: Outcome,
     content: Option<&str>,
 ) -> Result<(), String> {
-    let why = match (question, outcome) {
-        (Some(question), Outcome::Answered) => return question.check(content),
-        _ if content.is_some() => "Only an answer has `content`.",
-        (_, Outcome::Denied) | (None, Outcome::Approved) => return Ok(()),
-        (Some(_), _) => "The server of the call asks a question: answer or deny it.",
-        (None, _) => "The call itself waits, not a question of its server: approve or deny it.",
-    };
-    Err(why.to_owned())
+    match (question, outcome) {
+        (Some(question), Outcome::Answered) => question.check(content),
+        (_, Outcome::Denied) | (None, Outcome::Approved) if content.is_none() => Ok(()),
+        _ => Err(
+            "A server's question is answered or denied, a call is approved or denied, and only \
+                  an answer has `content`."
+                .to_owned(),
+        ),
+    }
 }
 
-/// The result for the server with an answer that was checked.
-pub fn accepted(content: Option<&str>) -> String {
-    let content = content.map(|content| format!(r#","content":{content}"#)).unwrap_or_default();
-    format!(r#"{{"action":"accept"{content}}}"#)
+/// The result for the server; an answer was checked before.
+pub fn result(outcome: Outcome, content: Option<&str>) -> String {
+    match (outcome, content) {
+        (Outcome::Answered, Some(content)) => {
+            format!(r#"{{"action":"accept","content":{content}}}"#)
+        }
+        (Outcome::Answered, None) => r#"{"action":"accept"}"#.to_owned(),
+        (Outcome::Denied, _) => r#"{"action":"decline"}"#.to_owned(),
+        _ => r#"{"action":"cancel"}"#.to_owned(),
+    }
 }
 
 /// The content of what a person typed, each `key=value`, by the schema of the fields. A key of a
@@ -229,10 +232,10 @@ mod tests {
 
     #[test]
     fn an_answer_goes_to_the_server_as_it_was_written() {
-        assert_eq!(
-            accepted(Some(r#"{"n": 1.10}"#)),
-            r#"{"action":"accept","content":{"n": 1.10}}"#
-        );
-        assert_eq!(accepted(None), r#"{"action":"accept"}"#);
+        let accepted = result(Outcome::Answered, Some(r#"{"n": 1.10}"#));
+        assert_eq!(accepted, r#"{"action":"accept","content":{"n": 1.10}}"#);
+        assert_eq!(result(Outcome::Answered, None), r#"{"action":"accept"}"#);
+        assert_eq!(result(Outcome::Denied, None), r#"{"action":"decline"}"#);
+        assert_eq!(result(Outcome::Expired, None), r#"{"action":"cancel"}"#);
     }
 }

@@ -16,7 +16,10 @@ use std::{
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
 use tracing::{info, warn};
 
 use super::changes::{Change, Changes};
@@ -96,24 +99,23 @@ pub struct Ended {
     pub reason: Option<String>,
 }
 
-/// What a person has decided.
+/// What a person has decided, or why no person has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    /// Approved, answered or denied.
     pub outcome: Outcome,
     /// The answer, verbatim; none if the server wants a URL opened.
     pub content: Option<String>,
-    pub by: Decider,
+    /// `operator`, or the app whose call it is, which may decide on its own (`approves`); `None` if
+    /// no person has decided.
+    pub by: Option<String>,
     pub reason: Option<String>,
 }
 
-/// Who has decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decider {
-    /// A caller with the operator's secret.
-    Operator,
-    /// The app whose call it is, which may decide on its own (`approves`).
-    App,
+impl Decision {
+    /// No person has decided.
+    pub(super) fn none(outcome: Outcome) -> Self {
+        Self { outcome, content: None, by: None, reason: None }
+    }
 }
 
 /// Why a decision has no effect.
@@ -127,7 +129,7 @@ pub enum Undecidable {
     Unfit(String),
 }
 
-/// The app has as many waiting calls as it may.
+/// The app has as many waiting calls as it may, or they are as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
 
@@ -164,24 +166,25 @@ impl Approvals {
         });
         let app = &call.app;
         let arguments = call.arguments.get();
-        let (params, mark) =
-            question.as_ref().map_or(("", ""), |(question, mark)| (question.params.get(), *mark));
-        if count >= MOST || bytes + arguments.len() + params.len() > MOST_BYTES {
+        let asked = question.as_ref().map(|(question, mark)| [question.params.get(), *mark]);
+        let size = arguments.len() + asked.map_or(0, |[params, _]| params.len());
+        if count >= MOST || bytes + size > MOST_BYTES {
             warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
         }
         let number = inner.next;
         inner.next += 1;
         let run = call.run_id();
+        let by_hand = if run.is_none() { number.to_string() } else { String::new() };
         let id = Subject {
             app: app.as_str(),
             run: run.map(RunId::as_str),
             tool_use: call.tool_use.as_str(),
-            number: if run.is_some() || question.is_some() { 0 } else { number },
             backend: call.route.backend.as_str(),
             tool: call.tool(),
             arguments,
-            question: [params, mark],
+            // Callers by hand choose `tool_use` freely.
+            question: asked.unwrap_or(["", &by_hand]),
         }
         .id();
         let since = SystemTime::now();
@@ -226,12 +229,11 @@ impl Approvals {
             found.map(|(number, it)| (*number, it.approval.question.clone()))
         };
         if let Some((_, question)) = &found {
-            let content = decision.content.as_deref();
-            question::may_be(question.as_deref(), decision.outcome, content)
+            let Decision { outcome, content, .. } = &decision;
+            question::may_be(question.as_deref(), *outcome, content.as_deref())
                 .map_err(Undecidable::Unfit)?;
         }
-        let outcome = decision.outcome;
-        match found.and_then(|(number, _)| self.end(number, outcome, Some(decision))) {
+        match found.and_then(|(number, _)| self.end(number, decision)) {
             Some(approval) => Ok(approval),
             None => {
                 let ended = self.get(app, id).ok_or(Undecidable::Unknown)?;
@@ -269,14 +271,14 @@ impl Approvals {
     }
 
     /// Ends the question, if it still waits. Returns its final state.
-    fn end(&self, number: u64, outcome: Outcome, decision: Option<Decision>) -> Option<Approval> {
+    fn end(&self, number: u64, decision: Decision) -> Option<Approval> {
         let mut inner = self.inner.lock();
         let Waiting { mut approval, tell } = inner.waiting.remove(&number)?;
         // If the receiver is gone, the call is being dropped, just before its question is: the
         // decision has no effect.
-        let told = decision.clone().is_none_or(|decision| tell.send(decision).is_ok());
-        let outcome = if told { outcome } else { Outcome::Withdrawn };
-        let reason = decision.filter(|_| told).and_then(|decision| decision.reason);
+        let told = tell.send(decision.clone()).is_ok();
+        let decision = if told { decision } else { Decision::none(Outcome::Withdrawn) };
+        let Decision { outcome, reason, .. } = decision;
         let waited = approval.since.elapsed().unwrap_or_default().as_secs();
         info!(
             app = %approval.app, run = approval.run.as_ref().map(RunId::as_str),
@@ -309,24 +311,22 @@ impl Approval {
 }
 
 impl Question<'_> {
-    /// The decision; `None` if none came in time.
-    pub(super) async fn decided(mut self) -> Option<Decision> {
-        tokio::select! {
-            biased;
-            decision = &mut self.decision => decision.ok(),
-            () = tokio::time::sleep_until(self.until) => {
-                self.approvals.end(self.number, Outcome::Expired, None);
-                // If the question had ended already, a decision arrived just before.
-                self.decision.try_recv().ok()
-            }
+    /// The decision, which may be that none came in time.
+    pub(super) async fn decided(mut self) -> Decision {
+        let decision = timeout_at(self.until, &mut self.decision).await;
+        if decision.is_err() {
+            // If the question has ended already, a decision arrived just before.
+            self.approvals.end(self.number, Decision::none(Outcome::Expired));
         }
+        let decision = decision.map_or_else(|_late| self.decision.try_recv().ok(), Result::ok);
+        decision.unwrap_or_else(|| Decision::none(Outcome::Withdrawn))
     }
 }
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
         // Nothing is left to do where it has ended.
-        self.approvals.end(self.number, Outcome::Withdrawn, None);
+        self.approvals.end(self.number, Decision::none(Outcome::Withdrawn));
     }
 }
 

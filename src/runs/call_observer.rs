@@ -9,17 +9,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    approvals::{Decider, Decision},
+    approvals::Decision,
     calls::Calls,
     history::{Outcome, Running},
 };
 use crate::{
     audit::{self, Audit},
     metrics,
-    model::{
-        approval::Outcome as Approval, call::CallRequest, ending::Ending, ids::AppName,
-        offer::Target,
-    },
+    model::{approval::Outcome as Approval, call::CallRequest, ending::Ending, offer::Target},
     traces::{Context, Kind, Span},
 };
 
@@ -34,7 +31,6 @@ pub(super) struct CallObserver {
     /// `None` for fetching a result, which is no call to a backend.
     metrics: Option<Arc<metrics::Calls>>,
     audit: Option<(Arc<Audit>, audit::Call)>,
-    app: AppName,
     begun: Instant,
     asking: Mutex<Asking>,
     leaving: CancellationToken,
@@ -57,19 +53,14 @@ struct Asking {
 }
 
 impl Asking {
-    /// Ends the question with `outcome`; `by` is the app of the call and the decision, if there was
-    /// one.
-    fn end(&mut self, outcome: Approval, by: Option<(&AppName, &Decision)>) {
+    fn end(&mut self, decision: Decision) {
         let Some((since, is_servers)) = self.since.take() else { return };
         let waited = since.elapsed();
         self.waited += waited;
         let told = audit::Approval {
-            outcome: outcome.as_str(),
-            by: by.map(|(app, decision)| match decision.by {
-                Decider::Operator => "operator".to_owned(),
-                Decider::App => app.to_string(),
-            }),
-            reason: by.and_then(|(_, decision)| decision.reason.clone()),
+            outcome: decision.outcome.as_str(),
+            by: decision.by,
+            reason: decision.reason,
             ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
         };
         if !is_servers {
@@ -88,7 +79,6 @@ impl Calls {
             running: self.history.begin(call),
             metrics: self.backends.metrics(&call.route.backend),
             audit: self.audit.as_ref().map(|audit| (Arc::clone(audit), audited(audit, call))),
-            app: call.app.clone(),
             begun: Instant::now(),
             asking: Mutex::default(),
             leaving: self.leave.clone(),
@@ -182,12 +172,8 @@ impl CallObserver {
         self.asking.lock().since.is_some()
     }
 
-    /// Notes the decision: none if the question expired, `None` if it was withdrawn.
-    pub(super) fn decided(&self, decision: Option<Option<&Decision>>) {
-        let outcome = decision.map_or(Approval::Withdrawn, |decision| {
-            decision.map_or(Approval::Expired, |decision| decision.outcome)
-        });
-        self.asking.lock().end(outcome, decision.flatten().map(|decision| (&self.app, decision)));
+    pub(super) fn decided(&self, decision: Decision) {
+        self.asking.lock().end(decision);
         self.running.waits(false);
     }
 
@@ -223,7 +209,7 @@ impl CallObserver {
         end(span, ending);
         self.running.end(Outcome::of(ending));
         let mut asking = self.asking.lock();
-        asking.end(Approval::Withdrawn, None);
+        asking.end(Decision::none(Approval::Withdrawn));
         let took = self.took(&asking);
         if let Some((audit, call)) = &self.audit {
             audit.tell(call, ending.as_str(), took, &asking.told);

@@ -3,7 +3,7 @@
 //!
 //! Must not: post an answer, or know how far the journal is.
 
-use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+use std::{collections::BTreeMap, future, sync::Arc, thread, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -114,12 +114,6 @@ impl ActiveCall {
     /// The name that the model called.
     pub(super) fn tool(&self) -> &str {
         &self.request().name
-    }
-
-    /// How long a person has to decide.
-    pub(super) fn patience(&self) -> Instant {
-        let left = self.context.deadline.saturating_duration_since(Instant::now());
-        Instant::now() + approval::patience(left)
     }
 
     /// The run that waits for the call.
@@ -368,13 +362,13 @@ impl Calls {
         }
     }
 
-    /// Asks a person about something that the bridge does not do itself. `None`: no decision came in
-    /// time. Dropping the future withdraws the question.
+    /// Asks a person about something that the bridge does not do itself. Dropping the future
+    /// withdraws the question.
     ///
     /// # Errors
     ///
     /// Too many questions of the app wait, or the daemon stops; the text says so.
-    pub async fn confirm(&self, asked: &CallRequest) -> Result<Option<Decision>, &'static str> {
+    pub async fn confirm(&self, asked: &CallRequest) -> Result<Decision, &'static str> {
         let until = Instant::now() + self.settings().limits.pending_timeout;
         let question = self.approvals.ask(asked, None, until);
         let question = question.map_err(|TooMany| "too many questions of the app wait")?;
@@ -386,22 +380,16 @@ impl Calls {
     /// approved. The call holds no permit meanwhile, so that other calls are not delayed.
     async fn ask(&self, call: &ActiveCall) -> Result<Option<Made>, Left> {
         let not_made = |why: String| Ok(Some(Made::failed(Ending::NotApproved, why)));
-        let question = match self.approvals.ask(call.request(), None, call.patience()) {
-            Ok(question) => question,
-            Err(TooMany) => return not_made(approval::too_many(call.tool())),
+        let Ok(Decision { outcome, reason, .. }) =
+            self.decided(call, None, future::pending()).await
+        else {
+            return not_made(approval::too_many(call.tool()));
         };
-        call.observer.waits(false);
-        let decision = tokio::select! {
-            decision = question.decided() => decision,
-            () = self.drain.cancelled() => return Err(Left),
-        };
-        call.observer.decided(Some(decision.as_ref()));
-        match decision {
-            Some(Decision { outcome: Outcome::Approved, .. }) => Ok(None),
-            Some(Decision { reason, .. }) => {
-                not_made(approval::denied(call.tool(), reason.as_deref()))
-            }
-            None => not_made(approval::expired(call.tool())),
+        match outcome {
+            Outcome::Approved | Outcome::Answered => Ok(None),
+            Outcome::Denied => not_made(approval::denied(call.tool(), reason.as_deref())),
+            Outcome::Expired => not_made(approval::expired(call.tool())),
+            Outcome::Withdrawn => Err(Left),
         }
     }
 }

@@ -6,9 +6,10 @@
 use std::{future, pin::pin};
 
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
 use super::{
-    approvals::Decision,
+    approvals::{Decision, TooMany},
     calls::{ActiveCall, Calls, Left},
 };
 use crate::{
@@ -56,46 +57,50 @@ impl Calls {
         call: &ActiveCall,
         question: peer::Question,
     ) -> Result<Option<String>, Left> {
+        // Before a person has the question, the call's record has it, if the server can be answered
+        // after a crash.
+        self.journal.commit(Vec::new()).await.ok();
         let peer::Question { key, mark, params, mut answer } = question;
-        let is_short = params.get().len() <= MAX_QUESTION;
-        let asked = is_short.then(|| {
-            let question = Question::new(params);
-            self.approvals.ask(call.request(), Some((question, &mark)), call.patience())
-        });
-        let (result, told) = match asked {
-            Some(Ok(asked)) => {
-                call.observer.waits(true);
-                let decision = tokio::select! {
-                    decision = asked.decided() => Some(decision),
-                    // The server does not wait any more.
-                    () = answer.closed() => None,
-                    // The call's record has the question, and the next process asks it again.
-                    () = self.drain.cancelled() => match key.is_some() && call.recorder.is_kept() {
-                        true => return Err(Left),
-                        false => None,
-                    },
-                };
-                call.observer.decided(decision.as_ref().map(Option::as_ref));
-                reply(decision)
+        let decision = match params.get().len() {
+            0..=MAX_QUESTION => {
+                self.decided(call, Some((Question::new(params), &mark)), answer.closed()).await
             }
-            _ => (question::CANCEL.to_owned(), Some(approval::NOT_PUT.to_owned())),
+            _ => Err(TooMany),
         };
+        let told = match &decision {
+            // The call's record has the question, and the next process asks it again.
+            Ok(Decision { outcome: Outcome::Withdrawn, .. })
+                if key.is_some() && call.recorder.is_kept() =>
+            {
+                return Err(Left);
+            }
+            Ok(decision) => approval::unanswered(decision.outcome, decision.reason.as_deref()),
+            Err(TooMany) => Some(approval::NOT_PUT.to_owned()),
+        };
+        let decision = decision.unwrap_or_else(|TooMany| Decision::none(Outcome::Withdrawn));
+        let result = question::result(decision.outcome, decision.content.as_deref());
         answer.send(RawValue::from_string(result).expect("its parts are JSON")).ok();
         Ok(told)
     }
-}
 
-/// The result for the server after a decision, after none in time, or if the question was withdrawn;
-/// and what the model is told of it.
-fn reply(decision: Option<Option<Decision>>) -> (String, Option<String>) {
-    match decision {
-        Some(Some(Decision { outcome: Outcome::Answered, content, .. })) => {
-            (question::accepted(content.as_deref()), None)
-        }
-        Some(Some(Decision { reason, .. })) => {
-            (question::DECLINE.to_owned(), Some(approval::declined(reason.as_deref())))
-        }
-        Some(None) => (question::CANCEL.to_owned(), Some(approval::UNANSWERED.to_owned())),
-        None => (question::CANCEL.to_owned(), None),
+    /// Has a person decide about a call, or about a question of its server until `over` ends.
+    pub(super) async fn decided(
+        &self,
+        call: &ActiveCall,
+        question: Option<(Question, &str)>,
+        over: impl Future<Output = ()>,
+    ) -> Result<Decision, TooMany> {
+        let left = call.context.deadline.saturating_duration_since(Instant::now());
+        let until = Instant::now() + approval::patience(left);
+        let is_servers = question.is_some();
+        let asked = self.approvals.ask(call.request(), question, until)?;
+        call.observer.waits(is_servers);
+        let decision = tokio::select! {
+            decision = asked.decided() => decision,
+            () = over => Decision::none(Outcome::Withdrawn),
+            () = self.drain.cancelled() => Decision::none(Outcome::Withdrawn),
+        };
+        call.observer.decided(decision.clone());
+        Ok(decision)
     }
 }

@@ -165,7 +165,7 @@ impl RawRequest {
 
     /// Ends the request; only the first end counts.
     pub(super) fn settle(&self, outcome: Result<Box<RawValue>, CallError>) {
-        lock(&self.outcome).get_or_insert(outcome);
+        self.outcome.lock().get_or_insert(outcome);
     }
 
     /// Ends the request with a JSON-RPC error of the server.
@@ -204,8 +204,8 @@ impl RawRequest {
 
     /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
     pub(super) fn take_outcome(&self) -> Option<Result<Box<RawValue>, CallError>> {
-        drop(lock(&self.untaken).take());
-        lock(&self.outcome).take()
+        drop(self.untaken.lock().take());
+        self.outcome.lock().take()
     }
 }
 
@@ -240,7 +240,7 @@ impl ConnectionState {
                 }
                 serde_json::to_vec(message)
             }
-            JsonRpcMessage::Response(response) => match lock(&self.answers).remove(&response.id) {
+            JsonRpcMessage::Response(response) => match self.answers.lock().remove(&response.id) {
                 Some(answer) => {
                     let id = serde_json::to_string(&response.id)?;
                     let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#);
@@ -278,18 +278,18 @@ impl ConnectionState {
         let Some(id) = envelope.id.as_ref().and_then(number) else {
             return self.without_id(&envelope);
         };
-        let Some(waiting) = lock(&self.waiting).remove(&id) else {
-            lock(&self.strays).remove(&id);
+        let Some(waiting) = self.waiting.lock().remove(&id) else {
+            self.strays.lock().remove(&id);
             return Incoming::Ignored("it answers no request that is waited for");
         };
         let message = match waiting {
             Waiting::Raw(raw_request) => {
                 self.untaken.send_modify(|all| *all += text.len());
-                *lock(&raw_request.untaken) = Some(Untaken(text.len(), self.untaken.clone()));
+                *raw_request.untaken.lock() = Some(Untaken(text.len(), self.untaken.clone()));
                 envelope.settle(id, &raw_request)
             }
             Waiting::Handshake(kind) => {
-                let mut handshake = lock(&self.handshake);
+                let mut handshake = self.handshake.lock();
                 let message = handshake.take(kind, text, id, envelope.result);
                 if handshake.take_repeated() {
                     // The server lost its state, and may have restarted as another version with
@@ -307,7 +307,7 @@ impl ConnectionState {
     /// Ends the request `id`, whose response was not read for the reason `why`.
     pub(super) fn not_read(&self, id: &RequestId, why: NotRead) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
-        if let Waiting::Raw(raw_request) = lock(&self.waiting).remove(&id)? {
+        if let Waiting::Raw(raw_request) = self.waiting.lock().remove(&id)? {
             raw_request.settle(Err(CallError::NotRead(why)));
         }
         Some(unreadable(id, &why.to_string()))
@@ -316,8 +316,8 @@ impl ConnectionState {
     /// Stops expecting a response to `id`.
     pub(super) fn forget(&self, id: &RequestId) {
         let Some(id) = number(id) else { return };
-        if let Some(Waiting::Raw(_)) = lock(&self.waiting).remove(&id) {
-            let mut strays = lock(&self.strays);
+        if let Some(Waiting::Raw(_)) = self.waiting.lock().remove(&id) {
+            let mut strays = self.strays.lock();
             strays.retain(|_, since| since.elapsed() < STRAYS_ASK);
             strays.insert(id, Instant::now());
         }
@@ -325,14 +325,14 @@ impl ConnectionState {
 
     /// Notes that `raw_request` was answered with a task, of whose progress the server may tell.
     pub(super) fn goes_on(&self, raw_request: &Arc<RawRequest>) {
-        let mut tasks = lock(&self.tasks);
+        let mut tasks = self.tasks.lock();
         tasks.retain(|task| task.strong_count() > 0);
         tasks.push(Arc::downgrade(raw_request));
     }
 
     /// What the server said in the latest handshake.
     pub(super) fn handshake(&self) -> MutexGuard<'_, Handshake> {
-        lock(&self.handshake)
+        self.handshake.lock()
     }
 
     /// Marks the connection as unusable; only the first reason counts.
@@ -375,12 +375,12 @@ impl ConnectionState {
     /// call that it belongs to. A question does not name its call, so there is none while the server
     /// works on several, or may still work on one that was given up: it would reach the wrong person.
     pub(super) fn take_question(&self, id: &RequestId) -> Option<(Progress, Box<RawValue>)> {
-        let params = lock(&self.questions).remove(id)?;
+        let params = self.questions.lock().remove(id)?;
         let may_be_a_strays = |since: &Instant| since.elapsed() < STRAYS_ASK;
-        if lock(&self.strays).values().any(may_be_a_strays) {
+        if self.strays.lock().values().any(may_be_a_strays) {
             return None;
         }
-        let waiting = lock(&self.waiting);
+        let waiting = self.waiting.lock();
         let mut requests = waiting.values().filter_map(|one| match one {
             Waiting::Raw(raw_request) => Some(raw_request),
             _ => None,
@@ -397,8 +397,8 @@ impl ConnectionState {
         let token = Members::read(params.get()).ok().and_then(|params| params.get(TOKEN));
         let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
         let Some(about) = token.and_then(|token| number(&token.0)) else { return };
-        let mut requests: Vec<_> = lock(&self.tasks).iter().filter_map(Weak::upgrade).collect();
-        for waiting in lock(&self.waiting).values() {
+        let mut requests: Vec<_> = self.tasks.lock().iter().filter_map(Weak::upgrade).collect();
+        for waiting in self.waiting.lock().values() {
             if let Waiting::Raw(raw_request) = waiting {
                 requests.push(Arc::clone(raw_request));
             }
@@ -409,7 +409,7 @@ impl ConnectionState {
     }
 
     fn expect(&self, id: i64, request: &ClientRequest) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let kind = match request {
             ClientRequest::InitializeRequest(_) => Waiting::Handshake(handshake::Kind::Initialize),
             ClientRequest::DiscoverRequest(_) => Waiting::Handshake(handshake::Kind::Discover),
@@ -435,7 +435,7 @@ impl ConnectionState {
     /// Handles an error response without an id, which means that the server could not read the
     /// request. rmcp drops such a response, and its request would wait for ever.
     fn without_id(&self, envelope: &Envelope<'_>) -> Incoming {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if waiting.len() == 1
             && envelope.error.is_some()
             && let Some((id, Waiting::Raw(raw_request))) = waiting.drain().next()
@@ -474,17 +474,19 @@ impl<'a> Envelope<'a> {
 
     /// A request or a notification of the server.
     fn request(&self, text: &str, method: &str) -> Incoming {
-        if let Ok(message) = serde_json::from_str(text) {
+        if method != ELICIT
+            && let Ok(message) = serde_json::from_str(text)
+        {
             return Incoming::Message(Box::new(message));
         }
         // rmcp cannot read the parameters. Drop them: rmcp then refuses a request, and still
-        // understands the notifications that matter here.
+        // understands the notifications that matter here. Those of a question are kept aside, and
+        // rmcp gets some that it can always read.
+        let params = serde_json::json!({ "mode": "url", "message": "", "url": "" });
         let bare = match &self.id {
-            // Whoever is asked sees the parameters themselves.
-            Some(id) if method == ELICIT => serde_json::json!({
-                "jsonrpc": "2.0", "id": id, "method": method,
-                "params": { "mode": "url", "message": "", "url": "" },
-            }),
+            Some(id) if method == ELICIT => {
+                serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+            }
             Some(id) => serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method }),
             None => serde_json::json!({ "jsonrpc": "2.0", "method": method }),
         };
@@ -519,7 +521,7 @@ pub(super) fn error_of(error: &RawValue) -> (i32, String) {
 
 /// Keeps `text` until rmcp comes for it. If there are too many, rmcp comes for none of them.
 fn keep(kept: &Mutex<HashMap<RequestId, Box<RawValue>>>, id: RequestId, text: Box<RawValue>) {
-    let mut kept = lock(kept);
+    let mut kept = kept.lock();
     if kept.len() == MOST_QUESTIONS {
         kept.clear();
     }
@@ -607,11 +609,6 @@ fn number(id: &RequestId) -> Option<i64> {
 fn unreadable(id: i64, why: &str) -> ServerJsonRpcMessage {
     let error = ErrorData::internal_error(why.to_owned(), None);
     JsonRpcMessage::error(error, Some(RequestId::Number(id)))
-}
-
-/// Ignores poison: a panic elsewhere cannot leave these maps and slots half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ use crate::{
         approval::{MAX_REASON, Outcome},
         ids::RunId,
     },
-    runs::approvals::{Approval, Decider, Decision, Undecidable},
+    runs::approvals::{Approval, Decision, Undecidable},
     telemetry,
 };
 
@@ -186,8 +186,8 @@ impl Api {
         };
         let content = content.map(|content| Box::<str>::from(content).into_string());
         let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let by = if caller.is_operator { Decider::Operator } else { Decider::App };
-        let decision = Decision { outcome, content, by, reason };
+        let by = if caller.is_operator { "operator" } else { caller.app.name.as_str() };
+        let decision = Decision { outcome, content, by: Some(by.to_owned()), reason };
         let sight = Sight::of(&self.runs, &caller, &headers);
         let seen = self.runs.calls.approvals.get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
@@ -200,23 +200,16 @@ impl Api {
             )),
             Err(Undecidable::Unfit(why)) => Err(bad_request(&why)),
             Err(Undecidable::Ended(approval)) => {
-                let what = if approval.is_servers { "question" } else { "call" };
-                let outcome = approval.outcome().map_or("decided", Outcome::as_str);
+                let Shown { kind, state, .. } = Shown::of(&approval);
                 let message = match approval.outcome() {
-                    Some(Outcome::Expired) if approval.is_servers => {
-                        "The deadline has passed; the server was told that there is no answer."
+                    Some(Outcome::Expired) => "The deadline has passed.",
+                    Some(Outcome::Withdrawn) => {
+                        "Its caller or run has ended, or its server does not wait any more."
                     }
-                    Some(Outcome::Expired) => "The deadline has passed; the call was not made.",
-                    Some(Outcome::Withdrawn) if approval.is_servers => {
-                        "Its call has ended, or its server does not wait any more."
-                    }
-                    Some(Outcome::Withdrawn) => "Its caller or run has ended; it is not made.",
                     _ => "A decision was made before.",
                 };
-                Err(response::error(
-                    Code::AlreadyDecided,
-                    &format!("The {what} is {outcome} already. {message}"),
-                ))
+                let message = format!("The {kind} is {state} already. {message}");
+                Err(response::error(Code::AlreadyDecided, &message))
             }
         }
     }

@@ -18,7 +18,12 @@ fn in_a_minute() -> Instant {
 
 fn says(approved: bool, reason: Option<&str>) -> Decision {
     let outcome = if approved { Outcome::Approved } else { Outcome::Denied };
-    Decision { outcome, content: None, by: Decider::Operator, reason: reason.map(str::to_owned) }
+    Decision {
+        outcome,
+        content: None,
+        by: Some("operator".to_owned()),
+        reason: reason.map(str::to_owned),
+    }
 }
 
 /// The states of the app's questions.
@@ -49,7 +54,7 @@ async fn a_decision_is_heard_once() {
         let again = approvals.decide(Some(&a), &id, says(!approved, None));
         let Err(Undecidable::Ended(first)) = again else { panic!("{again:?}") };
         assert_eq!(first.outcome(), Some(outcome), "the first one holds");
-        assert_eq!(question.decided().await, Some(says(approved, Some("so"))));
+        assert_eq!(question.decided().await, says(approved, Some("so")));
         assert_eq!(approvals.ended.of(outcome).get(), 1);
         assert_eq!(approvals.waiting(None), 0);
         assert!(approvals.get(Some(&a), &id).expect("remembered").arguments.is_none());
@@ -60,7 +65,7 @@ async fn a_decision_is_heard_once() {
 async fn without_one_it_expires() {
     let approvals = Approvals::default();
     let question = approvals.ask(&asked("a", "t", "{}"), None, in_a_minute()).unwrap();
-    assert_eq!(question.decided().await, None);
+    assert_eq!(question.decided().await, Decision::none(Outcome::Expired));
     let expired = [("t".to_owned(), Some(Outcome::Expired))];
     assert_eq!(states(&approvals, "a"), expired);
     let id = id_of(&approvals, "a");
@@ -76,7 +81,7 @@ async fn a_decision_in_the_last_moment_counts() {
     // Nobody has looked at the question when its time is over.
     advance(Duration::from_secs(61)).await;
     approvals.decide(Some(&"a".into()), &id_of(&approvals, "a"), says(true, None)).unwrap();
-    assert_eq!(question.decided().await, Some(says(true, None)));
+    assert_eq!(question.decided().await, says(true, None));
     assert_eq!(states(&approvals, "a"), [("t".to_owned(), Some(Outcome::Approved))]);
 }
 
