@@ -302,15 +302,13 @@ impl Progress {
         mark: String,
         params: Box<RawValue>,
     ) -> Option<Box<RawValue>> {
-        let is_short = params.get().len() <= MAX_QUESTION;
         let (answer, mut answered) = oneshot::channel();
         let question = Question { key, mark, params, answer };
         let client = self.client.as_ref();
-        match (client, &self.person) {
+        match client {
             _ if !self.is_permitted() => return None,
-            (Some(client), _) if is_short => client.ask(question)?,
-            (None, Some(person)) => person.try_send(question).ok()?,
-            _ => return None,
+            Some(client) => client.ask(question)?,
+            None => self.person.as_ref()?.try_send(question).ok()?,
         }
         // Dropped with the call, if it ends before the answer: then the count has no reader.
         let (unread, never) = <(AtomicUsize, CancellationToken)>::default();

@@ -100,13 +100,11 @@ fn page(status: &Status, now: SystemTime) -> Page {
             many => format!("{many} runs driven"),
         },
     );
-    let calls = match approvals.waiting {
-        0 => None,
-        1 => Some("1 call waits".to_owned()),
-        many => Some(format!("{many} calls wait")),
-    };
-    if let Some(calls) = calls {
-        page.line(Style::Doubtful, format!("{calls} for a person: mantyx-bridge approvals"));
+    let waiting = approvals.waiting;
+    if waiting > 0 {
+        let calls = if waiting == 1 { "call waits" } else { "calls wait" };
+        let told = format!("{waiting} {calls} for a person: mantyx-bridge approvals");
+        page.line(Style::Doubtful, told);
     }
     for Runtime { name, kind, state, open_calls, .. } in runtimes {
         let style = if state == "down" { Style::Bad } else { Style::Plain };

@@ -5,11 +5,11 @@
 
 use std::sync::LazyLock;
 
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, value::RawValue};
 
 use super::{
     approval::Outcome,
-    json::{Members, member, string_member},
+    json::{member, string_member},
     schema::{InputSchema, Verdict},
 };
 
@@ -28,23 +28,19 @@ pub struct Question {
 }
 
 fn of_text(schema: &str) -> InputSchema {
+    // An empty schema is no JSON here, and no form either.
     let schema = RawValue::from_string(schema.to_owned());
-    InputSchema::alone(&schema.expect("its parts are JSON"))
+    InputSchema::alone(&schema.unwrap_or_default())
 }
 
 impl Question {
     pub fn new(params: Box<RawValue>) -> Self {
         let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
         let schema = member(params.get(), "requestedSchema").filter(|_| !is_url);
-        let content = match schema {
-            // A field that the form does not have is a mistake, whatever the server does with it.
-            Some(schema) => {
-                let fields = member(schema.get(), "properties").map_or("{}", RawValue::get);
-                let fields = Members::read(fields).map(|fields| fields.0).unwrap_or_default();
-                let names: Vec<_> = fields.iter().map(|(name, _)| name).collect();
-                let names = json!({ "enum": names });
-                of_text(&format!(r#"{{"allOf":[{schema}],"propertyNames":{names}}}"#))
-            }
+        // A field that the form does not have is a mistake, unless the server says otherwise.
+        let fields = schema.and_then(|schema| schema.get().strip_prefix('{'));
+        let content = match fields {
+            Some(fields) => of_text(&format!(r#"{{"additionalProperties":false,{fields}"#)),
             None => of_text(r#"{"type":"null"}"#),
         };
         let flaw = match FORM.check_value(params.get()) {
@@ -129,6 +125,8 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
 mod tests {
     //! Which questions have an answer, and which answers fit.
 
+    use serde_json::json;
+
     use super::*;
 
     fn raw(value: &Value) -> Box<RawValue> {
@@ -149,6 +147,7 @@ mod tests {
         for (params, part) in [
             (json!({"message": "?"}), r#""requestedSchema" is required"#),
             (schema(json!(7)), "/requestedSchema"),
+            (schema(json!({})), "/requestedSchema"),
             (schema(json!({"type": "string"})), "/requestedSchema/type"),
             (object(json!([])), "/requestedSchema/properties"),
             (object(json!({"a": {"type": "object"}})), "/requestedSchema/properties/a/type"),
@@ -176,13 +175,15 @@ mod tests {
 
     #[test]
     fn an_answer_fits_the_form() {
-        let question = Question::new(raw(&form_of(&json!({
+        let form = form_of(&json!({
             "name": {"type": "string", "minLength": 2},
             "age": {"type": "integer", "minimum": 0},
             "sure": {"type": "boolean"},
             "size": {"type": "string", "oneOf": [{"const": "s", "title": "Small"}]},
             "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
-        }))));
+        }));
+        let form = serde_json::to_string_pretty(&form).unwrap();
+        let question = Question::new(RawValue::from_string(form).unwrap());
         assert_eq!(question.flaw, None);
         let all = json!({"name": "Ada", "age": 1, "sure": true, "size": "s", "tags": ["b"]});
         for good in [json!({"name": "Ada"}), all] {
@@ -194,7 +195,7 @@ mod tests {
             (json!({"name": "Ada", "age": "1"}), "/age"),
             (json!({"name": "Ada", "size": "m"}), "/size"),
             (json!({"name": "Ada", "tags": ["c"]}), "/tags/0"),
-            (json!({"name": "Ada", "colour": "red"}), "a property name is not allowed"),
+            (json!({"name": "Ada", "colour": "red"}), "dditional properties are not allowed"),
             (json!(["Ada"]), "\"object\""),
         ] {
             let told = question.check(Some(&bad.to_string())).unwrap_err();

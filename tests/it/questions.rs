@@ -54,7 +54,7 @@ async fn an_answer_reaches_the_server_as_the_person_wrote_it() {
         (r#"{"decision":"answer"}"#.to_owned(), "`content`"),
         (answer("{}"), r#"`content`: "name" is required"#),
         (answer(r#"{"name":7}"#), "/name: the value is not of type"),
-        (answer(r#"{"name":"Ada","age":7}"#), "a property name is not allowed"),
+        (answer(r#"{"name":"Ada","age":7}"#), "dditional properties are not allowed"),
         (answer("[]"), "`content`"),
     ] {
         let told = decide(&rig.bridge, &id, &bad).await.expect_error(400);

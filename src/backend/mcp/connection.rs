@@ -312,24 +312,20 @@ impl Connection {
             meta.insert(name.to_owned(), value.into());
         }
         let meta = Some(meta).filter(|meta| !meta.is_empty());
-        match self.send_raw(request.into(), Arc::clone(&raw_request), meta).await {
-            Ok(result) => Ok((raw_request, result)),
-            Err(CallError::Refused(why))
-                if raw_request.refusal().is_some_and(|error| FOR_CLIENTS.contains(&error.code)) =>
-            {
-                let error = raw_request.refusal().expect("it was looked at");
-                call.progress.error(error);
-                Err(CallError::Refused(format!("{why}.{}", questions::links(error))))
+        let sent = self.send_raw(request.into(), Arc::clone(&raw_request), meta).await;
+        match (sent, raw_request.refusal().cloned()) {
+            (Ok(result), _) => Ok((raw_request, result)),
+            (Err(CallError::Refused(why)), Some(error)) if FOR_CLIENTS.contains(&error.code) => {
+                call.progress.error(&error);
+                Err(CallError::Refused(format!("{why}.{}", questions::links(&error))))
             }
-            Err(CallError::Refused(why))
-                if raw_request.refusal().is_some_and(|error| error.code == HEADER_MISMATCH) =>
-            {
+            (Err(CallError::Refused(why)), Some(error)) if error.code == HEADER_MISMATCH => {
                 self.state.changed.notify_one();
                 Err(CallError::Refused(format!(
                     "{why}. The tool has changed and is read anew; call it again in a while."
                 )))
             }
-            Err(error) => Err(error),
+            (Err(error), _) => Err(error),
         }
     }
 

@@ -6,6 +6,7 @@
 //! Must not: do IO, or know which transport carries a message.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{
         Arc, OnceLock, Weak,
@@ -20,8 +21,7 @@ use rmcp::model::{
     GetMeta, JsonRpcMessage, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
     ServerResult,
 };
-use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::{to_string, value::RawValue};
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -242,9 +242,8 @@ impl ConnectionState {
             }
             JsonRpcMessage::Response(response) => match self.answers.lock().remove(&response.id) {
                 Some(answer) => {
-                    let id = serde_json::to_string(&response.id)?;
-                    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#);
-                    Ok(one_line(text.into_bytes()))
+                    let id = to_string(&response.id)?;
+                    Ok(one_line(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#)))
                 }
                 None => serde_json::to_vec(message),
             },
@@ -535,44 +534,28 @@ fn encode_call(
     name: &str,
     raw_request: &RawRequest,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    #[derive(Serialize)]
-    struct Call<'a> {
-        jsonrpc: &'static str,
-        id: &'a RequestId,
-        method: &'static str,
-        params: Params<'a>,
-    }
-    #[derive(Serialize)]
-    struct Params<'a> {
-        #[serde(rename = "_meta")]
-        meta: &'a RequestMetaObject,
-        name: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        arguments: Option<&'a RawValue>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        task: Option<Task>,
-        #[serde(rename = "inputResponses", skip_serializing_if = "Option::is_none")]
-        responses: Option<&'a RawValue>,
-        #[serde(rename = "requestState", skip_serializing_if = "Option::is_none")]
-        state: Option<&'a RawValue>,
-    }
-    #[derive(Serialize)]
-    struct Task {
-        ttl: u64,
-    }
-    let arguments = raw_request.call.as_ref().map(|call| &*call.arguments);
-    let task = raw_request.task_ttl.map(|ttl| Task { ttl });
     let inputs = raw_request.inputs.as_ref();
-    let responses = inputs.map(|inputs| &*inputs.responses);
-    let state = inputs.and_then(|inputs| inputs.state.as_deref());
-    let params = Params { meta, name, arguments, task, responses, state };
-    let call = Call { jsonrpc: "2.0", id, method: "tools/call", params };
-    Ok(one_line(serde_json::to_vec(&call)?))
+    let members = [
+        ("arguments", raw_request.call.as_ref().map(|call| call.arguments.get().into())),
+        ("task", raw_request.task_ttl.map(|ttl| Cow::from(format!(r#"{{"ttl":{ttl}}}"#)))),
+        ("inputResponses", inputs.map(|inputs| inputs.responses.get().into())),
+        ("requestState", inputs.and_then(|inputs| Some(inputs.state.as_ref()?.get().into()))),
+    ];
+    let [id, meta, name] = [to_string(id)?, to_string(meta)?, to_string(name)?];
+    let mut text = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"_meta":{meta},"name":{name}"#
+    );
+    for (key, value) in members.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+        text.extend([r#",""#, key, r#"":"#, value]);
+    }
+    text.push_str("}}");
+    Ok(one_line(text))
 }
 
 /// The JSON `text` on one line. It has raw line ends between tokens only, so a space in their place
 /// changes no value.
-fn one_line(mut text: Vec<u8>) -> Vec<u8> {
+fn one_line(text: String) -> Vec<u8> {
+    let mut text = text.into_bytes();
     for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';
     }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::ErrorReply;
+use super::{ErrorReply, MAX_QUESTION};
 use crate::{
     budget::{Budget, Held, NoRoom},
     model::{
@@ -101,7 +101,8 @@ impl McpClient {
     pub(super) fn ask(&self, question: Question) -> Option<()> {
         let is_url = string_member(question.params.get(), "mode").as_deref() == Some("url");
         let takes = if is_url { self.modes.url } else { self.modes.form };
-        takes.then(|| self.questions.try_send(question).ok())?
+        let fits = question.params.get().len() <= MAX_QUESTION;
+        (takes && fits).then(|| self.questions.try_send(question).ok())?
     }
 
     pub(super) fn keep(&self, result: &RawValue) {
@@ -139,7 +140,7 @@ mod tests {
     use crate::{
         backend::{
             fake::{self, Permitted},
-            peer::{MAX_QUESTION, Progress},
+            peer::Progress,
         },
         model::rights::{CallRefusal, Permission},
     };
