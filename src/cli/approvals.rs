@@ -44,18 +44,15 @@ enum Decision {
     #[command(after_help = "Examples:\n  \
                             mantyx-bridge approvals answer apr_6f1d0b7a52c94e83a1b0c2d4 name=Ada \
                             tags=new tags=urgent\n  \
-                            mantyx-bridge approvals answer apr_6f1d0b7a52c94e83a1b0c2d4 --content \
+                            mantyx-bridge approvals answer apr_6f1d0b7a52c94e83a1b0c2d4 \
                             '{\"name\": \"Ada\"}'")]
     Answer {
         /// The id in the list
         id: String,
-        /// A field that the list shows, and its value; several values of a list one by one. For a
-        /// question with a URL: none, once you have opened it
-        #[arg(value_name = "KEY=VALUE", conflicts_with = "content")]
+        /// A field that the list shows, and its value; several values of a list one by one. Or all
+        /// fields as JSON. For a question with a URL: none, once you have opened it
+        #[arg(value_name = "KEY=VALUE")]
         fields: Vec<String>,
-        /// All fields as one JSON object
-        #[arg(long, value_name = "JSON")]
-        content: Option<String>,
     },
     /// Has the call answered with an error; declines the question of a call's server
     #[command(after_help = "Example: mantyx-bridge approvals deny apr_6f1d0b7a52c94e83a1b0c2d4 \
@@ -84,11 +81,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
         }
         Some(Decision::Approve { id, reason }) => ("approve", id, reason),
         Some(Decision::Deny { id, reason }) => ("deny", id, reason),
-        Some(Decision::Answer { id, content: Some(whole), .. }) => {
-            content = Some(whole);
-            ("answer", id, None)
-        }
-        Some(Decision::Answer { id, fields, content: None }) => {
+        Some(Decision::Answer { id, fields }) => {
             let text = client.get("/v1/approvals", client.operator()).await?;
             let list: ApprovalList = parse(&text)?;
             let asked = list.approvals.iter().find(|one| one.id == id).and_then(question_of);

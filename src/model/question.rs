@@ -43,10 +43,10 @@ impl Question {
             Some(fields) => of_text(&format!(r#"{{"additionalProperties":false,{fields}"#)),
             None => of_text(r#"{"type":"null"}"#),
         };
-        let flaw = match FORM.check_value(params.get()) {
-            Verdict::Valid => content.flaw().map(str::to_owned),
-            Verdict::Invalid(why) => Some(why.replace("the arguments:", "the question:")),
-            Verdict::Unchecked { why, .. } => Some(why),
+        let flaw = match (FORM.check_value(params.get()), content.check_value("{}")) {
+            (Verdict::Invalid(why), _) => Some(why.replace("the arguments:", "the question:")),
+            (Verdict::Unchecked { why, .. }, _) | (_, Verdict::Unchecked { why, .. }) => Some(why),
+            _ => None,
         };
         Self { params, flaw, content }
     }
@@ -85,19 +85,23 @@ pub fn may_be(
 
 /// The result for the server; an answer was checked before.
 pub fn result(outcome: Outcome, content: Option<&str>) -> String {
-    match (outcome, content) {
-        (Outcome::Answered, Some(content)) => {
-            format!(r#"{{"action":"accept","content":{content}}}"#)
-        }
-        (Outcome::Answered, None) => r#"{"action":"accept"}"#.to_owned(),
-        (Outcome::Denied, _) => r#"{"action":"decline"}"#.to_owned(),
-        _ => r#"{"action":"cancel"}"#.to_owned(),
-    }
+    let action = match outcome {
+        Outcome::Answered => "accept",
+        Outcome::Denied => "decline",
+        _ => "cancel",
+    };
+    let content = content.map(|content| format!(r#","content":{content}"#)).unwrap_or_default();
+    format!(r#"{{"action":"{action}"{content}}}"#)
 }
 
-/// The content of what a person typed, each `key=value`, by the schema of the fields. A key of a
-/// list may come several times. The error is a sentence.
+/// The content of what a person typed, each `key=value`, by the schema of the fields, or all of it as
+/// JSON. A key of a list may come several times. The error is a sentence.
 pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
+    if let [whole] = given
+        && whole.starts_with('{')
+    {
+        return Ok(whole.clone());
+    }
     let mut members: Vec<(&str, bool, String)> = Vec::new();
     for pair in given {
         let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is no key=value"))?;
@@ -216,6 +220,7 @@ mod tests {
             typed(schema, &given)
         };
         assert_eq!(typed(&[]).unwrap(), "{}");
+        assert_eq!(typed(&[r#"{"n": 1}"#]).unwrap(), r#"{"n": 1}"#, "as it is");
         let all = ["name=7", "tags=b", "n=1.10", "sure=true", "tags=a=\"c\""];
         let content = r#"{"name":"7","tags":["b","a=\"c\""],"n":1.10,"sure":true}"#;
         assert_eq!(typed(&all).unwrap(), content);

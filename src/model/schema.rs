@@ -110,18 +110,9 @@ impl InputSchema {
         }
     }
 
-    /// Why nothing can be checked against the schema.
-    pub fn flaw(&self) -> Option<&str> {
-        self.compiled().as_ref().err().map(String::as_str)
-    }
-
-    fn compiled(&self) -> &Result<Option<Compiled>, String> {
-        self.compiled.get_or_init(|| compile(self.tool.get(), self.key))
-    }
-
     /// Checks any JSON text. If it does not fit, the verdict has its mistakes alone.
     pub fn check_value(&self, arguments: &str) -> Verdict {
-        let compiled = match self.compiled() {
+        let compiled = match self.compiled.get_or_init(|| compile(self.tool.get(), self.key)) {
             Ok(Some(compiled)) => compiled,
             Ok(None) => return Verdict::Valid,
             Err(why) => return self.unusable(why),

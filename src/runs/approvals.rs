@@ -26,7 +26,7 @@ use super::changes::{Change, Changes};
 use crate::{
     metrics::{ByLabel, Counter},
     model::{
-        approval::{Outcome, Subject},
+        approval::{self, Outcome},
         call::CallRequest,
         catalog::hex,
         ids::{AppName, ApprovalId, BackendName, RunId, ToolUseId},
@@ -78,8 +78,8 @@ pub struct Approval {
     pub tool: String,
     /// Verbatim, while the question waits.
     pub arguments: Option<Arc<RawValue>>,
-    /// It is the server that asks, and not the bridge.
-    pub is_servers: bool,
+    /// `call`, or `question` if its server asks.
+    pub kind: &'static str,
     /// What the server asks, while that waits.
     pub question: Option<Arc<question::Question>>,
     /// SHA-256 of their bytes, in hex.
@@ -87,16 +87,8 @@ pub struct Approval {
     pub since: SystemTime,
     /// When it counts as denied.
     pub until: SystemTime,
-    pub ended: Option<Ended>,
-}
-
-/// How a question ended.
-#[derive(Debug, Clone)]
-pub struct Ended {
-    pub outcome: Outcome,
-    pub at: SystemTime,
-    /// The reason that the person gave.
-    pub reason: Option<String>,
+    /// When and how it ended; without the content of an answer.
+    pub ended: Option<(SystemTime, Decision)>,
 }
 
 /// What a person has decided, or why no person has.
@@ -176,17 +168,7 @@ impl Approvals {
         inner.next += 1;
         let run = call.run_id();
         let by_hand = if run.is_none() { number.to_string() } else { String::new() };
-        let id = Subject {
-            app: app.as_str(),
-            run: run.map(RunId::as_str),
-            tool_use: call.tool_use.as_str(),
-            backend: call.route.backend.as_str(),
-            tool: call.tool(),
-            arguments,
-            // Callers by hand choose `tool_use` freely.
-            question: asked.unwrap_or(["", &by_hand]),
-        }
-        .id();
+        let id = approval::id(call, asked.unwrap_or(["", &by_hand]));
         let since = SystemTime::now();
         let approval = Approval {
             id,
@@ -197,7 +179,7 @@ impl Approvals {
             backend: call.route.backend.clone(),
             tool: call.tool().to_owned(),
             arguments: Some(call.arguments.clone().into()),
-            is_servers: question.is_some(),
+            kind: if question.is_some() { "question" } else { "call" },
             question: question.map(|(question, _)| Arc::new(question)),
             digest: hex(&Sha256::digest(arguments)),
             since,
@@ -259,7 +241,7 @@ impl Approvals {
         let ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
         let is_seen = |approval: &&Approval| app.is_none_or(|app| approval.app == *app);
         let mut ended: Vec<&Approval> = ended.filter(is_seen).collect();
-        ended.sort_by_key(|approval| std::cmp::Reverse(approval.ended.as_ref().map(|it| it.at)));
+        ended.sort_by_key(|approval| std::cmp::Reverse(approval.ended.as_ref().map(|(at, _)| *at)));
         waiting.filter(is_seen).chain(ended).cloned().collect()
     }
 
@@ -278,14 +260,14 @@ impl Approvals {
         // decision has no effect.
         let told = tell.send(decision.clone()).is_ok();
         let decision = if told { decision } else { Decision::none(Outcome::Withdrawn) };
-        let Decision { outcome, reason, .. } = decision;
+        let outcome = decision.outcome;
         let waited = approval.since.elapsed().unwrap_or_default().as_secs();
         info!(
             app = %approval.app, run = approval.run.as_ref().map(RunId::as_str),
             toolUseId = %approval.tool_use, tool = approval.name, approval = %approval.id,
-            why = reason, waited, "the call is {}", outcome.as_str()
+            why = decision.reason, waited, "the {} is {}", approval.kind, outcome.as_str()
         );
-        approval.ended = Some(Ended { outcome, at: SystemTime::now(), reason });
+        approval.ended = Some((SystemTime::now(), Decision { content: None, ..decision }));
         (approval.arguments, approval.question) = (None, None);
         let of = approval.app.clone();
         let ended = inner.ended.entry(of.clone()).or_default();
@@ -306,7 +288,7 @@ impl Approval {
     }
 
     pub fn outcome(&self) -> Option<Outcome> {
-        self.ended.as_ref().map(|ended| ended.outcome)
+        self.ended.as_ref().map(|(_, decision)| decision.outcome)
     }
 }
 

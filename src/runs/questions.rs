@@ -67,18 +67,19 @@ impl Calls {
             }
             _ => Err(TooMany),
         };
-        let told = match &decision {
+        let (outcome, content, told) = match decision {
             // The call's record has the question, and the next process asks it again.
             Ok(Decision { outcome: Outcome::Withdrawn, .. })
                 if key.is_some() && call.recorder.is_kept() =>
             {
                 return Err(Left);
             }
-            Ok(decision) => approval::unanswered(decision.outcome, decision.reason.as_deref()),
-            Err(TooMany) => Some(approval::NOT_PUT.to_owned()),
+            Ok(Decision { outcome, content, reason, .. }) => {
+                (outcome, content, approval::unanswered(outcome, reason.as_deref()))
+            }
+            Err(TooMany) => (Outcome::Withdrawn, None, Some(approval::NOT_PUT.to_owned())),
         };
-        let decision = decision.unwrap_or_else(|TooMany| Decision::none(Outcome::Withdrawn));
-        let result = question::result(decision.outcome, decision.content.as_deref());
+        let result = question::result(outcome, content.as_deref());
         answer.send(RawValue::from_string(result).expect("its parts are JSON")).ok();
         Ok(told)
     }

@@ -117,7 +117,7 @@ impl Shown {
         Self {
             id: approval.id.to_string(),
             state: approval.outcome().map_or("waiting", Outcome::as_str).to_owned(),
-            kind: if approval.is_servers { "question" } else { "call" }.to_owned(),
+            kind: approval.kind.to_owned(),
             app: approval.app.to_string(),
             run_id: approval.run.as_ref().map(RunId::to_string),
             tool_use_id: approval.tool_use.to_string(),
@@ -131,8 +131,8 @@ impl Shown {
             flaw: None,
             since: time(approval.since),
             deadline: time(approval.until),
-            decided_at: ended.map(|ended| time(ended.at)),
-            reason: ended.and_then(|ended| ended.reason.clone()),
+            decided_at: ended.map(|(at, _)| time(*at)),
+            reason: ended.and_then(|(_, decision)| decision.reason.clone()),
         }
     }
 

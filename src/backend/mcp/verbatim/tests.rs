@@ -157,12 +157,18 @@ fn a_notification_with_strange_parameters_is_still_understood() {
 #[test]
 fn a_request_with_strange_parameters_can_be_refused() {
     let state = ConnectionState::default();
-    let text = r#"{"jsonrpc":"2.0","id":"a","method":"elicitation/create","params":{"x":1e400}}"#;
-    let JsonRpcMessage::Request(request) = message(state.incoming(text)) else {
-        panic!("a request")
+    let request = |method: &str| {
+        let text =
+            format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{"x":1e400}}}}"#);
+        let JsonRpcMessage::Request(request) = message(state.incoming(&text)) else {
+            panic!("a request")
+        };
+        assert_eq!(request.id, RequestId::String("a".into()));
+        request.request
     };
-    assert_eq!(request.id, RequestId::String("a".into()));
-    assert!(matches!(request.request, ServerRequest::CustomRequest(_)));
+    assert!(matches!(request("sampling/createMessage"), ServerRequest::CustomRequest(_)));
+    // Its parameters are kept aside.
+    assert!(matches!(request("elicitation/create"), ServerRequest::ElicitRequest(_)));
 }
 
 #[test]
