@@ -3,7 +3,7 @@
 //!
 //! Must not: ask a person, or open a URL.
 
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use serde_json::{Value, value::RawValue};
 
@@ -102,27 +102,24 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
     {
         return Ok(whole.clone());
     }
-    let mut members: Vec<(&str, bool, String)> = Vec::new();
+    let kind = |key: &str| schema["properties"][key]["type"].as_str();
+    let mut members: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for pair in given {
         let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is no key=value"))?;
-        let kind = schema["properties"][key]["type"].as_str();
-        let kind = kind.ok_or_else(|| format!("{key} is none of its fields"))?;
-        let json = match kind {
+        let json = match kind(key).ok_or_else(|| format!("{key} is none of its fields"))? {
             "string" | "array" => Value::from(value).to_string(),
             _ if serde_json::from_str::<&RawValue>(value).is_ok() => value.to_owned(),
-            _ => return Err(format!("{key} must be a {kind}")),
+            kind => return Err(format!("{key} must be a {kind}")),
         };
-        match members.iter_mut().find(|(known, ..)| *known == key) {
-            Some((_, true, values)) => *values = format!("{values},{json}"),
-            Some(_) => return Err(format!("{key} takes one value")),
-            None => members.push((key, kind == "array", json)),
-        }
+        members.entry(key).or_default().push(json);
     }
-    let member = |(key, is_list, values): &(&str, bool, String)| match is_list {
-        true => format!("{}:[{values}]", Value::from(*key)),
-        false => format!("{}:{values}", Value::from(*key)),
+    let member = |(key, values): (&&str, &Vec<String>)| match (kind(key), values.as_slice()) {
+        (Some("array"), _) => Ok(format!("{}:[{}]", Value::from(*key), values.join(","))),
+        (_, [value]) => Ok(format!("{}:{value}", Value::from(*key))),
+        _ => Err(format!("{key} takes one value")),
     };
-    Ok(format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(",")))
+    let members: Result<Vec<String>, String> = members.iter().map(member).collect();
+    Ok(format!("{{{}}}", members?.join(",")))
 }
 
 #[cfg(test)]
@@ -222,7 +219,7 @@ mod tests {
         assert_eq!(typed(&[]).unwrap(), "{}");
         assert_eq!(typed(&[r#"{"n": 1}"#]).unwrap(), r#"{"n": 1}"#, "as it is");
         let all = ["name=7", "tags=b", "n=1.10", "sure=true", "tags=a=\"c\""];
-        let content = r#"{"name":"7","tags":["b","a=\"c\""],"n":1.10,"sure":true}"#;
+        let content = r#"{"n":1.10,"name":"7","sure":true,"tags":["b","a=\"c\""]}"#;
         assert_eq!(typed(&all).unwrap(), content);
         for (given, part) in [
             (&["name"][..], "key=value"),

@@ -23,7 +23,6 @@ use super::{
     idempotency::Requests,
     long_calls::{LongCalls, Patience},
     permission_check::PermissionCheck,
-    questions,
     shares::Shares,
 };
 use crate::{
@@ -50,6 +49,9 @@ use crate::{
     settings::Settings,
     traces::Context,
 };
+
+/// How many questions of a call's server wait for their turn.
+const QUESTIONS: usize = 16;
 
 /// The bridge shuts down before the call was made. The next process makes the call, or asks a
 /// person again.
@@ -296,7 +298,8 @@ impl Calls {
             // An earlier process has made the call, so what had to be approved was.
             permission_check.approve();
         }
-        let (person, questions) = mpsc::channel(questions::MOST_QUEUED);
+        // A person is asked one question at a time.
+        let (person, questions) = mpsc::channel(QUESTIONS);
         let context = CallContext {
             request,
             trace: observer.trace().clone(),

@@ -22,9 +22,6 @@ use crate::{
     },
 };
 
-/// How many questions of one call wait for their turn: a person is asked one at a time.
-pub(super) const MOST_QUEUED: usize = 16;
-
 impl Calls {
     /// Has the backend make an admitted call, and a person asked what its server asks meanwhile. If
     /// the call then fails, its error also says what became of the question.
@@ -34,10 +31,8 @@ impl Calls {
         let mut told = None;
         let mut made = loop {
             let put = async {
-                match questions.recv().await {
-                    Some(question) => self.put(call, question).await,
-                    None => future::pending().await,
-                }
+                let Some(question) = questions.recv().await else { return future::pending().await };
+                self.put(call, question).await
             };
             tokio::select! {
                 biased;

@@ -2,8 +2,8 @@
 // not as it should be. The variable CHROMIUM names the browser. Arguments: puppeteer's module, the
 // bridge's address, its token, a directory for screenshots, the catalog of `fickle`. The bridge has
 // the backends `plain` (the ledger), `desk` (an agent), `gone` (a program that there is not), and
-// `ask` (a server that asks what it is told to), and
-// `fickle` (a server whose catalog is a file, and whose tools are withdrawn when they change).
+// `ask` (a server that asks what it is told to), and `fickle` (a server whose catalog is a file, and
+// whose tools are withdrawn when they change).
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -21,9 +21,9 @@ async function open(width, height, scheme) {
   const page = await browser.newPage();
   await page.setViewport({ width, height });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
-  // A form that is refused is told as an error, too, and is meant.
+  // A form or an answer that is refused is told as an error, too, and is meant.
   page.on("console", (line) => {
-    if (["error", "warn"].includes(line.type()) && !line.text().includes("401")) complaints.push(line.text());
+    if (["error", "warn"].includes(line.type()) && !/ 40[01] /.test(line.text())) complaints.push(line.text());
   });
   page.on("pageerror", (error) => complaints.push(String(error)));
   return page;
