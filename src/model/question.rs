@@ -75,11 +75,11 @@ pub fn may_be(
     match (question, outcome) {
         (Some(question), Outcome::Answered) => question.check(content),
         (_, Outcome::Denied) | (None, Outcome::Approved) if content.is_none() => Ok(()),
-        _ => Err(
-            "A server's question is answered or denied, a call is approved or denied, and only \
-                  an answer has `content`."
-                .to_owned(),
-        ),
+        _ => {
+            let why = "A server's question is answered or denied, a call is approved or denied, and \
+                       only an answer has `content`.";
+            Err(why.to_owned())
+        }
     }
 }
 
