@@ -10,6 +10,7 @@ use crate::{
     cli::{FAILED, OK, USAGE, with},
     frames::Script,
     harness::Harness,
+    http::Request,
     owners::token,
     peers,
     recovery::wait_journaled,
@@ -223,8 +224,14 @@ async fn an_app_answers_what_its_own_calls_ask_if_it_may() {
         peers::eliciting()
     );
     let rig = Harness::bare(&apps).await;
+    wait::soon("the server should be ready", async || {
+        let status = Request::new("GET", "/v1/status").bearer(&token("a"));
+        let status = status.answer(rig.bridge.addr()).await.expect(200);
+        (status["backends"][0]["state"] == "ready").then_some(())
+    })
+    .await;
     let ask = async |app: &str, target: &str, body: &str| {
-        let request = crate::http::Request::new("POST", target).bearer(&token(app)).json(body);
+        let request = Request::new("POST", target).bearer(&token(app)).json(body);
         request.answer(rig.bridge.addr()).await
     };
     for (app, other, own, others) in [("a", "b", 403, 404), ("b", "a", 200, 403)] {
@@ -232,7 +239,7 @@ async fn an_app_answers_what_its_own_calls_ask_if_it_may() {
         let call = ask(app, "/v1/tool-calls", &body);
         let answered = async {
             let all = wait::soon("the question should wait", async || {
-                let request = crate::http::Request::new("GET", "/v1/approvals").bearer(&token(app));
+                let request = Request::new("GET", "/v1/approvals").bearer(&token(app));
                 let listed = request.answer(rig.bridge.addr()).await.expect(200);
                 let first = listed["approvals"][0].clone();
                 (first["state"] == "waiting").then_some(first)
@@ -242,7 +249,7 @@ async fn an_app_answers_what_its_own_calls_ask_if_it_may() {
             assert_eq!(ask(other, &target, &good).await.status, others, "{other}");
             assert_eq!(ask(app, &target, &good).await.status, own, "{app}");
             if own != 200 {
-                let request = crate::http::Request::new("POST", &target).bearer(&token(other));
+                let request = Request::new("POST", &target).bearer(&token(other));
                 let request = request.header("X-Bridge-Operator", &rig.bridge.operator());
                 request.json(good.as_str()).answer(rig.bridge.addr()).await.expect(200);
             }

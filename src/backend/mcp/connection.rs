@@ -192,7 +192,7 @@ impl Connection {
         params: Value,
     ) -> (Arc<RawRequest>, Result<Box<RawValue>, CallError>) {
         let mut request = CustomRequest::new(method, Some(params));
-        let raw_request = RawRequest::new();
+        let raw_request = RawRequest::reading(method);
         request.extensions.insert(Marker(Arc::clone(&raw_request)));
         let request = ClientRequest::CustomRequest(request);
         let answer = self.send_raw(request, Arc::clone(&raw_request), None).await;

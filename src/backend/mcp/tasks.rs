@@ -187,7 +187,7 @@ impl<'a> Followed<'a> {
     async fn ask(&self, question: Question) -> Result<Box<RawValue>, CallError> {
         let asked = Instant::now();
         loop {
-            let raw_request = RawRequest::new();
+            let raw_request = Arc::<RawRequest>::default();
             let request = question.request(&self.task, Marker(Arc::clone(&raw_request)));
             let why = match self.connection.send_raw(request, Arc::clone(&raw_request), None).await
             {

@@ -53,6 +53,8 @@ const MOST_UNTAKEN: usize = 16 << 20;
 /// One request whose result is kept as text.
 #[derive(Debug, Default)]
 pub(super) struct RawRequest {
+    /// It lists what the server offers, so no user is behind it.
+    is_list: bool,
     /// The call whose arguments replace those of rmcp's request.
     call: Option<Arc<CallRequest>>,
     /// The arguments that go along as HTTP headers: names and values.
@@ -133,9 +135,9 @@ pub(super) enum Incoming {
 }
 
 impl RawRequest {
-    /// A request without arguments.
-    pub(super) fn new() -> Arc<Self> {
-        Arc::default()
+    /// One that only reads; of the bridge itself if it is for a list.
+    pub(super) fn reading(method: &str) -> Arc<Self> {
+        Arc::new(Self { is_list: method.ends_with("/list"), ..Self::default() })
     }
 
     /// A tool call; with `task_ttl` it asks for a task.
@@ -381,7 +383,7 @@ impl ConnectionState {
         }
         let waiting = self.waiting.lock();
         let mut requests = waiting.values().filter_map(|one| match one {
-            Waiting::Raw(raw_request) => Some(raw_request),
+            Waiting::Raw(raw_request) => Some(raw_request).filter(|one| !one.is_list),
             _ => None,
         });
         let only = requests.next().filter(|_| requests.next().is_none())?;
