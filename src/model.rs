@@ -27,6 +27,7 @@ pub mod own;
 pub mod paging;
 pub mod pending;
 pub mod pin;
+pub mod question;
 pub mod recovery;
 pub mod redaction;
 pub mod replay;

@@ -25,6 +25,7 @@ pub mod long_calls;
 mod mask;
 mod owners;
 mod permission_check;
+mod questions;
 mod restore;
 mod shares;
 mod whose;

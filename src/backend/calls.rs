@@ -10,7 +10,7 @@ mod failure;
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, oneshot, watch},
+    sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::{
     circuit_breaker::Pass,
     circuit_breaker::Sign,
-    peer::{CallError, Handle, McpClient, PermissionCheck, Progress, Recorder, ToolCall},
+    peer::{CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall},
     queue::{Permit, Rejected},
     registry::{InUse, Phase, Registry},
 };
@@ -90,6 +90,8 @@ pub struct CallContext {
     pub deadline: Instant,
     /// The MCP client that has made the call, if one has.
     pub client: Option<Arc<McpClient>>,
+    /// Takes the questions of the call's server for a person, if no MCP client has made the call.
+    pub person: Option<mpsc::Sender<Question>>,
 }
 
 /// The breaker's pass and the permits that a call holds while it runs.
@@ -357,6 +359,7 @@ impl Backends {
         let mut span = span(call, handle.is_some());
         let progress = Progress::of(
             call.client.clone(),
+            call.person.clone(),
             Arc::clone(&call.permission_check),
             Arc::clone(&call.request),
         );

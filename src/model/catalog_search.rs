@@ -27,27 +27,6 @@ const MOST_BYTES: usize = 100 << 10;
 /// How deep in a schema names of parameters are looked for.
 const DEPTH: usize = 4;
 
-/// The members of the ref of [`Own::Find`] besides `kind` and `name`.
-pub(super) const FIND: &str = concat!(
-    r#"{"description":"Finds tools that are not in your list, by words for what you need, and answers "#,
-    r#"their names, descriptions and input schemas, the best match first. Search before you say that "#,
-    r#"something cannot be done. Call what you have found with bridge_call_tool.","#,
-    r#""parameters":{"type":"object","properties":{"#,
-    r#""query":{"type":"string","minLength":1,"maxLength":1000,"description":"#,
-    r#""What the tool should do, in a few words, such as: create calendar event"},"#,
-    r#""limit":{"type":"integer","minimum":1,"maximum":20,"description":"#,
-    r#""How many tools to answer with. Default: 5."}},"required":["query"]},"readOnly":true}"#,
-);
-
-/// The members of the ref of [`Own::Call`] besides `kind` and `name`.
-pub(super) const CALL: &str = concat!(
-    r#"{"description":"Calls a tool that bridge_find_tools has found.","#,
-    r#""parameters":{"type":"object","properties":{"#,
-    r#""name":{"type":"string","description":"The name that was found."},"#,
-    r#""arguments":{"type":"object","description":"#,
-    r#""What the tool's inputSchema asks for. Default: {}"}},"required":["name"]}}"#,
-);
-
 /// The words of tools, read when they are searched for the first time.
 #[derive(Default)]
 pub(super) struct Index {

@@ -88,7 +88,7 @@ async fn an_approved_call_is_made_with_the_arguments_that_were_shown() {
     let told = events::until(&mut events, "approval", |_| true).await;
     let expected = json!({
         "id": shown["id"], "state": "waiting", "app": "default", "runId": run.run_id,
-        "toolUseId": "tu_1", "name": "plain_args", "backend": "plain", "tool": "args",
+        "kind": "call", "toolUseId": "tu_1", "name": "plain_args", "backend": "plain", "tool": "args",
         "argumentsSha256": shown["argumentsSha256"], "since": shown["since"],
         "deadline": shown["deadline"], "decidedAt": null, "reason": null,
     });

@@ -139,6 +139,8 @@ mod pins;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod questions;
+#[cfg(test)]
 mod recovery;
 #[cfg(test)]
 mod redirects;

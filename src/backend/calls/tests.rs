@@ -91,6 +91,7 @@ fn context(route: &Route, arguments: &str) -> CallContext {
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
         client: None,
+        person: None,
     }
 }
 
