@@ -96,7 +96,7 @@ impl Snapshot {
 /// A live connection, with a count of the calls that use it.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    peer: Arc<dyn Peer>,
+    pub peer: Arc<dyn Peer>,
     users: TaskTracker,
 }
 
@@ -120,10 +120,6 @@ impl InUse {
 impl Connection {
     pub fn new(peer: Arc<dyn Peer>) -> Self {
         Self { peer, users: TaskTracker::new() }
-    }
-
-    pub fn peer(&self) -> &Arc<dyn Peer> {
-        &self.peer
     }
 
     /// Waits until no call uses the connection. Take it off the registry first: otherwise new

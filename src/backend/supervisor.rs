@@ -109,28 +109,13 @@ fn least_wait(error: &PeerError) -> Duration {
     }
 }
 
-/// How a connection ended.
-enum ConnectionEnd {
-    Stop,
-    /// Another supervisor has the backend, or the backend was removed.
-    LeaseLost,
-    Lost {
-        error: PeerError,
-        lived: Duration,
-    },
-}
-
-/// Ends when the connection to `peer`, which was made at `since`, is not to be used any more.
-async fn over(
-    lease: &Lease,
-    peer: &dyn Peer,
-    stop: &CancellationToken,
-    since: Instant,
-) -> ConnectionEnd {
+/// Ends when the connection to `peer` is not to be used any more. With an error, it was lost; without
+/// one, the daemon stops, another supervisor has the backend, or the backend was removed.
+async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> Option<PeerError> {
     tokio::select! {
-        () = stop.cancelled() => ConnectionEnd::Stop,
-        () = lease.lost() => ConnectionEnd::LeaseLost,
-        error = peer.closed() => ConnectionEnd::Lost { error, lived: since.elapsed() },
+        () = stop.cancelled() => None,
+        () = lease.lost() => None,
+        error = peer.closed() => Some(error),
     }
 }
 
@@ -154,25 +139,22 @@ impl Supervisor {
             match dialled {
                 Ok(peer) => {
                     let connection = Connection::new(peer);
-                    let end = self.connected(&connection, &mut waiting, &stop).await;
-                    match &end {
-                        ConnectionEnd::Stop => {}
-                        ConnectionEnd::LeaseLost => {
-                            waiting.clear();
-                            self.finish(&connection, &stop).await;
+                    let since = Instant::now();
+                    let lost = self.connected(&connection, &mut waiting, &stop).await;
+                    if let Some(error) = &lost {
+                        // Before closing, which may take seconds: new calls must not get the
+                        // broken connection meanwhile.
+                        self.down(error);
+                        least = least_wait(error);
+                        if since.elapsed() >= PROOF_OF_LIFE {
+                            backoff.reset();
                         }
-                        ConnectionEnd::Lost { error, lived } => {
-                            // Before closing, which may take seconds: new calls must not get
-                            // the broken connection meanwhile.
-                            self.down(error);
-                            least = least_wait(error);
-                            if *lived >= PROOF_OF_LIFE {
-                                backoff.reset();
-                            }
-                        }
+                    } else {
+                        waiting.clear();
+                        self.finish(&connection, &stop).await;
                     }
-                    close(self.lease.name(), connection.peer().as_ref()).await;
-                    if matches!(end, ConnectionEnd::Stop | ConnectionEnd::LeaseLost) {
+                    close(self.lease.name(), connection.peer.as_ref()).await;
+                    if lost.is_none() {
                         return;
                     }
                 }
@@ -192,22 +174,21 @@ impl Supervisor {
         }
     }
 
-    /// Keeps the catalog fresh while the connection lives.
+    /// Keeps the catalog fresh while the connection lives. The end is as [`over`] says it.
     async fn connected(
         &mut self,
         connection: &Connection,
         waiting: &mut Vec<Ask>,
         stop: &CancellationToken,
-    ) -> ConnectionEnd {
-        let peer = connection.peer();
-        let since = Instant::now();
+    ) -> Option<PeerError> {
+        let peer = &connection.peer;
         let mut reason = Reason::Connected;
         let mut failures = 0;
-        let mut not_before = since;
+        let mut not_before = Instant::now();
         loop {
             let timing = self.timing.borrow_and_update().clone();
             let resolved = tokio::select! {
-                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
+                end = over(&self.lease, peer.as_ref(), stop) => return end,
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
             let resolved = resolved.unwrap_or_else(|_elapsed| {
@@ -228,7 +209,7 @@ impl Supervisor {
                 Err(error) => {
                     failures += 1;
                     if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
-                        return ConnectionEnd::Lost { error, lived: since.elapsed() };
+                        return Some(error);
                     }
                     let wait = timing.jittered().min(RETRY_REFRESH);
                     self.degraded(connection, &error, wait);
@@ -237,13 +218,13 @@ impl Supervisor {
             };
             answer(waiting);
             tokio::select! {
-                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
+                end = over(&self.lease, peer.as_ref(), stop) => return end,
                 () = self.features(peer.as_ref(), timing.timeout) => {}
             }
             // No arm awaits in its body, and every arm is safe to drop: an unread change stays
             // noted in the peer, and an unread ask stays in the channel.
             reason = tokio::select! {
-                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
+                end = over(&self.lease, peer.as_ref(), stop) => return end,
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 () = retimed(&mut self.timing) => Reason::Timer,
                 () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
@@ -269,6 +250,7 @@ impl Supervisor {
         self.asks.close();
         while self.asks.try_recv().is_ok() {}
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             () = connection.unused() => {
                 info!(backend = %self.lease.name(), "all calls on the earlier connection ended");
@@ -291,7 +273,7 @@ impl Supervisor {
             news = known.phase != Phase::Ready || before.as_deref() != Some(catalog.digest());
             known.phase = Phase::Ready;
             known.connection = Some(connection.clone());
-            known.about = connection.peer().about();
+            known.about = connection.peer.about();
             known.catalog = Some(catalog);
             known.last_refresh = Some(now);
             known.next_refresh = Some(now + wait);
@@ -328,7 +310,7 @@ impl Supervisor {
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
             known.connection = Some(connection.clone());
-            known.about = connection.peer().about();
+            known.about = connection.peer.about();
             known.next_refresh = Some(SystemTime::now() + wait);
             known.last_error = Some(error);
             known.failures += 1;
