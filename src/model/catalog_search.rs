@@ -172,20 +172,21 @@ fn apart(text: &str) -> String {
         words.push_str(word);
         words.push(' ');
         let whole = words.len();
-        let mut before = ' ';
+        let (mut is_one, mut before) = (true, ' ');
         let mut letters = word.chars().peekable();
         while let Some(letter) = letters.next() {
             let is_first = letters.peek().is_some_and(|next| next.is_lowercase());
             if letter.is_uppercase() && (before.is_lowercase() || before.is_uppercase() && is_first)
             {
                 words.push(' ');
+                is_one = false;
             }
             words.push(letter);
             before = letter;
         }
-        match words[whole..].contains(' ') {
-            true => words.push(' '),
-            false => words.truncate(whole),
+        match is_one {
+            true => words.truncate(whole),
+            false => words.push(' '),
         }
     }
     words
@@ -265,4 +266,49 @@ fn asked(text: &str) -> Result<(String, Box<RawValue>), String> {
     let args = unquoted.or_else(|| given.map(RawValue::to_owned));
     let none = || RawValue::from_string("{}".to_owned()).expect("the constant is JSON");
     Ok((name, args.unwrap_or_else(none)))
+}
+
+#[cfg(test)]
+mod tests {
+    //! How texts are read.
+
+    use super::*;
+
+    #[test]
+    fn names_are_read_by_their_words() {
+        for (text, words) in [
+            ("read_file", "read file "),
+            ("readFile", "readFile read File "),
+            ("HTTPGet2", "HTTPGet2 HTTP Get2 "),
+            ("GitHub", "GitHub Git Hub "),
+            ("kebab-case.x", "kebab case x "),
+            ("ÄpfelZählen", "ÄpfelZählen Äpfel Zählen "),
+            ("UUID", "UUID "),
+            ("", " "),
+        ] {
+            assert_eq!(apart(text), words, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_of_the_same_meaning_are_one() {
+        for (one, other) in [
+            ("remove the folders", "delete a directory"),
+            ("GitHub tickets", "github issue"),
+            ("Making images", "create picture"),
+        ] {
+            let [one, other] = [one, other].map(|text| {
+                let mut words = Reader.tokenize(text);
+                words.retain(|word| word != "git" && word != "hub");
+                words
+            });
+            assert_eq!(one, other);
+        }
+        assert_eq!(Reader.tokenize("the of and"), Vec::<String>::new());
+        // A word in two groups would make them one for whoever writes it, and not for others.
+        let all: Vec<String> = SAME.split([';', '\n']).flat_map(|it| STEMS.tokenize(it)).collect();
+        for word in &all {
+            assert_eq!(all.iter().filter(|other| *other == word).count(), 1, "{word}");
+        }
+    }
 }

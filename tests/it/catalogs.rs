@@ -16,13 +16,13 @@ use crate::{
     frames::Script,
     harness::{Harness, injected, ledger_in, tool_names},
     http::Answer,
-    owners::{Apps, token},
+    owners::Apps,
     peers::{self, fetch, repository},
     pending::shown,
     wait,
 };
 
-const SEARCH: &str = "offer: search, always: [reread], ";
+const SEARCH: &str = "offer: search, always: [big], ";
 const FIND: &str = "bridge_find_tools";
 const CALL: &str = "bridge_call_tool";
 
@@ -47,9 +47,9 @@ async fn find(bridge: &Bridge, id: &str, query: &str) -> Vec<String> {
 
 /// A run that makes these calls, one after the other; their answers.
 async fn answers(rig: &Harness, calls: &[(&str, &str, &str)]) -> Vec<Value> {
-    let script = calls.iter().fold(Script::new(), |script, (id, name, args)| {
-        script.local(id, name, args).answered(id)
-    });
+    let script = calls
+        .iter()
+        .fold(Script::new(), |script, (id, name, args)| script.local(id, name, args).answered(id));
     rig.run(script.done()).await;
     let mut all = Vec::new();
     for (id, ..) in calls {
@@ -75,7 +75,7 @@ async fn a_run_finds_a_tool_and_calls_it() {
     let run = rig.run(script.done()).await;
     assert_eq!(injected(run.injected.as_deref()), [("plain".to_owned(), 1)].into());
     let sent = rig.mantyx.only("POST", "/agent-runs");
-    assert_eq!(tool_names(&sent.value()), ["plain_reread", FIND, CALL]);
+    assert_eq!(tool_names(&sent.value()), ["plain_big", FIND, CALL]);
 
     let answer = rig.mantyx.answer("tu_1").await;
     let text = answer["result"].as_str().expect("what was found");
@@ -110,23 +110,14 @@ async fn a_run_finds_a_tool_and_calls_it() {
 
 #[tokio::test]
 async fn a_found_tool_has_the_rights_approval_and_schema_of_its_own() {
-    let keys = format!("{SEARCH}approve: [args], tools: {{deny: [pid, b*]}}, ");
+    let keys = format!("{SEARCH}approve: [args], tools: {{deny: [pid, re*]}}, ");
     let rig = Harness::with_keys(&keys, "", &[], "").await;
     let calls = [
         ("tu_1", FIND, r#"{"query":"id of this process"}"#),
         ("tu_2", CALL, r#"{"name":"plain_pid","arguments":{}}"#),
         ("tu_3", CALL, r#"{"name":"plain_note","arguments":{"text":7}}"#),
-        ("tu_4", CALL, r#"{"name":"plain_reread"}"#),
     ];
-    let script = calls
-        .iter()
-        .take(3)
-        .fold(Script::new(), |script, (id, name, args)| script.local(id, name, args).answered(id));
-    rig.run(script.done()).await;
-    let mut all = Vec::new();
-    for (id, ..) in &calls[..3] {
-        all.push(rig.mantyx.answer(id).await);
-    }
+    let all = answers(&rig, &calls).await;
     let names = found(all[0]["result"].as_str().expect("what was found"));
     assert!(!names.contains(&"plain_pid".to_owned()), "{names:?}");
     assert!(error_of(&all[1]).contains("no tool `plain_pid`"), "{}", all[1]);
@@ -134,8 +125,7 @@ async fn a_found_tool_has_the_rights_approval_and_schema_of_its_own() {
     assert!(invalid.starts_with("tool_input_invalid") && invalid.contains("text"), "{invalid}");
     assert!(rig.executions().is_empty());
 
-    let script =
-        Script::new().local("tu_5", CALL, r#"{"name":"plain_args","arguments":{"a":1}}"#);
+    let script = Script::new().local("tu_5", CALL, r#"{"name":"plain_args","arguments":{"a":1}}"#);
     rig.run(script.answered("tu_5").done()).await;
     let asked = approvals::waiting(&rig.bridge, 1).await.remove(0);
     assert_eq!(
@@ -145,9 +135,9 @@ async fn a_found_tool_has_the_rights_approval_and_schema_of_its_own() {
     approvals::approve(&rig.bridge, asked["id"].as_str().expect("an id")).await;
     assert_eq!(rig.mantyx.answer("tu_5").await["result"], r#"{"a":1}"#);
     // What the model was given can be called by the other way as well.
-    let (id, name, args) = calls[3];
-    assert!(by_hand(&rig.bridge, id, name, args).await.status == 200);
-    assert_eq!(rig.executions().last().expect("a call")["tool"], "reread");
+    let args = r#"{"name":"plain_big","arguments":{"bytes":4}}"#;
+    let answer = by_hand(&rig.bridge, "tu_4", CALL, args).await.expect(200);
+    assert_eq!(answer["result"], "éé", "{answer}");
 }
 
 #[tokio::test]
@@ -232,7 +222,7 @@ async fn by_hand_and_over_mcp() {
     let output = client.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr);
     let said: Value = serde_json::from_slice(&output.stdout).expect(&errors);
-    assert_eq!(said["tools"], json!(["plain_reread", FIND, CALL]));
+    assert_eq!(said["tools"], json!(["plain_big", FIND, CALL]));
     assert_eq!(said["found"][0], "all_get_structured_content", "{said}");
     assert!(said["structured"]["temperature"].is_number(), "{said}");
     assert_eq!(said["direct"], said["structured"], "a tool that was found keeps its name: {said}");
@@ -257,10 +247,9 @@ async fn auto_searches_above_a_hundred_tools() {
         rig.bridge.wait_backend(backend, "ready").await;
     }
     let run = rig.run(Script::new().done()).await;
-    let counts = [("few".to_owned(), 100), ("many".to_owned(), 0)];
     let given = injected(run.injected.as_deref());
     assert_eq!(given.get("few"), Some(&100), "{given:?}");
-    assert_eq!(given.get("many").copied().unwrap_or(0), counts[1].1, "{given:?}");
+    assert_eq!(given.get("many").copied().unwrap_or(0), 0, "{given:?}");
     assert!(find(&rig.bridge, "tu_1", "note").await.contains(&"many_note".to_owned()));
     let found = find(&rig.bridge, "tu_2", "note").await;
     assert!(!found.contains(&"few_note".to_owned()), "the model has it: {found:?}");
@@ -297,6 +286,7 @@ async fn an_apps_own_setting_wins() {
     let args = r#"{"name":"plain_note","arguments":{"text":"x"}}"#;
     let refused = ask("a", "tu_2", CALL, args).await.expect(200);
     assert!(error_of(&refused).contains("no tool `plain_note`"), "{refused}");
-    let unknown = ask("b", "tu_3", CALL, args).await;
-    assert_ne!(unknown.status, 200, "an app that is given all has no such tool: {}", token("b"));
+    let unknown = ask("b", "tu_3", CALL, args).await.expect(200);
+    let why = error_of(&unknown);
+    assert!(why.contains("no tool `bridge_call_tool`"), "it is given all: {why}");
 }
