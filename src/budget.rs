@@ -74,13 +74,8 @@ enum Part {
     Last,
 }
 
-/// The bytes that are held, by room.
-#[derive(Debug, Default)]
-struct Counts {
-    of_all: usize,
-    of_small: usize,
-    of_last: usize,
-}
+/// The bytes that are held, by [`Part`].
+type Counts = [usize; 3];
 
 #[derive(Debug, Default)]
 struct Used {
@@ -175,31 +170,11 @@ impl Budget {
     }
 }
 
-impl Counts {
-    fn sum(&self) -> usize {
-        self.of_all + self.of_small + self.of_last
-    }
-
-    fn of(&mut self, part: Part) -> &mut usize {
-        match part {
-            Part::All => &mut self.of_all,
-            Part::Small => &mut self.of_small,
-            Part::Last => &mut self.of_last,
-        }
-    }
-
-    /// Moves bytes from one room to another.
-    fn move_over(&mut self, (from, before): (Part, usize), (to, now): (Part, usize)) {
-        *self.of(from) -= before;
-        *self.of(to) += now;
-    }
-}
-
 impl Used {
     fn note_refusal(&mut self) {
-        let sums = self.by_app.iter().map(|(app, counts)| (app.clone(), counts.sum()));
+        let sums = self.by_app.iter().map(|(app, counts)| (app.clone(), counts.iter().sum()));
         let most = sums.max_by_key(|(_, bytes)| *bytes);
-        self.refused = Some((Instant::now(), Shortage { used: self.counts.sum(), most }));
+        self.refused = Some((Instant::now(), Shortage { used: self.counts.iter().sum(), most }));
     }
 }
 
@@ -251,16 +226,18 @@ impl Held {
     fn part_for(&self, used: &Used, bytes: usize) -> Option<Part> {
         let with =
             |part, all: usize| bytes + if part == self.part { all - self.bytes } else { all };
-        let all = with(Part::All, used.counts.of_all);
+        let all = with(Part::All, used.counts[Part::All as usize]);
         // An app may hold as much as it leaves free for others: with more apps, each has less.
         let of_app = self.app.as_ref().map_or(0, |app| {
-            with(Part::All, used.by_app.get(app).map_or(0, |counts| counts.of_all))
+            with(Part::All, used.by_app.get(app).map_or(0, |counts| counts[Part::All as usize]))
         });
         if bytes == 0 || all + of_app <= self.budget.room {
             Some(Part::All)
         } else if bytes <= self.bytes && self.part != Part::Small {
             Some(self.part)
-        } else if bytes <= SMALL && with(Part::Small, used.counts.of_small) <= ROOM_OF_SMALL {
+        } else if bytes <= SMALL
+            && with(Part::Small, used.counts[Part::Small as usize]) <= ROOM_OF_SMALL
+        {
             Some(Part::Small)
         } else {
             // Bytes that had to be held beyond `ROOM` reduce this room.
@@ -271,13 +248,15 @@ impl Held {
 
     /// Records that it holds `bytes` of `part`.
     fn count(&mut self, used: &mut Used, bytes: usize, part: Part) {
-        let before = (self.part, self.bytes);
-        let now = (part, bytes);
-        used.counts.move_over(before, now);
+        let move_over = |counts: &mut Counts| {
+            counts[self.part as usize] -= self.bytes;
+            counts[part as usize] += bytes;
+        };
+        move_over(&mut used.counts);
         if let Some(app) = &self.app {
             let of_app = used.by_app.entry(app.clone()).or_default();
-            of_app.move_over(before, now);
-            if of_app.sum() == 0 {
+            move_over(of_app);
+            if *of_app == Counts::default() {
                 used.by_app.remove(app);
             }
         }

@@ -122,7 +122,8 @@ enum Command {
         json: bool,
         /// Prints the block for the configuration of an agent of another runtime
         #[arg(long = "as", value_name = "RUNTIME", conflicts_with = "json")]
-        form: Option<tools::Form>,
+        #[arg(value_parser = ["hsafa", "claude"])]
+        form: Option<String>,
         /// The runtime, by its name in bridge.yaml, where there are several
         #[arg(long, value_name = "NAME", requires = "form")]
         runtime: Option<String>,
@@ -149,8 +150,8 @@ enum Command {
     #[command(after_help = "Example: mantyx-bridge mcp --print claude")]
     Mcp {
         /// Prints the entry for this program's list of MCP servers, and ends
-        #[arg(long, value_name = "PROGRAM")]
-        print: Option<mcp::For>,
+        #[arg(long, value_name = "PROGRAM", value_parser = ["claude", "cursor", "vscode"])]
+        print: Option<String>,
         /// The app of bridge.yaml whose rights the client gets, in place of the one that may use most
         #[arg(long, value_name = "NAME")]
         app: Option<String>,
@@ -344,8 +345,8 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Demo { runtime } => block_on(demo::demo(&env, runtime)),
         Command::Status { watch, json } => block_on(status::status(&contact()?, json, watch)),
         Command::Tools { backend, form: Some(form), runtime, .. } => {
-            let names = [("backends", backend), ("runtime", runtime)];
-            block_on(tools::block(&contact()?, form, names))
+            let names = [("backends", backend.as_deref()), ("runtime", runtime.as_deref())];
+            block_on(tools::block(&contact()?, &form, names))
         }
         Command::Tools { backend, json, .. } => {
             block_on(tools::tools(&contact()?, backend.as_deref(), json))
@@ -354,7 +355,7 @@ fn carry_out(cli: Cli) -> Outcome {
             block_on(call::call(&contact()?, &tool, &arguments, json))
         }
         Command::Mcp { print: Some(program), app } => {
-            mcp::entry(program, global.config.as_deref(), app.as_deref())
+            mcp::entry(&program, global.config.as_deref(), app.as_deref())
         }
         Command::Mcp { print: None, app } => block_on(mcp::mcp(contact_of(app.as_deref())?)),
         Command::Approvals(settings) => block_on(approvals::approvals(&contact()?, settings)),
@@ -369,9 +370,7 @@ fn carry_out(cli: Cli) -> Outcome {
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { command } => manual::man(command.as_deref()),
         Command::DemoMcpServer => block_on(async {
-            crate::demo::mcp_server::serve_stdio()
-                .await
-                .map_err(|error| Failure::Failed(error.to_string()))
+            crate::demo::mcp_server::serve_stdio().await.map_err(Failure::Failed)
         }),
     }
 }

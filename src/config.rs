@@ -40,7 +40,7 @@ pub use self::{
     environment::Environment,
     error::ConfigErrors,
     file::{ConfigFile, find},
-    program::{Confinement, Program, ProgramSandbox},
+    program::{Confinement, Program, ProgramSandbox, outermost},
     secrets::Secrets,
     token::TokenHash,
 };
@@ -61,6 +61,7 @@ pub use crate::{
         naming::{Naming, ToolFilter},
         offer::{OfferMode, OnUnavailable},
         pin::Mode as Pin,
+        redaction::Redaction,
         rights::Rights,
         san::San,
     },
@@ -337,6 +338,10 @@ pub struct Backend {
     pub call_timeout: Duration,
     /// After how long a call gets a first answer, and continues as a long call.
     pub pending_after: Option<Duration>,
+    /// The longest text of a result, in bytes; the rest is kept.
+    pub max_result: Option<usize>,
+    /// What is replaced in results.
+    pub redact: Arc<Redaction>,
     /// How many calls it may have at once.
     pub concurrency: usize,
     /// Whether the operator trusts what an MCP server says about its tools: that a call reads only,

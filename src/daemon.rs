@@ -26,11 +26,12 @@ use tokio::{
 };
 use tracing::{info, warn};
 use url::Url;
+use uuid::Uuid;
 
 pub(crate) use self::backend_manager::identity;
 pub use self::reload::Reload;
 use self::{
-    backend_manager::{BackendManager, Shared},
+    backend_manager::BackendManager,
     reload::{Fixed, Names, Reloader},
 };
 use crate::{
@@ -50,7 +51,6 @@ use crate::{
         service::{DetachedRequests, Service},
     },
     journal::{self, Journal, record::Kept},
-    model::catalog::hex,
     runs::{Runs, calls::Calls},
     runtimes::Runtimes,
     sandbox::{Sandbox, SandboxConfig},
@@ -123,7 +123,7 @@ fn listen_cure(error: &io::Error) -> &'static str {
 }
 
 /// The needs of the daemon beside its configuration.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Options {
     /// The executable that starts children for it (`mantyx-bridge __exec`).
     pub launcher: Option<PathBuf>,
@@ -170,12 +170,10 @@ impl Daemon {
             upstream(&config, &mut back).await?;
         let upstream = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
         let upstream = Arc::new(upstream);
-        let audit = match &config.audit {
-            Some(audit) => Some(Arc::new(Audit::open(&audit.file, audit.arguments)?)),
-            None => None,
-        };
-        let shared = Shared { launcher, state: state.clone(), stop: back.stop_token() };
-        let (mut manager, backends) = BackendManager::new(shared);
+        let open = |audit: &config::Audit| Audit::open(&audit.file, audit.arguments);
+        let audit = config.audit.as_ref().map(open).transpose()?.map(Arc::new);
+        let (mut manager, backends) =
+            BackendManager::new(launcher, state.clone(), back.stop_token());
         spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
         let prepared = manager.prepare(configured).await.map_err(inner)?;
@@ -193,7 +191,10 @@ impl Daemon {
         let (loaded, taken) =
             watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
         let facts = Facts {
-            base_url: shown_url(&config, &base_url),
+            base_url: match config.upstream {
+                config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
+                config::Upstream::Mantyx(_) => base_url.to_string(),
+            },
             since: Instant::now(),
             loaded: taken,
             state: state.clone(),
@@ -212,7 +213,7 @@ impl Daemon {
             let serving = server::serve(listener, Arc::clone(&service), front.stop_token());
             front.spawn("listener", serving);
         }
-        let fixed = Fixed::new(&config, addresses);
+        let fixed = Fixed { config, bound: addresses };
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
         let reloader =
@@ -392,12 +393,7 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
         config::Upstream::Mantyx(mantyx) => Ok(mantyx.clone()),
         config::Upstream::Sandbox { workspace } => {
             let (listener, url) = inner_listener().await.map_err(inner)?;
-            let mut random = [0; 32];
-            getrandom::fill(&mut random).map_err(|error| StartError::Listen {
-                address: "the sandbox".to_owned(),
-                source: io::Error::other(error),
-            })?;
-            let secret = SecretString::from(hex(&random));
+            let secret = SecretString::from(Uuid::new_v4().to_string());
             let settings = SandboxConfig::new(workspace.clone(), secret.clone());
             let sandbox = Arc::new(Sandbox::new(settings));
             back.spawn("sandbox", sandbox.serve(listener, back.stop_token()));
@@ -405,13 +401,6 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             let credential = Credential::Own(secret);
             Ok(Mantyx { base_url: url, workspace: Some(workspace.clone()), credential, tls: None })
         }
-    }
-}
-
-fn shown_url(config: &Config, base_url: &Url) -> String {
-    match config.upstream {
-        config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
-        config::Upstream::Mantyx(_) => base_url.to_string(),
     }
 }
 

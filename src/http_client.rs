@@ -201,21 +201,16 @@ pub enum BodyError {
     Broken(#[source] reqwest::Error),
 }
 
-/// Reads the whole body of `response`, at most `limit` bytes.
-pub async fn body(mut response: reqwest::Response, limit: usize) -> Result<Bytes, BodyError> {
+/// Reads the whole body of `response`, at most `limit` bytes. Errors do not contain the address.
+pub async fn body(response: reqwest::Response, limit: usize) -> Result<Bytes, BodyError> {
     let size = response.content_length();
-    let declared = size.map_or(0, |size| usize::try_from(size).unwrap_or(usize::MAX));
-    if declared > limit {
+    if size.is_some_and(|size| size > limit as u64) {
         return Err(BodyError::TooLarge { limit, size });
     }
-    let mut whole = Buffer::new(declared);
-    while let Some(chunk) = response.chunk().await.map_err(BodyError::Broken)? {
-        if whole.len() + chunk.len() > limit {
-            return Err(BodyError::TooLarge { limit, size: None });
-        }
-        whole.push(&chunk).await?;
+    match body_up_to(response, limit).await? {
+        (whole, true) => Ok(whole),
+        (_, false) => Err(BodyError::TooLarge { limit, size: None }),
     }
-    Ok(whole.into_bytes())
 }
 
 /// Reads the body of `response`, at most `limit` bytes; also says whether that is all of it. Errors
@@ -225,7 +220,8 @@ pub async fn body_up_to(
     limit: usize,
 ) -> Result<(Bytes, bool), BodyError> {
     let broken = |error: reqwest::Error| BodyError::Broken(error.without_url());
-    let mut read = Buffer::new(0);
+    let declared = response.content_length().and_then(|size| usize::try_from(size).ok());
+    let mut read = Buffer::new(declared.map_or(0, |declared| declared.min(limit)));
     while let Some(chunk) = response.chunk().await.map_err(broken)? {
         let fits = chunk.len().min(limit - read.len());
         let piece = chunk.get(..fits).unwrap_or_default();

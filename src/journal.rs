@@ -73,15 +73,21 @@ const ROOM_EVERY: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub struct Journal {
     jobs: mpsc::Sender<Job>,
-    queue: Arc<Queue>,
-    health: Arc<Mutex<Health>>,
-    metrics: Arc<metrics::Journal>,
+    shared: Arc<Shared>,
     /// The latest wall-clock time that the file of an earlier process has.
     noted: Millis,
     path: PathBuf,
     /// Held while the file is read, which takes it whole into memory: one reader at a time.
     reading: tokio::sync::Mutex<()>,
     writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What the journal shares with its thread.
+#[derive(Debug, Default)]
+struct Shared {
+    queue: Queue,
+    health: Mutex<Health>,
+    metrics: metrics::Journal,
 }
 
 /// The state of the journal.
@@ -159,17 +165,13 @@ impl Journal {
         let failed = |source| OpenError { path: path.to_owned(), source };
         let mut lock = Lock::take(path, has_run).map_err(failed)?;
         let (kept, store) = Store::open(path, &mut lock).map_err(failed)?;
-        let health = Health { lost: kept.lost.clone(), ..Health::default() };
-        let health = Arc::new(Mutex::new(health));
-        let metrics: Arc<metrics::Journal> = Arc::default();
+        let shared: Arc<Shared> = Arc::default();
+        shared.health.lock().lost.clone_from(&kept.lost);
         let (jobs, given) = mpsc::channel();
-        let queue: Arc<Queue> = Arc::default();
         let mut writer = Writer {
             path: path.to_owned(),
-            queue: Arc::clone(&queue),
+            shared: Arc::clone(&shared),
             store: None,
-            health: Arc::clone(&health),
-            metrics: Arc::clone(&metrics),
             backlog: Vec::new(),
             given_up: 0,
             max_size,
@@ -184,7 +186,7 @@ impl Journal {
         let writer = Mutex::new(Some(thread));
         let path = path.to_owned();
         let reading = tokio::sync::Mutex::default();
-        Ok((Self { jobs, queue, health, metrics, noted: kept.noted, path, reading, writer }, kept))
+        Ok((Self { jobs, shared, noted: kept.noted, path, reading, writer }, kept))
     }
 
     /// How long ago a moment of this process or an earlier one was. `None`: not known, as the clock
@@ -202,7 +204,7 @@ impl Journal {
     /// Notes a loss that is not damage to the file. `what` describes it for people.
     pub fn note_loss(&self, what: String) {
         let loss = LossRecord::now(what);
-        self.health.lock().lost = Some(loss.clone());
+        self.shared.health.lock().lost = Some(loss.clone());
         self.write(vec![Change::Lost(loss)]);
     }
 
@@ -218,9 +220,9 @@ impl Journal {
         done: Option<oneshot::Sender<Result<(), NotWritten>>>,
     ) -> Result<(), NotWritten> {
         let bytes = weight(&changes);
-        self.queue.add(bytes);
+        self.shared.queue.add(bytes);
         self.jobs.send(Job::Write { changes, done }).map_err(|_stopped| {
-            self.queue.remove(bytes);
+            self.shared.queue.remove(bytes);
             NotWritten
         })
     }
@@ -230,7 +232,7 @@ impl Journal {
     /// take all memory.
     pub async fn has_room(&self) {
         // `self` holds the sender, so that waiting cannot fail.
-        drop(self.queue.0.subscribe().wait_for(|queued| *queued < QUEUE_BYTES).await);
+        drop(self.shared.queue.0.subscribe().wait_for(|queued| *queued < QUEUE_BYTES).await);
     }
 
     /// Writes `changes`. When this returns, they are on disk, with all changes that were given
@@ -267,16 +269,16 @@ impl Journal {
 
     /// The metrics of its writes.
     pub fn metrics(&self) -> &metrics::Journal {
-        &self.metrics
+        &self.shared.metrics
     }
 
     pub fn health(&self) -> Health {
-        self.health.lock().clone()
+        self.shared.health.lock().clone()
     }
 
     /// Whether the disk works and the file has room, so that something new may begin.
     pub fn is_open(&self) -> bool {
-        self.health.lock().error.is_none()
+        self.shared.health.lock().error.is_none()
     }
 
     /// Writes all changes that were given, and ends the thread. Blocks the caller.
@@ -293,11 +295,9 @@ impl Journal {
 /// The thread's side.
 struct Writer {
     path: PathBuf,
-    queue: Arc<Queue>,
+    shared: Arc<Shared>,
     /// `None` while the disk fails.
     store: Option<Store>,
-    health: Arc<Mutex<Health>>,
-    metrics: Arc<metrics::Journal>,
     /// Changes that could not be written and that no caller waits for.
     backlog: Vec<Change>,
     /// How many of those changes were given up.
@@ -323,7 +323,7 @@ impl Writer {
                 // The caller may have gone away.
                 done.send(written).ok();
             }
-            self.queue.remove(weight);
+            self.shared.queue.remove(weight);
             if stop {
                 return self.close();
             }
@@ -361,7 +361,7 @@ impl Writer {
         let groups = groups.map(|changes| -> &[Change] { changes });
         match store.apply(std::iter::once(self.backlog.as_slice()).chain(groups)) {
             Ok(()) => {
-                self.metrics.commits.observe(begun.elapsed());
+                self.shared.metrics.commits.observe(begun.elapsed());
                 self.backlog.clear();
                 self.given_up = 0;
                 Ok(())
@@ -402,7 +402,7 @@ impl Writer {
             );
             error!("{what}");
             let loss = LossRecord::now(what);
-            self.health.lock().lost = Some(loss.clone());
+            self.shared.health.lock().lost = Some(loss.clone());
             // The loss goes to disk before any change that followed a lost one.
             self.backlog.insert(0, Change::Lost(loss));
         }
@@ -416,9 +416,9 @@ impl Writer {
     }
 
     fn fails(&self, why: String) {
-        let mut health = self.health.lock();
+        let mut health = self.shared.health.lock();
         (health.error, health.is_full) = (Some(why), false);
-        self.metrics.errors.inc();
+        self.shared.metrics.errors.inc();
     }
 
     fn reopen(&mut self) -> bool {
@@ -453,9 +453,9 @@ impl Writer {
         let bytes = store.size();
         let lost = store.lost.clone();
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
-        let mut health = self.health.lock();
+        let mut health = self.shared.health.lock();
         // A loss that was noted since is still to be written.
-        let lost = later(lost, health.lost.take());
+        let lost = lost.into_iter().chain(health.lost.take()).max_by_key(|loss| loss.at);
         *health = Health { is_full: full.is_some(), error: full, bytes, lost };
     }
 
@@ -489,11 +489,6 @@ impl Writer {
         ended.truncate(ended.len().div_ceil(2));
         Ok(ended.into_iter().map(|(_, slot)| Change::ForgetRun(slot)).collect())
     }
-}
-
-/// The later of two losses.
-fn later(one: Option<LossRecord>, other: Option<LossRecord>) -> Option<LossRecord> {
-    one.into_iter().chain(other).max_by_key(|loss| loss.at)
 }
 
 /// The changes that are written at once.

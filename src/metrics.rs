@@ -24,36 +24,30 @@ pub use self::{
     histogram::Histogram,
     label::{ByLabel, Label},
 };
-use crate::model::{approval, ending::Ending, ids::AppName};
+use crate::model::{
+    approval,
+    ending::{Ending, RunEnding},
+    ids::AppName,
+    words::{Words, words},
+};
 
 impl Label for Ending {
     const NAME: &'static str = "outcome";
-    const ALL: &'static [Self] = &Self::ALL;
+}
 
-    fn as_str(self) -> &'static str {
-        Self::as_str(self)
-    }
+impl Label for RunEnding {
+    const NAME: &'static str = "outcome";
 }
 
 impl Label for approval::Outcome {
     const NAME: &'static str = "outcome";
+}
+
+impl Words for approval::Outcome {
     const ALL: &'static [Self] = &Self::ALL;
 
     fn as_str(self) -> &'static str {
         Self::as_str(self)
-    }
-}
-
-label! {
-    /// How the driving of a run ended.
-    pub enum RunEnding: "outcome" {
-        Result = "result",
-        Error = "error",
-        Cancelled = "cancelled",
-        /// Its stream could not be opened.
-        GivenUp = "given_up",
-        /// The bridge stopped; the next process drives the run on.
-        Left = "left",
     }
 }
 
@@ -181,6 +175,8 @@ pub struct Calls {
     pub duration: Histogram,
     /// How long calls waited for a permit.
     pub turn: Histogram,
+    /// What was replaced in results.
+    pub redacted: Counter,
 }
 
 /// The runs, and the streams on which apps read them.

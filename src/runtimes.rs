@@ -45,6 +45,7 @@ use crate::{
         ids::AppName,
         offer::{Offer, Route},
         pending, runtime_call,
+        words::words,
     },
     runs::{Runs, calls::CalledBy, idempotency::NotAnswered},
 };
@@ -113,20 +114,11 @@ pub struct Health {
     pub untaken: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    Connecting,
-    Ready,
-    Down,
-}
-
-impl State {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Ready => "ready",
-            Self::Down => "down",
-        }
+words! {
+    pub enum State {
+        Connecting = "connecting",
+        Ready = "ready",
+        Down = "down",
     }
 }
 

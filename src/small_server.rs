@@ -2,7 +2,7 @@
 //!
 //! Must not: know a route, or serve apps (`http::server` does).
 
-use std::{convert::Infallible, io, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, io, sync::Arc, time::Duration};
 
 use http::{Request, Response};
 use hyper::{
@@ -10,7 +10,10 @@ use hyper::{
     server::conn::http1,
     service::service_fn,
 };
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::{
+    rt::{TokioIo, TokioTimer},
+    server::graceful::GracefulShutdown,
+};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -47,6 +50,7 @@ pub async fn serve<F, B>(
     B: Body<Data: Send, Error: std::error::Error + Send + Sync> + Send + 'static,
 {
     let slots = Arc::new(Semaphore::new(limits.connections));
+    let open = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     loop {
         // Each arm is safe to drop at its await: a permit is returned, and `accept` takes no
@@ -58,9 +62,25 @@ pub async fn serve<F, B>(
         };
         match accepted {
             Ok((stream, permit)) => {
-                let (stop, answer) = (stop.clone(), answer.clone());
+                let answer = answer.clone();
+                let service = service_fn(move |request| {
+                    let answer = answer(request);
+                    async move {
+                        let mut answer = answer.await;
+                        answer.headers_mut().insert("keep-alive", keep_alive(limits.idle));
+                        Ok::<_, Infallible>(answer)
+                    }
+                });
+                let connection = http1::Builder::new()
+                    .timer(TokioTimer::new())
+                    .header_read_timeout(limits.idle)
+                    .serve_connection(TokioIo::new(stream), service);
+                let connection = open.watch(connection);
                 connections.spawn(async move {
-                    connection(stream, limits.idle, &stop, answer).await;
+                    if let Err(error) = connection.await {
+                        // The client has left, mostly in the middle of a stream.
+                        tracing::debug!(%error, "a connection of a server inside the bridge broke");
+                    }
                     drop(permit);
                 });
             }
@@ -70,10 +90,8 @@ pub async fn serve<F, B>(
             }
         }
     }
-    let drained = async { while connections.join_next().await.is_some() {} };
-    if timeout(GRACE, drained).await.is_err() {
-        connections.shutdown().await;
-    }
+    timeout(GRACE, open.shutdown()).await.ok();
+    connections.shutdown().await;
 }
 
 async fn accept(
@@ -85,37 +103,4 @@ async fn accept(
     // Turns Nagle's algorithm off: events are small, and must not wait for more data.
     stream.set_nodelay(true)?;
     Ok((stream, permit))
-}
-
-async fn connection<F, B>(
-    stream: TcpStream,
-    idle: Duration,
-    stop: &CancellationToken,
-    answer: impl Fn(Request<Incoming>) -> F,
-) where
-    F: Future<Output = Response<B>>,
-    B: Body<Error: std::error::Error + Send + Sync> + 'static,
-{
-    let service = service_fn(|request| async {
-        let mut answer = answer(request).await;
-        answer.headers_mut().insert("keep-alive", keep_alive(idle));
-        Ok::<_, Infallible>(answer)
-    });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(idle)
-            .serve_connection(TokioIo::new(stream), service)
-    );
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        // The client has left, mostly in the middle of a stream.
-        tracing::debug!(%error, "a connection of a server inside the bridge broke");
-    }
 }

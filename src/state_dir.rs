@@ -137,9 +137,8 @@ impl StateDir {
         // A file can only be reached if its directory can be entered.
         let [group, others] = [(0o010, 0o060), (0o001, 0o006)]
             .map(|(enters, reads)| if dir & enters == 0 { 0 } else { reads });
-        let private = [(TOKEN, others), (OPERATOR, group | others), (JOURNAL, group | others)];
-        let refresh = (REFRESH_TOKEN, group | others);
-        private.into_iter().chain([refresh]).find_map(|(name, reads)| {
+        let private = [OPERATOR, JOURNAL, REFRESH_TOKEN].map(|name| (name, group | others));
+        [(TOKEN, others)].into_iter().chain(private).find_map(|(name, reads)| {
             let path = self.path.join(name);
             let mode = mode(&path).filter(|mode| mode & reads != 0)?;
             Some(format!("Other users can read {} (mode {mode:04o}).", path.display()))

@@ -15,10 +15,11 @@ use std::{fmt, sync::Arc};
 
 use tokio::sync::mpsc;
 
+use self::otlp::messages;
 pub use self::otlp::{Exporter, start};
 pub use self::{
     sampler::Sampler,
-    span::{Finished, Kind, Span, Value},
+    span::{Kind, Span, Value},
 };
 use crate::{
     metrics::{self, Dropped},
@@ -43,7 +44,7 @@ pub struct Context {
 #[derive(Debug)]
 struct Recorder {
     sampler: Sampler,
-    queue: mpsc::Sender<Finished>,
+    queue: mpsc::Sender<messages::Span>,
     counted: Arc<metrics::Spans>,
 }
 
@@ -52,7 +53,7 @@ impl Traces {
     /// them.
     pub fn new(
         sampler: Sampler,
-        queue: mpsc::Sender<Finished>,
+        queue: mpsc::Sender<messages::Span>,
         counted: Arc<metrics::Spans>,
     ) -> Self {
         Self(Some(Arc::new(Recorder { sampler, queue, counted })))
@@ -111,7 +112,7 @@ impl Context {
 
 impl Recorder {
     /// Queues a span, or counts it as dropped.
-    fn take(&self, span: Finished) {
+    fn take(&self, span: messages::Span) {
         if self.queue.try_send(span).is_err() {
             self.counted.dropped.of(Dropped::Full).inc();
         }

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use tokio::{sync::watch, time::timeout};
@@ -141,25 +141,16 @@ pub enum OpenError {
 pub struct StreamRefusal {
     pub status: StatusCode,
     pub headers: HeaderMap,
-    /// `None` if it is too large to be passed on, or broke off.
+    /// `None` if it is too large to be passed on, there is no room for it, or it broke off.
     pub body: Option<Bytes>,
 }
 
 impl StreamRefusal {
-    async fn read(mut response: reqwest::Response) -> Self {
+    async fn read(response: reqwest::Response) -> Self {
         let status = response.status();
         let headers = response.headers().clone();
-        let whole = async {
-            let mut whole = BytesMut::new();
-            while let Some(chunk) = response.chunk().await.ok()? {
-                if whole.len() + chunk.len() > MAX_REFUSAL {
-                    return None;
-                }
-                whole.extend_from_slice(&chunk);
-            }
-            Some(whole.freeze())
-        };
-        let body = timeout(REFUSAL_WITHIN, whole).await.ok().flatten();
+        let whole = http_client::body(response, MAX_REFUSAL);
+        let body = timeout(REFUSAL_WITHIN, whole).await.ok().and_then(Result::ok);
         Self { status, headers, body }
     }
 

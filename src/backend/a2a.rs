@@ -21,7 +21,6 @@ mod wire;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use http::HeaderMap;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
@@ -32,7 +31,6 @@ use super::{
     auth::{self, Tokens},
     peer::{About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall},
 };
-use crate::http_client::Tls;
 use crate::{
     config::{A2a, A2aBinding, CardSource, Signers},
     http_client::{Client, Clients},
@@ -61,16 +59,10 @@ pub struct A2aDialer {
 #[derive(Debug)]
 struct AgentSettings {
     name: BackendName,
+    config: A2a,
     client: Client,
-    /// The TLS settings of `client`, for the separate client that gRPC needs.
-    tls: Option<Tls>,
-    source: CardSource,
-    headers: HeaderMap,
     /// Fetches tokens, if the agent wants them.
     tokens: Option<Arc<Tokens>>,
-    binding: Option<A2aBinding>,
-    allow_hosts: Vec<String>,
-    signers: Option<Signers>,
     /// The binding chosen from the last card.
     chosen: Mutex<Option<A2aBinding>>,
     /// In the dialer and not in the peer, so that conversations outlive connections.
@@ -114,20 +106,9 @@ impl A2aDialer {
             .oauth
             .as_ref()
             .map(|oauth| Arc::new(auth::tokens(name.clone(), oauth.clone(), None, clients)));
-        let settings = AgentSettings {
-            name,
-            client,
-            tls: config.tls.clone(),
-            tokens,
-            source: config.card.clone(),
-            headers: config.headers.clone(),
-            binding: config.binding,
-            allow_hosts: config.allow_hosts.clone(),
-            signers: config.signers.clone(),
-            chosen: Mutex::new(config.binding),
-            threads: conversations.0,
-        };
-        Self { settings: Arc::new(settings) }
+        let chosen = Mutex::new(config.binding);
+        let (config, threads) = (config.clone(), conversations.0);
+        Self { settings: Arc::new(AgentSettings { name, config, client, tokens, chosen, threads }) }
     }
 }
 
@@ -176,8 +157,8 @@ impl AgentSettings {
         // If the card is signed, use the signed part alone: the rest is not trustworthy.
         let card = Card::read(signed.as_deref().unwrap_or(raw.get()));
         let card = card.map_err(|error| unusable.clone().because(error))?;
-        let rules =
-            Rules { card_url: url.as_ref(), allow_hosts: &self.allow_hosts, binding: self.binding };
+        let A2a { allow_hosts, binding, .. } = &self.config;
+        let rules = Rules { card_url: url.as_ref(), allow_hosts, binding: *binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
             tokens.issuer().learn(url.as_ref(), named);
         }
@@ -201,7 +182,7 @@ impl AgentSettings {
                 let link = Link {
                     name: self.name.clone(),
                     client: self.client_for(endpoint.binding),
-                    headers: self.headers.clone(),
+                    headers: self.config.headers.clone(),
                     tokens: self.tokens.clone(),
                     endpoint,
                     streams: card.streaming,
@@ -215,7 +196,9 @@ impl AgentSettings {
     /// The signed part of the card and the verdict; `None` if no keys are configured. An error if a
     /// signature is required and there is no good one.
     fn signed(&self, card: &RawValue) -> Result<(Option<String>, Option<Arc<Signature>>), String> {
-        let Some(Signers { keys, required }) = &self.signers else { return Ok((None, None)) };
+        let Some(Signers { keys, required }) = &self.config.signers else {
+            return Ok((None, None));
+        };
         match signature::verify(card, keys) {
             Ok(signed) => {
                 let algorithm = Some(signed.algorithm.as_str().to_owned());
@@ -249,7 +232,7 @@ impl AgentSettings {
     fn client_for(&self, binding: A2aBinding) -> Client {
         match binding {
             A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
-            A2aBinding::Grpc => crate::http_client::http2(self.tls.as_ref()),
+            A2aBinding::Grpc => crate::http_client::http2(self.config.tls.as_ref()),
         }
     }
 }

@@ -177,6 +177,11 @@ impl Backends {
         self.all().handles.get(name)?.rules.limits.pending_after
     }
 
+    /// The longest text of a result of `name`, in bytes, if the operator has limited it.
+    pub fn max_result(&self, name: &BackendName) -> Option<usize> {
+        self.all().handles.get(name)?.rules.max_result
+    }
+
     /// The metrics of the calls to `name`.
     pub fn metrics(&self, name: &BackendName) -> Option<Arc<metrics::Calls>> {
         self.all().handles.get(name).map(|backend| Arc::clone(backend.metrics()))
@@ -238,11 +243,20 @@ impl Backends {
         let made = match outcome {
             Ok(answer) => Made::from(answer),
             Err(failure) => {
-                warn!(backend = %name, %failure, "a call failed");
-                Made::failed(failure.ending(), failure.for_model(name))
+                let failed = Made::failed(failure.ending(), failure.for_model(name));
+                let why = failure.to_string();
+                let why = backend.rules.redact.apply(&why, &mut 0).unwrap_or(why);
+                warn!(backend = %name, failure = why, "a call failed");
+                failed
             }
         };
-        Made { answer: made.answer.within_limits(), ..made }
+        let answer = backend.redacted(made.answer, call.client.as_deref());
+        let answer = match (&answer, backend.rules.max_result) {
+            // The caller keeps what is longer.
+            (Answer::Result { .. }, Some(_)) => answer,
+            _ => answer.within_limits(),
+        };
+        Made { answer, ..made }
     }
 
     /// Refuses a call that was sent to another peer than the configured one, which need not be
@@ -279,9 +293,9 @@ impl Backends {
             return Err(CallFailure::NotRepeatable);
         }
         let first = match call.handle.clone() {
-            Some(handle) => attempt(&connection, call, Some(handle), limits).await,
+            Some(handle) => self.attempt(&connection, call, Some(handle), limits).await,
             None => match self.record_dispatch(&connection, call, true).await {
-                Ok(()) => attempt(&connection, call, None, limits).await,
+                Ok(()) => self.attempt(&connection, call, None, limits).await,
                 Err(failure) => Err(failure),
             },
         };
@@ -307,7 +321,7 @@ impl Backends {
                 return Err(CallFailure::AnotherPeer);
             }
             self.record_dispatch(connection, call, false).await?;
-            attempt(connection, call, None, limits).await
+            self.attempt(connection, call, None, limits).await
         };
         let again = async {
             let connection = self.connected(name, None).await?;
@@ -325,6 +339,54 @@ impl Backends {
             Err(failure) if failure.is_of_no_call() => Err(CallFailure::Call(CallError::Lost(why))),
             outcome => outcome,
         }
+    }
+
+    /// Sends the call to the peer once or, with `handle`, asks the peer for the outcome of that work.
+    /// Waits for the answer.
+    async fn attempt(
+        &self,
+        connection: &InUse,
+        call: &CallContext,
+        handle: Option<Handle>,
+        limits: Limits,
+    ) -> Result<Answer, CallFailure> {
+        let mut span = span(call, handle.is_some());
+        let progress = Progress::of(
+            call.client.clone(),
+            Arc::clone(&call.permission_check),
+            Arc::clone(&call.request),
+        );
+        let all = self.all();
+        let backend = all.handles.get(&call.request.route.backend);
+        let redact = backend.map(|backend| Arc::clone(&backend.rules.redact));
+        let tool_call = ToolCall {
+            request: Arc::clone(&call.request),
+            // The peer continues the trace from this span.
+            trace: span.context().trace().cloned(),
+            progress: progress.clone(),
+            recorder: Arc::clone(&call.recorder),
+            redact: redact.unwrap_or_default(),
+        };
+        let mut answer = match handle {
+            Some(handle) => connection.peer.resume(handle, tool_call),
+            None => connection.peer.call(tool_call),
+        };
+        let mut silent_until = pin!(sleep_until(limits.first_end()));
+        let outcome = loop {
+            tokio::select! {
+                // An answer that has arrived counts, even if this task looks at it after the time-out.
+                biased;
+                answer = &mut answer => break answer.map_err(CallFailure::Call),
+                () = &mut silent_until => break Err(CallFailure::TimedOut(limits.waited())),
+                () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
+            }
+        };
+        let ending = match &outcome {
+            Ok(answer) => Ending::of(answer),
+            Err(failure) => failure.ending(),
+        };
+        span.outcome(ending.as_str(), ending.is_failure());
+        outcome
     }
 
     /// Checks that the call is permitted and writes its dispatch to the journal. Only then may the
@@ -448,49 +510,6 @@ async fn admit<'a>(
     })?;
     let pass = pass.map(Pass::renew).transpose().map_err(CallFailure::Shut)?;
     Ok(Admission { pass, _own: own, _of_all: of_all })
-}
-
-/// Sends the call to the peer once or, with `handle`, asks the peer for the outcome of that work.
-/// Waits for the answer.
-async fn attempt(
-    connection: &InUse,
-    call: &CallContext,
-    handle: Option<Handle>,
-    limits: Limits,
-) -> Result<Answer, CallFailure> {
-    let mut span = span(call, handle.is_some());
-    let progress = Progress::of(
-        call.client.clone(),
-        Arc::clone(&call.permission_check),
-        Arc::clone(&call.request),
-    );
-    let tool_call = ToolCall {
-        request: Arc::clone(&call.request),
-        // The peer continues the trace from this span.
-        trace: span.context().trace().cloned(),
-        progress: progress.clone(),
-        recorder: Arc::clone(&call.recorder),
-    };
-    let mut answer = match handle {
-        Some(handle) => connection.peer.resume(handle, tool_call),
-        None => connection.peer.call(tool_call),
-    };
-    let mut silent_until = pin!(sleep_until(limits.first_end()));
-    let outcome = loop {
-        tokio::select! {
-            // An answer that has arrived counts, even if this task looks at it after the time-out.
-            biased;
-            answer = &mut answer => break answer.map_err(CallFailure::Call),
-            () = &mut silent_until => break Err(CallFailure::TimedOut(limits.waited())),
-            () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
-        }
-    };
-    let ending = match &outcome {
-        Ok(answer) => Ending::of(answer),
-        Err(failure) => failure.ending(),
-    };
-    span.outcome(ending.as_str(), ending.is_failure());
-    outcome
 }
 
 /// The span of one dispatch to a peer.

@@ -106,7 +106,7 @@ impl Peer for LocalTool {
             let arguments = &call.request.arguments;
             match &self.action {
                 Act::Http(endpoint) => endpoint.call(arguments, call.trace.as_deref()).await,
-                Act::Command(runner) => runner.call(arguments).await,
+                Act::Command(runner) => runner.call(&call).await,
                 Act::Internal => Ok(Answer::text(arguments.get())),
             }
         })

@@ -26,6 +26,7 @@ use crate::{
         call::CallRequest,
         catalog::{Catalog, Identity},
         features::Features,
+        redaction::Redaction,
         rights::Permission,
         routes::Route,
         trace::Trace,
@@ -152,6 +153,8 @@ pub struct ToolCall {
     pub progress: Progress,
     /// Records how far the call got.
     pub recorder: Arc<dyn Recorder>,
+    /// What no log may show of its result.
+    pub redact: Arc<Redaction>,
 }
 
 /// A peer's name for the work that a call has started, such as a task: enough to ask for the

@@ -48,7 +48,7 @@ pub(super) async fn start(
     launcher: Option<&Path>,
 ) -> Result<Started, PeerError> {
     let file = locate(program)?;
-    let Looked { kept, exposure } = look(program, &file, launcher).await?;
+    let (kept, exposure) = look(program, &file, launcher).await?;
     let mut command = match launcher {
         Some(launcher) => {
             let mut command = Command::new(launcher);
@@ -106,26 +106,21 @@ pub(super) async fn start(
     Ok(started)
 }
 
-/// What is hidden from a program, and why some files are not.
-struct Looked {
-    kept: Kept,
-    exposure: Option<Exposure>,
-}
-
-/// Finds out what to hide from `program`, which is the file `file`. Runs on a thread that may
+/// Finds out what to hide from `program`, which is the file `file`, and why it can read some files of
+/// the bridge all the same. Runs on a thread that may
 /// block, as it reads the file system and, once, starts a program.
 async fn look(
     program: &Program,
     file: &Path,
     launcher: Option<&Path>,
-) -> Result<Looked, PeerError> {
+) -> Result<(Kept, Option<Exposure>), PeerError> {
     let program = program.clone();
     let file = file.to_owned();
     let launcher = launcher.map(Path::to_owned);
     let looking = tokio::task::spawn_blocking(move || {
         let possible = hiding::possible(launcher.as_deref());
         let exposure = hiding::exposure(&program, &possible);
-        Looked { kept: hiding::kept(&program, &file, possible.is_ok()), exposure }
+        (hiding::kept(&program, &file, possible.is_ok()), exposure)
     });
     looking.await.map_err(|error| {
         let text = "cannot find out which files to hide from it";

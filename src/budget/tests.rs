@@ -195,7 +195,7 @@ async fn a_buffer_pays_for_what_has_come() {
 impl Budget {
     /// How many bytes are held.
     pub(crate) fn used(&self) -> usize {
-        self.lock().counts.sum()
+        self.lock().counts.iter().sum()
     }
 }
 

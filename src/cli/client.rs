@@ -193,15 +193,16 @@ impl Client {
     /// Explains why there is no answer.
     fn away(&self, error: reqwest::Error) -> Failure {
         let place = &self.place;
-        Failure::Failed(match nobody(&error) {
-            true => {
+        let foreign = CertificateError::ApplicationVerificationFailure.into();
+        Failure::Failed(match io_kind(&error) {
+            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
                 format!("nothing listens on {place}; start it with `mantyx-bridge serve`")
             }
-            false if is_foreign_certificate(&error) => format!(
+            _ if tls_error(&error) == Some(&foreign) => format!(
                 "the certificate at {place} is not the one in listen.tls.cert: another program \
                  listens there, or the daemon could not take a new file (its log says why)"
             ),
-            false => {
+            _ => {
                 let why = error_chain(&error.without_url());
                 format!("the daemon at {place} does not answer: {why}")
             }
@@ -269,17 +270,6 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
-}
-
-/// Whether the error means that another program has the daemon's address.
-fn is_foreign_certificate(error: &reqwest::Error) -> bool {
-    let foreign = CertificateError::ApplicationVerificationFailure.into();
-    tls_error(error) == Some(&foreign)
-}
-
-/// Whether the error means that no program listens there.
-fn nobody(error: &reqwest::Error) -> bool {
-    matches!(io_kind(error), Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound))
 }
 
 /// The kind of the innermost error of input and output in a chain.

@@ -14,7 +14,8 @@ use std::{path::Path, time::Duration};
 
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
-use tokio::{sync::oneshot, time::sleep};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
 pub(super) use self::runtime::Runtime;
 use super::{
@@ -79,32 +80,20 @@ async fn with_bridge(
     let text =
         format!("{BRIDGE_YAML}{more}state_dir: {}\n", Value::from(state.display().to_string()));
     let config = Config::parse(&text, Path::new("demo"), env)?;
-    let options = Options {
-        launcher: std::env::current_exe().ok(),
-        handed: Vec::new(),
-        reload: None,
-        traces: None,
-    };
+    let options = Options { launcher: std::env::current_exe().ok(), ..Options::default() };
     let shown = async {
         let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
         let url = daemon.urls().first().cloned().unwrap_or_default();
         let app = Client::at(url.clone(), daemon.token().clone(), state.clone());
-        let (done, stop) = oneshot::channel::<()>();
-        let running = daemon.run(
-            async {
-                // Sent or dropped: either way the demo is over.
-                let _over = stop.await;
-            },
-            std::future::pending(),
-        );
+        let stop = CancellationToken::new();
+        let running = daemon.run(stop.cancelled(), std::future::pending());
         let showing = async {
-            let shown = tokio::select! {
+            let _over = stop.clone().drop_guard();
+            tokio::select! {
                 shown = show(&app, &url) => shown,
                 () = sleep(LIMIT) => Err(Failure::Failed(format!("it did not end within {LIMIT:?}"))),
                 () = asked.asked() => Err(Failure::Failed("interrupted".to_owned())),
-            };
-            drop(done);
-            shown
+            }
         };
         let (ran, shown) = tokio::join!(running, showing);
         ran.map_err(|error| Failure::Failed(error_chain(&error)))?;
@@ -118,10 +107,7 @@ async fn with_bridge(
 }
 
 async fn show(app: &Client, url: &str) -> Outcome {
-    print(&format!(
-        "The bridge listens on {url} and is about to be asked for an agent run.\n\
-         Its backends: `demo`, an MCP server on stdio, and `desk`, an A2A agent.\n\n",
-    ))?;
+    begin(url, "an agent run")?;
     wait_until_ready(app).await?;
     let run = submit(app).await?;
     let seen = follow(app, &run).await?;
@@ -136,6 +122,13 @@ async fn show(app: &Client, url: &str) -> Outcome {
         "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
          To do this with your own servers:\n  mantyx-bridge init\n",
         indented(&text)
+    ))
+}
+
+fn begin(url: &str, asked_for: &str) -> Outcome {
+    print(&format!(
+        "The bridge listens on {url} and is about to be asked for {asked_for}.\n\
+         Its backends: `demo`, an MCP server on stdio, and `desk`, an A2A agent.\n\n",
     ))
 }
 

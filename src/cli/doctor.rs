@@ -103,14 +103,14 @@ pub(super) async fn doctor(
 /// Prints each result as it comes, and returns all of them.
 async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Result<Report, Failure> {
     let mut done = pin!(done);
-    let mut report = Report::default();
+    let mut all = Vec::new();
     while let Some(examined) = done.next().await {
         if !json {
             print(&examined.to_string())?;
         }
-        report.take(examined);
+        all.push(examined);
     }
-    Ok(report)
+    Ok(Report::of(all))
 }
 
 /// Runs one check within [`LIMIT`], and keeps the steps that ended in time.

@@ -14,7 +14,6 @@ use std::{
     time::Duration,
 };
 
-use clap::ValueEnum;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::json;
@@ -62,14 +61,6 @@ const WAITING: usize = 16;
 /// The largest event of the daemon, in bytes.
 const MAX_EVENT: usize = 64 << 20;
 
-/// A program whose list of MCP servers can name the bridge.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum For {
-    Claude,
-    Cursor,
-    Vscode,
-}
-
 /// The session, held by one task.
 type OwnedSession = OwnedMutexGuard<Session>;
 
@@ -114,7 +105,7 @@ struct Message {
 
 /// Prints the entry of the bridge in the list of MCP servers of `program`, with the options that this
 /// command was given.
-pub(super) fn entry(program: For, config: Option<&Path>, app: Option<&str>) -> Outcome {
+pub(super) fn entry(program: &str, config: Option<&Path>, app: Option<&str>) -> Outcome {
     // The program starts its servers in a directory of its own.
     let config = config.map(|path| absolute(path).unwrap_or_else(|_| path.to_owned()));
     let config = config.map(|path| path.display().to_string());
@@ -123,7 +114,7 @@ pub(super) fn entry(program: For, config: Option<&Path>, app: Option<&str>) -> O
     args.extend(app.iter().flat_map(|app| ["--app", app]));
     let mut server = json!({ "command": "mantyx-bridge", "args": args });
     let mut key = "mcpServers";
-    if matches!(program, For::Vscode) {
+    if program == "vscode" {
         key = "servers";
         server["type"] = "stdio".into();
     }

@@ -115,6 +115,11 @@ impl Page {
     }
 }
 
+/// `1 tool`, or `7 tools`.
+pub(super) fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// The distance between `time` and `now`, in either direction, in whole seconds.
 pub(super) fn away(time: &str, now: SystemTime) -> String {
     let Ok(time) = humantime::parse_rfc3339(time) else { return "?".to_owned() };

@@ -13,7 +13,7 @@ use super::{
     Failure, Outcome,
     client::{Client, parse},
     complain,
-    page::{Page, Paper, Style, away},
+    page::{Page, Paper, Style, away, counted},
     print,
     signals::Stop,
 };
@@ -93,13 +93,7 @@ fn page(status: &Status, now: SystemTime) -> Page {
     let workspace = workspace.as_ref().map(|name| format!(", workspace {name}"));
     let workspace = workspace.unwrap_or_default();
     page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
-    page.line(
-        Style::Plain,
-        match runs.driven {
-            1 => "1 run driven".to_owned(),
-            many => format!("{many} runs driven"),
-        },
-    );
+    page.line(Style::Plain, format!("{} driven", counted(runs.driven, "run")));
     let calls = match approvals.waiting {
         0 => None,
         1 => Some("1 call waits".to_owned()),

@@ -5,7 +5,6 @@
 
 use std::io::{self, Write as _};
 
-use clap::ValueEnum;
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
@@ -31,15 +30,9 @@ use crate::{
 
 /// `mantyx-bridge tools [BACKEND]`.
 pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) -> Outcome {
-    let query: String = match backend {
-        Some(backend) => {
-            let mut query = url::form_urlencoded::Serializer::new(String::from("?"));
-            query.append_pair("backends", backend).finish()
-        }
-        None => String::new(),
-    };
+    let path = with_query("/v1/tool-refs", [("backends", backend)]);
     let client = Client::new(contact)?;
-    let text = client.get(&format!("/v1/tool-refs{query}"), HeaderMap::new()).await?;
+    let text = client.get(&path, HeaderMap::new()).await?;
     if json {
         return print(&format!("{text}\n"));
     }
@@ -87,34 +80,26 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     print(&page.text(Paper::stdout()))
 }
 
-/// Another runtime whose agents name their tools.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub(super) enum Form {
-    Hsafa,
-    Claude,
+/// `path` with those parameters that have a value.
+fn with_query<const N: usize>(path: &str, parameters: [(&str, Option<&str>); N]) -> String {
+    let given = parameters.into_iter().filter_map(|(key, value)| Some((key, value?)));
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    format!("{path}?{}", query.extend_pairs(given).finish())
 }
 
 /// `mantyx-bridge tools --as RUNTIME`: the tools on stdout, and notes on stderr.
 pub(super) async fn block(
     contact: &Contact,
-    form: Form,
-    names: [(&str, Option<String>); 2],
+    format: &str,
+    names: [(&str, Option<&str>); 2],
 ) -> Outcome {
     #[derive(Deserialize)]
     struct Tools {
         tools: Value,
         notes: Vec<String>,
     }
-    let format = match form {
-        Form::Hsafa => "hsafa",
-        Form::Claude => "claude",
-    };
-    let mut query = url::form_urlencoded::Serializer::new(String::from("?"));
-    query.append_pair("format", format);
-    for (key, name) in names {
-        query.extend_pairs(name.map(|name| (key, name)));
-    }
-    let path = format!("/v1/tools{}", query.finish());
+    let [backends, runtime] = names;
+    let path = with_query("/v1/tools", [("format", Some(format)), backends, runtime]);
     let text = Client::new(contact)?.get(&path, HeaderMap::new()).await?;
     let Tools { tools, notes } = parse(&text)?;
     for note in notes {

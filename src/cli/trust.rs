@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use super::{
     Failure, Outcome,
     client::{Client, parse},
-    page::{Page, Paper, Style},
+    page::{Page, Paper, Style, counted},
     print,
 };
 use crate::{
@@ -144,10 +144,11 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
         for one in &taken {
             write_found(one, &mut page);
         }
-        let many =
-            |count: usize| if count == 1 { "1 tool".into() } else { format!("{count} tools") };
         let left = if left.is_empty() { String::new() } else { format!(", {} left", left.len()) };
-        page.note(Style::Good, format!("{}: accepted {}{left}", now.name, many(taken.len())));
+        page.note(
+            Style::Good,
+            format!("{}: accepted {}{left}", now.name, counted(taken.len(), "tool")),
+        );
         print(&page.text(Paper::stdout()))?;
     }
     match now.unkept {

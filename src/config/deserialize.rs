@@ -18,7 +18,7 @@ use serde::{
 };
 
 use super::{
-    document::{Document, Kind, Node, NodeId},
+    document::{Document, Kind, Node, NodeId, ROOT},
     error::{did_you_mean, one_of},
 };
 
@@ -58,13 +58,13 @@ pub(super) fn read<T: DeserializeOwned>(
 ) -> Option<T> {
     for _ in 0..MAX_MISTAKES {
         let reader = Reader { node: &document.root, left_out };
-        let error = match T::deserialize(reader) {
+        let mistake = match T::deserialize(reader) {
             Ok(value) => return Some(value),
-            Err(error) => error,
+            Err(mistake) => mistake,
         };
-        let node = error.place.unwrap_or(document.root.id);
-        report(Mistake { node, message: error.message, cure: error.cure });
-        if node == document.root.id || !left_out.insert(NodeId::of_value(node.index)) {
+        let node = mistake.node;
+        report(mistake);
+        if node == ROOT || !left_out.insert(NodeId::of_value(node.index)) {
             return None;
         }
     }
@@ -77,35 +77,30 @@ struct Reader<'d> {
     left_out: &'d HashSet<NodeId>,
 }
 
-/// A serde error and its place.
-#[derive(Debug)]
-struct ReadError {
-    place: Option<NodeId>,
-    message: String,
-    cure: Option<String>,
-}
-
-impl ReadError {
+impl Mistake {
+    /// A mistake of the whole file, until [`Self::at`] knows better.
     fn new(message: String, cure: Option<String>) -> Self {
-        Self { place: None, message, cure }
+        Self { node: ROOT, message, cure }
     }
 
     /// Keeps the innermost place, which is the right one.
     fn at(mut self, node: NodeId) -> Self {
-        self.place.get_or_insert(node);
+        if self.node == ROOT {
+            self.node = node;
+        }
         self
     }
 }
 
-impl fmt::Display for ReadError {
+impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for ReadError {}
+impl std::error::Error for Mistake {}
 
-impl de::Error for ReadError {
+impl de::Error for Mistake {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::new(message.to_string(), None)
     }
@@ -178,11 +173,11 @@ fn describe(unexpected: Unexpected<'_>) -> Cow<'static, str> {
 }
 
 impl<'d> Reader<'d> {
-    fn located<T>(self, result: Result<T, ReadError>) -> Result<T, ReadError> {
+    fn located<T>(self, result: Result<T, Mistake>) -> Result<T, Mistake> {
         result.map_err(|error| error.at(self.node.id))
     }
 
-    fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+    fn visit<'de, V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         match &self.node.kind {
             Kind::Null => visitor.visit_unit(),
             Kind::Bool(value) => visitor.visit_bool(*value),
@@ -210,13 +205,13 @@ impl<'d> Reader<'d> {
 }
 
 impl<'de> Deserializer<'de> for Reader<'_> {
-    type Error = ReadError;
+    type Error = Mistake;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         self.located(self.visit(visitor))
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
         let result = match self.node.kind {
             Kind::Null => visitor.visit_none(),
             _ => visitor.visit_some(self),
@@ -228,7 +223,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, ReadError> {
+    ) -> Result<V::Value, Mistake> {
         let result = match (name, &self.node.kind) {
             (AT, _) => visitor.visit_map(MapDeserializer::new(once((self.node.id.index, self)))),
             (SCALAR, Kind::Int(_, text) | Kind::Float(_, text)) => visitor.visit_str(text),
@@ -245,7 +240,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         _name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ReadError> {
+    ) -> Result<V::Value, Mistake> {
         let result = match self.node.kind {
             // serde would accept a list as the values without their keys.
             Kind::Seq(_) => Err(de::Error::invalid_type(Unexpected::Seq, &visitor)),
@@ -259,7 +254,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         _name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ReadError> {
+    ) -> Result<V::Value, Mistake> {
         let result = match &self.node.kind {
             Kind::Str(word) => visitor.visit_enum(word.as_str().into_deserializer()),
             _ => self.visit(OneOf(variants)).map(|never| match never {}),
@@ -291,10 +286,10 @@ struct Key<'d> {
 }
 
 impl<'de> Deserializer<'de> for Key<'_> {
-    type Error = ReadError;
+    type Error = Mistake;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ReadError> {
-        visitor.visit_str(self.text).map_err(|error: ReadError| error.at(self.node.key()))
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        visitor.visit_str(self.text).map_err(|error: Mistake| error.at(self.node.key()))
     }
 
     forward_to_deserialize_any! {
@@ -304,7 +299,7 @@ impl<'de> Deserializer<'de> for Key<'_> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, ReadError> for Key<'_> {
+impl<'de> IntoDeserializer<'de, Mistake> for Key<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {
@@ -312,7 +307,7 @@ impl<'de> IntoDeserializer<'de, ReadError> for Key<'_> {
     }
 }
 
-impl<'de> IntoDeserializer<'de, ReadError> for Reader<'_> {
+impl<'de> IntoDeserializer<'de, Mistake> for Reader<'_> {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {

@@ -31,8 +31,11 @@ pub struct NodeId {
     is_key: bool,
 }
 
+/// The whole file.
+pub(super) const ROOT: NodeId = NodeId::of_value(0);
+
 impl NodeId {
-    pub(super) fn of_value(index: u32) -> Self {
+    pub(super) const fn of_value(index: u32) -> Self {
         Self { index, is_key: false }
     }
 
@@ -55,13 +58,18 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Document {
     pub root: Node,
-    nodes: Vec<Info>,
 }
 
 /// One value and the values in it.
 pub(super) struct Node {
     pub id: NodeId,
     pub kind: Kind,
+    /// Its source, in bytes of the file.
+    pub source: Range<usize>,
+    /// Where it begins.
+    at: Place,
+    /// The place of its key, for a value in a map.
+    key: Option<Place>,
 }
 
 /// What a value is.
@@ -74,18 +82,6 @@ pub(super) enum Kind {
     Str(String),
     Seq(Vec<Node>),
     Map(Vec<(String, Node)>),
-}
-
-#[derive(Debug)]
-struct Info {
-    at: Place,
-    /// The place of the key, for a value in a map.
-    key: Option<Place>,
-    parent: Option<NodeId>,
-    /// Its source, in bytes of the text.
-    source: Range<usize>,
-    /// The key, or the position in a list.
-    label: String,
 }
 
 /// Why the text cannot be read as YAML.
@@ -106,59 +102,58 @@ impl Document {
                 cure: Some(format!("a configuration has at most {MAX_FILE_BYTES} bytes")),
             });
         }
-        let raw: Spanned<Raw> = serde_saphyr::from_str_with_options(text, options())
+        let mut root: Node = serde_saphyr::from_str_with_options(text, options())
             .map_err(|error| not_yaml(error.without_snippet()))?;
-        let mut nodes = Vec::new();
-        let root = Builder { text, nodes: &mut nodes }.build(raw, None, None, String::new());
-        Ok(Self { root, nodes })
+        root.complete(text, &mut 0);
+        Ok(Self { root })
     }
 
     /// Where the value begins, or its key. A value in no map stands for its key.
-    pub(super) fn place(&self, node: NodeId) -> Place {
-        let info = self.info(node);
-        info.key.filter(|_| node.is_key).unwrap_or(info.at)
-    }
-
-    pub(super) fn parent(&self, node: NodeId) -> Option<NodeId> {
-        self.info(node).parent
-    }
-
-    /// The source of the value, in bytes of the file.
-    pub(super) fn source(&self, node: NodeId) -> Range<usize> {
-        self.info(node).source.clone()
+    pub(super) fn place(&self, id: NodeId) -> Place {
+        let node = self.node(id);
+        node.key.filter(|_| id.is_key).unwrap_or(node.at)
     }
 
     /// The path of the value, such as `mcp.fs.args[1]`; empty for the whole file.
-    pub(super) fn path(&self, node: NodeId) -> String {
-        let info = self.info(node);
-        let Some(parent) = info.parent else { return String::new() };
-        let above = self.path(parent);
-        match (above.is_empty(), info.label.starts_with('[')) {
-            (true, _) => info.label.clone(),
-            (false, true) => format!("{above}{}", info.label),
-            (false, false) => format!("{above}.{}", info.label),
-        }
+    pub(super) fn path(&self, id: NodeId) -> String {
+        self.find(id).1
+    }
+
+    /// The map or the list that the value stands in.
+    pub(super) fn parent(&self, id: NodeId) -> Option<NodeId> {
+        self.find(id).2
     }
 
     /// The value itself.
-    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
-        let mut node = &self.root;
-        while node.id != id {
-            // Each value is numbered before those in it and those behind it.
-            let last = |before: usize| before.checked_sub(1);
-            node = match &node.kind {
-                Kind::Seq(items) => items.get(last(items.partition_point(|it| it.id <= id))?)?,
-                Kind::Map(entries) => {
-                    &entries.get(last(entries.partition_point(|(_, it)| it.id <= id))?)?.1
-                }
-                _ => return None,
-            };
-        }
-        Some(node)
+    pub(super) fn node(&self, id: NodeId) -> &Node {
+        self.find(id).0
     }
 
-    fn info(&self, node: NodeId) -> &Info {
-        &self.nodes[node.index as usize]
+    /// The value, its path, and the value that it stands in.
+    fn find(&self, id: NodeId) -> (&Node, String, Option<NodeId>) {
+        let (mut node, mut path, mut parent) = (&self.root, String::new(), None);
+        while node.id.index != id.index {
+            // Each value is numbered before those in it and those behind it.
+            let next = match &node.kind {
+                Kind::Seq(items) => {
+                    let at = items.partition_point(|item| item.id <= id).saturating_sub(1);
+                    path.push_str(&format!("[{at}]"));
+                    items.get(at)
+                }
+                Kind::Map(entries) => {
+                    let at = entries.partition_point(|(_, it)| it.id <= id).saturating_sub(1);
+                    let entry = entries.get(at);
+                    let key = entry.map_or("", |(key, _)| key.as_str());
+                    path.push_str(if path.is_empty() { "" } else { "." });
+                    path.push_str(key);
+                    entry.map(|(_, value)| value)
+                }
+                _ => None,
+            };
+            parent = Some(node.id);
+            node = next.expect("an id is that of a value in this file");
+        }
+        (node, path, parent)
     }
 }
 
@@ -230,67 +225,29 @@ fn place_of(location: Location, width: usize) -> Place {
     Place { line: number(location.line()), column: number(location.column()), width }
 }
 
-/// A value from the YAML library.
-enum Raw {
-    Null,
-    Bool(bool),
-    Int(i128),
-    Float(f64),
-    Str(String),
-    Seq(Vec<Spanned<Self>>),
-    Map(Vec<(Spanned<String>, Spanned<Self>)>),
-}
-
-struct Builder<'a> {
-    text: &'a str,
-    nodes: &'a mut Vec<Info>,
-}
-
-impl Builder<'_> {
-    fn build(
-        &mut self,
-        raw: Spanned<Raw>,
-        parent: Option<NodeId>,
-        key: Option<Place>,
-        label: String,
-    ) -> Node {
-        // The budget keeps the number of nodes far below this bound.
-        let id = NodeId::of_value(u32::try_from(self.nodes.len()).unwrap_or(u32::MAX));
-        let is_collection = matches!(raw.value, Raw::Seq(_) | Raw::Map(_));
-        let range = source_range(raw.defined);
-        let source = self.text.get(range.clone()).unwrap_or_default().to_owned();
+impl Node {
+    /// Numbers the value and those in it, and sets what only the whole `text` tells.
+    fn complete(&mut self, text: &str, next: &mut u32) {
+        self.id = NodeId::of_value(*next);
+        // The budget keeps the number of nodes far below the largest.
+        *next += 1;
+        let source = text.get(self.source.clone()).unwrap_or_default();
         let first_line = source.lines().next().unwrap_or_default().trim_end();
-        let is_empty = source.is_empty() && matches!(raw.value, Raw::Null);
-        let width = if is_collection { 1 } else { first_line.chars().count().max(1) };
-        // The value is empty, so an error shows the key.
-        let at = key.filter(|_| is_empty).unwrap_or_else(|| place_of(raw.defined, width));
-        self.nodes.push(Info { at, key, parent, source: range, label });
-        let kind = match raw.value {
-            Raw::Null => Kind::Null,
-            Raw::Bool(value) => Kind::Bool(value),
-            Raw::Int(value) => Kind::Int(value, source),
-            Raw::Float(value) => Kind::Float(value, source),
-            Raw::Str(value) => Kind::Str(value),
-            Raw::Seq(items) => Kind::Seq(
-                items
-                    .into_iter()
-                    .enumerate()
-                    .map(|(at, item)| self.build(item, Some(id), None, format!("[{at}]")))
-                    .collect(),
-            ),
-            Raw::Map(entries) => Kind::Map(
-                entries
-                    .into_iter()
-                    .map(|(key, value)| {
-                        let width = key.value.chars().count().max(1);
-                        let place = place_of(key.defined, width);
-                        let node = self.build(value, Some(id), Some(place), key.value.clone());
-                        (key.value, node)
-                    })
-                    .collect(),
-            ),
-        };
-        Node { id, kind }
+        self.at.width = first_line.chars().count().max(1);
+        match &mut self.kind {
+            // The value is empty, so an error shows the key.
+            Kind::Null if source.is_empty() => self.at = self.key.unwrap_or(self.at),
+            Kind::Int(_, written) | Kind::Float(_, written) => *written = source.to_owned(),
+            Kind::Seq(items) => {
+                self.at.width = 1;
+                items.iter_mut().for_each(|item| item.complete(text, next));
+            }
+            Kind::Map(entries) => {
+                self.at.width = 1;
+                entries.iter_mut().for_each(|(_, value)| value.complete(text, next));
+            }
+            Kind::Null | Kind::Bool(_) | Kind::Str(_) => (),
+        }
     }
 }
 
@@ -304,54 +261,64 @@ fn source_range(location: Location) -> Range<usize> {
     range.unwrap_or_default()
 }
 
-impl<'de> Deserialize<'de> for Raw {
+/// Without its number and what else [`Node::complete`] sets.
+impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(RawVisitor)
+        let Spanned { value: kind, defined, .. } = Spanned::deserialize(deserializer)?;
+        let at = place_of(defined, 1);
+        Ok(Self { id: ROOT, kind, source: source_range(defined), at, key: None })
     }
 }
 
-struct RawVisitor;
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(KindVisitor)
+    }
+}
 
-impl<'de> Visitor<'de> for RawVisitor {
-    type Value = Raw;
+struct KindVisitor;
+
+impl<'de> Visitor<'de> for KindVisitor {
+    type Value = Kind;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a YAML value")
     }
 
-    fn visit_unit<E>(self) -> Result<Raw, E> {
-        Ok(Raw::Null)
+    fn visit_unit<E>(self) -> Result<Kind, E> {
+        Ok(Kind::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Raw, E> {
-        Ok(Raw::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<Kind, E> {
+        Ok(Kind::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Raw, E> {
-        Ok(Raw::Int(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<Kind, E> {
+        Ok(Kind::Int(value.into(), String::new()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Raw, E> {
-        Ok(Raw::Int(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<Kind, E> {
+        Ok(Kind::Int(value.into(), String::new()))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Raw, E> {
-        Ok(Raw::Float(value))
+    fn visit_f64<E>(self, value: f64) -> Result<Kind, E> {
+        Ok(Kind::Float(value, String::new()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Raw, E> {
-        Ok(Raw::Str(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<Kind, E> {
+        Ok(Kind::Str(value.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Raw, A::Error> {
-        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Raw::Seq)
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Kind, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Kind::Seq)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Raw, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Kind, A::Error> {
         let mut entries = Vec::new();
-        while let Some(entry) = map.next_entry()? {
-            entries.push(entry);
+        while let Some((key, mut value)) = map.next_entry::<Spanned<String>, Node>()? {
+            value.key = Some(place_of(key.defined, key.value.chars().count().max(1)));
+            entries.push((key.value, value));
         }
-        Ok(Raw::Map(entries))
+        Ok(Kind::Map(entries))
     }
 }

@@ -15,9 +15,10 @@ use super::{
     deserialize::At,
     scalars::{
         Count, DurationText, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport, OneOrMany,
-        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap,
+        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
     },
 };
+use crate::model::redaction::Known;
 
 /// The configuration of mantyx-bridge.
 ///
@@ -47,6 +48,8 @@ pub struct File {
     pub calls: Option<Calls>,
     /// The audit log: a file with a line of JSON for each call.
     pub audit: Option<At<Audit>>,
+    /// What is replaced in the results of all backends, before they are kept, logged or posted.
+    pub redact: Option<At<Vec<At<Redact>>>>,
     /// MCP servers by name.
     pub mcp: Option<At<BTreeMap<String, At<Mcp>>>>,
     /// More of them, under the name that other products use.
@@ -58,6 +61,19 @@ pub struct File {
     pub local: Option<At<BTreeMap<String, At<Local>>>>,
     /// Other runtimes whose calls of tools the bridge answers, by name (docs/runtimes.md).
     pub runtimes: Option<At<BTreeMap<String, At<Runtime>>>>,
+}
+
+/// Text that is replaced in results: either `pattern` or `use`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with pattern or use")]
+pub struct Redact {
+    /// A regular expression, in the syntax of Rust's crate `regex`.
+    pub pattern: Option<At<String>>,
+    /// A pattern that the bridge knows.
+    #[serde(rename = "use")]
+    pub known: Option<At<Known>>,
+    /// The text in its place. Default: `[removed]`.
+    pub with: Option<At<String>>,
 }
 
 /// Several listeners.
@@ -304,6 +320,11 @@ pub struct Mcp {
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `off`.
     pub pending_after: Option<At<PendingAfter>>,
+    /// The longest text of a result. The rest is kept for a day, and the model reads it in parts, with
+    /// the tool `bridge_call_result`. Default: 2 MB, and the rest is lost.
+    pub max_result: Option<At<SizeText>>,
+    /// What is replaced in its results, besides what the file's own `redact` says.
+    pub redact: Option<At<Vec<At<Redact>>>>,
     /// Calls that may run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
     /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for
@@ -370,6 +391,11 @@ pub struct A2a {
     /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
     /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
     pub pending_after: Option<At<PendingAfter>>,
+    /// The longest text of a result. The rest is kept for a day, and the model reads it in parts, with
+    /// the tool `bridge_call_result`. Default: 2 MB, and the rest is lost.
+    pub max_result: Option<At<SizeText>>,
+    /// What is replaced in its results, besides what the file's own `redact` says.
+    pub redact: Option<At<Vec<At<Redact>>>>,
     /// Calls that may run at once. Default: 16.
     pub concurrency: Option<At<Count>>,
     /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which its
@@ -484,6 +510,11 @@ pub struct Local {
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `off`.
     pub pending_after: Option<At<PendingAfter>>,
+    /// The longest text of a result. The rest is kept for a day, and the model reads it in parts, with
+    /// the tool `bridge_call_result`. Default: 2 MB, and the rest is lost.
+    pub max_result: Option<At<SizeText>>,
+    /// What is replaced in its results, besides what the file's own `redact` says.
+    pub redact: Option<At<Vec<At<Redact>>>>,
     /// Calls that may run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
     /// `true`: the bridge is not ready before this backend is.

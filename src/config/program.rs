@@ -39,7 +39,7 @@ impl Program {
 }
 
 /// `paths` without those that lie below another of them.
-pub(super) fn outermost(paths: impl IntoIterator<Item = PathBuf>) -> Arc<[PathBuf]> {
+pub fn outermost(paths: impl IntoIterator<Item = PathBuf>) -> Arc<[PathBuf]> {
     let paths: BTreeSet<PathBuf> = paths.into_iter().collect();
     let below = |path: &Path| path.ancestors().skip(1).any(|above| paths.contains(above));
     paths.iter().filter(|path| !below(path)).cloned().collect()

@@ -4,7 +4,7 @@
 
 use super::{
     Secrets,
-    document::{Document, Kind, Node, NodeId},
+    document::{Document, Kind, Node},
     reference::looks_secret,
 };
 
@@ -23,7 +23,7 @@ impl Redactor {
         let mut secrets = Secrets::default();
         collect(&document.root, false, false, &mut |node, value: &str| {
             // The source differs from the value if it has escapes or several lines.
-            let source = text.get(document.source(node)).unwrap_or_default();
+            let source = text.get(node.source.clone()).unwrap_or_default();
             for line in value.lines().chain(source.lines()) {
                 let line = line.trim().trim_matches(['"', '\'']);
                 // A short value or a reference reveals nothing.
@@ -49,7 +49,7 @@ impl Redactor {
     }
 }
 
-fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(NodeId, &str)) {
+fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(&Node, &str)) {
     match &node.kind {
         Kind::Map(entries) => {
             for (key, value) in entries {
@@ -75,25 +75,25 @@ fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(NodeI
                 let (name, value) = option.split_once('=').unwrap_or((option, ""));
                 after_option = looks_secret(name) && value.is_empty();
                 if looks_secret(name) {
-                    keep(item.id, value);
+                    keep(item, value);
                 }
             }
         }
         Kind::Str(text) | Kind::Int(_, text) | Kind::Float(_, text) if is_secret => {
-            keep(node.id, text);
+            keep(node, text);
         }
         _ => (),
     }
 }
 
 /// The values in `tls` are names of files, also `key`; a key itself is there only by mistake.
-fn collect_pasted(tls: &Node, keep: &mut dyn FnMut(NodeId, &str)) {
+fn collect_pasted(tls: &Node, keep: &mut dyn FnMut(&Node, &str)) {
     let Kind::Map(entries) = &tls.kind else { return };
     for (_, value) in entries {
         if let Kind::Str(text) = &value.kind
             && text.contains("-----")
         {
-            keep(value.id, text);
+            keep(value, text);
         }
     }
 }

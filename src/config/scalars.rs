@@ -16,7 +16,7 @@ use serde::{
 use super::{
     deserialize::{ANY, At, LIST, SCALAR},
     file_format::{ListenMap, Sandbox},
-    value::{DURATION_FORMS, parse_duration},
+    value::{DURATION_FORMS, SIZE_FORMS, parse_duration, parse_size},
 };
 
 /// A string; a number or a boolean without quotes counts as the text that was written.
@@ -33,6 +33,10 @@ pub enum PendingAfter {
     Off,
     After(Duration),
 }
+
+/// `512B`, `64KiB`, `1MiB`, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct SizeText(pub usize);
 
 /// A whole number of at least 1.
 #[derive(Debug, Clone, Copy)]
@@ -156,6 +160,15 @@ scalars! {
         fn visit_str<E: de::Error>(self, text: &str) -> Result<DurationText, E> {
             let wrong = || E::invalid_value(Unexpected::Str(text), &self);
             parse_duration(text).map(DurationText).ok_or_else(wrong)
+        }
+    }
+
+    SizeText as ANY: SIZE_FORMS,
+    |_generator| json_schema!({ "type": "string", "pattern": "^[0-9]+(B|KiB|MiB)$" }),
+    {
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<SizeText, E> {
+            let wrong = || E::invalid_value(Unexpected::Str(text), &self);
+            parse_size(text).map(SizeText).ok_or_else(wrong)
         }
     }
 

@@ -13,6 +13,7 @@ mod listen;
 mod local;
 mod mcp;
 mod program;
+mod result;
 mod runtime;
 mod signature;
 mod socket;

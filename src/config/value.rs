@@ -19,6 +19,21 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     }
 }
 
+/// The forms of a size, for an error message.
+pub const SIZE_FORMS: &str = "a size: 512B, 64KiB, 1MiB";
+
+/// Reads a size in bytes.
+pub fn parse_size(text: &str) -> Option<usize> {
+    let (number, unit) = number_and_unit(text)?;
+    let bytes = match unit {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        _ => return None,
+    };
+    usize::try_from(number).ok()?.checked_mul(bytes)
+}
+
 /// Writes `duration` in the form that [`parse_duration`] reads.
 pub fn format_duration(duration: Duration) -> String {
     let millis = duration.as_millis();

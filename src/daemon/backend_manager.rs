@@ -45,20 +45,15 @@ const ASKS: usize = 16;
 /// All backends.
 #[derive(Debug)]
 pub(super) struct BackendManager {
-    shared: Shared,
+    launcher: Option<PathBuf>,
+    state: StateDir,
+    /// Ends the supervisors.
+    stop: CancellationToken,
     client: http_client::Client,
     backends: Arc<Backends>,
     managed: BTreeMap<BackendName, ManagedBackend>,
     /// Supervisors, and bundled agents.
     tasks: JoinSet<()>,
-}
-
-/// The parts that all backends share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub launcher: Option<PathBuf>,
-    pub state: StateDir,
-    pub stop: CancellationToken,
 }
 
 /// One backend with a supervisor.
@@ -99,10 +94,16 @@ pub(super) struct Changes {
 
 impl BackendManager {
     /// A manager without backends, and the registry in which calls look them up.
-    pub(super) fn new(shared: Shared) -> (Self, Arc<Backends>) {
+    pub(super) fn new(
+        launcher: Option<PathBuf>,
+        state: StateDir,
+        stop: CancellationToken,
+    ) -> (Self, Arc<Backends>) {
         let backends = Arc::new(Backends::new(Arc::default()));
         let manager = Self {
-            shared,
+            launcher,
+            state,
+            stop,
             client: http_client::new(),
             backends: Arc::clone(&backends),
             managed: BTreeMap::new(),
@@ -118,7 +119,7 @@ impl BackendManager {
         backends: BTreeMap<BackendName, Backend>,
     ) -> io::Result<Prepared> {
         if backends.values().any(|backend| backend.program().is_some()) {
-            let launcher = self.shared.launcher.clone();
+            let launcher = self.launcher.clone();
             // Done here once, so that no call waits for it. The check of each program reports
             // failures.
             let look = move || hiding::possible(launcher.as_deref()).is_ok();
@@ -128,7 +129,7 @@ impl BackendManager {
         for (name, mut backend) in backends {
             if let Some(program) = backend.program_mut() {
                 // The directory in use: a changed `state_dir` takes effect only after a restart.
-                program.hide(self.shared.state.path().to_owned());
+                program.hide(self.state.path().to_owned());
             }
             let now = self.managed.get(&name).filter(|now| *now.target == backend.target);
             let connector = match now {
@@ -155,7 +156,8 @@ impl BackendManager {
         for (backend, connector) in prepared {
             let name = backend.name.clone();
             let rules = rules(&backend);
-            let timing = timing(&backend, refresh);
+            let Refresh { jitter, timeout, .. } = *refresh;
+            let timing = Timing { interval: backend.refresh, jitter, timeout };
             let identity = identity(&backend.target);
             let mut source = source(&backend);
             let mut accepted = Accepted::Nothing;
@@ -170,8 +172,8 @@ impl BackendManager {
                     ManagedBackend { handle: Arc::new(now.handle.under(rules)), ..now }
                 }
                 Connector::New { dial, conversations, agent } => {
-                    accepted = tool_pins::load(&self.shared.state, &name);
-                    source.catalog = catalogs::load(&self.shared.state, &name, &identity);
+                    accepted = tool_pins::load(&self.state, &name);
+                    source.catalog = catalogs::load(&self.state, &name, &identity);
                     let (asks, asked) = mpsc::channel(ASKS);
                     // The failures of the earlier peer say nothing about the new one.
                     let breaker = Arc::new(CircuitBreaker::new(name.clone()));
@@ -220,7 +222,7 @@ impl BackendManager {
             .set(self.managed.iter().map(handle).collect::<BackendHandles>(), max_concurrent);
         self.backends.registry.set(entries);
         for (supervisor, agent) in supervisors {
-            let stop = self.shared.stop.clone();
+            let stop = self.stop.clone();
             self.tasks.spawn(async move {
                 supervisor.run(stop).await;
                 drop(agent);
@@ -232,7 +234,7 @@ impl BackendManager {
     async fn connector(&mut self, name: &BackendName, target: &Target) -> io::Result<Connector> {
         let name = name.clone();
         let client = self.client.clone();
-        let launcher = self.shared.launcher.clone();
+        let launcher = self.launcher.clone();
         // Conversations continue if the agent is the same one.
         let earlier = self.managed.get(&name);
         let same = earlier.filter(|earlier| endpoint(&earlier.target) == endpoint(target));
@@ -262,23 +264,14 @@ impl BackendManager {
     }
 
     /// Waits for a task to end, as those of removed backends do. A panic in one is propagated.
-    /// Pends for ever if there is no task.
-    pub(super) async fn ended(&mut self) {
-        match self.tasks.join_next().await {
-            Some(Ok(())) => {}
-            Some(Err(error)) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(cancelled) => warn!(%cancelled, "a task of a backend was cancelled"),
-            },
-            None => std::future::pending().await,
+    /// `None` if there is no task.
+    pub(super) async fn ended(&mut self) -> Option<()> {
+        let Err(error) = self.tasks.join_next().await? else { return Some(()) };
+        match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(cancelled) => warn!(%cancelled, "a task of a backend was cancelled"),
         }
-    }
-
-    /// Waits for all tasks; they have been asked to stop.
-    pub(super) async fn all_ended(&mut self) {
-        while !self.tasks.is_empty() {
-            self.ended().await;
-        }
+        Some(())
     }
 
     pub(super) fn registry(&self) -> &Arc<Registry> {
@@ -293,12 +286,10 @@ fn rules(backend: &Backend) -> BackendRules {
         limits,
         concurrency: backend.concurrency,
         tools: backend.naming.tools.clone(),
+        max_result: backend.max_result,
+        redact: Arc::clone(&backend.redact),
         approve: backend.approve.clone(),
     }
-}
-
-fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
-    Timing { interval: backend.refresh, jitter: refresh.jitter, timeout: refresh.timeout }
 }
 
 /// Identifies the peer behind a backend: its stored catalog is only used, and a call is only
@@ -345,7 +336,7 @@ fn source(backend: &Backend) -> Source {
         on_unavailable: backend.on_unavailable,
         catalog: None,
         available: false,
-        can_pend: backend.pending_after.is_some(),
+        can_pend: backend.pending_after.is_some() || backend.max_result.is_some(),
         trusted: backend.trust_annotations,
         pin: backend.pin,
         review: Arc::default(),

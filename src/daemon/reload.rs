@@ -6,7 +6,7 @@
 //!
 //! Must not: stop the daemon, whatever the file says.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{net::SocketAddr, sync::Arc, time::SystemTime};
 
 use futures_util::future::OptionFuture;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use super::{apps, backend_manager::BackendManager};
 use crate::{
     backend::registry::Registry,
-    config::{Audit, Auth, Config, ConfigErrors, ConfigFile, Listen, Upstream},
+    config::{Config, ConfigErrors, ConfigFile, Listen, Upstream},
     error_chain::error_chain,
     http::{
         api::{Flaw, Loaded},
@@ -44,14 +44,10 @@ pub struct Reload {
 /// The settings that only a restart can change.
 #[derive(Debug)]
 pub(super) struct Fixed {
-    listen: Listen,
+    /// The configuration that the daemon was started with, without its backends and runtimes.
+    pub config: Config,
     /// The bound addresses: a configured port of 0 has become another.
-    bound: Vec<SocketAddr>,
-    state_dir: PathBuf,
-    auth: Auth,
-    audit: Option<Audit>,
-    /// As [`mantyx`] gives it.
-    mantyx: (&'static str, String),
+    pub bound: Vec<SocketAddr>,
 }
 
 /// The key that identifies the MANTYX behind the bridge, and its value.
@@ -63,33 +59,26 @@ fn mantyx(upstream: &Upstream) -> (&'static str, String) {
 }
 
 impl Fixed {
-    pub(super) fn new(config: &Config, bound: Vec<SocketAddr>) -> Self {
-        Self {
-            listen: config.listen.clone(),
-            bound,
-            state_dir: config.state_dir.clone(),
-            auth: config.auth,
-            audit: config.audit.clone(),
-            mantyx: mantyx(&config.upstream),
-        }
+    fn mantyx(&self) -> (&'static str, String) {
+        mantyx(&self.config.upstream)
     }
 
     /// The keys whose values in `config` differ.
     fn differences(&self, config: &Config) -> Vec<&'static str> {
+        let before = &self.config;
         let Listen { tcp, unix, tls, hosts: _, by_default } = &config.listen;
-        let as_written = *tcp == self.listen.tcp && *by_default == self.listen.by_default;
+        let as_written = *tcp == before.listen.tcp && *by_default == before.listen.by_default;
         let same_listen = (as_written || *tcp == self.bound)
-            && *unix == self.listen.unix
-            && *tls == self.listen.tls;
-        let mantyx = mantyx(&config.upstream);
-        let is_same_kind = mantyx.0 == self.mantyx.0;
-        let upstream = if is_same_kind { mantyx.0 } else { "upstream.sandbox" };
+            && *unix == before.listen.unix
+            && *tls == before.listen.tls;
+        let (now, mantyx) = (mantyx(&config.upstream), self.mantyx());
+        let upstream = if now.0 == mantyx.0 { now.0 } else { "upstream.sandbox" };
         let keys = [
             (!same_listen).then_some("listen"),
-            (config.state_dir != self.state_dir).then_some("state_dir"),
-            (config.auth != self.auth).then_some("auth"),
-            (config.audit != self.audit).then_some("audit"),
-            (mantyx != self.mantyx).then_some(upstream),
+            (config.state_dir != before.state_dir).then_some("state_dir"),
+            (config.auth != before.auth).then_some("auth"),
+            (config.audit != before.audit).then_some("audit"),
+            (now != mantyx).then_some(upstream),
         ];
         keys.into_iter().flatten().collect()
     }
@@ -146,7 +135,7 @@ impl Reloader {
             tokio::select! {
                 () = stop.cancelled() => break,
                 () = close.cancelled(), if reload.is_some() => reload = None,
-                () = self.manager.ended() => {}
+                Some(()) = self.manager.ended() => {}
                 () = registry.started(), if !started => started = true,
                 Some(news) = OptionFuture::from(reload.as_mut().map(|it| it.watch.next())), if started => {
                     if let Some(reload) = &mut reload {
@@ -156,7 +145,7 @@ impl Reloader {
                 }
             }
         }
-        self.manager.all_ended().await;
+        while self.manager.ended().await.is_some() {}
     }
 
     /// Loads a new certificate for the listeners, if there is one. Open connections keep the old
@@ -219,7 +208,7 @@ impl Reloader {
         // From here on, no step fails. Apps are replaced first, so that none gets a new backend
         // that it may not use.
         let runs = &self.service.api.runs;
-        let same_mantyx = mantyx(&upstream) == self.fixed.mantyx;
+        let same_mantyx = mantyx(&upstream) == self.fixed.mantyx();
         let mut loaded = self.loaded.borrow().clone();
         let max_concurrent = calls.max_concurrent;
         self.settings.send_modify(|now| {

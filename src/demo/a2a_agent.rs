@@ -4,11 +4,12 @@
 
 use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use a2a::{A2AError, JsonRpcError, JsonRpcId, JsonRpcResponse};
+use a2a::{A2AError, JsonRpcId, JsonRpcResponse};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -28,26 +29,17 @@ pub async fn serve(listener: TcpListener, stop: CancellationToken) -> io::Result
 
 async fn handle(request: Request<Incoming>, card: Arc<Value>) -> Response<Full<Bytes>> {
     let (head, body) = request.into_parts();
-    match (&head.method, head.uri.path()) {
-        (&Method::GET, "/.well-known/agent-card.json") => as_json(&card),
+    let (status, text) = match (&head.method, head.uri.path()) {
+        (&Method::GET, "/.well-known/agent-card.json") => (StatusCode::OK, card.to_string()),
         (&Method::POST, "/") => match Limited::new(body, MAX_BODY).collect().await {
-            Ok(body) => as_json(&respond(&head.headers, &body.to_bytes())),
-            Err(_) => empty(StatusCode::PAYLOAD_TOO_LARGE),
+            Ok(body) => (StatusCode::OK, respond(&head.headers, &body.to_bytes())),
+            Err(_) => (StatusCode::PAYLOAD_TOO_LARGE, String::new()),
         },
-        _ => empty(StatusCode::NOT_FOUND),
-    }
-}
-
-fn as_json<T: serde::Serialize>(value: &T) -> Response<Full<Bytes>> {
-    let text = serde_json::to_vec(value).expect("A2A's types are always JSON");
-    let mut response = Response::new(Full::new(text.into()));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-fn empty(status: StatusCode) -> Response<Full<Bytes>> {
-    let mut response = Response::default();
+        _ => (StatusCode::NOT_FOUND, String::new()),
+    };
+    let mut response = Response::new(Full::from(text));
     *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
@@ -76,24 +68,17 @@ fn card(address: SocketAddr) -> Value {
 }
 
 /// The JSON-RPC response to a request's body.
-fn respond(headers: &HeaderMap, body: &[u8]) -> JsonRpcResponse {
-    let request: Value = match serde_json::from_slice(body) {
-        Ok(request) => request,
-        Err(error) => {
-            let error = JsonRpcError {
-                code: a2a::error_code::PARSE_ERROR,
-                message: format!("the body is not JSON: {error}"),
-                data: None,
-            };
-            return JsonRpcResponse::error(JsonRpcId::Null, error);
-        }
-    };
-    let id = request.get("id").and_then(|id| serde_json::from_value(id.clone()).ok());
+fn respond(headers: &HeaderMap, body: &[u8]) -> String {
+    let request: Result<Value, _> = serde_json::from_slice(body).map_err(|error| {
+        A2AError::new(a2a::error_code::PARSE_ERROR, format!("the body is not JSON: {error}"))
+    });
+    let id = request.as_ref().ok().and_then(|it| JsonRpcId::deserialize(it.get("id")?).ok());
     let id = id.unwrap_or(JsonRpcId::Null);
-    match answer_request(headers, &request) {
+    let response = match request.and_then(|request| answer_request(headers, &request)) {
         Ok(result) => JsonRpcResponse::success(id, result),
         Err(error) => JsonRpcResponse::error(id, error.to_jsonrpc_error()),
-    }
+    };
+    serde_json::to_string(&response).expect("A2A's types are always JSON")
 }
 
 fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AError> {
@@ -110,7 +95,10 @@ fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AErro
     let params = request.get("params").cloned().unwrap_or_default();
     match method {
         a2a::methods::SEND_MESSAGE => {
-            let request: a2a::SendMessageRequest = read(params)?;
+            let request: a2a::SendMessageRequest =
+                serde_json::from_value(params).map_err(|error| {
+                    A2AError::new(a2a::error_code::INVALID_PARAMS, error.to_string())
+                })?;
             let reply = a2a::SendMessageResponse::Message(reply(&request.message));
             Ok(serde_json::to_value(reply).expect("A2A's types are always JSON"))
         }
@@ -119,11 +107,6 @@ fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AErro
             Err(A2AError::new(a2a::error_code::METHOD_NOT_FOUND, why))
         }
     }
-}
-
-fn read<T: serde::de::DeserializeOwned>(params: Value) -> Result<T, A2AError> {
-    serde_json::from_value(params)
-        .map_err(|error| A2AError::new(a2a::error_code::INVALID_PARAMS, error.to_string()))
 }
 
 fn reply(message: &a2a::Message) -> a2a::Message {

@@ -14,21 +14,13 @@ use rmcp::{
 };
 use serde::Deserialize;
 
-/// The server could not be run to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum ServeError {
-    #[error("the client did not finish the MCP handshake")]
-    Handshake(#[source] Box<rmcp::service::ServerInitializeError>),
-    #[error("the server's task ended early")]
-    Task(#[source] tokio::task::JoinError),
-}
-
-/// Serves on stdin and stdout until stdin ends.
-pub async fn serve_stdio() -> Result<(), ServeError> {
+/// Serves on stdin and stdout until stdin ends. The error says why it ended earlier.
+pub async fn serve_stdio() -> Result<(), String> {
     let running = DemoServer.serve(stdio()).await;
-    let running = running.map_err(|error| ServeError::Handshake(Box::new(error)))?;
-    running.waiting().await.map_err(ServeError::Task)?;
-    Ok(())
+    let running =
+        running.map_err(|error| format!("the client did not finish the MCP handshake: {error}"))?;
+    let ended = running.waiting().await;
+    ended.map(drop).map_err(|error| format!("the server's task ended early: {error}"))
 }
 
 /// The server. It has no state.

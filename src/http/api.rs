@@ -146,8 +146,8 @@ impl Api {
         handler(self, asked).await
     }
 
-    fn status(&self, caller: &Caller) -> Response<Body> {
-        response::json(StatusCode::OK, &status::status(self, caller))
+    fn status(&self, asked: &ApiRequest) -> Answered {
+        Ok(response::json(StatusCode::OK, &status::status(self, &asked.caller)))
     }
 
     /// The headers and the JSON body of a request. `caller` is brought up to date once the body is
@@ -181,17 +181,17 @@ impl Api {
         self.backends().registry.offer().seen_by(&app.rights)
     }
 
-    fn tool_refs(&self, app: &App, request: &Request<Incoming>) -> Answered {
-        let offer = self.offer(app);
+    fn tool_refs(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
+        let offer = self.offer(&caller.app);
         let chosen = choose(&offer, backends(request))?;
         let refs = offer.refs(&chosen).map(|one| one.json.as_ref());
         let refs = refs.collect::<Vec<_>>().join(&b","[..]);
         Ok(tagged(request, [b"{\"tools\":[", refs.as_slice(), b"]"].concat()))
     }
 
-    fn tools(&self, app: &App, request: &Request<Incoming>) -> Answered {
+    fn tools(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
         let format = format(request, "")?;
-        let (offer, more) = self.offer_in(format, app, request)?;
+        let (offer, more) = self.offer_in(format, &caller.app, request)?;
         let chosen = choose(&offer, backends(request))?;
         let (tools, notes) = format.tools(offer.refs(&chosen).flat_map(Ref::definitions), &more);
         let text = format!("{{\"tools\":{tools},\"notes\":{}", json!(notes));
@@ -233,7 +233,7 @@ impl Api {
         Ok((rights.map_or(offer.clone(), |app| offer.seen_by(&app.rights)), more))
     }
 
-    async fn inject(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
+    async fn inject(&self, ApiRequest { mut caller, request, .. }: ApiRequest) -> Answered {
         let (headers, body) = self.read_json(&mut caller, request, MAX_SPEC).await?;
         let spec = proxy::read_spec(RunKind::Agent, body)
             .await

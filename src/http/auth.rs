@@ -154,31 +154,25 @@ pub enum AuthRefusal {
 impl AuthRefusal {
     /// The label for the metrics.
     pub fn kind(&self) -> Refused {
-        match self {
-            Self::NoHost => Refused::NoHost,
-            Self::ForeignHost => Refused::ForeignHost,
-            Self::CrossOrigin => Refused::CrossOrigin,
-            Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
-                Refused::Unauthorized
-            }
-            Self::TooManyConnections => Refused::TooManyConnections,
-            Self::TooManyFailures(_) => Refused::TooManyFailures,
-            Self::TooManyRequests(_) => Refused::TooManyRequests,
-        }
+        self.kinds().0
     }
 
     /// The error code for programs.
     pub fn code(&self) -> Code {
+        self.kinds().1
+    }
+
+    fn kinds(&self) -> (Refused, Code) {
         match self {
-            Self::NoHost => Code::InvalidRequest,
-            Self::ForeignHost => Code::HostRefused,
-            Self::CrossOrigin => Code::OriginRefused,
+            Self::NoHost => (Refused::NoHost, Code::InvalidRequest),
+            Self::ForeignHost => (Refused::ForeignHost, Code::HostRefused),
+            Self::CrossOrigin => (Refused::CrossOrigin, Code::OriginRefused),
             Self::NoToken | Self::WrongToken | Self::OtherApp | Self::OtherCertificate => {
-                Code::Unauthorized
+                (Refused::Unauthorized, Code::Unauthorized)
             }
-            Self::TooManyConnections => Code::TooManyConnections,
-            Self::TooManyFailures(_) => Code::TooManyFailures,
-            Self::TooManyRequests(_) => Code::TooManyRequests,
+            Self::TooManyConnections => (Refused::TooManyConnections, Code::TooManyConnections),
+            Self::TooManyFailures(_) => (Refused::TooManyFailures, Code::TooManyFailures),
+            Self::TooManyRequests(_) => (Refused::TooManyRequests, Code::TooManyRequests),
         }
     }
 }

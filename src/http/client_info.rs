@@ -76,21 +76,17 @@ impl ClientKey {
 
 /// A signal for when a request on a connection has been authenticated; part of the request.
 #[derive(Clone)]
-pub struct OnAuthenticated(Arc<Untold>);
-
-struct Untold {
-    once: Once,
-    tell: Box<dyn Fn() + Send + Sync>,
-}
+pub struct OnAuthenticated(Arc<(Once, Box<dyn Fn() + Send + Sync>)>);
 
 impl OnAuthenticated {
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(Untold { once: Once::new(), tell: Box::new(tell) }))
+        Self(Arc::new((Once::new(), Box::new(tell))))
     }
 
     /// Sends the signal; only the first time counts.
     pub fn tell(&self) {
-        self.0.once.call_once(|| (self.0.tell)());
+        let (once, tell) = &*self.0;
+        once.call_once(tell);
     }
 }
 

@@ -27,7 +27,7 @@ use crate::{
         response::{self, Answered, Body},
     },
     model::{
-        ids::{RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace},
+        ids::{RunKey, RunKind, SessionId, ToolUseId, Workspace},
         json::string_member,
     },
     runs::{Runs, Thing, app_stream},
@@ -56,32 +56,29 @@ impl Proxy {
             return Err(not_yours(thing));
         }
         Ok(match route {
-            Proxied::CreateRun { workspace, kind } => {
+            Proxied::CreateRun(workspace, kind) => {
                 from.create_run(workspace, kind, request).await?
             }
-            Proxied::CreateSession { workspace } => from.create_session(workspace, request).await?,
-            Proxied::Message { workspace, session } => {
+            Proxied::CreateSession(workspace) => from.create_session(workspace, request).await?,
+            Proxied::Message(workspace, session) => {
                 from.message(workspace, session, request).await?
             }
-            Proxied::EndSession { workspace, session } => {
-                self.end_session(&from, workspace, session, request).await
+            Proxied::EndSession(workspace, session) => {
+                from.end_session(workspace, session, request).await
             }
-            Proxied::Stream(key) => self.stream(&from, key, request).await?,
-            Proxied::ToolResult(key) => self.tool_result(&mut from, key, request).await?,
-            Proxied::Cancel(key) => self.cancel(&from, key, request).await,
+            Proxied::Stream(key) => from.stream(key, request).await?,
+            Proxied::ToolResult(key) => from.tool_result(key, request).await?,
+            Proxied::Cancel(key) => from.cancel(key, request).await,
             Proxied::Other => from.forward(request).await,
         })
     }
+}
 
-    async fn stream(
-        &self,
-        from: &Outgoing<'_>,
-        key: RunKey,
-        request: Request<Incoming>,
-    ) -> Answered {
+impl Outgoing<'_> {
+    async fn stream(&self, key: RunKey, request: Request<Incoming>) -> Answered {
         // An eval's agent run has a stream of its own, which the bridge does not read.
-        let Some(run) = from.own_run(&key).await? else {
-            return Ok(from.forward(request).await);
+        let Some(run) = self.own_run(&key).await? else {
+            return Ok(self.forward(request).await);
         };
         let last_seq = resume_point(request.uri().query(), request.headers());
         debug!(run = %key.run, last_seq, app = %run.app, "an app reads the run's stream");
@@ -89,26 +86,21 @@ impl Proxy {
         self.runs.revive(&run);
         // Once MANTYX refuses a token, that token opens no stream, and an open stream of it ends.
         let reader = Arc::clone(&run);
-        let shown = from.credential.clone();
+        let shown = self.credential.clone();
         let refused = async move { reader.refuses(&shown).await };
-        match app_stream::open(&self.runs, run, last_seq).await {
+        match app_stream::open(self.runs, run, last_seq).await {
             Ok(events) => Ok(response::events(events).map(|body| response::until(body, refused))),
-            Err(failure) => Err(from.refused(&failure.error)),
+            Err(failure) => Err(self.refused(&failure.error)),
         }
     }
 
-    async fn tool_result(
-        &self,
-        from: &mut Outgoing<'_>,
-        key: RunKey,
-        request: Request<Incoming>,
-    ) -> Answered {
+    async fn tool_result(&mut self, key: RunKey, request: Request<Incoming>) -> Answered {
         let (parts, body) = request.into_parts();
         let body = response::read(body, MAX_RESULT_BODY).await?;
-        from.renew(&parts)?;
+        self.renew(&parts)?;
         // Looked up after the body has arrived, as the run may have been handed over meanwhile.
-        let Some(run) = from.own_run_or_eval(&key).await? else {
-            return Ok(from.forward_bytes(&parts, vec![body]).await);
+        let Some(run) = self.own_run_or_eval(&key).await? else {
+            return Ok(self.forward_bytes(&parts, vec![body]).await);
         };
         // An encoded result hides its `toolUseId`: it might be for a call that the bridge answers
         // itself.
@@ -134,20 +126,15 @@ impl Proxy {
                 "The bridge answers this call itself.",
             ));
         }
-        Ok(from.forward_bytes(&parts, vec![body]).await)
+        Ok(self.forward_bytes(&parts, vec![body]).await)
     }
 
-    async fn cancel(
-        &self,
-        from: &Outgoing<'_>,
-        key: RunKey,
-        request: Request<Incoming>,
-    ) -> Response<Body> {
-        let response = from.forward_in_time(request).await;
+    async fn cancel(&self, key: RunKey, request: Request<Incoming>) -> Response<Body> {
+        let response = self.forward_in_time(request).await;
         // MANTYX decides who may end a run, so the bridge acts only on its success.
         if response.status().is_success() {
-            let app = &from.caller.app.name;
-            let own = self.runs.get_or_resume(&key, app, &from.credential);
+            let app = &self.caller.app.name;
+            let own = self.runs.get_or_resume(&key, app, &self.credential);
             let eval = || self.runs.eval_of(&key).filter(|_| key.kind == RunKind::Agent);
             if let Some(run) = own.or_else(eval).filter(|run| run.app == *app) {
                 self.runs.cancel_calls(&run, &key);
@@ -158,12 +145,11 @@ impl Proxy {
 
     async fn end_session(
         &self,
-        from: &Outgoing<'_>,
         workspace: Workspace,
         session: SessionId,
         request: Request<Incoming>,
     ) -> Response<Body> {
-        let response = from.forward_in_time(request).await;
+        let response = self.forward_in_time(request).await;
         if response.status().is_success() {
             for run in self.runs.of_session(&workspace, &session) {
                 self.runs.cancel_calls(&run, &run.key);
@@ -193,14 +179,9 @@ fn resume_point(query: Option<&str>, headers: &HeaderMap) -> u64 {
     in_query.or_else(in_header).unwrap_or(0)
 }
 
-/// The run id in MANTYX's answer to a submission.
-pub fn run_id(body: &Bytes) -> Option<RunId> {
-    Some(string_member(std::str::from_utf8(body).ok()?, "runId")?.into())
-}
-
-/// The session id in MANTYX's answer to a creation.
-fn session_id(body: &Bytes) -> Option<SessionId> {
-    Some(string_member(std::str::from_utf8(body).ok()?, "sessionId")?.into())
+/// The id under `key` in MANTYX's answer to a submission or a creation.
+pub fn id_in<T: From<String>>(body: &Bytes, key: &str) -> Option<T> {
+    Some(string_member(std::str::from_utf8(body).ok()?, key)?.into())
 }
 
 #[cfg(test)]

@@ -34,6 +34,11 @@ pub type Body = UnsyncBoxBody<Bytes, BoxError>;
 pub type Answered = Result<Response<Body>, Response<Body>>;
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
+/// A body that can be read here.
+pub trait Source: http_body::Body<Data = Bytes, Error: fmt::Display> + Unpin {}
+
+impl<B: http_body::Body<Data = Bytes, Error: fmt::Display> + Unpin> Source for B {}
+
 /// How long a sender may pause in the middle of a body.
 const BODY_PAUSE: Duration = Duration::from_secs(30);
 /// The least average rate of a body in bytes a second, over the length of a pause. Every network
@@ -119,12 +124,7 @@ impl<B, C> Paced<B, C> {
     }
 }
 
-impl<B, C> http_body::Body for Paced<B, C>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-    C: Fn() -> Result<(), ReadError> + Unpin,
-{
+impl<B: Source, C: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Paced<B, C> {
     type Data = Bytes;
     type Error = ReadError;
 
@@ -155,11 +155,7 @@ where
 }
 
 /// Reads a body of at most `limit` bytes.
-pub async fn read<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
+pub async fn read(body: impl Source, limit: usize) -> Result<Bytes, ReadError> {
     let declared = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if declared > limit {
         return Err(ReadError::TooLarge { limit });
@@ -169,19 +165,11 @@ where
 
 /// Like [`read`], for a short answer that must not be lost: it does not wait for room in the
 /// budget.
-pub async fn read_anyway<B>(body: B, limit: usize) -> Result<Bytes, ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
+pub async fn read_anyway(body: impl Source, limit: usize) -> Result<Bytes, ReadError> {
     collect(body, limit, Buffer::insisting()).await
 }
 
-async fn collect<B>(body: B, limit: usize, mut whole: Buffer) -> Result<Bytes, ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
+async fn collect(body: impl Source, limit: usize, mut whole: Buffer) -> Result<Bytes, ReadError> {
     let mut body = Paced::new(body);
     while let Some(frame) = body.frame().await {
         let Ok(data) = frame?.into_data() else { continue };
@@ -201,11 +189,7 @@ where
 /// Reads and discards the rest of a body, at most `limit` bytes. Most senders read the answer only
 /// after they have sent everything. They would take a connection that closes before that for a
 /// broken one, and never see the error.
-async fn read_past<B>(mut body: Paced<B>, limit: usize) -> Result<(), ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
+async fn read_past(mut body: Paced<impl Source>, limit: usize) -> Result<(), ReadError> {
     let mut left = limit;
     while let Some(frame) = body.frame().await {
         let length = frame?.into_data().map_or(0, |data| data.len());
@@ -302,31 +286,23 @@ pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
 struct Told {
     code: Code,
     message: String,
-    more: Option<(String, Value)>,
+    /// An object with further members.
+    more: Value,
 }
 
 /// An error: a code for programs and a sentence for people.
 pub fn error(code: Code, message: &str) -> Response<Body> {
-    tell(Told { code, message: message.to_owned(), more: None })
+    error_with(code, message, serde_json::json!({}))
 }
 
 /// An error with further members, such as `candidates`.
-pub fn error_with(code: Code, message: &str, (key, value): (&str, Value)) -> Response<Body> {
-    tell(Told { code, message: message.to_owned(), more: Some((key.to_owned(), value)) })
-}
-
-fn tell(told: Told) -> Response<Body> {
-    let mut body = serde_json::json!({ "error": told.code.as_str(), "message": told.message });
-    add(&mut body, told.more.clone());
-    let mut response = json(told.code.status(), &body);
-    response.extensions_mut().insert(told);
+pub fn error_with(code: Code, message: &str, more: Value) -> Response<Body> {
+    let mut body = more.clone();
+    body["error"] = code.as_str().into();
+    body["message"] = message.into();
+    let mut response = json(code.status(), &body);
+    response.extensions_mut().insert(Told { code, message: message.to_owned(), more });
     response
-}
-
-fn add(body: &mut Value, more: Option<(String, Value)>) {
-    if let (Value::Object(members), Some((key, value))) = (body, more) {
-        members.insert(key, value);
-    }
 }
 
 /// Rewrites an error for clients of MANTYX, on a proxied route. Answers that are no error of the
@@ -336,9 +312,10 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
     let Some(Told { code, message, more }) = told.filter(|told| !told.code.is_mantyxs()) else {
         return response;
     };
-    let mut body =
-        serde_json::json!({ "error": message, "code": code.as_str(), "hint": code.hint() });
-    add(&mut body, more);
+    let mut body = more;
+    body["error"] = message.into();
+    body["code"] = code.as_str().into();
+    body["hint"] = code.hint().into();
     let text = serde_json::to_vec(&body).expect("the bridge's own answers can be written");
     *response.body_mut() = full(text);
     response
@@ -387,7 +364,7 @@ mod tests {
     use super::*;
 
     async fn check(code: Code, own: Value, proxied: Value) {
-        let error = || error_with(code, "It is so.", ("x", 1.into()));
+        let error = || error_with(code, "It is so.", serde_json::json!({ "x": 1 }));
         let value = async |response: Response<Body>| {
             let text = read(response.into_body(), 1 << 10).await.unwrap();
             serde_json::from_slice::<Value>(&text).unwrap()

@@ -90,16 +90,7 @@ impl Route {
             Self::Own(own, _) => own.kind,
             Self::WrongMethod(_) => RouteKind::Own,
             Self::Unknown | Self::Ambiguous => RouteKind::Unknown,
-            Self::Proxied(proxied, _) => match proxied {
-                Proxied::CreateRun { .. } => RouteKind::CreateRun,
-                Proxied::CreateSession { .. } => RouteKind::CreateSession,
-                Proxied::Message { .. } => RouteKind::Message,
-                Proxied::EndSession { .. } => RouteKind::EndSession,
-                Proxied::Stream(_) => RouteKind::Stream,
-                Proxied::ToolResult(_) => RouteKind::ToolResult,
-                Proxied::Cancel(_) => RouteKind::Cancel,
-                Proxied::Other => RouteKind::Forwarded,
-            },
+            Self::Proxied(proxied, _) => of_proxied(proxied).0,
         }
     }
 
@@ -108,13 +99,11 @@ impl Route {
     pub fn traced(&self) -> Option<&'static str> {
         match self {
             Self::Own(own, _) => own.traced,
-            Self::Proxied(Proxied::CreateRun { kind: RunKind::Agent, .. }, _) => {
-                Some("/api/v1/workspaces/{workspace}/agent-runs")
-            }
-            Self::Proxied(Proxied::CreateRun { kind: RunKind::Eval, .. }, _) => {
-                Some("/api/v1/workspaces/{workspace}/eval-runs")
-            }
-            Self::Proxied(Proxied::Message { .. }, _) => {
+            Self::Proxied(Proxied::CreateRun(_, kind), _) => Some(match kind {
+                RunKind::Agent => "/api/v1/workspaces/{workspace}/agent-runs",
+                RunKind::Eval => "/api/v1/workspaces/{workspace}/eval-runs",
+            }),
+            Self::Proxied(Proxied::Message(..), _) => {
                 Some("/api/v1/workspaces/{workspace}/agent-sessions/{session}/messages")
             }
             _ => None,
@@ -125,18 +114,25 @@ impl Route {
     pub fn after_hang_up(&self, method: &Method) -> AfterHangUp {
         match self {
             Self::Own(own, _) => own.after_hang_up,
-            Self::Proxied(proxied, _) => match proxied {
-                Proxied::CreateRun { .. }
-                | Proxied::CreateSession { .. }
-                | Proxied::Message { .. }
-                | Proxied::EndSession { .. }
-                | Proxied::Cancel(_) => AfterHangUp::ToItsEnd,
-                Proxied::ToolResult(_) => AfterHangUp::ForAWhile,
-                Proxied::Other if !method.is_safe() => AfterHangUp::ForAWhile,
-                Proxied::Stream(_) | Proxied::Other => AfterHangUp::Dropped,
-            },
+            Self::Proxied(Proxied::Other, _) if method.is_safe() => AfterHangUp::Dropped,
+            Self::Proxied(proxied, _) => of_proxied(proxied).1,
             Self::WrongMethod(_) | Self::Ambiguous | Self::Unknown => AfterHangUp::Dropped,
         }
+    }
+}
+
+/// The label of a route of MANTYX's in metrics, and what becomes of a request that changes something
+/// when its app hangs up.
+fn of_proxied(route: &Proxied) -> (RouteKind, AfterHangUp) {
+    match route {
+        Proxied::CreateRun(..) => (RouteKind::CreateRun, AfterHangUp::ToItsEnd),
+        Proxied::CreateSession(_) => (RouteKind::CreateSession, AfterHangUp::ToItsEnd),
+        Proxied::Message(..) => (RouteKind::Message, AfterHangUp::ToItsEnd),
+        Proxied::EndSession(..) => (RouteKind::EndSession, AfterHangUp::ToItsEnd),
+        Proxied::Stream(_) => (RouteKind::Stream, AfterHangUp::Dropped),
+        Proxied::ToolResult(_) => (RouteKind::ToolResult, AfterHangUp::ForAWhile),
+        Proxied::Cancel(_) => (RouteKind::Cancel, AfterHangUp::ToItsEnd),
+        Proxied::Other => (RouteKind::Forwarded, AfterHangUp::ForAWhile),
     }
 }
 

@@ -14,10 +14,9 @@ mod listener;
 pub mod socket_activation;
 mod stream;
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::{
-    net::{TcpStream, UnixStream},
     task::JoinSet,
     time::{Instant, sleep, timeout},
 };
@@ -26,10 +25,16 @@ use tracing::warn;
 
 pub use self::listener::Listener;
 use self::{
-    connection::{Connection, Handler, Socket},
+    connection::{Connection, Handler, Socket, process},
     connection_limit::ConnectionLimit,
 };
-use crate::{http::service::Service, metrics::Way};
+use crate::{
+    http::{
+        client_info::{ClientInfo, ClientKey},
+        service::Service,
+    },
+    metrics::Way,
+};
 
 /// The most connections of one listener. Each listener has its own, so that one does not take the
 /// slots of another.
@@ -61,14 +66,14 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
     loop {
         while connections.try_join_next().is_some() {}
         let next = async {
-            let socket = accept(&listener, &regular, &mut told).await;
-            let peer = socket.peer();
+            let accepted = accept(&listener, &regular, &mut told).await;
+            let peer = ClientKey::of(&accepted.1);
             match regular.slot(peer).await {
-                Some(slot) => (socket, Some(slot), false),
-                None => (socket, overflow.slot(peer).await, true),
+                Some(slot) => (accepted, Some(slot), false),
+                None => (accepted, overflow.slot(peer).await, true),
             }
         };
-        let (socket, slot, is_overflow) = tokio::select! {
+        let ((socket, client), slot, is_overflow) = tokio::select! {
             () = stop.cancelled() => break,
             next = next => next,
         };
@@ -84,7 +89,7 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         let connection = Connection { slot, handler, stop };
         let service = Arc::clone(&service);
         connections.spawn(async move {
-            connection.run(socket).await;
+            connection.run(socket, client).await;
             service.requests.connections.by_way.of(way).closed.inc();
         });
     }
@@ -101,10 +106,10 @@ async fn accept(
     listener: &Listener,
     slots: &ConnectionLimit,
     told: &mut Option<Instant>,
-) -> Socket {
+) -> (Socket, ClientInfo) {
     loop {
         match accept_now(listener).await {
-            Ok(socket) => return socket,
+            Ok(accepted) => return accepted,
             Err(error) => {
                 if told.is_none_or(|told| told.elapsed() >= TELL_AGAIN) {
                     warn!(%error, "connections cannot be accepted at the moment");
@@ -120,18 +125,20 @@ async fn accept(
     }
 }
 
-async fn accept_now(listener: &Listener) -> io::Result<Socket> {
+async fn accept_now(listener: &Listener) -> io::Result<(Socket, ClientInfo)> {
     Ok(match listener {
         Listener::Tcp(listener, tls) => {
-            let (stream, peer): (TcpStream, SocketAddr) = listener.accept().await?;
-            match tls {
-                Some(tls) => Socket::Tls(stream, peer, Arc::clone(tls)),
-                None => Socket::Tcp(stream, peer),
-            }
+            let (stream, peer) = listener.accept().await?;
+            let client = match tls {
+                Some(_) => ClientInfo::Tls { peer, names: None },
+                None => ClientInfo::Tcp { peer },
+            };
+            (Socket::Tcp(stream, tls.clone()), client)
         }
         Listener::Unix { listener, .. } => {
-            let (stream, _): (UnixStream, _) = listener.accept().await?;
-            Socket::Unix(stream)
+            let (stream, _) = listener.accept().await?;
+            let client = ClientInfo::Unix { peer: process(&stream) };
+            (Socket::Unix(stream), client)
         }
     })
 }

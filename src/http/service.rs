@@ -21,9 +21,9 @@ use crate::{
     http::{
         api::{
             Api,
-            routes::{AfterHangUp, ApiRequest, Handler, OwnRoute},
+            routes::{AfterHangUp, ApiRequest, Handler},
         },
-        auth::{App, AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
+        auth::{AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
         client_info::{ClientInfo, ClientKey, OnAuthenticated},
         error_code::Code,
         proxy::{self, Proxy},
@@ -104,19 +104,14 @@ impl Service {
         client: ClientInfo,
     ) -> Response<Body> {
         let after = route.after_hang_up(request.method());
-        match caller {
-            Some(caller) if after != AfterHangUp::Dropped => {
-                let this = Arc::clone(self);
-                let app = caller.app.name.clone();
-                let work = async move { this.count(route, Some(caller), request, &client).await };
-                let work = budget::for_app(app.clone(), work);
-                self.detached.answer(&app, after, work).await
-            }
-            Some(caller) => {
-                let app = caller.app.name.clone();
-                budget::for_app(app, self.count(route, Some(caller), request, &client)).await
-            }
-            None => self.count(route, None, request, &client).await,
+        let app = caller.as_ref().map(|caller| caller.app.name.clone());
+        let this = Arc::clone(self);
+        let work = async move { this.count(route, caller, request, &client).await };
+        let Some(app) = app else { return work.await };
+        let work = budget::for_app(app.clone(), work);
+        match after {
+            AfterHangUp::Dropped => work.await,
+            after => self.detached.answer(&app, after, work).await,
         }
     }
 
@@ -180,7 +175,11 @@ impl Service {
         let app = app.filter(|app| !app.is_operator());
         let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
         let response = self.dispatch(route, caller, request, client).await;
-        let mut response = self.while_let_in(app, response);
+        // An open stream gives no lasting right, just as an open connection does not.
+        let mut response = match app.map(|app| self.auth.until_removed(app)) {
+            Some(removed) => response.map(|body| response::until(body, removed)),
+            None => response,
+        };
         if let Some(over) = session {
             response = response.map(|body| response::until(body, over));
         }
@@ -191,15 +190,6 @@ impl Service {
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
-    }
-
-    /// An answer that ends when its app is not let in any more: an open stream gives no lasting
-    /// right, just as an open connection does not. An app that was removed before the answer began
-    /// gets no stream.
-    fn while_let_in(&self, app: Option<Arc<App>>, response: Response<Body>) -> Response<Body> {
-        let Some(app) = app else { return response };
-        let removed = self.auth.until_removed(app);
-        response.map(|body| response::until(body, removed))
     }
 
     /// The span of a request, for routes that have one. It replaces the trace in the request's
@@ -233,10 +223,29 @@ impl Service {
         request: Request<Incoming>,
         client: &ClientInfo,
     ) -> Response<Body> {
+        let sessions = &self.auth.sessions;
         match (route, caller) {
-            (Route::Own(own, segment), caller) => {
-                self.answer(own, segment, caller, request, client).await
-            }
+            (Route::Own(own, segment), caller) => match (own.handler, caller) {
+                (Handler::Open(handler), caller) => {
+                    handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
+                }
+                (Handler::Api(handler), Some(caller)) => {
+                    self.api.handle(handler, ApiRequest { caller, request, segment }).await
+                }
+                (Handler::Now(handler), Some(caller)) => {
+                    handler(&self.api, &ApiRequest { caller, request, segment })
+                        .unwrap_or_else(|refusal| refusal)
+                }
+                (Handler::Api(_) | Handler::Now(_), None) => response::not_let_in(),
+                (Handler::Page, Some(_)) => {
+                    status_page::page(sessions.token(request.headers()).is_some())
+                }
+                (Handler::Page, None) => status_page::sign_in(None),
+                (Handler::SignIn, _) => self.sign_in(request, client).await,
+                (Handler::SignOut, _) => {
+                    status_page::see_page(sessions.end(request.headers()), None)
+                }
+            },
             (Route::Proxied(proxied, resource), Some(caller)) => {
                 // Boxed, since the future is large.
                 let handled = Box::pin(self.proxy.handle((proxied, resource), caller, request));
@@ -254,33 +263,6 @@ impl Service {
                 "The bridge has no such route. MANTYX's own are below /api/, the bridge's below \
                  /v1/; docs/api.md lists them.",
             ),
-        }
-    }
-
-    /// Answers a request for one of the bridge's own routes.
-    async fn answer(
-        &self,
-        own: &OwnRoute,
-        segment: String,
-        caller: Option<Caller>,
-        request: Request<Incoming>,
-        client: &ClientInfo,
-    ) -> Response<Body> {
-        let sessions = &self.auth.sessions;
-        match (own.handler, caller) {
-            (Handler::Open(handler), caller) => {
-                handler(&self.api, caller.as_ref().map(|caller| caller.app.as_ref()))
-            }
-            (Handler::Api(handler), Some(caller)) => {
-                self.api.handle(handler, ApiRequest { caller, request, segment }).await
-            }
-            (Handler::Api(_), None) => response::not_let_in(),
-            (Handler::Page, Some(_)) => {
-                status_page::page(sessions.token(request.headers()).is_some())
-            }
-            (Handler::Page, None) => status_page::sign_in(None),
-            (Handler::SignIn, _) => self.sign_in(request, client).await,
-            (Handler::SignOut, _) => status_page::see_page(sessions.end(request.headers()), None),
         }
     }
 

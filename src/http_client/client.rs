@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use reqwest::{ClientBuilder, IntoUrl, RequestBuilder, Response};
 use url::Origin;
 
-use reuse::Reuse;
+use reuse::{MILLIS, Reuse};
 
 /// The most origins whose keep-alive is remembered. The configuration and agents' cards name the
 /// origins, so more of them are a mistake. A forgotten origin starts again with the shortest time.
@@ -37,7 +37,7 @@ struct Shared {
     settings: Box<dyn Fn() -> ClientBuilder + Send + Sync>,
     /// The library fixes the longest idle time when a client is built. So there is one client for
     /// each time that [`Reuse`] knows, built when it is first needed.
-    pools: [OnceLock<reqwest::Client>; Reuse::ALL.len()],
+    pools: [OnceLock<reqwest::Client>; MILLIS.len()],
     /// The keep-alive that each server has announced.
     servers: Mutex<HashMap<Origin, Reuse>>,
 }
@@ -100,7 +100,7 @@ impl Client {
 
 impl Shared {
     fn pool(&self, reuse: Reuse) -> &reqwest::Client {
-        let pool = self.pools.get(reuse.index()).expect("there is one for each");
+        let pool = self.pools.get(reuse.0).expect("there is one for each");
         pool.get_or_init(|| {
             let builder = (self.settings)().pool_idle_timeout(reuse.longest_idle());
             let builder = match reuse {

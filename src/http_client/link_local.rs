@@ -67,6 +67,20 @@ pub(super) enum Names {
     Elsewhere,
 }
 
+impl Names {
+    /// The addresses of `name` that the bridge may call.
+    fn allowed(self, name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+        let mut kept = without(found, is_link_local).ok_or_else(|| refused(name))?;
+        // A configured proxy may run on this machine under the name `localhost`. Addresses that
+        // a peer names never use it.
+        if matches!(self, Self::Elsewhere) && name != "localhost" {
+            let here = || io::Error::other(format!("{name} leads to this machine"));
+            kept = without(kept, is_here).ok_or_else(here)?;
+        }
+        Ok(kept)
+    }
+}
+
 impl Resolve for Names {
     fn resolve(&self, name: Name) -> Resolving {
         let names = *self;
@@ -76,36 +90,17 @@ impl Resolve for Names {
                 return Err(refused(&address.replace('-', ":")).into());
             }
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name, 0)).await?.collect();
-            let kept = allowed(name, found)?;
-            // A configured proxy may run on this machine under the name `localhost`. Addresses that
-            // a peer names never use it.
-            let kept = match names {
-                Self::Elsewhere if name != "localhost" => elsewhere(name, kept)?,
-                Self::Elsewhere | Self::All => kept,
-            };
+            let kept = names.allowed(name, found)?;
             Ok(Box::new(kept.into_iter()) as Addrs)
         })
     }
 }
 
-/// The addresses of `name` that the bridge may call.
-fn allowed(name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
+/// The addresses that are not bad; `None` if all are.
+fn without(found: Vec<SocketAddr>, is_bad: fn(IpAddr) -> bool) -> Option<Vec<SocketAddr>> {
     let was_any = !found.is_empty();
-    let kept: Vec<_> = found.into_iter().filter(|found| !is_link_local(found.ip())).collect();
-    if kept.is_empty() && was_any {
-        return Err(refused(name));
-    }
-    Ok(kept)
-}
-
-/// The addresses of `name` that are not this machine's.
-fn elsewhere(name: &str, found: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
-    let was_any = !found.is_empty();
-    let kept: Vec<_> = found.into_iter().filter(|found| !is_here(found.ip())).collect();
-    if kept.is_empty() && was_any {
-        return Err(io::Error::other(format!("{name} leads to this machine")));
-    }
-    Ok(kept)
+    let kept: Vec<_> = found.into_iter().filter(|found| !is_bad(found.ip())).collect();
+    (!kept.is_empty() || !was_any).then_some(kept)
 }
 
 fn is_here(address: IpAddr) -> bool {
@@ -184,10 +179,10 @@ mod tests {
     #[test]
     fn of_the_addresses_of_a_name_those_are_called_that_may_be() {
         let found = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
-        let mixed = allowed("n", found(&["169.254.169.254:0", "10.0.0.1:0"])).unwrap();
+        let mixed = Names::All.allowed("n", found(&["169.254.169.254:0", "10.0.0.1:0"])).unwrap();
         assert_eq!(mixed, found(&["10.0.0.1:0"]));
-        assert_eq!(allowed("n", Vec::new()).unwrap(), []);
-        let error = allowed("n", found(&["[fe80::1]:0"])).unwrap_err().to_string();
+        assert_eq!(Names::All.allowed("n", Vec::new()).unwrap(), []);
+        let error = Names::All.allowed("n", found(&["[fe80::1]:0"])).unwrap_err().to_string();
         assert_eq!(error, "n is a link-local address, which is never called");
     }
 
@@ -195,9 +190,9 @@ mod tests {
     fn of_the_addresses_of_a_name_those_elsewhere_are_called_where_a_peer_names_it() {
         let found = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
         let mixed = found(&["127.0.0.1:0", "[::1]:0", "[::ffff:127.0.0.2]:0", "10.0.0.1:0"]);
-        assert_eq!(elsewhere("n", mixed).unwrap(), found(&["10.0.0.1:0"]));
+        assert_eq!(Names::Elsewhere.allowed("n", mixed).unwrap(), found(&["10.0.0.1:0"]));
         for here in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0", "[64:ff9b::127.0.0.1]:0"] {
-            let error = elsewhere("n", found(&[here])).unwrap_err().to_string();
+            let error = Names::Elsewhere.allowed("n", found(&[here])).unwrap_err().to_string();
             assert_eq!(error, "n leads to this machine", "{here}");
         }
     }

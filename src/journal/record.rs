@@ -304,10 +304,6 @@ pub enum Change {
 }
 
 impl Change {
-    pub(super) fn is_routes(&self) -> bool {
-        matches!(self, Self::Routes(_))
-    }
-
     /// About how many bytes its large parts take; 0 if it has none.
     pub fn weight(&self) -> usize {
         let text = |text: &Option<Box<RawValue>>| text.as_ref().map_or(0, |text| text.get().len());

@@ -312,7 +312,8 @@ impl Store {
             // same write: a compaction between the two would leave the routes out, as nothing
             // refers to them yet.
             for of_routes in [true, false] {
-                let part = changes.iter().filter(|change| change.is_routes() == of_routes);
+                let is_routes = |change: &Change| matches!(change, Change::Routes(_));
+                let part = changes.iter().filter(|change| is_routes(change) == of_routes);
                 self.frame(part, now, &mut next);
             }
         }

@@ -320,10 +320,9 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     assert!(!journal.lives().await, "it has ended");
 
     let (jobs, given) = mpsc::channel();
-    let (health, metrics) = (Arc::default(), Arc::default());
-    let (queue, writer) = (Arc::default(), Mutex::new(None));
+    let (shared, writer) = (Arc::default(), Mutex::new(None));
     let (path, reading) = (PathBuf::new(), tokio::sync::Mutex::default());
-    let journal = Journal { jobs, queue, health, metrics, noted: 0, path, reading, writer };
+    let journal = Journal { jobs, shared, noted: 0, path, reading, writer };
     let lives = tokio::time::timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);
@@ -404,10 +403,10 @@ async fn what_waits_for_the_disk_is_bounded() {
         journal.write(large(slot));
     }
     journal.has_room().await;
-    assert!(*journal.queue.0.borrow() < QUEUE_BYTES);
+    assert!(*journal.shared.queue.0.borrow() < QUEUE_BYTES);
     journal.commit(Vec::new()).await.unwrap();
     journal.close();
-    assert_eq!(*journal.queue.0.borrow(), 0, "all of it has been paid back");
+    assert_eq!(*journal.shared.queue.0.borrow(), 0, "all of it has been paid back");
     assert!(fs::metadata(dir.path().join("journal")).unwrap().len() > 48 << 20);
 }
 

@@ -4,12 +4,11 @@
 
 use std::marker::PhantomData;
 
-/// A label with a known number of values.
-pub trait Label: Copy + PartialEq + 'static {
-    const NAME: &'static str;
-    const ALL: &'static [Self];
+use crate::model::words::Words;
 
-    fn as_str(self) -> &'static str;
+/// A label of a metric.
+pub trait Label: Words {
+    const NAME: &'static str;
 }
 
 /// One `M` for each value of the label `L`; all exist from the start, so that the page shows zeros.
@@ -45,27 +44,14 @@ impl<L: Label, M> ByLabel<L, M> {
 
 /// Defines an enum that is a [`Label`].
 macro_rules! label {
-    (
-        $(#[$doc:meta])*
-        pub enum $Name:ident: $label:literal {
-            $($(#[$note:meta])* $Value:ident = $word:literal),* $(,)?
-        }
-    ) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $Name {
-            $($(#[$note])* $Value),*
+    ($(#[$doc:meta])* pub enum $Name:ident: $label:literal { $($values:tt)* }) => {
+        words! {
+            $(#[$doc])*
+            pub enum $Name { $($values)* }
         }
 
         impl Label for $Name {
             const NAME: &'static str = $label;
-            const ALL: &'static [Self] = &[$(Self::$Value),*];
-
-            fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$Value => $word),*
-                }
-            }
         }
     };
 }

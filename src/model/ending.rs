@@ -3,49 +3,54 @@
 //!
 //! Must not: carry a text; there is a known number of words.
 
-use super::answer::{Answer, codes::OUTCOME_UNKNOWN};
+use super::{
+    answer::{Answer, codes::OUTCOME_UNKNOWN},
+    words::words,
+};
 
-/// How a call ended. Those in which the tool was not called stand together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Ending {
-    /// The tool gave a result.
-    Result,
-    /// The tool said that it failed.
-    ToolError,
-    /// The arguments were not what the tool takes; it was not called.
-    InputInvalid,
-    /// There was no connection, or there are no tools of the backend; it was not called.
-    Unavailable,
-    /// The backend keeps failing, so it was not called.
-    BreakerOpen,
-    /// It got no permit in time; it was not called.
-    Busy,
-    /// The journal cannot be written, so it was not called.
-    Storage,
-    /// Too little time was left after a restart; it was not called.
-    TooLate,
-    /// The bridge refused it: it is not what the run was given.
-    Denied,
-    /// Its tool is not what was accepted, and is withdrawn; it was not called.
-    Withdrawn,
-    /// A person denied it, or no decision came in time; it was not called.
-    NotApproved,
-    /// No answer came in time.
-    TimedOut,
-    /// The connection broke during the call.
-    ConnectionLost,
-    /// The bridge was restarted or failed during the call, so that its effect is not known.
-    Unknown,
-    /// The peer refused the request in its protocol's words.
-    Refused,
-    /// The peer's answer cannot be read.
-    Unreadable,
-    /// Its run ended or was cancelled, or its caller hung up.
-    Cancelled,
-    /// The bridge shuts down; the next process decides what becomes of it.
-    Left,
-    /// The bridge's own code failed before the tool was reached.
-    Internal,
+words! {
+    /// How a call ended. Those in which the tool was not called stand together.
+    #[derive(PartialOrd, Ord)]
+    pub enum Ending {
+        /// The tool gave a result.
+        Result = "result",
+        /// The tool said that it failed.
+        ToolError = "tool_error",
+        /// The arguments were not what the tool takes; it was not called.
+        InputInvalid = "input_invalid",
+        /// There was no connection, or there are no tools of the backend; it was not called.
+        Unavailable = "unavailable",
+        /// The backend keeps failing, so it was not called.
+        BreakerOpen = "breaker_open",
+        /// It got no permit in time; it was not called.
+        Busy = "busy",
+        /// The journal cannot be written, so it was not called.
+        Storage = "storage",
+        /// Too little time was left after a restart; it was not called.
+        TooLate = "too_late",
+        /// The bridge refused it: it is not what the run was given.
+        Denied = "denied",
+        /// Its tool is not what was accepted, and is withdrawn; it was not called.
+        Withdrawn = "withdrawn",
+        /// A person denied it, or no decision came in time; it was not called.
+        NotApproved = "not_approved",
+        /// No answer came in time.
+        TimedOut = "timed_out",
+        /// The connection broke during the call.
+        ConnectionLost = "connection_lost",
+        /// The bridge was restarted or failed during the call, so that its effect is not known.
+        Unknown = "unknown",
+        /// The peer refused the request in its protocol's words.
+        Refused = "refused",
+        /// The peer's answer cannot be read.
+        Unreadable = "unreadable",
+        /// Its run ended or was cancelled, or its caller hung up.
+        Cancelled = "cancelled",
+        /// The bridge shuts down; the next process decides what becomes of it.
+        Left = "left",
+        /// The bridge's own code failed before the tool was reached.
+        Internal = "internal_error",
+    }
 }
 
 impl Ending {
@@ -57,28 +62,6 @@ impl Ending {
         }
     }
 
-    pub const ALL: [Self; 19] = [
-        Self::Result,
-        Self::ToolError,
-        Self::InputInvalid,
-        Self::Unavailable,
-        Self::BreakerOpen,
-        Self::Busy,
-        Self::Storage,
-        Self::TooLate,
-        Self::Denied,
-        Self::Withdrawn,
-        Self::NotApproved,
-        Self::TimedOut,
-        Self::ConnectionLost,
-        Self::Unknown,
-        Self::Refused,
-        Self::Unreadable,
-        Self::Cancelled,
-        Self::Left,
-        Self::Internal,
-    ];
-
     /// Whether the call failed; a cancelled call has not failed.
     pub fn is_failure(self) -> bool {
         !matches!(self, Self::Result | Self::Cancelled | Self::Left)
@@ -88,30 +71,18 @@ impl Ending {
     pub fn is_of_no_call(self) -> bool {
         (Self::InputInvalid..=Self::NotApproved).contains(&self)
     }
+}
 
-    /// The word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Result => "result",
-            Self::ToolError => "tool_error",
-            Self::InputInvalid => "input_invalid",
-            Self::Unavailable => "unavailable",
-            Self::BreakerOpen => "breaker_open",
-            Self::Busy => "busy",
-            Self::Storage => "storage",
-            Self::TooLate => "too_late",
-            Self::Denied => "denied",
-            Self::Withdrawn => "withdrawn",
-            Self::NotApproved => "not_approved",
-            Self::TimedOut => "timed_out",
-            Self::ConnectionLost => "connection_lost",
-            Self::Unknown => "unknown",
-            Self::Refused => "refused",
-            Self::Unreadable => "unreadable",
-            Self::Cancelled => "cancelled",
-            Self::Left => "left",
-            Self::Internal => "internal_error",
-        }
+words! {
+    /// How the driving of a run ended.
+    pub enum RunEnding {
+        Result = "result",
+        Error = "error",
+        Cancelled = "cancelled",
+        /// Its stream could not be opened.
+        GivenUp = "given_up",
+        /// The bridge stopped; the next process drives the run on.
+        Left = "left",
     }
 }
 
@@ -127,9 +98,7 @@ impl Made {
     pub fn failed(ending: Ending, why: impl Into<String>) -> Self {
         Self { answer: Answer::Error(why.into()), ending }
     }
-}
 
-impl Made {
     /// The bridge's own code failed during a call of `tool`, which may have been reached.
     pub fn internal(tool: &str, has_reached_tool: bool) -> Self {
         if has_reached_tool {
@@ -160,11 +129,12 @@ mod tests {
     //! The list has all words in the order of the enum.
 
     use super::*;
+    use crate::model::words::Words as _;
 
     #[test]
     fn the_list_is_in_order() {
-        for (at, ending) in Ending::ALL.into_iter().enumerate() {
-            assert_eq!(ending as usize, at, "{ending:?}");
+        for (at, ending) in Ending::ALL.iter().enumerate() {
+            assert_eq!(*ending as usize, at, "{ending:?}");
         }
     }
 }

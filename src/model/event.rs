@@ -13,12 +13,13 @@ use std::{
 
 use serde::{
     Deserialize, Deserializer as _,
-    de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor},
+    de::{DeserializeSeed, MapAccess, Visitor},
 };
-use serde_json::value::RawValue;
+use serde_json::{Map, Value, json, value::RawValue};
 use sha2::{Digest as _, Sha256};
 
 use super::{
+    ending::RunEnding,
     ids::{RunId, RunKind, ToolUseId},
     json::member,
     offer::RefKind,
@@ -44,7 +45,7 @@ pub enum Body {
     /// `local_tool_result_in`: the call has been answered. An eval names the agent run.
     Answered(Option<RunId>, ToolUseId),
     /// A run of this kind has ended. In an eval's stream, the end of an agent run ends nothing.
-    End(RunKind),
+    End(RunKind, RunEnding),
     /// Any other event: for people, not for the bridge.
     Other,
 }
@@ -170,9 +171,7 @@ impl Event {
                 of = named.or(agent_run);
                 Body::Answered(of.clone(), data.tool_use_id.into())
             }
-            Some("result" | "error" | "cancelled") => Body::End(RunKind::Agent),
-            Some("run_completed" | "run_error" | "run_cancelled") => Body::End(RunKind::Eval),
-            _ => Body::Other,
+            kind => Body::without_payload(kind),
         };
         Ok(Self { seq, print: print(seq), agent_run: of, body })
     }
@@ -199,21 +198,6 @@ impl Call {
     }
 }
 
-/// How a run has ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TerminalEvent {
-    Result,
-    Error,
-    Cancelled,
-}
-
-/// How a run has ended whose last event, a [`Body::End`], this is.
-pub fn end(event: Option<&str>, data: &str) -> TerminalEvent {
-    let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
-    let kind = envelope.and_then(|envelope| envelope.kind);
-    TerminalEvent::of(kind.as_deref().or(event))
-}
-
 /// The input, cached and output tokens of a run, as its last event says (wire-protocol §4.8.1).
 pub fn tokens(data: &str) -> Option<[u64; 3]> {
     let payload = member(data, "data").filter(|payload| payload.get().starts_with('{'));
@@ -222,13 +206,19 @@ pub fn tokens(data: &str) -> Option<[u64; 3]> {
     Some(["inputTokens", "cachedTokens", "outputTokens"].map(|key| count(key).unwrap_or(0)))
 }
 
-impl TerminalEvent {
-    fn of(kind: Option<&str>) -> Self {
-        match kind {
-            Some("cancelled" | "run_cancelled") => Self::Cancelled,
-            Some("error" | "run_error") => Self::Error,
-            _ => Self::Result,
-        }
+impl Body {
+    /// What an event of this type says that is no call and no answer to one.
+    fn without_payload(kind: Option<&str>) -> Self {
+        let (of, ending) = match kind {
+            Some("result") => (RunKind::Agent, RunEnding::Result),
+            Some("error") => (RunKind::Agent, RunEnding::Error),
+            Some("cancelled") => (RunKind::Agent, RunEnding::Cancelled),
+            Some("run_completed") => (RunKind::Eval, RunEnding::Result),
+            Some("run_error") => (RunKind::Eval, RunEnding::Error),
+            Some("run_cancelled") => (RunKind::Eval, RunEnding::Cancelled),
+            _ => return Self::Other,
+        };
+        Self::End(of, ending)
     }
 }
 
@@ -237,78 +227,43 @@ impl TerminalEvent {
 pub struct Beginning {
     /// The event. A call has [`TOO_LARGE`] in place of its arguments.
     pub event: Event,
-    /// How the run has ended, if `event` is its last one.
-    pub end: TerminalEvent,
     /// Whether the beginning tells what kind of event it is.
     pub is_known: bool,
 }
 
 /// Takes the place of arguments that are too large. It is not an object, so no tool is called with
 /// it.
-const TOO_LARGE: &str = "\"(larger than the bridge reads)\"";
+const TOO_LARGE: &str = "(larger than the bridge reads)";
 
 impl Beginning {
     /// Reads the fields of a frame, whose `data` is cut off somewhere.
     pub fn read(id: Option<&str>, event: Option<&str>, data: &str) -> Self {
-        let mut members = Members::default();
+        let mut whole = Map::new();
         let mut json = serde_json::Deserializer::from_str(data);
         // An error is expected: the text ends in the middle of the value that is too large. The
-        // members before it are in `members` by then.
-        json.deserialize_map(Gather { members: &mut members, is_payload: false }).ok();
-        let kind = members.kind.as_deref().or(event);
-        let is_known = kind.is_some();
-        let agent_run = members.call.agent_run.clone().map(RunId::from);
-        let end = TerminalEvent::of(kind);
-        let body = match kind {
-            Some("local_tool_call") => members.call.take().read().map_or(Body::Other, Body::Call),
-            Some("result" | "error" | "cancelled") => Body::End(RunKind::Agent),
-            Some("run_completed" | "run_error" | "run_cancelled") => Body::End(RunKind::Eval),
-            _ => Body::Other,
+        // members before it are in `whole` by then.
+        json.deserialize_map(Gather(&mut whole)).ok();
+        let is_known = event.is_some() || whole.get("type").is_some_and(Value::is_string);
+        let payload = match whole.get_mut("data").and_then(Value::as_object_mut) {
+            Some(payload) => payload,
+            None => &mut whole,
         };
-        let seq = members.seq.or_else(|| id.and_then(|id| id.parse().ok()));
-        Self { event: Event { seq, print: None, agent_run, body }, end, is_known }
+        payload.insert("args".to_owned(), TOO_LARGE.into());
+        let read = Event::read(id, event, &json!(whole).to_string());
+        let mut event = read.unwrap_or_else(|_is_a_call_without_a_name| {
+            whole.remove("type");
+            Event::read(id, None, &json!(whole).to_string()).expect("it is no call any more")
+        });
+        event.print = None;
+        if matches!(event.body, Body::Answered(..)) {
+            event.body = Body::Other;
+        }
+        Self { event, is_known }
     }
 }
 
-/// The members before the end of a text.
-#[derive(Debug, Default)]
-struct Members {
-    seq: Option<u64>,
-    kind: Option<String>,
-    call: CallMembers,
-}
-
-#[derive(Debug, Default)]
-struct CallMembers {
-    agent_run: Option<String>,
-    tool_use: Option<String>,
-    name: Option<String>,
-    kind: Option<String>,
-    mcp_server: Option<String>,
-}
-
-impl CallMembers {
-    fn take(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
-    fn read(self) -> Option<Call> {
-        Some(Call {
-            tool_use: self.tool_use?.into(),
-            agent_run: self.agent_run.map(RunId::from),
-            name: self.name?,
-            kind: RefKind::parse(self.kind.as_deref().unwrap_or("local")),
-            args: RawValue::from_string(TOO_LARGE.to_owned()).ok()?,
-            mcp_server: self.mcp_server,
-        })
-    }
-}
-
-/// Gathers members of the envelope, and of the payload in it.
-struct Gather<'a> {
-    members: &'a mut Members,
-    is_payload: bool,
-}
+/// Gathers the members before the end of a text, and those of the payload in it.
+struct Gather<'a>(&'a mut Map<String, Value>);
 
 impl<'de> DeserializeSeed<'de> for Gather<'_> {
     type Value = ();
@@ -326,19 +281,12 @@ impl<'de> Visitor<'de> for Gather<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let Self { members, is_payload } = self;
         while let Some(key) = map.next_key::<String>()? {
-            let call = &mut members.call;
-            match (key.as_str(), is_payload) {
-                ("seq", false) => members.seq = map.next_value()?,
-                ("type", false) => members.kind = map.next_value()?,
-                ("data", false) => map.next_value_seed(Gather { members, is_payload: true })?,
-                ("agentRunId", _) => call.agent_run = map.next_value()?,
-                ("toolUseId", _) => call.tool_use = map.next_value()?,
-                ("name", _) => call.name = map.next_value()?,
-                ("kind", _) => call.kind = map.next_value()?,
-                ("mcpServer", _) => call.mcp_server = map.next_value()?,
-                _ => drop(map.next_value::<IgnoredAny>()?),
+            if key == "data" {
+                let data = self.0.entry(key).or_insert_with(|| Map::new().into());
+                map.next_value_seed(Gather(data.as_object_mut().expect("it is always a map")))?;
+            } else {
+                self.0.insert(key, map.next_value()?);
             }
         }
         Ok(())

@@ -30,11 +30,16 @@ const MAX_WAIT: Duration = Duration::from_secs(240);
 pub(super) const DEFINITION: &str = concat!(
     r#"{"description":"Fetches the result of a tool call that takes long: one that was answered "#,
     r#"with {\"status\":\"pending\",\"callId\":…} and goes on. Give that callId. While the call "#,
-    r#"still runs, the answer is pending again; do other work first, or wait here.","#,
+    r#"still runs, the answer is pending again; do other work first, or wait here. With offset and "#,
+    r#"limit, it reads a long result in parts: {\"total\":…,\"next\":…,\"text\":…}, where next is "#,
+    r#"the next offset, or null at the end.","#,
     r#""parameters":{"type":"object","properties":{"#,
     r#""callId":{"type":"string","description":"The callId of the pending answer."},"#,
     r#""wait":{"type":"number","minimum":0,"maximum":240,"description":"#,
-    r#""How many seconds to wait for a result that is not there yet. Default: 20."}},"#,
+    r#""How many seconds to wait for a result that is not there yet. Default: 20."},"#,
+    r#""offset":{"type":"integer","minimum":0,"description":"The first byte of the part."},"#,
+    r#""limit":{"type":"integer","minimum":1,"maximum":1000000,"description":"#,
+    r#""How many bytes the part has at most."}},"#,
     r#""required":["callId"]},"readOnly":true}"#,
 );
 
@@ -43,6 +48,8 @@ pub(super) const DEFINITION: &str = concat!(
 pub struct Asked {
     pub call: CallId,
     pub wait: Duration,
+    /// The part of the result that it wants: the first byte, and how many.
+    pub part: Option<(usize, Option<usize>)>,
 }
 
 /// An id that cannot be guessed.
@@ -57,12 +64,16 @@ pub fn read(arguments: &str) -> Result<Asked, String> {
     struct Arguments {
         call_id: String,
         wait: Option<f64>,
+        offset: Option<usize>,
+        limit: Option<usize>,
     }
     Own::Results.check(arguments)?;
-    let Arguments { call_id, wait } = serde_json::from_str(arguments)
+    let Arguments { call_id, wait, offset, limit } = serde_json::from_str(arguments)
         .map_err(|_odd| format!("{TOOL_INPUT_INVALID}: the arguments cannot be read"))?;
     let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    Ok(Asked { call: call_id.into(), wait: wait.map_or(WAIT, |wait| wait.min(MAX_WAIT)) })
+    let wait = wait.map_or(WAIT, |wait| wait.min(MAX_WAIT));
+    let part = (offset.is_some() || limit.is_some()).then_some((offset.unwrap_or(0), limit));
+    Ok(Asked { call: call_id.into(), wait, part })
 }
 
 #[derive(Serialize)]

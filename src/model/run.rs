@@ -11,6 +11,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use super::{
     answer::codes::TOOL_INPUT_INVALID,
+    ending::RunEnding,
     event::{Body, Call, Event},
     ids::{RunId, RunKind, ToolUseId, is_segment},
     offer::{Route, Target},
@@ -27,8 +28,8 @@ pub enum Step {
     Relay,
     /// Hand it to the app masked, as it is a call for the bridge; then do what `Work` says.
     Mask(Call, Work),
-    /// Hand it to the app; the run has ended.
-    Finish,
+    /// Hand it to the app; the run has ended so.
+    Finish(RunEnding),
 }
 
 /// What the driver does about a call that is the bridge's.
@@ -237,7 +238,7 @@ impl Run {
             (None, Some(print)) => self.unnumbered.repeats(print),
             (None, None) => false,
         };
-        let is_last = matches!(event.body, Body::End(kind) if kind == self.kind);
+        let is_last = matches!(event.body, Body::End(kind, _) if kind == self.kind);
         if repeated && !is_last && !self.is_new_call(&event) {
             if let Body::Answered(agent_run, tool_use) = &event.body {
                 self.on_answered(agent_run.as_ref(), tool_use);
@@ -250,13 +251,13 @@ impl Run {
                 self.on_answered(agent_run.as_ref(), &tool_use);
                 Step::Relay
             }
-            Body::End(_) if is_last => {
+            Body::End(_, ending) if is_last => {
                 if let Some(held) = &mut self.held {
                     held.clear();
                 }
-                Step::Finish
+                Step::Finish(ending)
             }
-            Body::End(_) | Body::Other => Step::Relay,
+            Body::End(..) | Body::Other => Step::Relay,
         }
     }
 

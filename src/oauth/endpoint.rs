@@ -59,16 +59,6 @@ pub enum Shows {
     Signed,
 }
 
-impl Shows {
-    fn other(self) -> Self {
-        match self {
-            Self::InHeader => Self::InBody,
-            Self::InBody => Self::InHeader,
-            Self::Signed => Self::Signed,
-        }
-    }
-}
-
 /// One request for a token.
 #[derive(Debug)]
 pub struct Question<'a> {
@@ -92,37 +82,29 @@ pub struct Granted {
     pub refresh_token: Option<SecretString>,
 }
 
-/// An endpoint gave no token.
-struct TokenRefusal {
-    error: IssueError,
-    /// The endpoint rejected the client, or the way in which it showed its secret.
-    is_about_client: bool,
-}
-
-impl From<IssueError> for TokenRefusal {
-    fn from(error: IssueError) -> Self {
-        Self { error, is_about_client: false }
-    }
-}
+/// Why an endpoint gave no token, and whether it rejected the client, or the way in which that showed
+/// its secret.
+type TokenRefusal = (IssueError, bool);
 
 impl Question<'_> {
     /// Sends the request. If the endpoint rejects the client, sends it once more with the secret
     /// shown in the other way; if that works, records it in `shows`.
     pub async fn ask(&self, http: &Client, shows: &mut Shows) -> Result<Granted, IssueError> {
-        let refusal = match self.ask_once(http, *shows).await {
+        let (refusal, is_about_client) = match self.ask_once(http, *shows).await {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,
         };
-        if !refusal.is_about_client || *shows == Shows::Signed {
-            return Err(refusal.error);
-        }
-        let other = shows.other();
+        let other = match *shows {
+            Shows::InHeader if is_about_client => Shows::InBody,
+            Shows::InBody if is_about_client => Shows::InHeader,
+            _ => return Err(refusal),
+        };
         match self.ask_once(http, other).await {
             // Both ways were refused; the first refusal is the one to show.
-            Err(second) if second.is_about_client => Err(refusal.error),
+            Err((_, true)) => Err(refusal),
             known => {
                 *shows = other;
-                known.map_err(|second| second.error)
+                known.map_err(|(second, _)| second)
             }
         }
     }
@@ -138,7 +120,7 @@ impl Question<'_> {
         };
         let unanswered = |why: String| {
             let text = format!("the token endpoint {place} gave no answer: {why}");
-            TokenRefusal::from(IssueError::passing(text))
+            (IssueError::passing(text), false)
         };
         let (status, headers, body) = match timeout(PATIENCE, exchange).await {
             Err(_late) => return Err(unanswered(format!("none in {} s", PATIENCE.as_secs()))),
@@ -152,7 +134,7 @@ impl Question<'_> {
         }
         read(&body).ok_or_else(|| {
             let text = format!("the token endpoint {place} answered without a bearer token");
-            IssueError::lasting(text).into()
+            (IssueError::lasting(text), false)
         })
     }
 
@@ -213,7 +195,7 @@ fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> 
     let after = after.map(|after| after.min(LONGEST_AFTER));
     let grant_ended = known == Some(INVALID_GRANT);
     let error = IssueError { text, passes, after, grant_ended };
-    TokenRefusal { error, is_about_client: unnamed || is_client }
+    (error, unnamed || is_client)
 }
 
 /// The token in an answer, if it is a bearer token.
@@ -276,7 +258,7 @@ mod tests {
                 http::header::RETRY_AFTER,
                 HeaderValue::from_static(value),
             )]);
-            refused("p", StatusCode::SERVICE_UNAVAILABLE, &headers, "{}").error.after
+            refused("p", StatusCode::SERVICE_UNAVAILABLE, &headers, "{}").0.after
         };
         assert_eq!(after("7"), Some(Duration::from_secs(7)));
         assert_eq!(after("86400"), Some(LONGEST_AFTER));

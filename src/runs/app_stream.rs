@@ -344,7 +344,7 @@ fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
     let data = fields.data.unwrap_or_default();
     let beginning = Beginning::read(fields.id.as_deref(), fields.event.as_deref(), &data);
     match beginning.event.body {
-        Body::End(kind) => kind == run.key.kind,
+        Body::End(kind, _) => kind == run.key.kind,
         // The beginning does not tell its kind, but the run is over and its log lacks the last
         // event.
         _ => !beginning.is_known && run.log.has_left_last(),
@@ -376,7 +376,7 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 }
             };
             let Some(event) = driver::read(run, &frame) else { continue };
-            let is_end = matches!(event.body, Body::End(kind) if kind == run.key.kind);
+            let is_end = matches!(event.body, Body::End(kind, _) if kind == run.key.kind);
             let is_repeated = match (event.seq, event.print) {
                 (Some(seq), _) => seq <= replay.seq,
                 // Only the driver has read the last event: no app has it if it is read here.
@@ -391,11 +391,11 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                 Body::Call(call) if run.table.claims(call).is_some() => {
                     out.extend_from_slice(&masked(run.key.kind, event.seq, call).raw);
                 }
-                Body::End(_) if is_end => {
+                Body::End(..) if is_end => {
                     out.extend_from_slice(&frame.raw);
                     return Turn::Last(replay.hand_out(out));
                 }
-                Body::Call(_) | Body::Answered(..) | Body::End(_) | Body::Other => {
+                Body::Call(_) | Body::Answered(..) | Body::End(..) | Body::Other => {
                     out.extend_from_slice(&frame.raw);
                 }
             }

@@ -122,11 +122,7 @@ pub enum Phase {
 #[derive(Debug)]
 pub(super) struct Left {
     pub slot: Slot,
-    pub started_at: Millis,
-    pub ended_at: Option<Millis>,
-    pub given_up: bool,
-    /// The last event of its past that was read.
-    pub read_to: u64,
+    pub record: RunRecord,
     /// The last event up to which all calls are known.
     pub last_seq: u64,
     /// The calls that need no further decision.
@@ -150,7 +146,8 @@ impl DrivenRun {
 
     /// A run that an earlier process drove.
     pub(super) fn left(new: NewRun, left: Left, room: &Room) -> Self {
-        let Left { slot, started_at, ended_at, given_up, read_to, last_seq, seen, again } = left;
+        let Left { slot, record, last_seq, seen, again } = left;
+        let RunRecord { started_at, ended_at, given_up, read_to, .. } = record;
         // If the earlier process had not read the past to its end, the answers of other clients are
         // not known: the past is read again from its beginning.
         let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };

@@ -33,9 +33,9 @@ use crate::{
     budget::{self, Budget},
     error_chain::error_chain,
     journal::record::{Change, Key},
-    metrics::RunEnding,
     model::{
-        event::{self, Beginning, Call, Event},
+        ending::RunEnding,
+        event::{Beginning, Call, Event, tokens},
         ids::{RunId, RunKind},
         run::Step,
     },
@@ -488,14 +488,11 @@ impl Driver {
     /// Handles one frame. Returns how the run has ended, if this frame is its last event.
     fn take(&mut self, frame: &Frame) -> Option<RunEnding> {
         let event = read(&self.run, frame)?;
-        self.take_event(event, Some(&frame.raw)).then(|| {
-            let fields = frame.fields();
-            let data = fields.data.as_deref().unwrap_or_default();
-            if let Some(tokens) = event::tokens(data) {
-                self.runs.metrics().used(&self.run.app, tokens);
-            }
-            ending(event::end(fields.event.as_deref(), data))
-        })
+        let ending = self.take_event(event, Some(&frame.raw))?;
+        if let Some(counted) = frame.fields().data.as_deref().and_then(tokens) {
+            self.runs.metrics().used(&self.run.app, counted);
+        }
+        Some(ending)
     }
 
     /// Handles a frame that is too large by its beginning alone. Returns how the run has ended, if
@@ -503,23 +500,20 @@ impl Driver {
     fn take_beginning(&mut self, framer: &Framer) -> Option<RunEnding> {
         let fields = framer.beginning().fields();
         let data = fields.data.as_deref().unwrap_or_default();
-        let Beginning { event, end, is_known } =
+        let Beginning { event, is_known } =
             Beginning::read(fields.id.as_deref(), fields.event.as_deref(), data);
         if !is_known {
             // The event may be the last one. Taking in nothing of it makes MANTYX send it again.
             self.riddle = true;
             return None;
         }
-        self.take_event(event, None).then(|| {
-            // Apps get the event from MANTYX, in pieces.
-            self.run.log.leave_last();
-            ending(end)
-        })
+        // Apps get the last event from MANTYX, in pieces.
+        self.take_event(event, None).inspect(|_ending| self.run.log.leave_last())
     }
 
-    /// Handles an event. `raw` is its frame, or `None` if the frame is too large. Returns whether
-    /// the run has ended with this event.
-    fn take_event(&mut self, event: Event, raw: Option<&Bytes>) -> bool {
+    /// Handles an event. `raw` is its frame, or `None` if the frame is too large. Returns how
+    /// the run has ended, if this is its last event.
+    fn take_event(&mut self, event: Event, raw: Option<&Bytes>) -> Option<RunEnding> {
         // Before a call of the agent run is made, as an app may have attached that agent run as
         // well.
         if self.run.key.kind == RunKind::Eval
@@ -541,7 +535,7 @@ impl Driver {
             }
         };
         match step {
-            Step::Skip => return false,
+            Step::Skip => return None,
             Step::Relay => raw.cloned().into_iter().for_each(push),
             Step::Mask(call, work) => {
                 push(masked(self.run.key.kind, seq, &call).raw);
@@ -554,22 +548,22 @@ impl Driver {
                     self.answer(call, task, recorder);
                 }
             }
-            Step::Finish => {
+            Step::Finish(ending) => {
                 // Every app gets the last event, wherever it is in the stream: an event without a
                 // number is behind no app.
                 let number = seq.filter(|_| !is_behind);
                 raw.cloned().into_iter().for_each(|raw| self.run.log.push_last(number, raw));
-                return true;
+                return Some(ending);
             }
         }
         if raw.is_none() && seq.is_none() {
             // MANTYX may send this event on every stream, so that it is no sign of progress.
-            return false;
+            return None;
         }
         // The stream works, so that the next break is retried at once.
         self.backoff.reset();
         self.news = true;
-        false
+        None
     }
 
     fn answer(&mut self, call: Call, task: Task, recorder: Arc<CallRecorder>) {
@@ -577,14 +571,6 @@ impl Driver {
         let answer =
             answer::answer(Arc::clone(&self.runs), Arc::clone(&self.run), call, task, recorder);
         self.calls.spawn(budget::for_app(app, answer));
-    }
-}
-
-fn ending(end: event::TerminalEvent) -> RunEnding {
-    match end {
-        event::TerminalEvent::Result => RunEnding::Result,
-        event::TerminalEvent::Error => RunEnding::Error,
-        event::TerminalEvent::Cancelled => RunEnding::Cancelled,
     }
 }
 

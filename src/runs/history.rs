@@ -17,6 +17,7 @@ use crate::model::{
     call::CallRequest,
     ending::Ending,
     ids::{AppName, BackendName, RunId, ToolUseId},
+    words::words,
 };
 
 /// The most ended calls of one app that are remembered.
@@ -58,13 +59,14 @@ pub struct HistoryEntry {
     ended: Option<(Outcome, Duration)>,
 }
 
-/// How a call ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Result,
-    Error,
-    /// It was cancelled before it had an answer.
-    Cancelled,
+words! {
+    /// How a call ended.
+    pub enum Outcome {
+        Result = "result",
+        Error = "error",
+        /// It was cancelled before it had an answer.
+        Cancelled = "cancelled",
+    }
 }
 
 /// A call that runs. Dropped without [`Running::end`], it was cancelled.
@@ -80,14 +82,6 @@ impl Outcome {
             Ending::Result => Self::Result,
             Ending::Cancelled | Ending::Left => Self::Cancelled,
             _ => Self::Error,
-        }
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Result => "result",
-            Self::Error => "error",
-            Self::Cancelled => "cancelled",
         }
     }
 }

@@ -37,10 +37,12 @@ use crate::{
         answer::Answer,
         call::{CallingRun, Of},
         ending::Made,
-        ids::{AppName, CallId, RunKey, SessionId, Workspace},
+        ids::{AppName, BackendName, CallId, RunKey, SessionId, Workspace},
+        json::member,
         offer::{Route, Target},
         own::Own,
-        pending,
+        paging,
+        pending::{self, Asked},
     },
 };
 
@@ -70,7 +72,7 @@ pub enum Fetched {
         /// The call has not reached its tool yet.
         waits: bool,
     },
-    Finished(Arc<Answer>),
+    Finished(Arc<Answer>, Option<BackendName>),
     /// No such call, or it belongs to another scope.
     Unknown,
 }
@@ -89,6 +91,8 @@ struct LongCall {
     scope: Scope,
     /// The name that the model called.
     tool: String,
+    /// The backend, whose `max_result` limits the parts of the result.
+    backend: Option<BackendName>,
     /// How to ask its peer for it, or to make it; `None` once it has ended.
     work: Option<Work>,
     finished: Option<Finished>,
@@ -116,7 +120,9 @@ impl LongCall {
         finished: Option<Finished>,
         stop: CancellationToken,
     ) -> Self {
-        Self { scope, tool: tool.to_owned(), work, finished, stop, is_taken: false }
+        let backend = work.as_ref().map(|work| work.request.route.backend.clone());
+        let tool = tool.to_owned();
+        Self { scope, tool, backend, work, finished, stop, is_taken: false }
     }
 }
 
@@ -183,9 +189,9 @@ impl LongCalls {
             Some(call @ LongCall { finished: None, tool, .. }) => {
                 Fetched::Running { tool: tool.clone(), waits: call.waits() }
             }
-            Some(LongCall { finished: Some(Finished { at, answer, .. }), .. }) => {
+            Some(LongCall { finished: Some(Finished { at, answer, .. }), backend, .. }) => {
                 if at.elapsed() < KEEP {
-                    Fetched::Finished(Arc::clone(answer))
+                    Fetched::Finished(Arc::clone(answer), backend.clone())
                 } else {
                     Fetched::Unknown
                 }
@@ -283,6 +289,50 @@ impl Calls {
     /// Makes a call. Returns its answer if that comes in time, and otherwise the first answer,
     /// which says that the call continues. Until then, dropping the future cancels the call.
     pub(super) async fn call(
+        self: &Arc<Self>,
+        call: Arc<ActiveCall>,
+        patience: Option<Patience>,
+    ) -> Result<Made, Left> {
+        let made = self.begun(Arc::clone(&call), patience).await?;
+        Ok(Made { answer: self.shortened(&call, made.answer).await, ..made })
+    }
+
+    /// The answer as long as the operator wants it. The rest is kept, for the tool that fetches
+    /// results.
+    async fn shortened(&self, call: &ActiveCall, answer: Answer) -> Answer {
+        let route = &call.request().route;
+        let max = match route.target {
+            Target::Tool { .. } => self.backends.max_result(&route.backend),
+            Target::Stub | Target::Own(_) => None,
+        };
+        let (Some(max), Answer::Result { text, files }) = (max, &answer) else { return answer };
+        if text.len() <= max {
+            return answer;
+        }
+        let fetch = self.fetch_tool(call.driven());
+        let kept = fetch.and_then(|fetch| Some((fetch, new_id()?)));
+        let kept = kept.as_ref().map(|(fetch, id)| (fetch.as_str(), id));
+        // An MCP client gets the shorter answer, too. But what has a schema cannot be cut.
+        let whole = call.context.client.as_ref().and_then(|client| client.take_result().0?.ok());
+        let has_schema = whole.is_some_and(|it| member(it.get(), "structuredContent").is_some());
+        let short = match has_schema {
+            true => Answer::Error(paging::too_large(text.len(), max, kept)),
+            false => {
+                let text = paging::first(text, max, kept);
+                Answer::Result { text, files: files.clone() }.within_limits()
+            }
+        };
+        if let Some((_, id)) = kept {
+            let (scope, work) = (Scope::new(call), Some(Work::of(call)));
+            self.long.begin(id.clone(), scope, call.tool(), work, CancellationToken::new());
+            self.long.finish(id, answer);
+            // The caller may count on the rest. If the disk is full, this process still has it.
+            self.journal.commit(Vec::new()).await.ok();
+        }
+        short
+    }
+
+    async fn begun(
         self: &Arc<Self>,
         call: Arc<ActiveCall>,
         patience: Option<Patience>,
@@ -401,7 +451,10 @@ impl Calls {
                 let still = if waits { pending::still_waits } else { pending::still_runs };
                 still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
             }
-            Fetched::Finished(answer) => Answer::clone(&answer),
+            Fetched::Finished(answer, backend) => {
+                let max = backend.and_then(|backend| self.backends.max_result(&backend));
+                part(&answer, &asked, max, self.fetch_tool(call.driven()).as_deref())
+            }
             Fetched::Unknown => pending::unknown(),
         }
     }
@@ -415,6 +468,23 @@ impl Calls {
     /// The session is over.
     pub(super) fn forget_session(&self, workspace: &Workspace, session: &SessionId) {
         self.long.forget(|of| of.is_session(workspace, session));
+    }
+}
+
+/// As much of `answer` as is asked for, or as its backend's `max_result` allows.
+fn part(answer: &Answer, asked: &Asked, max: Option<usize>, fetch: Option<&str>) -> Answer {
+    let Answer::Result { text, files } = answer else { return answer.clone() };
+    let kept = (fetch.unwrap_or(pending::TOOL), &asked.call);
+    match (asked.part, max) {
+        (Some((offset, limit)), _) => {
+            let limit = limit.unwrap_or_else(|| max.unwrap_or(paging::PART));
+            paging::part(text, offset, limit).map_or_else(Answer::Error, Answer::text)
+        }
+        (None, Some(max)) if text.len() > max => {
+            let text = paging::first(text, max, Some(kept));
+            Answer::Result { text, files: files.clone() }
+        }
+        (None, _) => answer.clone().within_limits(),
     }
 }
 

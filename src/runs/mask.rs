@@ -18,46 +18,38 @@ use crate::{
 /// there are.
 pub(super) fn masked(stream: RunKind, seq: Option<u64>, call: &Call) -> Frame {
     #[derive(Serialize)]
-    struct Masked<'a> {
+    struct Masked<D> {
         #[serde(skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
         #[serde(rename = "type")]
         kind: &'static str,
+        #[serde(flatten)]
+        data: D,
+    }
+    #[derive(Serialize)]
+    struct Enveloped<'a> {
         data: Data<'a>,
     }
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
-    struct Flat<'a> {
-        #[serde(skip_serializing_if = "Option::is_none")]
-        seq: Option<u64>,
-        #[serde(rename = "type")]
-        kind: &'static str,
+    struct Data<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         agent_run_id: Option<&'a str>,
         tool_use_id: &'a str,
         name: &'a str,
         input: &'a RawValue,
     }
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Data<'a> {
-        tool_use_id: &'a str,
-        name: &'a str,
-        input: &'a RawValue,
-    }
-    let tool_use_id = call.tool_use.as_str();
-    let name = call.name.as_str();
-    let input = &*call.args;
     let kind = "tool_call";
-    let text = match stream {
-        RunKind::Agent => {
-            let data = Data { tool_use_id, name, input };
-            serde_json::to_string(&Masked { seq, kind, data })
-        }
-        RunKind::Eval => {
-            let agent_run_id = call.agent_run.as_ref().map(RunId::as_str);
-            serde_json::to_string(&Flat { seq, kind, agent_run_id, tool_use_id, name, input })
-        }
+    let is_eval = stream == RunKind::Eval;
+    let data = Data {
+        agent_run_id: call.agent_run.as_ref().filter(|_| is_eval).map(RunId::as_str),
+        tool_use_id: call.tool_use.as_str(),
+        name: &call.name,
+        input: &call.args,
+    };
+    let text = match is_eval {
+        true => serde_json::to_string(&Masked { seq, kind, data }),
+        false => serde_json::to_string(&Masked { seq, kind, data: Enveloped { data } }),
     };
     let text = text.expect("strings, a number and raw JSON can be written");
     let id = seq.map(|seq| seq.to_string());

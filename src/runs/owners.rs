@@ -59,14 +59,6 @@ pub(super) struct Owner {
     number: u64,
 }
 
-/// The run or session belongs to another app, or the same app owns it in
-/// another role: as an agent run of an eval, or not as one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Taken {
-    pub app: AppName,
-    pub how: How,
-}
-
 /// What an app owns, the oldest first, each with its [`Owner::number`] and its size in the journal.
 type InOrder = VecDeque<(u64, usize, Arc<Owned>)>;
 
@@ -145,7 +137,8 @@ impl Owners {
         self.all.get(owned)
     }
 
-    /// Makes `app` the owner, unless it is taken. The changes are for the journal.
+    /// Makes `app` the owner. The changes are for the journal. The error is the owner that keeps it:
+    /// another app, or the same app in another role, as it is an agent run of an eval or not one.
     ///
     /// An owner that created the run or session keeps it for good. One that has only attached it
     /// loses it to the app that MANTYX says it was created for, or to the eval whose agent run it
@@ -156,7 +149,7 @@ impl Owners {
         app: &AppName,
         how: How,
         since: Millis,
-    ) -> Result<Vec<Change>, Taken> {
+    ) -> Result<Vec<Change>, Owner> {
         if let Some(known) = self.all.get(&owned) {
             let is_adopted = known.how == How::Attached && matches!(how, How::OfEval(_));
             let is_creators = known.how == How::Attached && how == How::Created;
@@ -167,7 +160,7 @@ impl Owners {
                 return Ok(Vec::new());
             }
             if !is_adopted && !is_creators {
-                return Err(Taken { app: known.app.clone(), how: known.how.clone() });
+                return Err(known.clone());
             }
         }
         Ok(self.put(owned, app, how, since))

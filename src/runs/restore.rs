@@ -221,7 +221,7 @@ impl Runs {
         kept: KeptRun,
         credential: UpstreamCredential,
     ) -> Resumed {
-        let KeptRun { slot, record, routes, calls } = kept;
+        let KeptRun { slot, mut record, routes, calls } = kept;
         let trace = self.kept_trace(&record);
         let (is_remade, table) = match routes {
             Some(routes) => (false, Table::restore(&record.table, routes)),
@@ -234,17 +234,8 @@ impl Runs {
         let is_handed_over = inner.is_created_for_another(&record.key, &record.app);
         let last_seq = calls.iter().map(|call| call.record.seq).max().unwrap_or(0);
         let last_seq = last_seq.max(record.read_to);
-        let mut left = Left {
-            slot,
-            started_at: record.started_at,
-            ended_at: record.ended_at,
-            given_up: record.given_up,
-            read_to: record.read_to,
-            last_seq: if record.past_is_lost { 0 } else { last_seq },
-            seen: Vec::new(),
-            again: Vec::new(),
-        };
-        let mut open = Vec::new();
+        let last_seq = if record.past_is_lost { 0 } else { last_seq };
+        let (mut seen, mut again, mut open) = (Vec::new(), Vec::new(), Vec::new());
         for call in calls {
             let content = call.record.content;
             let answer = call.answer.as_ref().map_or(0, Bytes::len);
@@ -259,7 +250,7 @@ impl Runs {
             let known = entry.known(repeatable, POST_WITHIN);
             let recovery = decide(known);
             if recovery == Recovery::Make && route.is_some() && !is_handed_over {
-                left.again.push(entry);
+                again.push(entry);
                 continue;
             }
             if recovery == Recovery::Make && !is_remade {
@@ -268,33 +259,32 @@ impl Runs {
                 self.journal().write(entry.left_to_others());
                 continue;
             }
-            let seen = Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content };
-            left.seen.push(seen);
+            seen.push(Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content });
             open.extend(task(recovery, &name, route, call.answer).map(|task| (entry, task)));
         }
         // The run was given up with no call in flight but those whose answers MANTYX did not want
         // then.
-        if left.given_up && !(open.is_empty() && left.again.is_empty()) {
-            (left.given_up, left.ended_at) = (false, None);
+        if record.given_up && !(open.is_empty() && again.is_empty()) {
+            (record.given_up, record.ended_at) = (false, None);
         }
         let new = NewRun {
             key: record.key.clone(),
-            app: record.app,
-            session: record.session,
+            app: record.app.clone(),
+            session: record.session.take(),
             credential,
             table,
             has_past: record.has_past,
             past_is_lost: record.past_is_lost,
             trace,
         };
-        let unanswered = left.again.len() + open.len();
-        let seq = left.last_seq;
+        let unanswered = again.len() + open.len();
+        let left = Left { slot, record, last_seq, seen, again };
         let run = Arc::new(DrivenRun::left(new, left, &self.room));
         if is_handed_over {
             run.hand_over();
             self.journal().write(run.changes());
         } else {
-            inner.runs.insert(record.key, Arc::clone(&run));
+            inner.runs.insert(run.key.clone(), Arc::clone(&run));
         }
         if is_remade {
             warn!(
@@ -304,7 +294,7 @@ impl Runs {
             );
             self.journal().write(run.changes());
         }
-        Resumed { run, open, unanswered, seq }
+        Resumed { run, open, unanswered, seq: last_seq }
     }
 
     fn drive_on(self: &Arc<Self>, Resumed { run, open, unanswered, seq }: Resumed) {

@@ -30,14 +30,10 @@ pub(super) struct Call {
 
 /// The steps of a script.
 pub(super) fn steps(script: &str, tools: &Tools) -> impl Iterator<Item = Step> {
-    script.lines().map(|line| read_line(line, tools))
-}
-
-fn read_line(line: &str, tools: &Tools) -> Step {
-    match read_call(line.trim(), tools) {
-        Some(call) => Step::Call(call),
-        None => Step::Say(line.to_owned()),
-    }
+    script.lines().map(|line| {
+        let call = read_call(line.trim(), tools).map(Step::Call);
+        call.unwrap_or_else(|| Step::Say(line.to_owned()))
+    })
 }
 
 fn read_call(line: &str, tools: &Tools) -> Option<Call> {

@@ -5,8 +5,6 @@
 //!
 //! Must not: speak HTTP, or call anything itself.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use serde_json::{
     json,
@@ -17,7 +15,7 @@ use tokio::{sync::oneshot, time::Instant};
 use super::{
     Sandbox,
     model::{self, Call, Step},
-    run::{Run, Stop},
+    run::Run,
     spec::Kind,
     terminal::{MODEL_ID, RunEnd},
 };
@@ -52,14 +50,6 @@ struct Player<'a> {
     reply: Option<String>,
     /// The calls of this turn.
     calls: Vec<Call>,
-}
-
-/// A call that the client has seen.
-struct Published {
-    name: String,
-    id: ToolUseId,
-    answered: oneshot::Receiver<Answer>,
-    deadline: Instant,
 }
 
 // Not made with `json!`, as arguments may have numbers that a `Value` cannot hold.
@@ -116,18 +106,7 @@ impl Player<'_> {
 
     /// Says one piece of text, on a line of its own.
     fn say(&mut self, text: &str) -> Result<(), RunEnd> {
-        let delta = match &mut self.said {
-            Some(said) => {
-                let start = said.len();
-                said.push('\n');
-                said.push_str(text);
-                said.get(start..).unwrap_or_default().to_owned()
-            }
-            None => {
-                self.said = Some(text.to_owned());
-                text.to_owned()
-            }
-        };
+        let delta = add_line(&mut self.said, text);
         if delta.is_empty() {
             return Ok(());
         }
@@ -151,13 +130,7 @@ impl Player<'_> {
         };
         self.emit("assistant_message", &message)?;
         if let Some(said) = said {
-            match &mut self.reply {
-                Some(reply) => {
-                    reply.push('\n');
-                    reply.push_str(&said);
-                }
-                None => self.reply = Some(said),
-            }
+            add_line(&mut self.reply, &said);
         }
         Ok(())
     }
@@ -177,9 +150,11 @@ impl Player<'_> {
         // Adjacent read-only calls run concurrently, all others alone (§4.1.1).
         for group in calls.chunk_by(|(_, one), (_, next)| one.tool.read_only && next.tool.read_only)
         {
-            let published = group.iter().map(|(id, call)| self.publish(id, call));
-            for call in published.collect::<Result<Vec<_>, RunEnd>>()? {
-                results.push(answer_of(call, self.sandbox.config.local_tool_timeout).await?);
+            let published = group.iter().map(|call| self.publish(call));
+            let published = published.collect::<Result<Vec<_>, RunEnd>>()?;
+            let deadline = Instant::now() + self.sandbox.config.local_tool_timeout;
+            for (call, answered) in group.iter().zip(published) {
+                results.push(self.answer_of(call, answered, deadline).await?);
             }
         }
         self.turns += 1;
@@ -193,7 +168,7 @@ impl Player<'_> {
     }
 
     /// Sends a call to the client.
-    fn publish(&self, id: &ToolUseId, call: &Call) -> Result<Published, RunEnd> {
+    fn publish(&self, (id, call): &(ToolUseId, Call)) -> Result<oneshot::Receiver<Answer>, RunEnd> {
         let event = LocalToolCall {
             tool_use_id: id.as_str(),
             name: &call.name,
@@ -202,35 +177,39 @@ impl Player<'_> {
         };
         let text = to_raw_value(&event).expect("made of JSON");
         self.sandbox.make_room(text.get().len());
-        let answered = self.run.publish(id.clone(), &text).map_err(halt)?;
-        let deadline = Instant::now() + self.sandbox.config.local_tool_timeout;
-        Ok(Published { name: call.name.clone(), id: id.clone(), answered, deadline })
+        self.run.publish(id.clone(), &text).ok_or_else(RunEnd::log_full)
+    }
+
+    /// Waits for the client's answer, until the deadline.
+    async fn answer_of(
+        &self,
+        (id, call): &(ToolUseId, Call),
+        answered: oneshot::Receiver<Answer>,
+        deadline: Instant,
+    ) -> Result<Answer, RunEnd> {
+        match tokio::time::timeout_at(deadline, answered).await {
+            Ok(Ok(answer)) => Ok(answer),
+            // The sender was dropped without an answer. Either the log had no room for the answer,
+            // or the run has ended; ending it a second time does nothing.
+            Ok(Err(_)) => Err(RunEnd::log_full()),
+            Err(_elapsed) => Err(RunEnd::timed_out(&format!(
+                "Timed out waiting for local tool result of {} ({id}) after {} ms",
+                call.name,
+                self.sandbox.config.local_tool_timeout.as_millis()
+            ))),
+        }
     }
 
     fn emit(&self, kind: &str, data: &impl Serialize) -> Result<(), RunEnd> {
         let data = to_raw_value(data).expect("our own types have string keys");
         self.sandbox.make_room(data.get().len());
-        self.run.append(kind, &data).map_err(halt)
+        self.run.append(kind, &data).ok_or_else(RunEnd::log_full)
     }
 }
 
-/// The log has no room, or another request has ended the run; ending it a second time does nothing.
-fn halt(_: Stop) -> RunEnd {
-    RunEnd::log_full()
-}
-
-/// Waits for the client's answer, until the deadline of the call.
-async fn answer_of(call: Published, timeout: Duration) -> Result<Answer, RunEnd> {
-    match tokio::time::timeout_at(call.deadline, call.answered).await {
-        Ok(Ok(answer)) => Ok(answer),
-        // The sender was dropped without an answer. Either the log had no room for the answer, or
-        // the run has ended; ending it a second time does nothing.
-        Ok(Err(_)) => Err(RunEnd::log_full()),
-        Err(_elapsed) => Err(RunEnd::timed_out(&format!(
-            "Timed out waiting for local tool result of {} ({}) after {} ms",
-            call.name,
-            call.id,
-            timeout.as_millis()
-        ))),
-    }
+/// Adds `text` to `lines`, on a line of its own; returns what was added.
+fn add_line(lines: &mut Option<String>, text: &str) -> String {
+    let added = if lines.is_some() { format!("\n{text}") } else { text.to_owned() };
+    lines.get_or_insert_default().push_str(&added);
+    added
 }

@@ -12,9 +12,7 @@ use serde_json::{Value, json};
 use crate::model::answer::files::is_allowed;
 
 /// The mistake in a body, as the `message` of a 400 `invalid_request`.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub(super) struct Invalid(pub(super) String);
+pub(super) type Invalid = String;
 
 /// The definitions of `bodies.json` that values are checked against.
 static VALIDATORS: LazyLock<HashMap<&str, Validator>> = LazyLock::new(|| {
@@ -35,7 +33,7 @@ static VALIDATORS: LazyLock<HashMap<&str, Validator>> = LazyLock::new(|| {
 /// Reads a whole body, which must be a JSON object that fits the definition `definition`. If a key
 /// occurs twice, the last one counts, as in `JSON.parse`.
 pub(super) fn body(bytes: &[u8], definition: &str) -> Result<Value, Invalid> {
-    let not_json = |error| Invalid(format!("the body must be one JSON object: {error}"));
+    let not_json = |error| format!("the body must be one JSON object: {error}");
     let body = serde_json::from_slice(bytes).map_err(not_json)?;
     check(&body, definition, "")?;
     Ok(body)
@@ -49,12 +47,12 @@ pub(super) fn check(value: &Value, definition: &str, place: &str) -> Result<(), 
     };
     let place = format!("{place}{}", error.instance_path());
     let place = if place.is_empty() { "the body" } else { &place };
-    Err(Invalid(format!("{place}: {}", error.masked_with("the value"))))
+    Err(format!("{place}: {}", error.masked_with("the value")))
 }
 
 /// Reads the members of `value`, which has been checked.
 pub(super) fn members<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, Invalid> {
-    T::deserialize(value).map_err(|error| Invalid(error.to_string()))
+    T::deserialize(value).map_err(|error| error.to_string())
 }
 
 /// Refuses `count` bytes of `place` if only `max` fit.
@@ -62,5 +60,5 @@ pub(super) fn fits(place: &str, count: usize, max: usize) -> Result<(), Invalid>
     if count <= max {
         return Ok(());
     }
-    Err(Invalid(format!("{place}: has {count} bytes, {max} fit")))
+    Err(format!("{place}: has {count} bytes, {max} fit"))
 }

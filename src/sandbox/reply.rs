@@ -23,7 +23,6 @@ pub(super) type Reply = Result<Response<Body>, Refusal>;
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) body: Box<ErrorBody>,
-    pub(super) header: Option<(header::HeaderName, &'static str)>,
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -55,21 +54,20 @@ impl Refusal {
     /// A body with `error` alone, for the few errors that the protocol's document shows so.
     pub(super) fn only(status: StatusCode, error: &'static str) -> Self {
         let body = ErrorBody { error, ..ErrorBody::default() };
-        Self { status, body: Box::new(body), header: None }
+        Self { status, body: Box::new(body) }
     }
 
     /// The sandbox is full: the same error as from MANTYX's rate limiter.
     pub(super) fn full(message: impl Into<String>) -> Self {
         let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
         refusal.body.code = Some("rate_limit_exceeded");
-        refusal.header = Some((header::RETRY_AFTER, "1"));
         refusal
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
         let mut response = json(self.status, &self.body);
-        if let Some((name, value)) = self.header {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        if self.status == StatusCode::TOO_MANY_REQUESTS {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
     }
@@ -77,7 +75,7 @@ impl Refusal {
 
 impl From<Invalid> for Refusal {
     fn from(invalid: Invalid) -> Self {
-        Self::invalid(invalid.0)
+        Self::invalid(invalid)
     }
 }
 

@@ -54,8 +54,8 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
             // Files beside an error are ignored (§8).
             Ok(ToolResult { tool_use, answer: Answer::Error(error), files: Vec::new() })
         }
-        (Some(_), Some(_)) => Err(Invalid("send `result` or `error`, not both".to_owned())),
-        (None, None) => Err(Invalid("`result` or `error` is required".to_owned())),
+        (Some(_), Some(_)) => Err("send `result` or `error`, not both".to_owned()),
+        (None, None) => Err("`result` or `error` is required".to_owned()),
     }
 }
 

@@ -8,7 +8,7 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use bytes::{Bytes, BytesMut};
@@ -67,28 +67,8 @@ struct State {
 pub(super) struct Ended {
     pub(super) end: RunEnd,
     pub(super) at: SystemTime,
-    after: Duration,
+    pub(super) duration_ms: u64,
 }
-
-/// The part of the state that a snapshot shows (agent-runs-protocol §5).
-#[derive(Debug)]
-pub(super) struct View {
-    pub(super) ended: Option<Arc<Ended>>,
-    pub(super) last_seq: u64,
-}
-
-/// The order for a new run.
-pub(super) struct Order {
-    pub(super) spec: Spec,
-    pub(super) turn: Turn,
-    pub(super) session: Option<SessionId>,
-    /// The length of the request in bytes.
-    pub(super) size: usize,
-}
-
-/// No more events can be appended: the run has ended, or the log is full.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stop;
 
 /// The outcome of a posted tool result.
 #[derive(Debug, PartialEq, Eq)]
@@ -111,21 +91,14 @@ pub(super) struct Batch {
     pub(super) is_end: bool,
 }
 
-impl Ended {
-    pub(super) fn duration_ms(&self) -> u64 {
-        u64::try_from(self.after.as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-impl View {
-    pub(super) fn status(&self) -> &'static str {
-        self.ended.as_ref().map_or("running", |ended| ended.end.status)
-    }
-}
-
 impl Run {
-    pub(super) fn new(id: RunId, order: Order, max_log_bytes: usize, charge: Charge) -> Self {
-        let Order { spec, turn, session, size: _ } = order;
+    pub(super) fn new(
+        id: RunId,
+        (spec, turn): (Spec, Turn),
+        session: Option<SessionId>,
+        max_log_bytes: usize,
+        charge: Charge,
+    ) -> Self {
         Self {
             id,
             session,
@@ -147,8 +120,8 @@ impl Run {
         }
     }
 
-    /// Appends one event.
-    pub(super) fn append(&self, kind: &str, data: &impl Serialize) -> Result<(), Stop> {
+    /// Appends one event; `None` if the run has ended, or the log is full.
+    pub(super) fn append(&self, kind: &str, data: &impl Serialize) -> Option<()> {
         let data = to_json(data);
         self.push(&mut self.state.lock(), kind, &data)
     }
@@ -158,13 +131,13 @@ impl Run {
         &self,
         call: ToolUseId,
         data: &impl Serialize,
-    ) -> Result<oneshot::Receiver<Answer>, Stop> {
+    ) -> Option<oneshot::Receiver<Answer>> {
         let data = to_json(data);
         let (answer, answered) = oneshot::channel();
         let mut state = self.state.lock();
         self.push(&mut state, "local_tool_call", &data)?;
         state.waiting.insert(call, answer);
-        Ok(answered)
+        Some(answered)
     }
 
     /// Accepts a posted tool result. Its event is in the log before this returns.
@@ -185,7 +158,7 @@ impl Run {
         let data = ResultIn { tool_use_id: call.as_str(), output, error, files };
         let pushed = self.push(&mut state, "local_tool_result_in", &to_json(&data));
         drop(state);
-        if pushed.is_err() {
+        if pushed.is_none() {
             // The call has lost its sender, which ends the run.
             return Accepted::Terminal;
         }
@@ -209,8 +182,8 @@ impl Run {
         if end.kind == "cancelled" {
             state.abandoned = waiting.into_keys().collect();
         }
-        let after = self.started.elapsed();
-        state.ended = Some(Arc::new(Ended { end, at: SystemTime::now(), after }));
+        let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        state.ended = Some(Arc::new(Ended { end, at: SystemTime::now(), duration_ms }));
         self.last.send_replace(state.frames.len() as u64);
         self.over.cancel();
         true
@@ -248,22 +221,22 @@ impl Run {
         Batch { bytes: bytes.freeze(), last: seq + count as u64, is_end }
     }
 
-    pub(super) fn view(&self) -> View {
+    /// The end of the run, and the `seq` of its last event.
+    pub(super) fn view(&self) -> (Option<Arc<Ended>>, u64) {
         let state = self.state.lock();
-        let last_seq = state.frames.len() as u64;
-        View { ended: state.ended.clone(), last_seq }
+        (state.ended.clone(), state.frames.len() as u64)
     }
 
-    fn push(&self, state: &mut State, kind: &str, data: &str) -> Result<(), Stop> {
+    fn push(&self, state: &mut State, kind: &str, data: &str) -> Option<()> {
         let frame = self.frame(state, kind, data);
         let fits = state.log_bytes + frame.len() <= self.max_log_bytes;
         if state.ended.is_some() || !fits || !grow(&mut state.charge, frame.len()) {
-            return Err(Stop);
+            return None;
         }
         state.log_bytes += frame.len();
         state.frames.push(frame);
         self.last.send_replace(state.frames.len() as u64);
-        Ok(())
+        Some(())
     }
 
     fn frame(&self, state: &State, kind: &str, data: &str) -> Bytes {

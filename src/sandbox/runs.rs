@@ -10,8 +10,8 @@ use serde_json::json;
 use super::{
     Sandbox, player,
     reply::{Refusal, Reply, Snapshot, json, rfc3339},
-    run::{Order, Run},
-    spec,
+    run::Run,
+    spec::{self, Spec, Turn},
 };
 use crate::model::ids::{RunId, SessionId};
 
@@ -39,39 +39,37 @@ impl Runs {
 
 /// `POST agent-runs`.
 pub(super) fn create(sandbox: &Arc<Sandbox>, body: &[u8]) -> Reply {
-    let (spec, turn) = spec::read_run(body)?;
-    sandbox.check_agent(&spec)?;
-    let order = Order { spec, turn, session: None, size: body.len() };
-    let run = start(sandbox, order)?;
-    accepted(sandbox, &run)
+    let asked = spec::read_run(body)?;
+    sandbox.check_agent(&asked.0)?;
+    start(sandbox, asked, None, body.len())
 }
 
-/// Starts a run.
-pub(super) fn start(sandbox: &Arc<Sandbox>, order: Order) -> Result<Arc<Run>, Refusal> {
+/// Starts a run; `size` is the length of its request in bytes.
+pub(super) fn start(
+    sandbox: &Arc<Sandbox>,
+    asked: (Spec, Turn),
+    session: Option<SessionId>,
+    size: usize,
+) -> Reply {
     let limits = &sandbox.config.limits;
     // Counts twice: the spec is stored as it was sent, and its tools beside it.
-    let charge = sandbox.charge(2 * order.size)?;
+    let charge = sandbox.charge(2 * size)?;
     let mut runs = sandbox.runs.lock();
     if runs.by_id.len() >= limits.runs && !runs.forget_oldest_finished() {
         let count = limits.runs;
         return Err(Refusal::full(format!("{count} runs are unfinished, more are not kept")));
     }
     let (id, max_log_bytes) = (sandbox.ids.next("run").into(), limits.log_bytes_per_run);
-    let run = Arc::new(Run::new(id, order, max_log_bytes, charge));
+    let run = Arc::new(Run::new(id, asked, session, max_log_bytes, charge));
     runs.by_id.insert(run.id.clone(), Arc::clone(&run));
     drop(runs);
-    let playing = Arc::clone(&run);
-    let sandbox_too = Arc::clone(sandbox);
-    sandbox.tasks.spawn(async move { player::play(&sandbox_too, &playing).await });
-    Ok(run)
-}
-
-/// The answer to a request that started `run`.
-pub(super) fn accepted(sandbox: &Sandbox, run: &Run) -> Reply {
     let workspace = &sandbox.config.workspace;
     let run_id = run.id.as_str();
     let stream_url = format!("/api/v1/workspaces/{workspace}/agent-runs/{run_id}/stream");
-    Ok(json(StatusCode::ACCEPTED, &json!({"runId": run_id, "streamUrl": stream_url})))
+    let accepted = json(StatusCode::ACCEPTED, &json!({"runId": run_id, "streamUrl": stream_url}));
+    let sandbox_too = Arc::clone(sandbox);
+    sandbox.tasks.spawn(async move { player::play(&sandbox_too, &run).await });
+    Ok(accepted)
 }
 
 /// The run with the id `id`.
@@ -85,22 +83,22 @@ pub(super) fn find(sandbox: &Sandbox, id: &str) -> Result<Arc<Run>, Refusal> {
 /// `GET agent-runs/{id}`.
 pub(super) fn snapshot(sandbox: &Sandbox, id: &str) -> Reply {
     let run = find(sandbox, id)?;
-    let view = run.view();
-    let ended = view.ended.as_ref();
+    let (ended, last_seq) = run.view();
+    let ended = ended.as_ref();
     // Null until the run has ended (agent-runs-protocol §7.1).
     let reported = |key| ended.map(|ended| &ended.end.data[key]);
     let class = ended.and_then(|ended| ended.end.class);
     let rest = json!({
         "id": run.id.as_str(),
         "sessionId": run.session.as_ref().map(SessionId::as_str),
-        "status": view.status(),
+        "status": ended.map_or("running", |ended| ended.end.status),
         "turns": reported("turns"),
-        "durationMs": ended.map(|ended| ended.duration_ms()),
+        "durationMs": ended.map(|ended| ended.duration_ms),
         "metadata": run.spec.metadata,
         "createdAt": rfc3339(run.created),
         "completedAt": ended.map(|ended| rfc3339(ended.at)),
         "finalText": ended.and_then(|ended| ended.end.reply()),
-        "lastSeq": view.last_seq,
+        "lastSeq": last_seq,
         "failureReason": class.map(|class| json!({"errorClass": class})),
         "error": reported("error"),
         "model": reported("model"),

@@ -15,7 +15,6 @@ use super::{
     Sandbox,
     budget::{Charge, grow},
     reply::{Refusal, Reply, Snapshot, json, rfc3339},
-    run::Order,
     runs,
     spec::{self, Message, Role, Spec, Turn},
 };
@@ -53,10 +52,6 @@ impl Sessions {
         }
     }
 
-    fn get(&self, id: &str) -> Result<&Session, Refusal> {
-        self.by_id.get(&SessionId::from(id)).ok_or_else(|| unknown(id))
-    }
-
     /// Forgets the session with the oldest last use; ended ones go first.
     fn forget_one(&mut self) {
         let order =
@@ -68,11 +63,6 @@ impl Sessions {
 }
 
 impl Session {
-    fn new(spec: Spec, charge: Charge) -> Self {
-        let now = SystemTime::now();
-        Self { spec, created: now, last_used: now, ended: None, history: VecDeque::new(), charge }
-    }
-
     fn append(&mut self, message: Message) {
         while self.history.len() >= MAX_MESSAGES || !grow(&mut self.charge, message.content.len()) {
             let Some(oldest) = self.history.pop_front() else {
@@ -82,10 +72,6 @@ impl Session {
             drop(self.charge.split(oldest.content.len()));
         }
         self.history.push_back(message);
-    }
-
-    fn status(&self) -> &'static str {
-        if self.ended.is_some() { "ended" } else { "active" }
     }
 }
 
@@ -103,7 +89,9 @@ pub(super) fn create(sandbox: &Sandbox, body: &[u8]) -> Reply {
     if sessions.by_id.len() >= sandbox.config.limits.sessions {
         sessions.forget_one();
     }
-    sessions.by_id.insert(id.clone(), Session::new(spec, charge));
+    let (now, history) = (SystemTime::now(), VecDeque::new());
+    let session = Session { spec, created: now, last_used: now, ended: None, history, charge };
+    sessions.by_id.insert(id.clone(), session);
     drop(sessions);
     Ok(json(StatusCode::CREATED, &json!({"sessionId": id.as_str()})))
 }
@@ -111,7 +99,7 @@ pub(super) fn create(sandbox: &Sandbox, body: &[u8]) -> Reply {
 /// `POST agent-sessions/{id}/messages`.
 pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
     let message = spec::read_message(body)?;
-    let order = {
+    let (asked, session_id, size) = {
         let mut sessions = sandbox.sessions.lock();
         let session_id = SessionId::from(id);
         let session = sessions.by_id.get_mut(&session_id).ok_or_else(|| unknown(id))?;
@@ -121,11 +109,9 @@ pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
         }
         session.last_used = SystemTime::now();
         let size = body.len() + session.spec.raw.get().len();
-        let (spec, turn) = session.spec.for_message(message)?;
-        Order { spec, turn, session: Some(session_id), size }
+        (session.spec.for_message(message)?, session_id, size)
     };
-    let run = runs::start(sandbox, order)?;
-    runs::accepted(sandbox, &run)
+    runs::start(sandbox, asked, Some(session_id), size)
 }
 
 /// `DELETE agent-sessions/{id}`: ends the session and its runs. Repeating it changes nothing.
@@ -144,11 +130,11 @@ pub(super) fn end(sandbox: &Sandbox, id: &str) -> Reply {
 /// `GET agent-sessions/{id}`.
 pub(super) fn snapshot(sandbox: &Sandbox, id: &str) -> Reply {
     let sessions = sandbox.sessions.lock();
-    let session = sessions.get(id)?;
+    let session = sessions.by_id.get(&SessionId::from(id)).ok_or_else(|| unknown(id))?;
     let rest = json!({
         "id": id,
         "name": session.spec.name,
-        "status": session.status(),
+        "status": if session.ended.is_some() { "ended" } else { "active" },
         "createdAt": rfc3339(session.created),
         "lastUsedAt": rfc3339(session.last_used),
         "endedAt": session.ended.map(rfc3339),

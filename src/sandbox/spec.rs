@@ -43,23 +43,17 @@ pub(super) struct Spec {
     pub(super) raw: Box<RawValue>,
 }
 
-/// A message's request to its session.
-#[derive(Debug)]
-pub(super) struct MessageSpec {
-    turn: Turn,
-    /// The message as it was sent, without the input.
-    raw: Box<RawValue>,
-}
+/// A message's request to its session: its input, and the message as it was sent without that.
+pub(super) type MessageSpec = (Turn, Box<RawValue>);
 
 /// Reads the body of `POST agent-runs`.
 pub(super) fn read_run(bytes: &[u8]) -> Result<(Spec, Turn), Invalid> {
-    let MessageSpec { turn, raw } = read_message(bytes)?;
+    let (turn, raw) = read_message(bytes)?;
     let spec = Spec::read(raw)?;
     if !spec.has_identity() && !turn.has_system_message() {
-        return Err(Invalid(
-            "a run needs `systemPrompt`, `agentId` or a non-empty system message in `messages`"
-                .to_owned(),
-        ));
+        let why =
+            "a run needs `systemPrompt`, `agentId` or a non-empty system message in `messages`";
+        return Err(why.to_owned());
     }
     Ok((spec, turn))
 }
@@ -69,23 +63,22 @@ pub(super) fn read_session(bytes: &[u8]) -> Result<Spec, Invalid> {
     let body = read_body(bytes)?;
     for key in ["prompt", "messages"] {
         if body.get(key).is_some() {
-            return Err(Invalid(format!(
+            return Err(format!(
                 "/{key}: does not belong into the spec of a session; send it to \
                  agent-sessions/{{id}}/messages"
-            )));
+            ));
         }
     }
     let spec = Spec::read(without_input(bytes)?)?;
     if !spec.has_identity() {
-        return Err(Invalid("a session needs `systemPrompt` or `agentId`".to_owned()));
+        return Err("a session needs `systemPrompt` or `agentId`".to_owned());
     }
     Ok(spec)
 }
 
 /// Reads the body of `POST agent-sessions/{id}/messages`.
 pub(super) fn read_message(bytes: &[u8]) -> Result<MessageSpec, Invalid> {
-    let turn = Turn::read(&read_body(bytes)?)?;
-    Ok(MessageSpec { turn, raw: without_input(bytes)? })
+    Ok((Turn::read(&read_body(bytes)?)?, without_input(bytes)?))
 }
 
 impl Spec {
@@ -105,12 +98,12 @@ impl Spec {
 
     /// The spec of one run in a session: members of the message replace those of the session,
     /// `metadata` key by key (agent-runs-protocol §4.10, wire-protocol §2.2).
-    pub(super) fn for_message(&self, message: MessageSpec) -> Result<(Self, Turn), Invalid> {
-        let mut spec = Self::read(overlay(&self.raw, &message.raw)?)?;
+    pub(super) fn for_message(&self, (turn, raw): MessageSpec) -> Result<(Self, Turn), Invalid> {
+        let mut spec = Self::read(overlay(&self.raw, &raw)?)?;
         for (key, value) in &self.metadata {
             spec.metadata.entry(key.clone()).or_insert_with(|| value.clone());
         }
-        Ok((spec, message.turn))
+        Ok((spec, turn))
     }
 }
 
@@ -126,7 +119,7 @@ fn read_body(bytes: &[u8]) -> Result<Value, Invalid> {
 }
 
 fn unreadable(error: impl std::fmt::Debug) -> Invalid {
-    Invalid(format!("the body cannot be read: {error:?}"))
+    format!("the body cannot be read: {error:?}")
 }
 
 /// The members of a body without its input, each as it was sent.

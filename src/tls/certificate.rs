@@ -3,7 +3,7 @@
 //! Must not: decide whether it is trusted; rustls does.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::IpAddr,
     time::{Duration, SystemTime},
 };
 
@@ -79,9 +79,6 @@ impl Facts {
 }
 
 fn address(bytes: &[u8]) -> Option<IpAddr> {
-    match bytes.len() {
-        4 => <[u8; 4]>::try_from(bytes).ok().map(|ip| Ipv4Addr::from(ip).into()),
-        16 => <[u8; 16]>::try_from(bytes).ok().map(|ip| Ipv6Addr::from(ip).into()),
-        _ => None,
-    }
+    let v4 = <[u8; 4]>::try_from(bytes).map(IpAddr::from);
+    v4.or_else(|_not_four| <[u8; 16]>::try_from(bytes).map(IpAddr::from)).ok()
 }

@@ -55,20 +55,14 @@ pub struct FileError {
     pub cure: &'static str,
 }
 
-impl Which {
-    /// Its key in bridge.yaml.
-    pub fn as_str(self) -> &'static str {
-        match self {
+/// Its key in bridge.yaml.
+impl fmt::Display for Which {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
             Self::Cert => "cert",
             Self::Key => "key",
             Self::ClientCa => "client_ca",
-        }
-    }
-}
-
-impl fmt::Display for Which {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        })
     }
 }
 
@@ -110,7 +104,8 @@ impl Files {
             };
             read(path).map_err(failed)
         };
-        let chain = certificates(Which::Cert, &self.cert, &text(Which::Cert, &self.cert)?)?;
+        let pem = |which, path: &Path| certificates(which, path, &text(which, path)?);
+        let chain = pem(Which::Cert, &self.cert)?;
         let key = private_key(&self.key, &text(Which::Key, &self.key)?)?;
         let facts = chain.first().map(Facts::of).transpose().map_err(|error| FileError {
             which: Which::Cert,
@@ -123,9 +118,7 @@ impl Files {
             .expect("ring has the default versions");
         let builder = match &self.client_ca {
             Some(path) => {
-                let authorities =
-                    certificates(Which::ClientCa, path, &text(Which::ClientCa, path)?)?;
-                let roots = roots(path, authorities)?;
+                let roots = roots(path, pem(Which::ClientCa, path)?)?;
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
                 let verifier = verifier.build().expect("there are roots, and no revocation lists");

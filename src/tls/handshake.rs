@@ -44,12 +44,8 @@ pub(super) async fn shake_hands(
     server: Arc<ServerConfig>,
     stream: TcpStream,
 ) -> Result<Secured, Failed> {
-    match timeout(LIMIT, agree(server, stream)).await {
-        Ok(agreed) => agreed,
-        Err(_elapsed) => {
-            Err(Failed { kind: HandshakeFailure::Slow, error: io::ErrorKind::TimedOut.into() })
-        }
-    }
+    let slow = Failed { kind: HandshakeFailure::Slow, error: io::ErrorKind::TimedOut.into() };
+    timeout(LIMIT, agree(server, stream)).await.unwrap_or(Err(slow))
 }
 
 async fn agree(server: Arc<ServerConfig>, mut stream: TcpStream) -> Result<Secured, Failed> {
@@ -66,17 +62,12 @@ async fn agree(server: Arc<ServerConfig>, mut stream: TcpStream) -> Result<Secur
     let stream = agreed.map_err(|error| Failed { kind: kind(&error), error })?;
     let (_, session) = stream.get_ref();
     let h2 = session.alpn_protocol() == Some(H2);
-    let names = match session.peer_certificates().and_then(<[_]>::first) {
-        None => None,
-        Some(certificate) => {
-            let facts = Facts::of(certificate).map_err(|error| Failed {
-                kind: HandshakeFailure::BadCertificate,
-                error: io::Error::other(error),
-            })?;
-            Some(facts.names.into())
-        }
-    };
-    Ok(Secured { stream, names, h2 })
+    let facts = session.peer_certificates().and_then(<[_]>::first).map(|it| Facts::of(it));
+    let facts = facts.transpose().map_err(|error| Failed {
+        kind: HandshakeFailure::BadCertificate,
+        error: io::Error::other(error),
+    })?;
+    Ok(Secured { stream, names: facts.map(|facts| facts.names.into()), h2 })
 }
 
 /// The label of a failure in the metrics.

@@ -5,7 +5,7 @@
 //!
 //! Must not: hold more than its queue and one batch, or make other parts wait for a collector.
 
-mod messages;
+pub(super) mod messages;
 mod settings;
 
 use std::{sync::Arc, time::Duration};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::settings::ExportSettings;
-use super::{Finished, Look, Traces};
+use super::{Look, Traces};
 use crate::{
     backoff::Backoff,
     error_chain::error_chain,
@@ -42,20 +42,12 @@ pub struct Exporter {
     settings: ExportSettings,
     resource: messages::Resource,
     http: http_client::Client,
-    queue: mpsc::Receiver<Finished>,
+    queue: mpsc::Receiver<messages::Span>,
     /// The present batch; at most `settings.batch` spans.
-    batch: Vec<Finished>,
+    batch: Vec<messages::Span>,
     counted: Arc<metrics::Spans>,
     /// The time of the last log line about lost spans.
     told: Option<Instant>,
-}
-
-/// Why a batch was not delivered.
-#[derive(Debug)]
-enum ExportError {
-    /// A later attempt may succeed.
-    Passing(String),
-    Final(String),
 }
 
 /// Starts exporting spans, if the environment asks for it.
@@ -75,7 +67,7 @@ pub fn start(look: Look<'_>) -> Option<(Traces, Exporter)> {
 impl Exporter {
     fn new(
         settings: ExportSettings,
-        queue: mpsc::Receiver<Finished>,
+        queue: mpsc::Receiver<messages::Span>,
         counted: Arc<metrics::Spans>,
     ) -> Self {
         Self {
@@ -146,9 +138,8 @@ impl Exporter {
         loop {
             let sent = timeout_at(deadline, self.post(body.clone())).await;
             let why = match sent {
-                Ok(Ok(())) => return Ok(()),
-                Ok(Err(ExportError::Final(why))) => return Err((Dropped::Refused, why)),
-                Ok(Err(ExportError::Passing(why))) => why,
+                Ok(Err((Dropped::Undelivered, why))) => why,
+                Ok(outcome) => return outcome,
                 Err(_elapsed) => "no answer in time".to_owned(),
             };
             let wait = backoff.next_wait();
@@ -160,8 +151,8 @@ impl Exporter {
         }
     }
 
-    /// Posts the batch once.
-    async fn post(&self, body: Bytes) -> Result<(), ExportError> {
+    /// Posts the batch once. If it is undelivered, a later attempt may succeed.
+    async fn post(&self, body: Bytes) -> Result<(), (Dropped, String)> {
         let request = self
             .http
             .post(self.settings.endpoint.clone())
@@ -171,7 +162,7 @@ impl Exporter {
             .body(body);
         // The error without its address, which may hold a password.
         let broken =
-            |error: reqwest::Error| ExportError::Passing(error_chain(&error.without_url()));
+            |error: reqwest::Error| (Dropped::Undelivered, error_chain(&error.without_url()));
         let response = self.http.send(request).await.map_err(broken)?;
         let status = response.status();
         if status.is_success() {
@@ -182,8 +173,8 @@ impl Exporter {
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT => ExportError::Passing(why),
-            _ => ExportError::Final(why),
+            | StatusCode::GATEWAY_TIMEOUT => (Dropped::Undelivered, why),
+            _ => (Dropped::Refused, why),
         })
     }
 

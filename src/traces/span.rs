@@ -6,12 +6,11 @@ use std::{
     fmt,
     num::{NonZeroU64, NonZeroU128},
     sync::Arc,
-    time::{Duration, SystemTime},
 };
 
 use tokio::time::Instant;
 
-use super::{Context, Recorder};
+use super::{Context, Recorder, otlp::messages};
 use crate::model::trace::Trace;
 
 /// The longest name, and the longest text of an attribute, in bytes. Peers choose the names of
@@ -20,10 +19,10 @@ const MAX_TEXT: usize = 256;
 
 const OUTCOME: &str = "bridge.outcome";
 
-/// The role of a span in a request.
+/// The role of a span in a request, with OTLP's numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    Internal,
+    Internal = 1,
     /// It serves a request.
     Server,
     /// It makes a request.
@@ -41,24 +40,6 @@ pub enum Value {
     Number(i64),
 }
 
-/// A span that has ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finished {
-    /// The trace context of this span.
-    pub trace: Arc<Trace>,
-    /// `None` if the trace begins with it.
-    pub parent: Option<NonZeroU64>,
-    /// Whether the parent is in another program.
-    pub remote_parent: bool,
-    pub kind: Kind,
-    pub name: String,
-    pub begun_at: SystemTime,
-    pub took: Duration,
-    /// Each key occurs once.
-    pub attributes: Vec<(&'static str, Value)>,
-    pub failed: bool,
-}
-
 /// An open span, or an empty one if it is not recorded. It ends when it is dropped.
 #[derive(Debug, Default)]
 pub struct Span {
@@ -69,8 +50,8 @@ pub struct Span {
 #[derive(Debug)]
 struct Open {
     recorder: Arc<Recorder>,
-    /// Its duration is not set yet.
-    span: Finished,
+    /// Its end is not set yet.
+    span: messages::Span,
     /// For the duration: the wall clock may be changed in between.
     begun: Instant,
 }
@@ -92,27 +73,16 @@ impl Span {
         name: impl fmt::Display,
     ) -> Self {
         let id: NonZeroU64 = rand::random();
-        let remote_parent = matches!(parent, Parent::Remote(_));
+        let is_remote = matches!(parent, Parent::Remote(_));
         let (trace, parent) = match parent {
             Parent::None(trace) => (Trace::begin(trace, id), None),
             Parent::Local(trace) | Parent::Remote(trace) => {
                 (trace.within(id), Some(trace.ids().span))
             }
         };
-        let trace = Arc::new(trace);
+        let span = messages::Span::begin(&trace, parent, is_remote, kind, cut(name.to_string()));
         let context =
-            Context { trace: Some(Arc::clone(&trace)), recorder: Some(Arc::clone(&recorder)) };
-        let span = Finished {
-            trace,
-            parent,
-            remote_parent,
-            kind,
-            name: cut(name.to_string()),
-            begun_at: SystemTime::now(),
-            took: Duration::ZERO,
-            attributes: Vec::new(),
-            failed: false,
-        };
+            Context { trace: Some(Arc::new(trace)), recorder: Some(Arc::clone(&recorder)) };
         Self { context, open: Some(Box::new(Open { recorder, span, begun: Instant::now() })) }
     }
 
@@ -129,15 +99,14 @@ impl Span {
     /// The trace context for other programs; `None` if the span is not recorded, and their context
     /// is unchanged.
     pub fn told(&self) -> Option<&Arc<Trace>> {
-        self.open.as_ref().map(|open| &open.span.trace)
+        self.open.as_ref().and(self.context.trace())
     }
 
     /// Sets an attribute; replaces an earlier value.
     pub fn set(&mut self, key: &'static str, value: impl Into<Value>) {
-        let Some(open) = &mut self.open else { return };
-        let attributes = &mut open.span.attributes;
-        attributes.retain(|(known, _)| *known != key);
-        attributes.push((key, value.into()));
+        if let Some(open) = &mut self.open {
+            open.span.set(key, value.into());
+        }
     }
 
     /// Sets the outcome in a word, and whether that is a failure.
@@ -149,7 +118,7 @@ impl Span {
     /// Sets whether the work of this span has failed.
     pub fn set_failed(&mut self, is_failure: bool) {
         if let Some(open) = &mut self.open {
-            open.span.failed = is_failure;
+            open.span.set_failed(is_failure);
         }
     }
 }
@@ -158,7 +127,7 @@ impl Drop for Span {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             let Open { recorder, mut span, begun } = *open;
-            span.took = begun.elapsed();
+            span.end(begun.elapsed());
             recorder.take(span);
         }
     }

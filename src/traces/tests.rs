@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::*;
+use super::{otlp::messages::Span as Sent, *};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -10,7 +10,7 @@ fn trace(parent: &str) -> Option<Arc<Trace>> {
     Some(Arc::new(Trace::read(&[parent], &["a=1"]).unwrap()))
 }
 
-fn sampled(share: f64, size: usize) -> (Traces, mpsc::Receiver<Finished>) {
+fn sampled(share: f64, size: usize) -> (Traces, mpsc::Receiver<Sent>) {
     let (sender, queue) = mpsc::channel(size);
     (Traces::new(Sampler::of(share), sender, Arc::default()), queue)
 }
@@ -35,20 +35,27 @@ async fn spans_of_one_request_are_joined() {
 
     let mut next = || queue.try_recv().unwrap();
     let (dispatch, call, request) = (next(), next(), next());
-    let id = |span: &Finished| span.trace.ids().span;
-    assert_eq!(request.parent, Some(trace(PARENT).unwrap().ids().span));
-    assert_eq!((call.parent, dispatch.parent), (Some(id(&request)), Some(id(&call))));
-    assert_eq!([&dispatch, &call, &request].map(|span| span.remote_parent), [false, false, true]);
-    assert_eq!(
-        (request.kind, call.kind, dispatch.kind),
-        (Kind::Server, Kind::Internal, Kind::Client)
-    );
-    assert_eq!((call.name.as_str(), call.trace.parent()), ("call t", told.as_str()));
-    assert_eq!(dispatch.took, Duration::from_millis(1500));
-    let outcome = ("bridge.outcome", Value::from("timed_out"));
-    assert_eq!(call.attributes, [("bridge.pending", Value::Flag(true)), outcome]);
-    assert_eq!(request.attributes, [("http.response.status_code", Value::Number(500))]);
-    assert_eq!((call.failed, request.failed, dispatch.failed), (true, true, false));
+    assert_eq!(request.parent_span_id, trace(PARENT).unwrap().ids().span.get().to_be_bytes());
+    assert_eq!([&call.parent_span_id, &dispatch.parent_span_id], [&request.span_id, &call.span_id]);
+    let is_remote = [&dispatch, &call, &request].map(|span| span.flags & 0x200 != 0);
+    assert_eq!(is_remote, [false, false, true]);
+    let kinds = [Kind::Server, Kind::Internal, Kind::Client].map(|kind| kind as i32);
+    assert_eq!([request.kind, call.kind, dispatch.kind], kinds);
+    let ids = Trace::read(&[told.as_str()], &[]).unwrap().ids();
+    assert_eq!((call.name.as_str(), &*call.span_id), ("call t", &ids.span.get().to_be_bytes()[..]));
+    assert_eq!(dispatch.end_time_unix_nano - dispatch.start_time_unix_nano, 1_500_000_000);
+    let outcome = ("bridge.outcome".to_owned(), Value::from("timed_out"));
+    assert_eq!(attributes(&call), [("bridge.pending".to_owned(), Value::Flag(true)), outcome]);
+    let status = ("http.response.status_code".to_owned(), Value::Number(500));
+    assert_eq!(attributes(&request), [status]);
+    assert_eq!([&call, &request, &dispatch].map(|span| span.status.is_some()), [true, true, false]);
+}
+
+fn attributes(span: &Sent) -> Vec<(String, Value)> {
+    let pair = |one: &messages::KeyValue| {
+        (one.key.clone(), one.value.clone().and_then(|any| any.value).unwrap())
+    };
+    span.attributes.iter().map(pair).collect()
 }
 
 #[track_caller]
@@ -83,7 +90,10 @@ fn a_trace_is_begun_where_none_came() {
     let other = traces.request(None, "POST /x").told().cloned().unwrap();
     assert_ne!(told.ids().trace, other.ids().trace);
     let span = queue.try_recv().unwrap();
-    assert_eq!((span.parent, span.remote_parent, &span.trace), (None, false, &told));
+    let id = told.ids();
+    assert_eq!((span.parent_span_id.len(), span.flags & 0x200), (0, 0));
+    assert_eq!(span.trace_id, id.trace.get().to_be_bytes());
+    assert_eq!(span.span_id, id.span.get().to_be_bytes());
     // What goes on in it later, in another process too, is recorded, and begins nothing.
     drop(traces.context(Some(told)).begin(Kind::Client, "later"));
     drop(traces.context(None).begin(Kind::Client, "nowhere"));
@@ -111,7 +121,7 @@ fn texts_of_peers_are_cut() {
     traces.request(None, &long).set("bridge.tool", long.as_str());
     let span = queue.try_recv().unwrap();
     assert_eq!(span.name.len(), 255, "in whole characters");
-    assert_eq!(span.attributes, [("bridge.tool", Value::Text(span.name.clone()))]);
+    assert_eq!(attributes(&span), [("bridge.tool".to_owned(), Value::Text(span.name.clone()))]);
 }
 
 #[track_caller]

@@ -110,15 +110,10 @@ impl Upstream {
         let mut refusals = Backoff::new(FIRST_WAIT, LONGEST_REFUSED);
         for attempt in 0_u64.. {
             let shown = credential.now();
-            let verdict = match self.attempt(post, attempt, &shown).await {
-                Ok(verdict) => verdict,
-                Err(WantsNone) => {
-                    error!(
-                        path,
-                        "a result could not be delivered: MANTYX pauses posts beyond its deadline"
-                    );
-                    return Posted::Failed;
-                }
+            let Some(verdict) = self.attempt(post, attempt, &shown).await else {
+                let why = "MANTYX pauses posts beyond its deadline";
+                error!(path, "a result could not be delivered: {why}");
+                return Posted::Failed;
             };
             let wait = match verdict {
                 Verdict::Ends(posted) => {
@@ -147,17 +142,18 @@ impl Upstream {
         Posted::Failed
     }
 
-    /// One attempt, after a permit of the credential's rate limit.
+    /// One attempt, after a permit of the credential's rate limit. `None`: MANTYX accepts no posts of
+    /// this credential until after the deadline.
     async fn attempt(
         &self,
         post: &ResultPost<'_>,
         attempt: u64,
         shown: &UpstreamCredential,
-    ) -> Result<Verdict, WantsNone> {
+    ) -> Option<Verdict> {
         let ResultPost { path, deadline, .. } = *post;
         let begun = Instant::now();
         let rate_limit = self.rate_limit(shown);
-        let permit = rate_limit.acquire(deadline).await.ok_or(WantsNone)?;
+        let permit = rate_limit.acquire(deadline).await?;
         self.posts.held_back.observe(begun.elapsed());
         if attempt > 0 {
             self.posts.retries.inc();
@@ -183,22 +179,19 @@ impl Upstream {
                 if verdict == Verdict::Again {
                     rate_limit.refused(retry_after(response.headers(), now));
                 }
-                return Ok(verdict);
+                return Some(verdict);
             }
             Ok(Err(SendError::OddPath(odd))) => {
                 error!(path, "a result cannot be posted: {odd}");
-                return Ok(Verdict::Ends(Posted::Failed));
+                return Some(Verdict::Ends(Posted::Failed));
             }
             // The next exchange for a token may succeed before the deadline.
             Ok(Err(error)) => warn!(path, %error, "a result did not reach MANTYX; trying again"),
             Err(_elapsed) => {}
         }
-        Ok(Verdict::Again)
+        Some(Verdict::Again)
     }
 }
-
-/// MANTYX accepts no posts of this credential until after the deadline.
-struct WantsNone;
 
 fn headers(post: &ResultPost<'_>) -> HeaderMap {
     let mut headers = HeaderMap::new();

@@ -150,6 +150,7 @@ mod refused;
 mod reload;
 #[cfg(test)]
 mod restarts;
+mod results;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]

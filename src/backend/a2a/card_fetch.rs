@@ -40,7 +40,7 @@ pub(super) struct Fresh {
 
 /// Fetches the card.
 pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> {
-    match &settings.source {
+    match &settings.config.card {
         CardSource::File(path) => file(path).await,
         // The daemon replaces this source by the agent's address before it dials.
         CardSource::Bundled => {
@@ -81,7 +81,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
         let text = format!("{}: link-local addresses are never called", cannot_get(url));
         return Err(PeerError::new(PeerErrorKind::Connect, text));
     }
-    let mut headers = settings.headers.clone();
+    let mut headers = settings.config.headers.clone();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
     let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
         let request = settings.client.get(url.clone()).headers(headers);

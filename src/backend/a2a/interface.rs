@@ -49,34 +49,9 @@ pub(super) enum NoInterface {
         "the card names no interface: it needs `supportedInterfaces` (A2A 1.0) or `url` (A2A 0.3)"
     )]
     NoneNamed,
-    /// Each interface as it may be shown, with its [`Reason`].
+    /// Each interface as it may be shown, and why it cannot be used.
     #[error("the card offers no interface that the bridge can use: {}", .0.join("; "))]
     NoneUsable(Vec<String>),
-}
-
-/// The interface cannot be used, as it ...
-#[derive(Debug, thiserror::Error)]
-enum Reason {
-    #[error("is a binding that the bridge does not speak")]
-    Binding,
-    #[error("is not the configured `transport: {}`", .0.as_str())]
-    NotConfigured(A2aBinding),
-    #[error("is neither A2A 0.x nor 1.x")]
-    Version,
-    /// gRPC of 0.x, which is another service.
-    #[error("is gRPC of A2A 0.x, of which 1.x alone is spoken")]
-    OldGrpc,
-    #[error("has no usable URL ({0})")]
-    BadUrl(String),
-    #[error("carries a user name or password in its URL; put credentials into `headers`")]
-    Credentials,
-    #[error("is a link-local address, which is never called")]
-    LinkLocal,
-    #[error(
-        "is not on the card's own origin {card}; if it is right, add `{host}` to the agent's \
-         `allow_hosts`"
-    )]
-    OtherOrigin { card: String, host: String },
 }
 
 /// Chooses the interface to call.
@@ -106,14 +81,18 @@ pub(super) fn choose(card: &Card, rules: Rules<'_>) -> Result<Endpoint, NoInterf
     Ok(chosen.expect("`newest` is the generation of a usable endpoint of this binding"))
 }
 
-fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
-    let binding = binding(&interface.binding)?;
+/// The endpoint, or why the interface cannot be used: it ...
+fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, String> {
+    let binding = binding(&interface.binding);
+    let binding = binding.ok_or("is a binding that the bridge does not speak")?;
     if let Some(wanted) = rules.binding.filter(|wanted| *wanted != binding) {
-        return Err(Reason::NotConfigured(wanted));
+        return Err(format!("is not the configured `transport: {}`", wanted.as_str()));
     }
-    let generation = generation(interface.version.as_deref()).ok_or(Reason::Version)?;
+    let generation = generation(interface.version.as_deref());
+    let generation = generation.ok_or("is neither A2A 0.x nor 1.x")?;
+    // gRPC of 0.x is another service.
     if binding == A2aBinding::Grpc && generation == Generation::V03 {
-        return Err(Reason::OldGrpc);
+        return Err("is gRPC of A2A 0.x, of which 1.x alone is spoken".to_owned());
     }
     let url = match rules.card_url {
         _ if binding == A2aBinding::Grpc && is_bare(&interface.url) => {
@@ -124,37 +103,40 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, Reason> {
         Some(base) => base.join(&interface.url),
         None => Url::parse(&interface.url),
     };
-    let url = url.map_err(|error| Reason::BadUrl(error.to_string()))?;
+    let url = url.map_err(|error| format!("has no usable URL ({error})"))?;
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-        return Err(Reason::BadUrl("it is not an http or https URL".to_owned()));
+        return Err("has no usable URL (it is not an http or https URL)".to_owned());
     }
     if names_user(&url) {
-        return Err(Reason::Credentials);
+        let why = "carries a user name or password in its URL; put credentials into `headers`";
+        return Err(why.to_owned());
     }
     if http_client::names_link_local(&url) {
-        return Err(Reason::LinkLocal);
+        return Err("is a link-local address, which is never called".to_owned());
     }
     if let Some(card_url) = rules.card_url
         && url.origin() != card_url.origin()
         && !rules.allow_hosts.iter().any(|allowed| names(allowed, &url))
     {
-        return Err(Reason::OtherOrigin {
-            card: card_url.origin().ascii_serialization(),
-            host: host_and_port(&url),
-        });
+        return Err(format!(
+            "is not on the card's own origin {}; if it is right, add `{}` to the agent's \
+             `allow_hosts`",
+            card_url.origin().ascii_serialization(),
+            host_and_port(&url)
+        ));
     }
     let version = interface.version.clone().unwrap_or_else(|| "0.3".to_owned());
     Ok(Endpoint { url, binding, generation, version, tenant: interface.tenant.clone() })
 }
 
-fn binding(name: &str) -> Result<A2aBinding, Reason> {
+fn binding(name: &str) -> Option<A2aBinding> {
     let known = [
         (a2a::TRANSPORT_PROTOCOL_JSONRPC, A2aBinding::JsonRpc),
         (a2a::TRANSPORT_PROTOCOL_HTTP_JSON, A2aBinding::HttpJson),
         (a2a::TRANSPORT_PROTOCOL_GRPC, A2aBinding::Grpc),
     ];
     let found = known.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
-    found.map(|(_, binding)| binding).ok_or(Reason::Binding)
+    found.map(|(_, binding)| binding)
 }
 
 /// Whether it is a `host:port`, as gRPC's own libraries write addresses.

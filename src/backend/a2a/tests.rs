@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use http::HeaderValue;
+use http::{HeaderMap, HeaderValue};
 use serde_json::json;
 use url::Url;
 

@@ -49,12 +49,9 @@ pub(super) async fn find(
     challenge: &Challenge,
 ) -> Result<Discovered, IssueError> {
     let base = &challenge.url;
-    let resource = match resource(clients, challenge).await? {
-        Some(resource) => resource,
-        // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
-        None => Resource { issuer: root(base), name: None },
-    };
-    let Resource { issuer, name } = resource;
+    // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
+    let itself = || Resource { issuer: root(base), name: None };
+    let Resource { issuer, name } = resource(clients, challenge).await?.unwrap_or_else(itself);
     for url in issuer_metadata(&issuer) {
         let Some(text) = get(clients, base, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
@@ -152,11 +149,10 @@ fn own_metadata(base: &Url, named: &str) -> Result<Url, IssueError> {
 
 /// Where the metadata of a server at `url` may be: for its path, and for all of its origin.
 fn resource_metadata(url: &Url) -> Vec<Url> {
-    let root = root(url);
-    let mut places = vec![below(&root, "oauth-protected-resource", url.path())];
-    if url.path() != "/" {
-        places.push(below(&root, "oauth-protected-resource", ""));
-    }
+    let below = |path| below(&root(url), "oauth-protected-resource", path);
+    let mut places = vec![below(url.path()), below("")];
+    // They are the same where the path is `/`.
+    places.dedup();
     places
 }
 

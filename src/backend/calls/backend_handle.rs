@@ -16,11 +16,13 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        circuit_breaker::CircuitBreaker, circuit_breaker::Look, peer::Dial, queue::AdmissionQueue,
+        circuit_breaker::{CircuitBreaker, Look},
+        peer::{Dial, McpClient},
+        queue::AdmissionQueue,
         supervisor::Ask,
     },
     metrics,
-    model::{approval::Policy, naming::ToolFilter},
+    model::{answer::Answer, approval::Policy, naming::ToolFilter, redaction::Redaction},
 };
 
 /// The rules, queue, breaker and supervisor of one backend, as its calls need them.
@@ -50,6 +52,10 @@ pub struct BackendRules {
     pub tools: ToolFilter,
     /// The tools whose calls a person has to approve.
     pub approve: Policy,
+    /// The longest text of a result, in bytes; `None`: as long as MANTYX takes.
+    pub max_result: Option<usize>,
+    /// What is replaced in results.
+    pub redact: Arc<Redaction>,
 }
 
 /// The counts of one backend's calls. Reloads keep them.
@@ -114,6 +120,22 @@ impl BackendHandle {
     /// an answer.
     pub(super) fn leave(&self, answered: bool) {
         *self.traffic.last_call.lock() = Some((SystemTime::now(), answered));
+    }
+
+    /// `answer` without what the operator wants removed, also from what `client` has got of it.
+    pub(super) fn redacted(&self, mut answer: Answer, client: Option<&McpClient>) -> Answer {
+        let redact = &self.rules.redact;
+        let mut count = 0;
+        let (Answer::Result { text, .. } | Answer::Error(text)) = &mut answer;
+        if let Some(replaced) = redact.apply(text, &mut count) {
+            *text = replaced;
+        }
+        // The client's text is the same, so it is not counted again.
+        if let Some(client) = client {
+            client.change(|text| redact.apply(text, &mut 0));
+        }
+        self.metrics().redacted.inc_by(count);
+        answer
     }
 
     /// The metrics of the backend's calls.

@@ -55,6 +55,8 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
             concurrency,
             tools: ToolFilter::default(),
             approve: Policy::default(),
+            max_result: None,
+            redact: Arc::default(),
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
         let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));

@@ -6,7 +6,6 @@
 use std::{io, path::PathBuf, pin::pin, process::ExitStatus, sync::Arc, time::Duration};
 
 use rustix::process::Signal;
-use serde_json::value::RawValue;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
     process::Child as Process,
@@ -19,7 +18,7 @@ use super::text;
 use crate::{
     backend::{
         log::printable_lines,
-        peer::{CallError, NotRead},
+        peer::{CallError, NotRead, ToolCall},
         program::{
             self, Group, Started, describe,
             hiding::{self, Exposure},
@@ -32,6 +31,7 @@ use crate::{
     model::{
         answer::{Answer, codes::OUTCOME_UNKNOWN},
         ids::BackendName,
+        redaction::Redaction,
     },
 };
 
@@ -93,7 +93,7 @@ impl Runner {
     }
 
     /// Runs the program once. Dropping the future ends it, and all that it has started.
-    pub(super) async fn call(&self, arguments: &RawValue) -> Result<Answer, CallError> {
+    pub(super) async fn call(&self, call: &ToolCall) -> Result<Answer, CallError> {
         let started = program::start(&self.program, self.launcher.as_deref()).await;
         let Started { mut process, group, coverage: _ } =
             started.map_err(|error| CallError::NotSent(error_chain(&error)))?;
@@ -111,7 +111,7 @@ impl Runner {
         let mut errors = Tail::default();
         let exchange = async {
             tokio::try_join!(
-                feed(stdin, arguments.get()),
+                feed(stdin, call.request.arguments.get()),
                 read_whole(stdout, &mut output),
                 read_tail(stderr, &mut errors),
             )
@@ -142,7 +142,7 @@ impl Runner {
         let status = status
             .unwrap_or_else(|_gone| Err(io::Error::other("nobody has waited for its end")))
             .map_err(|error| CallError::Lost(format!("its end is not known: {error}")))?;
-        self.answer(status, &output.bytes.into_bytes(), &errors)
+        self.answer(status, &output.bytes.into_bytes(), &errors, &call.redact)
     }
 
     fn answer(
@@ -150,13 +150,15 @@ impl Runner {
         status: ExitStatus,
         output: &[u8],
         errors: &Tail,
+        redact: &Redaction,
     ) -> Result<Answer, CallError> {
         let said = self.program.secrets.hide(printable_lines(&errors.kept));
         if self.launcher.is_some() && launcher::could_not_start(status, &errors.kept) {
             return Err(CallError::NotSent(said));
         }
         if !said.is_empty() {
-            let line = said.replace('\n', " | ");
+            let line = redact.apply(&said, &mut 0).unwrap_or_else(|| said.clone());
+            let line = line.replace('\n', " | ");
             tracing::info!(backend = %self.name, status = describe(status), "stderr: {line}");
         }
         if !status.success() {

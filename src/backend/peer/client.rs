@@ -117,6 +117,21 @@ impl McpClient {
         });
     }
 
+    /// Changes the texts of what is kept, where `change` has another.
+    pub fn change(&self, mut change: impl FnMut(&str) -> Option<String>) {
+        let mut kept = self.kept.lock();
+        if let Some(Ok(result)) = &mut kept.result
+            && let Some(changed) = change(result.get())
+        {
+            *result = RawValue::from_string(changed).expect("only its strings have changed");
+        }
+        if let Some(error) = &mut kept.error {
+            // Its data has links for the user, and no text of a tool.
+            let changed = change(&error.message);
+            error.message = changed.unwrap_or_else(|| std::mem::take(&mut error.message));
+        }
+    }
+
     pub(super) fn keep_error(&self, error: &ErrorReply) {
         self.kept.lock().error = Some(error.clone());
     }

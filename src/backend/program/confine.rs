@@ -13,8 +13,8 @@ use std::{
 };
 
 use landlock::{
-    ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathFd, Ruleset, RulesetAttr as _,
-    RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
+    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathFd, Ruleset,
+    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
     path_beneath_rules,
 };
 
@@ -75,19 +75,21 @@ const DEVICES: &[&str] =
 pub(super) fn forbid(forbidden: &[PathBuf]) -> Result<(), String> {
     // Names may be listed: programs look into their home, which is often on the way.
     let of = |abi| AccessFs::from_all(abi) & !AccessFs::ReadDir;
-    let ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(of(LEAST))
-        .and_then(|ruleset| {
-            let ruleset = ruleset.set_compatibility(CompatLevel::BestEffort);
-            ruleset.handle_access(of(BEST))?.create()
-        })
-        .map_err(|error| no_landlock(&error))?;
+    let ruleset = ruleset(of).and_then(Ruleset::create).map_err(|error| no_landlock(&error))?;
     let mut beside = Vec::new();
     collect_beside(Path::new("/"), forbidden, &mut beside)
         .map_err(|error| format!("cannot tell what lies beside the bridge's files: {error}"))?;
     let rules = path_beneath_rules(beside, of(BEST));
     enforce(ruleset.add_rules(rules))
+}
+
+/// A ruleset that handles `access`: all of it that [`LEAST`] has, and of [`BEST`] what the kernel has.
+fn ruleset(access: impl Fn(ABI) -> BitFlags<AccessFs>) -> Result<Ruleset, RulesetError> {
+    Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .handle_access(access(LEAST))?
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(access(BEST))
 }
 
 /// Adds to `beside` what is in `directory` and in the directories below it that lead to one of
@@ -121,13 +123,8 @@ fn collect_beside(
 /// Shuts the calling thread in, for good, with all that it becomes and starts. `program` is the file
 /// that it will run. An error says what to do about it.
 pub(super) fn enter(sandbox: &Confinement, program: &OsString) -> Result<(), String> {
-    let ruleset = Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(LEAST))
-        .and_then(|ruleset| {
-            let ruleset = ruleset.set_compatibility(CompatLevel::BestEffort);
-            ruleset.handle_access(AccessFs::from_all(BEST))?.scope(Scope::from_all(BEST))?.create()
-        })
+    let ruleset = ruleset(AccessFs::from_all)
+        .and_then(|ruleset| ruleset.scope(Scope::from_all(BEST))?.create())
         .map_err(|error| no_landlock(&error))?;
     for path in sandbox.read.iter().chain(&sandbox.write) {
         // The rules leave out what cannot be opened, which is right for what only some systems have.

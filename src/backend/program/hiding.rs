@@ -16,7 +16,7 @@ use std::{
 use secrecy::ExposeSecret as _;
 
 use super::launcher;
-use crate::config::{Confinement, Program, ProgramSandbox};
+use crate::config::{Confinement, Program, ProgramSandbox, outermost};
 
 /// The paths that the launcher hides from a program.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -196,8 +196,7 @@ fn masks(hidden: &BTreeSet<PathBuf>, in_use: &[PathBuf]) -> Vec<PathBuf> {
         });
         masks.extend(whole.last().map(Path::to_owned));
     }
-    let below = |path: &Path| path.ancestors().skip(1).any(|above| masks.contains(above));
-    masks.iter().filter(|path| !below(path)).cloned().collect()
+    outermost(masks).to_vec()
 }
 
 /// Whether all that can be read in `directory` is hidden, and there is something.

@@ -6,6 +6,7 @@
 //! Must not: read the configuration, start threads, or write to stdout, which is the program's.
 
 use std::{
+    convert::Infallible,
     ffi::{OsStr, OsString},
     io::Write as _,
     os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
@@ -13,7 +14,10 @@ use std::{
     process::{Command, ExitCode, ExitStatus},
 };
 
-use rustix::thread::{CapabilitySet, set_no_new_privs};
+use rustix::{
+    process::{Signal, set_parent_process_death_signal},
+    thread::{CapabilitySet, set_no_new_privs},
+};
 
 use super::{confine, hiding::Kept, mask, powers};
 use crate::{
@@ -109,10 +113,7 @@ pub(in crate::backend) fn could_not_start(status: ExitStatus, stderr: &[u8]) -> 
 ///
 /// Call it before any thread is started: the signal is bound to the calling thread's parent.
 pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let why = match Order::read(args) {
-        Ok(order) => order.follow(),
-        Err(why) => why.to_owned(),
-    };
+    let Err(why) = Order::read(args).map_err(str::to_owned).and_then(Order::follow);
     // If stderr is closed, the exit code alone reports the failure.
     drop(writeln!(std::io::stderr(), "{APOLOGY}{why}"));
     ExitCode::from(CANNOT_START)
@@ -169,29 +170,23 @@ impl Order {
         Ok(Self { parent, files, masks, forbidden, sandbox, program, args })
     }
 
-    /// Comes back with what went wrong.
-    fn follow(self) -> String {
-        if let Err(error) = die_with_parent() {
-            return format!("cannot bind the program's life to the daemon's: {error}");
-        }
+    /// Comes back only with what went wrong.
+    fn follow(self) -> Result<Infallible, String> {
+        die_with_parent()?;
         // The daemon may have died before the kernel was asked.
         if self.parent.is_some_and(|parent| parent != std::os::unix::process::parent_id()) {
-            return "the daemon that wanted the program has ended".to_owned();
+            return Err("the daemon that wanted the program has ended".to_owned());
         }
         // Descriptors that the daemon itself inherited must not reach the program either.
         close_fds::set_fds_cloexec(3, &[]);
         if let Some(files) = self.files {
             descriptors::give_back(files);
         }
-        if let Err(why) = self.shut_in() {
-            return why;
-        }
+        self.shut_in()?;
         // Ask again: a change of the process's privileges can clear the request.
-        if let Err(error) = die_with_parent() {
-            return format!("cannot bind the program's life to the daemon's: {error}");
-        }
+        die_with_parent()?;
         let error = Command::new(&self.program).args(self.args).exec();
-        format!("cannot start {}: {error}", self.program.display())
+        Err(format!("cannot start {}: {error}", self.program.display()))
     }
 
     /// Takes from the process what the program must not have.
@@ -221,16 +216,9 @@ fn value(arg: &OsStr, name: &str) -> Option<PathBuf> {
     Some(OsStr::from_bytes(path).into())
 }
 
-#[cfg(target_os = "linux")]
-fn die_with_parent() -> std::io::Result<()> {
-    use rustix::process::{Signal, set_parent_process_death_signal};
-    Ok(set_parent_process_death_signal(Some(Signal::KILL))?)
-}
-
-/// Other systems have no such request; there, a server ends when its stdin does.
-#[cfg(not(target_os = "linux"))]
-fn die_with_parent() -> std::io::Result<()> {
-    Ok(())
+fn die_with_parent() -> Result<(), String> {
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| format!("cannot bind the program's life to the daemon's: {error}"))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{indented, wait_until_ready, with_bridge};
+use super::{begin, indented, wait_until_ready, with_bridge};
 use crate::{
     cli::{
         Failure, Outcome,
@@ -62,13 +62,6 @@ impl Runtime {
     }
 }
 
-fn begin(url: &str, from: &str) -> Outcome {
-    print(&format!(
-        "The bridge listens on {url} and is about to be asked for calls by {from}.\n\
-         Its backends: `demo`, an MCP server on stdio, and `desk`, an A2A agent.\n\n"
-    ))
-}
-
 /// Has the bridge answer a stand-in of the service `name`; `keys` describe it in the configuration.
 async fn answer(env: &Environment, wire: Wire, name: &str, keys: &str) -> Outcome {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
@@ -83,7 +76,7 @@ async fn answer(env: &Environment, wire: Wire, name: &str, keys: &str) -> Outcom
         // The stand-in ends after the bridge, which would connect again.
         let _end = stop.drop_guard();
         with_bridge(env, &format!("runtimes:\n  other: {entry}\n"), async |app, url| {
-            begin(url, &format!("a stand-in of {name} on http://{address}"))?;
+            begin(url, &format!("calls by a stand-in of {name} on http://{address}"))?;
             wait_until_heard(app).await?;
             converse(&stand_in, wire, &mut posted).await
         })
@@ -142,7 +135,7 @@ async fn await_post(posted: &mut mpsc::Receiver<Post>, meaning: Meaning) -> Outc
 
 /// Posts sets of loom-mcp's external tools to the bridge: one of both calls, and one with a mistake.
 async fn answer_sets(app: &Client, url: &str) -> Outcome {
-    begin(url, "a process with loom-mcp's runtime")?;
+    begin(url, "calls by a process with loom-mcp's runtime")?;
     wait_until_ready(app).await?;
     let good = post_set(app, "await_1", &calls()).await?;
     let bad = post_set(app, "await_2", &[("demo_add", json!({ "a": 19 }))]).await?;

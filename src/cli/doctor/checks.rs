@@ -10,10 +10,7 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{
-    network,
-    report::{Check, seconds},
-};
+use super::{network, report::Check};
 use crate::{
     backend::{
         a2a::{A2aDialer, Conversations},
@@ -21,7 +18,7 @@ use crate::{
         peer::{Dial, PeerError, PeerErrorKind, Signature},
         program::{self, hiding},
     },
-    cli::check::command_line,
+    cli::{check::command_line, page::counted},
     config::{
         A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp,
         Program, Runtime, Target, Upstream,
@@ -189,34 +186,21 @@ async fn mcp_server(
     server: &Mcp,
     pass: &str,
 ) -> Option<Arc<Catalog>> {
+    let cures = (server_cure(server), pass);
     check.begin("initialize");
-    let peer = match timeout(context.patience, dialer.dial()).await {
-        Ok(Ok(peer)) => peer,
-        Ok(Err(error)) => {
-            failed(check, &error, server_cure(server), pass);
-            return None;
-        }
-        Err(_elapsed) => {
-            late(check, context, "the handshake", server_cure(server));
-            return None;
-        }
-    };
+    let peer = in_time(check, context, "the handshake", &cures, dialer.dial()).await?;
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
     check.ok(format!("MCP {version} over {}", dialer.transport()));
     check.begin("tools/list");
-    let resolved = timeout(context.patience, peer.resolve()).await;
-    match &resolved {
-        Ok(Ok(catalog)) => match catalog.tool_count() {
-            0 => check.warn("the server has no tools", "see what it needs to offer some"),
-            1 => check.ok("1 tool"),
-            many => check.ok(format!("{many} tools")),
-        },
-        Ok(Err(error)) => failed(check, error, server_cure(server), pass),
-        Err(_elapsed) => late(check, context, "its list of tools", server_cure(server)),
+    let catalog = in_time(check, context, "its list of tools", &cures, peer.resolve()).await;
+    match catalog.as_ref().map(|catalog| catalog.tool_count()) {
+        None => (),
+        Some(0) => check.warn("the server has no tools", "see what it needs to offer some"),
+        Some(count) => check.ok(counted(count, "tool")),
     }
     // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
-    resolved.ok()?.ok()
+    catalog
 }
 
 async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agent: &A2a) {
@@ -227,51 +211,60 @@ async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agen
         let catalog = peer.resolve().await?;
         Ok::<_, PeerError>((peer, catalog))
     };
-    let pass = pass_cure(&agent.headers, agent.oauth.as_ref());
-    match timeout(context.patience, fetched).await {
-        Ok(Ok((peer, catalog))) => {
-            let card = match catalog.content() {
-                Content::A2a { card } => Card::read(card.get()).ok(),
-                Content::Mcp { .. } | Content::Local { .. } => None,
-            };
-            let name = card.map(|card| card.name).unwrap_or_default();
-            let about = peer.about();
-            let version = about.protocol_version.unwrap_or_default();
-            let found = format!("{name:?}, A2A {version} over {}", dialer.transport());
-            match about.signature.as_deref() {
-                None => check.ok(found),
-                Some(Signature { error: Some(why), .. }) => {
-                    check.warn(format!("{found}, not signed: {why}"), UNSIGNED);
-                }
-                Some(Signature { algorithm, key, .. }) => {
-                    let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
-                    let algorithm = algorithm.as_deref().unwrap_or_default();
-                    check.ok(format!("{found}, signed{key} ({algorithm})"));
-                }
-            }
+    let cures = (CURE.to_owned(), pass_cure(&agent.headers, agent.oauth.as_ref()));
+    let Some((peer, catalog)) = in_time(check, context, "the card", &cures, fetched).await else {
+        return;
+    };
+    let card = match catalog.content() {
+        Content::A2a { card } => Card::read(card.get()).ok(),
+        Content::Mcp { .. } | Content::Local { .. } => None,
+    };
+    let name = card.map(|card| card.name).unwrap_or_default();
+    let about = peer.about();
+    let version = about.protocol_version.unwrap_or_default();
+    let found = format!("{name:?}, A2A {version} over {}", dialer.transport());
+    match about.signature.as_deref() {
+        None => check.ok(found),
+        Some(Signature { error: Some(why), .. }) => {
+            check.warn(format!("{found}, not signed: {why}"), UNSIGNED);
         }
-        Ok(Err(error)) => failed(check, &error, CURE.to_owned(), pass),
-        Err(_elapsed) => late(check, context, "the card", CURE.to_owned()),
+        Some(Signature { algorithm, key, .. }) => {
+            let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
+            let algorithm = algorithm.as_deref().unwrap_or_default();
+            check.ok(format!("{found}, signed{key} ({algorithm})"));
+        }
     }
 }
 
-fn late(check: &mut Check, context: &Context, what: &str, cure: String) {
-    let patience = seconds(context.patience);
-    let finding = format!("{what} did not come within {patience} (`refresh.timeout`)");
-    check.fail(finding, cure);
-}
-
-/// Reports an error of the peer. `cure` is for errors without a cure of their own.
-fn failed(check: &mut Check, error: &PeerError, cure: String, pass: &str) {
+/// What `work` gives within the time limit. A failure is reported with its own cure, or one of
+/// `cures`: the usual one, and the one where a credential is refused.
+async fn in_time<T>(
+    check: &mut Check,
+    context: &Context,
+    what: &str,
+    (usual, pass): &(String, &str),
+    work: impl Future<Output = Result<T, PeerError>>,
+) -> Option<T> {
+    let Ok(done) = timeout(context.patience, work).await else {
+        let patience = context.patience.as_secs_f64().round();
+        let finding = format!("{what} did not come within {patience} s (`refresh.timeout`)");
+        check.fail(finding, usual);
+        return None;
+    };
+    let error = match done {
+        Ok(done) => return Some(done),
+        Err(error) => error,
+    };
     let cure = match error.kind {
         PeerErrorKind::Unauthorized | PeerErrorKind::NoToken => {
             check.is_about("auth");
-            pass.to_owned()
+            pass
         }
-        PeerErrorKind::Unsigned => UNSIGNED.to_owned(),
-        _ => cure,
+        PeerErrorKind::Unsigned => UNSIGNED,
+        _ => usual,
     };
-    check.fail(error_chain(error), cure);
+    check.fail(error_chain(&error), cure);
+    None
 }
 
 fn server_cure(server: &Mcp) -> String {

@@ -2,7 +2,7 @@
 //!
 //! Must not: check anything itself.
 
-use std::{fmt, time::Duration};
+use std::fmt;
 
 use serde::Serialize;
 use tokio::time::Instant;
@@ -103,24 +103,16 @@ impl Examined {
     }
 }
 
-impl Default for Report {
-    fn default() -> Self {
-        Self { ok: true, examined: Vec::new() }
-    }
-}
-
 impl Report {
-    pub(super) fn take(&mut self, examined: Examined) {
-        self.ok &= examined.verdict != Verdict::Fail;
-        self.examined.push(examined);
+    pub(super) fn of(examined: Vec<Examined>) -> Self {
+        let ok = examined.iter().all(|one| one.verdict != Verdict::Fail);
+        Self { ok, examined }
     }
 
     /// A summary in one line.
     pub(super) fn summary(&self) -> String {
         let count = |verdict| self.examined.iter().filter(|one| one.verdict == verdict).count();
-        let ok = count(Verdict::Ok);
-        let warn = count(Verdict::Warn);
-        let fail = count(Verdict::Fail);
+        let [ok, warn, fail] = [Verdict::Ok, Verdict::Warn, Verdict::Fail].map(count);
         format!("{ok} well, {warn} with warnings, {fail} failed")
     }
 }
@@ -148,9 +140,4 @@ impl fmt::Display for Examined {
         }
         writeln!(f)
     }
-}
-
-/// A time limit as the report shows it.
-pub(super) fn seconds(time: Duration) -> String {
-    format!("{} s", time.as_secs_f64().round())
 }

@@ -53,6 +53,8 @@ impl Validator<'_> {
             default_pending: Some(A2A_PENDING),
             concurrency: entry.concurrency.as_ref().map_or(16, |at| at.value.0),
             pin: entry.pin.as_ref().map_or(pin, |at| at.value),
+            max_result: entry.max_result.as_ref(),
+            redact: entry.redact.as_ref(),
         };
         let target = Target::A2a(A2a {
             card: card?,

@@ -94,7 +94,8 @@ impl Validator<'_> {
             }
             None => Some(None),
         };
-        let scopes = Self::scopes(oauth.scopes.as_ref());
+        let scopes = oauth.scopes.iter().flat_map(|at| &at.value);
+        let scopes = scopes.map(|at| at.value.clone()).collect();
         let (id, secret, token_url) = (id?, secret?, token_url?);
         let audience = oauth.audience.as_ref().map(|at| at.value.clone());
         if let Some(at) = &oauth.audience
@@ -161,10 +162,5 @@ impl Validator<'_> {
             self.warn(at.node, "the client's secret travels without TLS; write https://");
         }
         Some(url)
-    }
-
-    fn scopes(section: Option<&At<Vec<At<String>>>>) -> Vec<String> {
-        let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
-        items.iter().map(|at| at.value.clone()).collect()
     }
 }

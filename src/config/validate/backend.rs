@@ -3,7 +3,7 @@
 //!
 //! Must not: know how a backend is reached.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use super::Validator;
 use crate::{
@@ -12,11 +12,11 @@ use crate::{
         deserialize::At,
         document::{Kind, NodeId},
         error::did_you_mean,
-        file_format::File,
-        scalars::{DurationText, PendingAfter},
+        file_format::{File, Redact},
+        scalars::{DurationText, PendingAfter, SizeText},
         value::format_duration,
     },
-    model::{approval::Policy, ids::BackendName, own::Own},
+    model::{approval::Policy, ids::BackendName, own::Own, redaction::Redaction},
 };
 
 const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
@@ -39,6 +39,8 @@ pub(super) struct Common<'s> {
     pub default_pending: Option<Duration>,
     pub concurrency: usize,
     pub pin: Pin,
+    pub max_result: Option<&'s At<SizeText>>,
+    pub redact: Option<&'s At<Vec<At<Redact>>>>,
 }
 
 /// The defaults that backends inherit from the file.
@@ -46,6 +48,7 @@ pub(super) struct Common<'s> {
 pub(super) struct Inherited<'c> {
     refresh: &'c Refresh,
     calls: &'c Calls,
+    redact: &'c Redaction,
 }
 
 impl Backends {
@@ -77,7 +80,8 @@ impl Backends {
 
 impl Validator<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
-        let inherited = Inherited { refresh, calls };
+        let redact = &self.redaction(file.redact.as_ref(), None);
+        let inherited = Inherited { refresh, calls, redact };
         let mut backends = Backends {
             written: self.backend_names(),
             ready: BTreeMap::new(),
@@ -178,6 +182,8 @@ impl Validator<'_> {
             refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh.interval),
             call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
             pending_after,
+            max_result: self.max_result(common.max_result),
+            redact: Arc::new(self.redaction(common.redact, Some(inherited.redact))),
             concurrency: common.concurrency,
             trust_annotations: false,
             pin: common.pin,

@@ -8,7 +8,7 @@ use crate::config::document::{Kind, Node};
 impl Validator<'_> {
     /// The JSON text of a value of the file. A value that JSON cannot express is reported as a
     /// mistake.
-    pub(super) fn json(&self, Node { id, kind }: &Node) -> Option<String> {
+    pub(super) fn json(&self, Node { id, kind, .. }: &Node) -> Option<String> {
         // All parts are read, so that every mistake is reported.
         let joined = |parts: Vec<Option<String>>| {
             parts.into_iter().collect::<Option<Vec<_>>>().map(|parts| parts.join(","))

@@ -46,6 +46,8 @@ impl Validator<'_> {
             default_pending: None,
             concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
             pin: Pin::Off,
+            max_result: entry.max_result.as_ref(),
+            redact: entry.redact.as_ref(),
         };
         let target = Target::Local(Local { definition: definition?, action: action? });
         Some(self.backend(name, target, Naming::default(), &common, inherited))
@@ -71,7 +73,7 @@ impl Validator<'_> {
 
     /// The JSON text of a schema; MANTYX requires one of an object.
     fn object_schema(&self, id: NodeId) -> Option<String> {
-        let schema = self.document.node(id)?;
+        let schema = self.document.node(id);
         let text = self.json(schema)?;
         let Kind::Map(entries) = &schema.kind else { return None };
         match entries.iter().find(|(key, _)| key == "type") {

@@ -46,6 +46,8 @@ impl Validator<'_> {
             default_pending: None,
             concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
             pin: entry.pin.as_ref().map_or(Pin::Warn, |at| at.value),
+            max_result: entry.max_result.as_ref(),
+            redact: entry.redact.as_ref(),
         };
         let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
@@ -180,8 +182,7 @@ impl Validator<'_> {
 
     fn prefix(&self, name: &BackendName, at: Option<&At<String>>) -> String {
         let Some(At { value: prefix, node }) = at else { return format!("{name}_") };
-        let legal = prefix.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
-        if !legal || prefix.len() > BackendName::MAX_LEN + 1 {
+        if !prefix.chars().all(is_tool_char) || prefix.len() > BackendName::MAX_LEN + 1 {
             self.error(
                 *node,
                 format!("`{prefix}` is no prefix"),

@@ -59,9 +59,7 @@ impl Validator<'_> {
 
     /// Those of `keys` that the map `node` has, each with its place.
     pub(super) fn given<'k>(&self, node: NodeId, keys: &[&'k str]) -> Vec<(&'k str, NodeId)> {
-        let Some(Node { kind: Kind::Map(entries), .. }) = self.document.node(node) else {
-            return Vec::new();
-        };
+        let Kind::Map(entries) = &self.document.node(node).kind else { return Vec::new() };
         let is_given =
             |at: &Node| !matches!(at.kind, Kind::Null) && !self.left_out.contains(&at.id);
         let given = entries.iter().filter(|(_, at)| is_given(at));

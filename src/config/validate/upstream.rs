@@ -123,13 +123,14 @@ impl Validator<'_> {
             });
         }
         if entries.is_empty() {
-            self.missing::<()>(
-                *node,
-                "`apps` names no app",
-                "remove the section, or name an app in it",
-            );
+            self.no_app(*node);
         }
         apps
+    }
+
+    fn no_app(&self, apps: NodeId) {
+        let cure = "remove the section, or name an app in it";
+        self.missing::<()>(apps, "`apps` names no app", cure);
     }
 
     /// Checks the name of an app or a runtime.
@@ -261,11 +262,7 @@ impl Validator<'_> {
         };
         let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
         if apps.is_empty() {
-            self.missing::<()>(
-                *node,
-                "`apps` names no app",
-                "remove the section, or name an app in it",
-            );
+            self.no_app(*node);
         }
         let found = match asked {
             Some(asked) => with_token().find(|(name, _)| *name == asked),
@@ -404,15 +401,11 @@ impl Validator<'_> {
     fn base_url(&self, at: &At<String>) -> Option<Url> {
         let text = self.open_text(at.node, &at.value, Dialect::Own)?;
         let url = self.checked_url(at.node, &text, &at.value)?;
-        self.check_base_url(at.node, &url);
-        Some(url)
-    }
-
-    fn check_base_url(&self, node: NodeId, url: &Url) {
+        let node = at.node;
         if url.query().is_some() {
             self.error(node, "a base URL has no query", "leave out what follows the `?`");
         }
-        if is_in_the_open(url) {
+        if is_in_the_open(&url) {
             self.error(
                 node,
                 "without TLS everybody on the way could read the credential",
@@ -426,6 +419,7 @@ impl Validator<'_> {
                 "leave it out, from /api on",
             );
         }
+        Some(url)
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Must not: make a call.
 
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -14,7 +14,6 @@ use serde_json::value::RawValue;
 use super::{Api, bad_request, routes::ApiRequest, sight::Sight, time};
 use crate::{
     http::{
-        auth::Caller,
         error_code::Code,
         response::{self, Answered, Body},
     },
@@ -124,14 +123,15 @@ impl Shown {
 
 impl Api {
     /// The questions that the caller may see; waiting ones come first.
-    pub(super) fn list_approvals(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
-        let sight = Sight::of(&self.runs, caller, headers);
+    pub(super) fn list_approvals(&self, asked: &ApiRequest) -> Answered {
+        let caller = &asked.caller;
+        let sight = Sight::of(&self.runs, caller, asked.request.headers());
         let mut all = self.runs.calls.approvals.of(caller.sees());
         all.retain(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         // Serialized without a `Value` in between, which would lose digits of the arguments.
         let approvals = all.iter().map(Shown::whole).collect();
         let list = ApprovalList { approvals, may_decide: caller.may_decide() };
-        response::json(StatusCode::OK, &list)
+        Ok(response::json(StatusCode::OK, &list))
     }
 
     pub(super) async fn decide(&self, asked: ApiRequest) -> Answered {

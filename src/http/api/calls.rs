@@ -6,13 +6,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use http::{HeaderValue, Request, StatusCode};
-use hyper::body::Incoming;
+use http::{HeaderValue, StatusCode};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::{Api, MAX_CALL, bad_request, busy, format};
+use super::{Api, MAX_CALL, bad_request, busy, format, routes::ApiRequest};
 use crate::{
     backend::peer::{McpClient, Modes, NotRecorded},
     budget::{Budget, Held},
@@ -124,18 +123,11 @@ impl Form {
         let run = set.run.as_deref()?.into();
         Some(CallingRun { workspace: app.as_str().into(), run, session: None })
     }
-
-    fn is_event(&self) -> bool {
-        matches!(self, Self::Api(Format::Event))
-    }
 }
 
 impl Api {
-    pub(super) async fn tool_call(
-        &self,
-        mut caller: Caller,
-        request: Request<Incoming>,
-    ) -> Answered {
+    pub(super) async fn tool_call(&self, asked: ApiRequest) -> Answered {
+        let ApiRequest { mut caller, request, .. } = asked;
         let format = format(&request, "event")?;
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
@@ -267,7 +259,8 @@ impl Api {
         let calls = &self.runs.calls;
         let made = calls.call_by_hand(&app.name, route, call.clone(), trace, by).await;
         let Made { answer, ending } = &made;
-        if let (true, Ending::Busy, Answer::Error(why)) = (form.is_event(), ending, answer) {
+        if let (Form::Api(Format::Event), Ending::Busy, Answer::Error(why)) = (form, ending, answer)
+        {
             return Err(NotAnswered::Busy(why.clone()));
         }
         let whole = client.and_then(|client| client.take_result().0?.ok());

@@ -9,18 +9,17 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, stream};
-use http::{HeaderMap, Response};
 use serde::Serialize;
 use tokio::{
     sync::broadcast::{self, error::RecvError},
     time::{Instant, Interval, MissedTickBehavior, interval},
 };
 
-use super::{Api, approvals, runs, sight::Sight, status};
+use super::{Api, approvals, routes::ApiRequest, runs, sight::Sight, status};
 use crate::{
     http::{
         auth::Caller,
-        response::{self, Body},
+        response::{self, Answered},
     },
     runs::{approvals::Approval, changes::Change, history::HistoryEntry},
 };
@@ -48,13 +47,13 @@ struct Feed {
 
 impl Api {
     /// The events that the caller may see, from now on.
-    pub(super) fn events(&self, caller: Caller, headers: &HeaderMap) -> Response<Body> {
+    pub(super) fn events(&self, asked: &ApiRequest) -> Answered {
         // The first poll is due at once.
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let feed = Feed {
-            sight: Sight::of(&self.runs, &caller, headers),
-            caller,
+            sight: Sight::of(&self.runs, &asked.caller, asked.request.headers()),
+            caller: asked.caller.clone(),
             changes: self.runs.changes().subscribe(),
             daemon: String::new(),
             backends: BTreeMap::new(),
@@ -62,9 +61,9 @@ impl Api {
             sent: Instant::now(),
             api: self.clone(),
         };
-        response::events(stream::unfold(feed, |mut feed| async move {
+        Ok(response::events(stream::unfold(feed, |mut feed| async move {
             Some((feed.next().await?, feed))
-        }))
+        })))
     }
 }
 

@@ -4,15 +4,13 @@
 
 use std::sync::Arc;
 
-use http::{Request, StatusCode};
-use hyper::body::Incoming;
+use http::StatusCode;
 use serde_json::{json, value::to_raw_value};
 
-use super::{Api, MAX_CALL, bad_request, busy, calls::Form};
+use super::{Api, MAX_CALL, bad_request, busy, calls::Form, routes::ApiRequest};
 use crate::{
     config::App,
     http::{
-        auth::Caller,
         proxy,
         response::{self, Answered},
     },
@@ -27,11 +25,8 @@ use crate::{
 };
 
 impl Api {
-    pub(super) async fn external_tools(
-        &self,
-        mut caller: Caller,
-        request: Request<Incoming>,
-    ) -> Answered {
+    pub(super) async fn external_tools(&self, asked: ApiRequest) -> Answered {
+        let ApiRequest { mut caller, request, .. } = asked;
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
         let text = std::str::from_utf8(&body);
@@ -45,7 +40,8 @@ impl Api {
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
-    pub(super) async fn confirm(&self, mut caller: Caller, request: Request<Incoming>) -> Answered {
+    pub(super) async fn confirm(&self, asked: ApiRequest) -> Answered {
+        let ApiRequest { mut caller, request, .. } = asked;
         let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
         let (asked, item) = Confirmation::read(&body).map_err(|why| bad_request(&why))?;
         let Confirmation { id, title, prompt, run } = asked;

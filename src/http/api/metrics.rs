@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use http::{HeaderValue, Response, header};
 use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 
-use super::{Api, status};
+use super::{Api, routes::ApiRequest, status};
 use crate::{
     audit::Audit,
     backend::{
@@ -19,7 +19,7 @@ use crate::{
         circuit_breaker::Look,
         registry::{Phase, Snapshot},
     },
-    http::response::{self, Body},
+    http::response,
     metrics::{
         Answered, Connections, Label as _, OfListener, Requests, RouteKind, TokenKind, Way,
         page::{self, Row, by_label, counter, each, each_by, gauge, one_of},
@@ -40,7 +40,7 @@ const STATE: &str = "state";
 const RUNTIME: &str = "runtime";
 
 impl Api {
-    pub(super) fn metrics(&self) -> Response<Body> {
+    pub(super) fn metrics(&self, _: &ApiRequest) -> response::Answered {
         let runs = &self.runs;
         let own = [
             backends(runs),
@@ -63,7 +63,7 @@ impl Api {
         let mut response = Response::new(response::full(text));
         let kind = HeaderValue::from_static(page::CONTENT_TYPE);
         response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        response
+        Ok(response)
     }
 }
 
@@ -163,12 +163,14 @@ fn calls(runs: &Runs) -> Vec<Row> {
     let duration = each(BACKEND, &backends, |backend| backend.metrics().duration.metric());
     let turn = each(BACKEND, &backends, |backend| backend.metrics().turn.metric());
     let in_flight = each(BACKEND, &backends, |it| ConstGauge::new(count(it.in_flight())));
+    let redacted = each(BACKEND, &backends, |backend| backend.metrics().redacted.clone());
     let pending = gauge(count(runs.calls.history.pending()));
     let took = "Duration of calls, with the wait for a permit, without that for a person";
     vec![
         ("calls", "Calls that have ended, by outcome", ended),
         ("call_duration_seconds", took, duration),
         ("call_turn_seconds", "Time that calls waited for a permit", turn),
+        ("redactions", "Texts that were replaced in results", redacted),
         ("calls_in_flight", "Calls that wait for a permit or run", in_flight),
         ("calls_pending", "Calls that go on after a first answer", pending),
     ]

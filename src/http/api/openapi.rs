@@ -149,7 +149,7 @@ fn write(route: &OwnRoute, generator: &mut SchemaGenerator) -> Value {
         })
     };
     let mut responses = Map::new();
-    for (status, what, content) in route.gives {
+    for (status, what, content) in route.gives.iter().flatten() {
         let mut response = json!({ "description": what });
         match content {
             Content::Json(schema) => {

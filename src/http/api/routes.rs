@@ -18,7 +18,7 @@ use crate::{
     config::App,
     http::{
         auth::{Access, Caller},
-        response::{Body, either},
+        response::{Answered, Body, either},
     },
     metrics::RouteKind,
 };
@@ -37,6 +37,7 @@ pub struct OwnRoute {
     /// The path pattern in traces, for a request that begins a run or a call or hands a run over;
     /// `None` for requests without a span.
     pub traced: Option<&'static str>,
+    /// Empty: the OpenAPI document omits the route.
     pub(super) id: &'static str,
     pub(super) summary: &'static str,
     /// Name, place and meaning.
@@ -45,7 +46,7 @@ pub struct OwnRoute {
     /// Whether the body may be missing.
     pub(super) bodiless: bool,
     /// Its answers, without errors, which all have one form.
-    pub(super) gives: &'static [Gives],
+    pub(super) gives: [Option<Gives>; 2],
 }
 
 /// The part of the bridge that answers.
@@ -53,12 +54,15 @@ pub struct OwnRoute {
 pub enum Handler {
     /// For anyone; the handler gets the app if the request authenticated as one.
     Open(fn(&Api, Option<&App>) -> Response<Body>),
+    /// Answers at once.
+    Now(NowHandler),
     Api(ApiHandler),
     Page,
     SignIn,
     SignOut,
 }
 
+pub type NowHandler = fn(&Api, &ApiRequest) -> Answered;
 pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, Response<Body>>;
 
 /// A request to a handler.
@@ -122,189 +126,142 @@ const FORMAT: Parameter = (
 );
 const ONCE: Parameter = ("Idempotency-Key", "header", "the same request is made once a day");
 
-const TOOLS: &[Gives] = &[
-    (200, "The tools.", Json(of::<ToolRefs>)),
-    (304, "They are those that the caller has.", Nothing),
-];
-
 /// All own routes, in the order of the OpenAPI document.
 pub static ROUTES: &[OwnRoute] = &[
-    open("/healthz", "health", "Whether the daemon lives", |_, _| super::alive()).gives(&[(
+    open("/healthz", |_, _| super::alive()).called("health", "Whether the daemon lives").gives(
         200,
         "It does.",
         Json(of::<Alive>),
-    )]),
-    open("/readyz", "ready", "Whether every required backend has been resolved", Api::ready)
+    ),
+    open("/readyz", Api::ready)
+        .called("ready", "Whether every required backend has been resolved")
         .access(Access::AnyoneAppsMore)
-        .gives(&[
-            (200, "They have.", Json(of::<ready::Ready>)),
-            (503, "Some have not: `missing` names them.", Json(of::<ready::NotReady<'_>>)),
-        ]),
-    get("/metrics", "metrics", "The metrics of the whole bridge, for Prometheus", |api, _| {
-        Box::pin(async { api.metrics() })
-    })
-    .access(Access::App)
-    .gives(&[(200, "OpenMetrics text.", Text("application/openmetrics-text"))]),
-    get("/v1/status", "status", "The daemon, MANTYX and every backend", |api, asked| {
-        Box::pin(async move { api.status(&asked.caller) })
-    })
-    .gives(&[(200, "How they are.", Json(of::<status::Status>))]),
-    get("/v1/tool-refs", "toolRefs", "The refs as they go into specs", |api, asked| {
-        Box::pin(either(async move { api.tool_refs(&asked.caller.app, &asked.request) }))
-    })
-    .parameters(&[WHOSE, KNOWN_TAG])
-    .gives(TOOLS),
-    get("/v1/tools", "tools", "The tools for the API of a model", |api, asked| {
-        Box::pin(either(async move { api.tools(&asked.caller.app, &asked.request) }))
-    })
-    .parameters(&[FORMAT, WHOSE, KNOWN_TAG])
-    .gives(TOOLS),
-    post("/v1/specs/inject", "inject", "The spec that the proxy would send out", |api, asked| {
-        Box::pin(either(api.inject(asked.caller, asked.request)))
-    })
-    .access(Access::App)
-    .parameters(&[BACKENDS_HEADER])
-    .takes(of::<Spec>)
-    .gives(&[(200, "The spec with refs.", Json(of::<Spec>))]),
-    post("/v1/tool-calls", "call", "Makes calls", |api, asked| {
-        Box::pin(either(api.tool_call(asked.caller, asked.request)))
-    })
-    .access(Access::App)
-    .traced("/v1/tool-calls")
-    .parameters(&[FORMAT, ONCE])
-    .takes(|of| json_schema!({ "anyOf": [of.subschema_for::<ToolCall>(), {}] }))
-    .gives(&[(200, "What came of them.", Json(tool_results))]),
-    post("/v1/external-tools", "externalTools", "Answers a set of loom-mcp", |api, asked| {
-        Box::pin(either(api.external_tools(asked.caller, asked.request)))
-    })
-    .access(Access::App)
-    .goes_on()
-    .traced("/v1/external-tools")
-    .takes(|_| json_schema!({ "required": ["id", "items"] }))
-    .gives(&[(
+        .gives(200, "They have.", Json(of::<ready::Ready>))
+        .gives(503, "Some have not: `missing` names them.", Json(of::<ready::NotReady<'_>>)),
+    get("/metrics", Api::metrics)
+        .called("metrics", "The metrics of the whole bridge, for Prometheus")
+        .access(Access::App)
+        .gives(200, "OpenMetrics text.", Text("application/openmetrics-text")),
+    get("/v1/status", Api::status).called("status", "The daemon, MANTYX and every backend").gives(
         200,
-        "The results of all its items.",
-        Json(|_| json_schema!({ "required": ["Results"] })),
-    )]),
-    post("/v1/confirmations", "confirm", "Asks a person, for loom-mcp", |api, asked| {
-        Box::pin(either(api.confirm(asked.caller, asked.request)))
+        "How they are.",
+        Json(of::<status::Status>),
+    ),
+    get("/v1/tool-refs", Api::tool_refs)
+        .called("toolRefs", "The refs as they go into specs")
+        .parameters(&[WHOSE, KNOWN_TAG])
+        .gives(200, "The tools.", Json(of::<ToolRefs>))
+        .gives(304, "They are those that the caller has.", Nothing),
+    get("/v1/tools", Api::tools)
+        .called("tools", "The tools for the API of a model")
+        .parameters(&[FORMAT, WHOSE, KNOWN_TAG])
+        .gives(200, "The tools.", Json(of::<ToolRefs>))
+        .gives(304, "They are those that the caller has.", Nothing),
+    post("/v1/specs/inject", |api, asked| Box::pin(either(api.inject(asked))))
+        .called("inject", "The spec that the proxy would send out")
+        .access(Access::App)
+        .parameters(&[BACKENDS_HEADER])
+        .takes(of::<Spec>)
+        .gives(200, "The spec with refs.", Json(of::<Spec>)),
+    post("/v1/tool-calls", |api, asked| Box::pin(either(api.tool_call(asked))))
+        .called("call", "Makes calls")
+        .access(Access::App)
+        .traced("/v1/tool-calls")
+        .parameters(&[FORMAT, ONCE])
+        .takes(|of| json_schema!({ "anyOf": [of.subschema_for::<ToolCall>(), {}] }))
+        .gives(200, "What came of them.", Json(tool_results)),
+    post("/v1/external-tools", |api, asked| Box::pin(either(api.external_tools(asked))))
+        .called("externalTools", "Answers a set of loom-mcp")
+        .access(Access::App)
+        .goes_on()
+        .traced("/v1/external-tools")
+        .takes(|_| json_schema!({ "required": ["id", "items"] }))
+        .gives(
+            200,
+            "The results of all its items.",
+            Json(|_| json_schema!({ "required": ["Results"] })),
+        ),
+    post("/v1/confirmations", |api, asked| Box::pin(either(api.confirm(asked))))
+        .called("confirm", "Asks a person, for loom-mcp")
+        .access(Access::App)
+        .takes(|_| json_schema!({ "required": ["id", "tool_name", "tool_call_id"] }))
+        .gives(
+            200,
+            "What the person has decided.",
+            Json(|_| json_schema!({ "required": ["Approved"] })),
+        ),
+    post("/v1/backends/{name}/refresh", |api, asked| {
+        Box::pin(async move { api.refresh(&asked.caller.app, &asked.segment).await })
     })
-    .access(Access::App)
-    .takes(|_| json_schema!({ "required": ["id", "tool_name", "tool_call_id"] }))
-    .gives(&[(
-        200,
-        "What the person has decided.",
-        Json(|_| json_schema!({ "required": ["Approved"] })),
-    )]),
-    post(
-        "/v1/backends/{name}/refresh",
-        "refresh",
-        "Asks a backend for its tools now",
-        |api, asked| Box::pin(async move { api.refresh(&asked.caller.app, &asked.segment).await }),
-    )
+    .called("refresh", "Asks a backend for its tools now")
     .goes_on()
     .parameters(&[BACKEND])
-    .gives(&[(200, "How it is then.", Json(of::<status::Backend>))]),
-    get(
-        "/v1/trust",
-        "trust",
-        "What the backends show a model, against what the operator has accepted",
-        |api, asked| Box::pin(async move { api.trust(&asked.caller) }),
-    )
-    .parameters(&[OPERATOR_HEADER])
-    .gives(&[(200, "What was accepted, and what is not as it was.", Json(of::<trust::Trust>))]),
-    post(
-        "/v1/trust/{name}",
-        "accept",
-        "Accepts what a backend shows; for the operator",
-        |api, asked| Box::pin(either(api.accept(asked))),
-    )
-    .access(Access::AppOrSessionWithKey)
-    .goes_on()
-    .parameters(&[BACKEND, OPERATOR_HEADER])
-    .takes(of::<trust::Acceptance>)
-    .gives(&[(200, "It is accepted.", Json(of::<trust::Pinned>))]),
-    post("/v1/runs", "submit", "Submits a run, and drives it", |api, asked| {
-        Box::pin(either(api.submit(asked.caller, asked.request)))
-    })
-    .access(Access::App)
-    .goes_on()
-    .traced("/v1/runs")
-    .parameters(&[BACKENDS_HEADER])
-    .takes(of::<Spec>)
-    .gives(&[(202, "MANTYX has accepted it.", Json(of::<Submitted>))]),
-    get("/v1/runs", "runs", "The driven runs, and those that ended recently", |api, asked| {
-        Box::pin(async move { api.list_runs(&asked.caller, asked.request.headers()) })
-    })
-    .gives(&[(200, "The runs.", Json(of::<RunList<'_>>))]),
-    get("/v1/runs/{id}", "run", "One run", |api, asked| {
-        Box::pin(async move {
-            api.show_run(&asked.caller, &asked.segment.into(), asked.request.headers())
-        })
-    })
-    .parameters(&[RUN])
-    .gives(&[(200, "The run.", Json(of::<runs::Shown<'_>>))]),
-    post(
-        "/v1/runs/{id}/attach",
-        "attach",
-        "Drives a run that the app submitted itself",
-        |api, asked| {
-            Box::pin(either(api.attach(asked.caller, asked.segment.into(), asked.request)))
-        },
-    )
-    .access(Access::App)
-    .goes_on()
-    .traced("/v1/runs/{run}/attach")
-    .parameters(&[RUN])
-    .takes(of::<runs::Attach>)
-    .bodiless()
-    .gives(&[
-        (200, "It is driven already.", Json(of::<runs::Shown<'_>>)),
-        (202, "It is driven from now on.", Json(of::<runs::Shown<'_>>)),
-    ]),
-    get(
-        "/v1/calls",
-        "calls",
-        "The calls that run, and the last that were answered",
-        |api, asked| {
-            Box::pin(async move { api.list_calls(&asked.caller, asked.request.headers()) })
-        },
-    )
-    .gives(&[(200, "The calls.", Json(of::<CallList<'_>>))]),
-    get(
-        "/v1/approvals",
-        "approvals",
-        "The calls that wait for a person, and recent decisions",
-        |api, asked| {
-            Box::pin(async move { api.list_approvals(&asked.caller, asked.request.headers()) })
-        },
-    )
-    .access(Access::AppOrSessionWithKey)
-    .gives(&[(200, "The questions.", Json(of::<approvals::ApprovalList>))]),
-    post("/v1/approvals/{id}", "decide", "Approves or denies a call", |api, asked| {
-        Box::pin(either(api.decide(asked)))
-    })
-    .access(Access::AppOrSessionWithKey)
-    .goes_on()
-    .parameters(&[("id", "path", "the question's id")])
-    .takes(of::<approvals::Decide>)
-    .gives(&[(200, "It is decided.", Json(of::<approvals::Shown>))]),
-    get("/v1/events", "events", "What happens, as server-sent events", |api, asked| {
-        Box::pin(async move { api.events(asked.caller, asked.request.headers()) })
-    })
-    .gives(&[(
+    .gives(200, "How it is then.", Json(of::<status::Backend>)),
+    get("/v1/trust", Api::trust)
+        .called("trust", "What the backends show a model, against what the operator has accepted")
+        .parameters(&[OPERATOR_HEADER])
+        .gives(200, "What was accepted, and what is not as it was.", Json(of::<trust::Trust>)),
+    post("/v1/trust/{name}", |api, asked| Box::pin(either(api.accept(asked))))
+        .called("accept", "Accepts what a backend shows; for the operator")
+        .access(Access::AppOrSessionWithKey)
+        .goes_on()
+        .parameters(&[BACKEND, OPERATOR_HEADER])
+        .takes(of::<trust::Acceptance>)
+        .gives(200, "It is accepted.", Json(of::<trust::Pinned>)),
+    post("/v1/runs", |api, asked| Box::pin(either(api.submit(asked))))
+        .called("submit", "Submits a run, and drives it")
+        .access(Access::App)
+        .goes_on()
+        .traced("/v1/runs")
+        .parameters(&[BACKENDS_HEADER])
+        .takes(of::<Spec>)
+        .gives(202, "MANTYX has accepted it.", Json(of::<Submitted>)),
+    get("/v1/runs", Api::list_runs)
+        .called("runs", "The driven runs, and those that ended recently")
+        .gives(200, "The runs.", Json(of::<RunList<'_>>)),
+    get("/v1/runs/{id}", Api::show_run).called("run", "One run").parameters(&[RUN]).gives(
+        200,
+        "The run.",
+        Json(of::<runs::Shown<'_>>),
+    ),
+    post("/v1/runs/{id}/attach", |api, asked| Box::pin(either(api.attach(asked))))
+        .called("attach", "Drives a run that the app submitted itself")
+        .access(Access::App)
+        .goes_on()
+        .traced("/v1/runs/{run}/attach")
+        .parameters(&[RUN])
+        .takes(of::<runs::Attach>)
+        .bodiless()
+        .gives(200, "It is driven already.", Json(of::<runs::Shown<'_>>))
+        .gives(202, "It is driven from now on.", Json(of::<runs::Shown<'_>>)),
+    get("/v1/calls", Api::list_calls)
+        .called("calls", "The calls that run, and the last that were answered")
+        .gives(200, "The calls.", Json(of::<CallList<'_>>)),
+    get("/v1/approvals", Api::list_approvals)
+        .called("approvals", "The calls that wait for a person, and recent decisions")
+        .access(Access::AppOrSessionWithKey)
+        .gives(200, "The questions.", Json(of::<approvals::ApprovalList>)),
+    post("/v1/approvals/{id}", |api, asked| Box::pin(either(api.decide(asked))))
+        .called("decide", "Approves or denies a call")
+        .access(Access::AppOrSessionWithKey)
+        .goes_on()
+        .parameters(&[("id", "path", "the question's id")])
+        .takes(of::<approvals::Decide>)
+        .gives(200, "It is decided.", Json(of::<approvals::Shown>)),
+    get("/v1/events", Api::events).called("events", "What happens, as server-sent events").gives(
         200,
         "`status`, `backend`, `run`, `call`, `approval` and `missed` events, until the caller \
          or the daemon ends.",
         Text("text/event-stream"),
-    )]),
+    ),
     mcp("POST").traced("/mcp"),
     mcp("GET"),
     mcp("DELETE"),
-    get("/openapi.json", "openapi", "This document", |_, _| {
-        Box::pin(async { openapi::document() })
-    })
-    .gives(&[(200, "The document.", Json(of::<Map<String, Value>>))]),
+    get("/openapi.json", |_, _| Ok(openapi::document())).called("openapi", "This document").gives(
+        200,
+        "The document.",
+        Json(of::<Map<String, Value>>),
+    ),
     page("GET", "/", Handler::Page).access(Access::AppOrForm),
     // `AfterHangUp::Dropped` is enough: once the form has been read, these handlers wait for
     // nothing.
@@ -328,26 +285,21 @@ const fn route(method: Str, path: Str, handler: Handler) -> OwnRoute {
         parameters: &[],
         takes: None,
         bodiless: false,
-        gives: &[],
+        gives: [None, None],
     }
 }
 
-const fn get(path: Str, id: Str, summary: Str, handler: ApiHandler) -> OwnRoute {
-    OwnRoute { id, summary, ..route("GET", path, Handler::Api(handler)) }
+const fn get(path: Str, handler: NowHandler) -> OwnRoute {
+    route("GET", path, Handler::Now(handler))
 }
 
-const fn post(path: Str, id: Str, summary: Str, handler: ApiHandler) -> OwnRoute {
-    OwnRoute { id, summary, ..route("POST", path, Handler::Api(handler)) }
+const fn post(path: Str, handler: ApiHandler) -> OwnRoute {
+    route("POST", path, Handler::Api(handler))
 }
 
-const fn open(
-    path: Str,
-    id: Str,
-    summary: Str,
-    handler: fn(&Api, Option<&App>) -> Response<Body>,
-) -> OwnRoute {
+const fn open(path: Str, handler: fn(&Api, Option<&App>) -> Response<Body>) -> OwnRoute {
     let route = route("GET", path, Handler::Open(handler));
-    OwnRoute { id, summary, access: Access::Anyone, kind: RouteKind::Health, ..route }
+    OwnRoute { access: Access::Anyone, kind: RouteKind::Health, ..route }
 }
 
 /// The route of MCP clients. MCP describes it, and the OpenAPI document omits it.
@@ -376,6 +328,11 @@ impl OwnRoute {
         (pattern.len() == segments.len()).then_some(found)
     }
 
+    /// Sets the id and the summary in the OpenAPI document.
+    const fn called(self, id: Str, summary: Str) -> Self {
+        Self { id, summary, ..self }
+    }
+
     const fn access(self, access: Access) -> Self {
         Self { access, ..self }
     }
@@ -400,8 +357,10 @@ impl OwnRoute {
         Self { bodiless: true, ..self }
     }
 
-    const fn gives(self, gives: &'static [Gives]) -> Self {
-        Self { gives, ..self }
+    const fn gives(mut self, status: u16, what: Str, content: Content) -> Self {
+        let place = if self.gives[0].is_none() { 0 } else { 1 };
+        self.gives[place] = Some((status, what, content));
+        self
     }
 }
 

@@ -8,18 +8,19 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use http::{HeaderMap, Request, Response, StatusCode, Uri, header, request::Parts};
+use http::{Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::{Api, MAX_CALL, bad_request, choose, json_body, sight::Sight, time};
+use super::{
+    Api, MAX_CALL, bad_request, choose, json_body, routes::ApiRequest, sight::Sight, time,
+};
 use crate::{
     config::App,
     http::{
-        auth::Caller,
         error_code::Code,
         proxy::{self, Outgoing, Resource},
         response::{self, Answered, Body},
@@ -138,7 +139,8 @@ impl<'a> ShownCall<'a> {
 
 impl Api {
     /// Submits a spec to MANTYX, and drives the run that MANTYX creates.
-    pub(super) async fn submit(&self, caller: Caller, mut request: Request<Incoming>) -> Answered {
+    pub(super) async fn submit(&self, asked: ApiRequest) -> Answered {
+        let ApiRequest { caller, mut request, .. } = asked;
         let loaded = self.loaded();
         let Some(workspace) = &loaded.workspace else {
             return Err(response::error(
@@ -164,7 +166,7 @@ impl Api {
         }
         let (mut parts, body) = answer.into_parts();
         let text = response::read_anyway(body, MAX_ANSWER).await?;
-        let Some(run) = proxy::run_id(&text) else {
+        let Some(run) = proxy::id_in(&text, "runId") else {
             return Err(response::error(
                 Code::UpstreamBroken,
                 "MANTYX took the spec, and its answer names no run.",
@@ -180,12 +182,8 @@ impl Api {
     }
 
     /// Drives a run that the app submitted itself.
-    pub(super) async fn attach(
-        &self,
-        caller: Caller,
-        run: RunId,
-        request: Request<Incoming>,
-    ) -> Answered {
+    pub(super) async fn attach(&self, asked: ApiRequest) -> Answered {
+        let ApiRequest { caller, request, segment: run } = asked;
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
         let (parts, Attach { workspace, backends }) = attach_body(request).await?;
@@ -198,11 +196,11 @@ impl Api {
                  `workspace` in the body.",
             ));
         };
-        if !is_segment(workspace) || !is_segment(run.as_str()) {
+        if !is_segment(workspace) || !is_segment(&run) {
             return Err(bad_request("The workspace or the run's id cannot stand in a path."));
         }
         let workspace = Workspace::from(workspace.as_str());
-        let key = RunKey { workspace, kind: RunKind::Agent, run };
+        let key = RunKey { workspace, kind: RunKind::Agent, run: run.into() };
         if self.runs.others(&key.workspace, key.run.as_str(), &app.name).is_some() {
             return Err(no_such_run());
         }
@@ -320,8 +318,8 @@ impl Api {
     }
 
     /// The runs that the caller may see: all driven ones and recently ended ones, the latest first.
-    pub(super) fn list_runs(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
-        let sight = Sight::of(&self.runs, caller, headers);
+    pub(super) fn list_runs(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
+        let sight = Sight::of(&self.runs, caller, request.headers());
         let mut runs = self.runs.of_app(caller.sees());
         runs.retain(|run| sight.has_run(&self.runs, run));
         runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
@@ -331,32 +329,31 @@ impl Api {
             !run.has_ended() || ended <= ENDED_SHOWN
         });
         let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::of(run)).collect();
-        response::json(StatusCode::OK, &serde_json::json!({ "runs": runs }))
+        Ok(response::json(StatusCode::OK, &serde_json::json!({ "runs": runs })))
     }
 
     /// One run that the caller may see; where several workspaces have the id, the latest.
     pub(super) fn show_run(
         &self,
-        caller: &Caller,
-        id: &RunId,
-        headers: &HeaderMap,
-    ) -> Response<Body> {
-        let sight = Sight::of(&self.runs, caller, headers);
-        let wanted = |run: &&Arc<DrivenRun>| run.key.run == *id && sight.has_run(&self.runs, run);
+        ApiRequest { caller, request, segment }: &ApiRequest,
+    ) -> Answered {
+        let sight = Sight::of(&self.runs, caller, request.headers());
+        let id = RunId::from(segment.as_str());
+        let wanted = |run: &&Arc<DrivenRun>| run.key.run == id && sight.has_run(&self.runs, run);
         let runs = self.runs.of_app(caller.sees());
         match runs.iter().filter(wanted).max_by_key(|run| run.started_at()) {
-            Some(run) => response::json(StatusCode::OK, &Shown::of(run)),
-            None => no_such_run(),
+            Some(run) => Ok(response::json(StatusCode::OK, &Shown::of(run))),
+            None => Err(no_such_run()),
         }
     }
 
     /// The calls that the caller may see: the running ones, and the last answered ones.
-    pub(super) fn list_calls(&self, caller: &Caller, headers: &HeaderMap) -> Response<Body> {
-        let sight = Sight::of(&self.runs, caller, headers);
+    pub(super) fn list_calls(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
+        let sight = Sight::of(&self.runs, caller, request.headers());
         let mut calls = self.runs.calls.history.of(caller.sees());
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
         let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
-        response::json(StatusCode::OK, &serde_json::json!({ "calls": calls }))
+        Ok(response::json(StatusCode::OK, &serde_json::json!({ "calls": calls })))
     }
 }
 

@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
@@ -19,9 +19,8 @@ use super::{Api, bad_request, names, routes::ApiRequest, status, unknown_backend
 use crate::{
     backend::registry::Snapshot,
     http::{
-        auth::Caller,
         error_code::Code,
-        response::{self, Answered, Body},
+        response::{self, Answered},
     },
     model::{
         ids::BackendName,
@@ -131,7 +130,7 @@ impl Found {
 
 impl Api {
     /// The pins of the backends that the caller may use; for the operator, of all backends.
-    pub(super) fn trust(&self, caller: &Caller) -> Response<Body> {
+    pub(super) fn trust(&self, ApiRequest { caller, .. }: &ApiRequest) -> Answered {
         let rights = match caller.is_operator {
             true => &Rights::default(),
             false => caller.app.rights.as_ref(),
@@ -139,7 +138,7 @@ impl Api {
         let all = names(&self.backends().registry.offer());
         let mine = all.iter().filter(|name| rights.include(name));
         let backends = mine.filter_map(|name| self.pinned(name, rights)).collect();
-        response::json(StatusCode::OK, &Trust { backends })
+        Ok(response::json(StatusCode::OK, &Trust { backends }))
     }
 
     /// `None` for a backend without pins: a local tool is the operator's own program. Also for a

@@ -3,18 +3,17 @@
 //!
 //! Must not: look at the content of a form.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    fmt,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::http::{client_info::ClientKey, response::ReadError};
+use crate::http::{
+    client_info::ClientKey,
+    response::{BoxError, ReadError},
+};
 
 /// The largest form, which holds one token.
 const MAX_FORM: usize = 8 << 10;
@@ -28,65 +27,35 @@ const FORM_TIME: Duration = Duration::from_secs(5);
 /// Reads forms of unauthenticated senders into memory outside of the process's budget. Within the
 /// budget, forms that never end would take the room of the apps' bodies.
 ///
-/// Each peer has a limited share, so that one cannot keep the others from signing in.
+/// Each peer has a limited share, so that one cannot keep the others from signing in. It stands
+/// here with a value that each of its forms holds as well.
 #[derive(Debug, Default)]
-pub struct Forms(Mutex<HashMap<ClientKey, usize>>);
-
-/// One form that is being read; frees its share on drop.
-struct Reading<'a> {
-    forms: &'a Forms,
-    peer: ClientKey,
-}
+pub struct Forms(Mutex<HashMap<ClientKey, Arc<()>>>);
 
 impl Forms {
-    pub async fn read<B>(&self, peer: ClientKey, body: B) -> Result<Vec<u8>, ReadError>
+    pub async fn read<B>(&self, peer: ClientKey, body: B) -> Result<Bytes, ReadError>
     where
-        B: http_body::Body<Data = Bytes> + Unpin,
-        B::Error: fmt::Display,
+        B: http_body::Body<Data = Bytes, Error: Into<BoxError>>,
     {
         let _reading = self.enter(peer).ok_or(ReadError::TooManyForms)?;
-        let form = timeout(FORM_TIME, read_form(body)).await;
-        form.unwrap_or(Err(ReadError::FormTooSlow(FORM_TIME)))
-    }
-
-    fn enter(&self, peer: ClientKey) -> Option<Reading<'_>> {
-        let mut forms = self.0.lock();
-        let all: usize = forms.values().sum();
-        let of_peer = forms.get(&peer).copied().unwrap_or_default();
-        if all >= MOST_FORMS || !peer.is_shared() && of_peer >= MOST_OF_PEER {
-            return None;
-        }
-        forms.insert(peer, of_peer + 1);
-        Some(Reading { forms: self, peer })
-    }
-}
-
-impl Drop for Reading<'_> {
-    fn drop(&mut self) {
-        if let Entry::Occupied(mut of_peer) = self.forms.0.lock().entry(self.peer) {
-            *of_peer.get_mut() -= 1;
-            if *of_peer.get() == 0 {
-                of_peer.remove();
+        match timeout(FORM_TIME, Limited::new(body, MAX_FORM).collect()).await {
+            Ok(Ok(form)) => Ok(form.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => {
+                Err(ReadError::TooLarge { limit: MAX_FORM })
             }
+            Ok(Err(error)) => Err(ReadError::Broken(error.to_string())),
+            Err(_elapsed) => Err(ReadError::FormTooSlow(FORM_TIME)),
         }
     }
-}
 
-async fn read_form<B>(mut body: B) -> Result<Vec<u8>, ReadError>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-    B::Error: fmt::Display,
-{
-    let mut form = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| ReadError::Broken(error.to_string()))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if form.len() + data.len() > MAX_FORM {
-            return Err(ReadError::TooLarge { limit: MAX_FORM });
-        }
-        form.extend_from_slice(&data);
+    fn enter(&self, peer: ClientKey) -> Option<Arc<()>> {
+        let mut forms = self.0.lock();
+        forms.retain(|_, of_peer| Arc::strong_count(of_peer) > 1);
+        let all: usize = forms.values().map(|of_peer| Arc::strong_count(of_peer) - 1).sum();
+        let of_peer = forms.entry(peer).or_default();
+        let has_share = !peer.is_shared() && Arc::strong_count(of_peer) > MOST_OF_PEER;
+        (all < MOST_FORMS && !has_share).then(|| Arc::clone(of_peer))
     }
-    Ok(form)
 }
 
 #[cfg(test)]
@@ -115,7 +84,7 @@ mod tests {
         let forms = Forms::default();
         let begun = Instant::now();
         let status =
-            |read: Result<Vec<u8>, ReadError>| read.unwrap_err().response().status().as_u16();
+            |read: Result<Bytes, ReadError>| read.unwrap_err().response().status().as_u16();
         let all = join_all((0..MOST_FORMS).map(|_| forms.read(LOCAL, stuck())));
         let one_more = async {
             tokio::task::yield_now().await;
@@ -127,7 +96,7 @@ mod tests {
         assert_eq!(one_more, 503);
         assert!(all.into_iter().all(|read| status(read) == 408));
         assert_eq!(begun.elapsed(), FORM_TIME);
-        assert_eq!(forms.read(LOCAL, full("token=x")).await.unwrap(), b"token=x");
+        assert_eq!(forms.read(LOCAL, full("token=x")).await.unwrap(), "token=x");
         assert_eq!(status(forms.read(LOCAL, full(vec![0; MAX_FORM + 1])).await), 413);
     }
 
@@ -141,9 +110,9 @@ mod tests {
             forms.read(peer(2), full("token=x")).await.unwrap()
         };
         let (stuck, another) = tokio::join!(stuck, another);
-        assert_eq!(another, b"token=x");
+        assert_eq!(another, "token=x");
         let refused = |read: &&Result<_, _>| matches!(read, Err(ReadError::TooManyForms));
         assert_eq!(stuck.iter().filter(refused).count(), MOST_FORMS - MOST_OF_PEER);
-        assert!(forms.0.lock().is_empty());
+        assert!(forms.0.lock().values().all(|of_peer| Arc::strong_count(of_peer) == 1));
     }
 }

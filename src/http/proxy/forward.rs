@@ -151,11 +151,7 @@ impl<'a> Outgoing<'a> {
         for name in NOT_UPSTREAM {
             headers.remove(name);
         }
-        let own: Vec<HeaderName> =
-            headers.keys().filter(|name| name.as_str().starts_with(OWN_PREFIX)).cloned().collect();
-        for name in own {
-            headers.remove(name);
-        }
+        remove_prefixed(&mut headers, OWN_PREFIX);
         let sent = upstream.send((parts.method.clone(), path), &self.credential, |request| {
             fill(request.headers(headers.clone()))
         });
@@ -339,11 +335,15 @@ fn from_upstream(headers: &HeaderMap) -> HeaderMap {
     // A browser would store MANTYX's cookies for the bridge's host.
     headers.remove(header::SET_COOKIE);
     // MANTYX's permissions for pages of other origins do not hold for the bridge.
-    let cors = headers.keys().filter(|name| name.as_str().starts_with(CORS_PREFIX));
-    for name in cors.cloned().collect::<Vec<_>>() {
+    remove_prefixed(&mut headers, CORS_PREFIX);
+    headers
+}
+
+fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
+    let names = headers.keys().filter(|name| name.as_str().starts_with(prefix));
+    for name in names.cloned().collect::<Vec<_>>() {
         headers.remove(name);
     }
-    headers
 }
 
 /// The read error of the request's body, if that is why sending failed.

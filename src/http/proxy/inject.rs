@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{forward::Outgoing, run_id, session_id};
+use super::{forward::Outgoing, id_in};
 use crate::{
     http::{
         error_code::Code,
@@ -52,10 +52,8 @@ struct Taken {
 enum Plan {
     /// The app's body as it came: it gets no tools, and the bridge does not drive the run.
     Untouched,
-    Injected {
-        injected: Injected,
-        tools: Option<Bytes>,
-    },
+    /// With the tools that the app's own body has.
+    Injected(Injected, Option<Bytes>),
 }
 
 impl Outgoing<'_> {
@@ -66,7 +64,7 @@ impl Outgoing<'_> {
         kind: RunKind,
         request: Request<Incoming>,
     ) -> Answered {
-        let taken = self.take(request).await?;
+        let taken = self.take(request, false).await?;
         let plan = self.plan(kind, &taken).await?;
         self.submit(taken, plan, (workspace, kind), None).await
     }
@@ -76,37 +74,34 @@ impl Outgoing<'_> {
         workspace: Workspace,
         request: Request<Incoming>,
     ) -> Answered {
-        let taken = self.take(request).await?;
+        let taken = self.take(request, false).await?;
+        let app = self.caller.app.name.clone();
         let (injected, tools) = match self.plan(RunKind::Agent, &taken).await? {
-            Plan::Injected { injected, tools } => (injected, tools),
-            // The bridge records the owner of a session without tools, too, so that other apps
-            // cannot use it.
-            Plan::Untouched => return self.create_bare_session(workspace, taken).await,
+            Plan::Injected(injected, tools) => (injected, tools),
+            Plan::Untouched => {
+                let (response, body) = self.exchange(&taken.parts, vec![taken.body]).await?;
+                // The bridge records the owner of a session without tools, too, so that other apps
+                // cannot use it.
+                if let Some(id) =
+                    id_in(&body, "sessionId").filter(|_| response.status().is_success())
+                {
+                    self.runs.own_session(&workspace, &id, &app).await;
+                }
+                return Ok(response);
+            }
         };
         let counts = injected_header(&injected);
         let (mut response, body) = self.exchange(&taken.parts, injected.body).await?;
         if response.status().is_success() {
-            match session_id(&body) {
+            match id_in(&body, "sessionId") {
                 Some(id) => {
-                    info!(session = %id, app = %self.caller.app.name, "a session got our tools");
+                    info!(session = %id, %app, "a session got our tools");
                     let given = (tools, taken.selection, injected.table);
-                    let app = self.caller.app.name.clone();
                     self.runs.remember_session(workspace, id, app, given).await;
                 }
                 None => warn!("MANTYX's answer names no sessionId; its runs cannot be driven"),
             }
             response.headers_mut().insert(INJECTED, counts);
-        }
-        Ok(response)
-    }
-
-    /// A session that gets no tools.
-    async fn create_bare_session(&self, workspace: Workspace, taken: Taken) -> Answered {
-        let (response, body) = self.exchange(&taken.parts, vec![taken.body]).await?;
-        if response.status().is_success()
-            && let Some(id) = session_id(&body)
-        {
-            self.runs.own_session(&workspace, &id, &self.caller.app.name).await;
         }
         Ok(response)
     }
@@ -119,7 +114,7 @@ impl Outgoing<'_> {
     ) -> Answered {
         let has_ours = |known: Option<&Session>| known.is_some_and(|it| !it.table.is_empty());
         let known = self.runs.session(&workspace, &id);
-        let taken = self.take_of(request, has_ours(known.as_deref())).await?;
+        let taken = self.take(request, has_ours(known.as_deref())).await?;
         // Looked up after the body has arrived: the session may have been created or have ended
         // meanwhile.
         let known = self.runs.session(&workspace, &id);
@@ -160,13 +155,13 @@ impl Outgoing<'_> {
                 table: Table::clone(&session.table),
                 counts: std::collections::BTreeMap::new(),
             };
-            return Ok(Plan::Injected { injected, tools: None });
+            return Ok(Plan::Injected(injected, None));
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
         let spec = spec.with_tools(&remembered).map_err(|error| spec_error(&error.to_string()))?;
         let injected = spec.inject(&offer, &session.selection);
         let injected = injected.map_err(|error| inject_error(&error))?;
-        Ok(Plan::Injected { injected, tools: None })
+        Ok(Plan::Injected(injected, None))
     }
 
     /// Whether a spec without placeholders certainly gets no tools.
@@ -184,13 +179,9 @@ impl Outgoing<'_> {
         self.runs.calls.backends.registry.offer().seen_by(&app.rights)
     }
 
-    async fn take(&mut self, request: Request<Incoming>) -> Result<Taken, Response<Body>> {
-        self.take_of(request, false).await
-    }
-
     /// Reads the spec into memory: what is forwarded depends on all of it. `has_ours` says that its
     /// session has tools of the bridge.
-    async fn take_of(
+    async fn take(
         &mut self,
         request: Request<Incoming>,
         has_ours: bool,
@@ -223,11 +214,9 @@ impl Outgoing<'_> {
     }
 
     fn plan_for(&self, spec: &Spec, taken: &Taken) -> Result<Plan, Response<Body>> {
-        let offer = self.offer();
-        let tools = spec.tools();
-        let injected = spec.inject(&offer, &taken.selection);
+        let injected = spec.inject(&self.offer(), &taken.selection);
         let injected = injected.map_err(|error| inject_error(&error))?;
-        Ok(Plan::Injected { injected, tools })
+        Ok(Plan::Injected(injected, spec.tools()))
     }
 
     /// Sends a spec and drives the run that MANTYX creates.
@@ -239,7 +228,7 @@ impl Outgoing<'_> {
         session: Option<SessionId>,
     ) -> Answered {
         let (body, counts, table) = match plan {
-            Plan::Injected { injected, .. } => {
+            Plan::Injected(injected, _) => {
                 let counts = injected_header(&injected);
                 (injected.body, Some(counts), injected.table)
             }
@@ -252,7 +241,7 @@ impl Outgoing<'_> {
         if let Some(counts) = counts {
             response.headers_mut().insert(INJECTED, counts);
         }
-        let Some(run) = run_id(&body) else {
+        let Some(run) = id_in(&body, "runId") else {
             warn!("MANTYX's answer names no runId; the calls of this run cannot be answered");
             return Ok(response);
         };
@@ -391,7 +380,7 @@ pub fn inject_error(error: &InjectError) -> Response<Body> {
     let message = error.to_string();
     match error {
         InjectError::UnknownBackend { candidates, .. } => {
-            let candidates = ("candidates", candidates.clone().into());
+            let candidates = serde_json::json!({ "candidates": candidates });
             response::error_with(Code::UnknownBackend, &message, candidates)
         }
         InjectError::Refused(_) => response::error(Code::BackendUnavailable, &message),

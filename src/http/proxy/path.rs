@@ -2,6 +2,8 @@
 //!
 //! Must not: know which routes there are.
 
+use percent_encoding::percent_decode_str;
+
 /// How often a path is decoded before it counts as ambiguous; honest clients encode it at most
 /// twice.
 const MOST_DECODED: usize = 4;
@@ -70,19 +72,5 @@ fn without_case((at, segment): (usize, &str)) -> String {
 
 /// A segment without its percent-encoding (RFC 3986, 2.1).
 pub fn decoded(segment: &str) -> String {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let mut bytes = Vec::with_capacity(segment.len());
-    let mut rest = segment.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        let encoded = match behind {
-            [high, low, after @ ..] if *first == b'%' => digit(high)
-                .zip(digit(low))
-                .and_then(|(high, low)| Some((u8::try_from(high * 16 + low).ok()?, after))),
-            _ => None,
-        };
-        let (byte, after) = encoded.unwrap_or((*first, behind));
-        bytes.push(byte);
-        rest = after;
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(segment).decode_utf8_lossy().into_owned()
 }

@@ -18,21 +18,10 @@ const SESSIONS: &str = "agent-sessions";
 /// A route of MANTYX's API, with the facts that the bridge needs.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Proxied {
-    CreateRun {
-        workspace: Workspace,
-        kind: RunKind,
-    },
-    CreateSession {
-        workspace: Workspace,
-    },
-    Message {
-        workspace: Workspace,
-        session: SessionId,
-    },
-    EndSession {
-        workspace: Workspace,
-        session: SessionId,
-    },
+    CreateRun(Workspace, RunKind),
+    CreateSession(Workspace),
+    Message(Workspace, SessionId),
+    EndSession(Workspace, SessionId),
     Stream(RunKey),
     ToolResult(RunKey),
     Cancel(RunKey),
@@ -76,20 +65,16 @@ impl Proxied {
         let workspace = || Workspace::from(*workspace);
         let key = |kind, id: &str| RunKey { workspace: workspace(), kind, run: id.into() };
         match (method.as_str(), rest) {
-            ("POST", [SESSIONS]) => Self::CreateSession { workspace: workspace() },
-            ("POST", [SESSIONS, id, "messages"]) => {
-                Self::Message { workspace: workspace(), session: (*id).into() }
-            }
-            ("DELETE", [SESSIONS, id]) => {
-                Self::EndSession { workspace: workspace(), session: (*id).into() }
-            }
+            ("POST", [SESSIONS]) => Self::CreateSession(workspace()),
+            ("POST", [SESSIONS, id, "messages"]) => Self::Message(workspace(), (*id).into()),
+            ("DELETE", [SESSIONS, id]) => Self::EndSession(workspace(), (*id).into()),
             // Evals have no results of their own; their calls belong to their agent runs.
             ("POST", ["agent-runs", id, "tool-results"]) => {
                 Self::ToolResult(key(RunKind::Agent, id))
             }
             (method, [collection, rest @ ..]) => {
                 match (RunKind::of_collection(collection), method, rest) {
-                    (Some(kind), "POST", []) => Self::CreateRun { workspace: workspace(), kind },
+                    (Some(kind), "POST", []) => Self::CreateRun(workspace(), kind),
                     (Some(kind), "GET", [id, "stream"]) => Self::Stream(key(kind, id)),
                     (Some(kind), "POST", [id, "cancel"]) => Self::Cancel(key(kind, id)),
                     _ => Self::Other,

@@ -77,7 +77,7 @@ fn proxied_routes() {
         check_proxied(method, &format!("{base}{rest}"), &expected);
     };
     for (path, kind) in [("/agent-runs", RunKind::Agent), ("/eval-runs", RunKind::Eval)] {
-        proxied("POST", path, Proxied::CreateRun { workspace: workspace(), kind });
+        proxied("POST", path, Proxied::CreateRun(workspace(), kind));
         let run = || "run_1".into();
         let stream = Proxied::Stream(RunKey { workspace: workspace(), kind, run: run() });
         proxied("GET", &format!("{path}/run_1/stream"), stream);
@@ -147,13 +147,9 @@ fn proxied_routes() {
     proxied(
         "POST",
         "/agent-sessions/ses_1/messages",
-        Proxied::Message { workspace: workspace(), session: "ses_1".into() },
+        Proxied::Message(workspace(), "ses_1".into()),
     );
-    proxied(
-        "DELETE",
-        "/agent-sessions/ses_1",
-        Proxied::EndSession { workspace: workspace(), session: "ses_1".into() },
-    );
+    proxied("DELETE", "/agent-sessions/ses_1", Proxied::EndSession(workspace(), "ses_1".into()));
     check_proxied("POST", "/api/oauth/token", &Proxied::Other);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Must not: answer a request, except one whose framing is refused.
 
-use std::{convert::Infallible, net::SocketAddr, pin::pin, sync::Arc, time::Duration};
+use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Request, Response, Version, header};
 use hyper::{
@@ -34,7 +34,7 @@ use super::{
 use crate::{
     error_chain::error_chain,
     http::{
-        client_info::{ClientInfo, ClientKey, OnAuthenticated, Process},
+        client_info::{ClientInfo, OnAuthenticated, Process},
         error_code::Code,
         response::{self, Body},
         service::Service,
@@ -62,9 +62,8 @@ const PONG: Duration = Duration::from_secs(10);
 
 /// An accepted connection.
 pub(super) enum Socket {
-    Tcp(TcpStream, SocketAddr),
-    /// A connection that begins with a TLS handshake.
-    Tls(TcpStream, SocketAddr, Arc<Tls>),
+    /// With TLS, it begins with a handshake.
+    Tcp(TcpStream, Option<Arc<Tls>>),
     Unix(UnixStream),
 }
 
@@ -85,18 +84,6 @@ pub(super) struct Handler {
     pub(super) overflow: Option<CancellationToken>,
 }
 
-impl Socket {
-    /// The key under which its slot is counted.
-    pub(super) fn peer(&self) -> ClientKey {
-        match self {
-            Self::Tcp(_, peer) | Self::Tls(_, peer, _) => {
-                ClientKey::of(&ClientInfo::Tcp { peer: *peer })
-            }
-            Self::Unix(stream) => ClientKey::of(&ClientInfo::Unix { peer: process(stream) }),
-        }
-    }
-}
-
 impl Handler {
     async fn handle(self, mut request: Request<Incoming>, client: ClientInfo) -> Response<Body> {
         match &self.overflow {
@@ -109,20 +96,16 @@ impl Handler {
 
 impl Connection {
     /// Serves the connection of `socket` to its end.
-    pub(super) async fn run(self, socket: Socket) {
+    pub(super) async fn run(self, socket: Socket, client: ClientInfo) {
         let served = async {
             match socket {
-                Socket::Unix(stream) => {
-                    let client = ClientInfo::Unix { peer: process(&stream) };
-                    self.http1(stream, client).await;
-                }
-                Socket::Tcp(stream, peer) => {
+                Socket::Unix(stream) => self.http1(stream, client).await,
+                Socket::Tcp(stream, tls) => {
                     without_delay(&stream);
-                    self.http1(stream, ClientInfo::Tcp { peer }).await;
-                }
-                Socket::Tls(stream, peer, tls) => {
-                    without_delay(&stream);
-                    self.secured(stream, peer, &tls).await;
+                    match tls {
+                        Some(tls) => self.secured(stream, client, &tls).await,
+                        None => self.http1(stream, client).await,
+                    }
                 }
             }
         };
@@ -133,7 +116,7 @@ impl Connection {
     }
 
     /// Performs the TLS handshake, and serves the connection.
-    async fn secured(&self, stream: TcpStream, peer: SocketAddr, tls: &Tls) {
+    async fn secured(&self, stream: TcpStream, mut client: ClientInfo, tls: &Tls) {
         let secured = tokio::select! {
             secured = tls.shake_hands(stream) => secured,
             () = self.stop.cancelled() => return,
@@ -142,10 +125,12 @@ impl Connection {
             Ok(secured) => secured,
             Err(failed) => {
                 self.handler.service.requests.connections.handshakes_failed.of(failed.kind).inc();
-                return debug!(%peer, error = %failed, "the TLS handshake failed");
+                return debug!(peer = %client, error = %failed, "the TLS handshake failed");
             }
         };
-        let client = ClientInfo::Tls { peer, names };
+        if let ClientInfo::Tls { names: of_client, .. } = &mut client {
+            *of_client = names;
+        }
         if h2 {
             self.http2(stream, client).await;
         } else {
@@ -275,7 +260,7 @@ fn without_delay(stream: &TcpStream) {
 
 /// The process that opened the connection. The kernel records it at that moment, and it does not
 /// change when the socket is passed to another process.
-fn process(stream: &UnixStream) -> Option<Process> {
+pub(super) fn process(stream: &UnixStream) -> Option<Process> {
     match stream.peer_cred() {
         Ok(peer) => Some(Process { uid: peer.uid(), pid: peer.pid() }),
         Err(error) => {

@@ -37,7 +37,7 @@ pub(super) struct ConnectionLimit {
     freed: Notify,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Taken {
     last: u64,
     slots: HashMap<u64, SlotEntry>,
@@ -77,13 +77,7 @@ enum Full {
 impl ConnectionLimit {
     /// A limit of `most` slots, of which unknown connections may have `most_unknown`.
     pub(super) fn new(most: usize, most_unknown: usize) -> Self {
-        let taken = Mutex::new(Taken {
-            last: 0,
-            slots: HashMap::new(),
-            unknown: HashMap::new(),
-            evicted: 0,
-        });
-        Self { most, most_unknown, taken, freed: Notify::new() }
+        Self { most, most_unknown, taken: Mutex::default(), freed: Notify::new() }
     }
 
     /// A slot for a connection of `peer`. `None` if all others answer requests, or if the peer has

@@ -6,11 +6,7 @@
 //!
 //! Must not: know what a request does.
 
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
@@ -40,18 +36,8 @@ const MOST: usize = 2048;
 pub struct DetachedRequests {
     tracker: TaskTracker,
     cut: CancellationToken,
-    counts: Arc<Counts>,
-}
-
-/// The number of requests of each app.
-#[derive(Debug, Default)]
-struct Counts(Mutex<HashMap<AppName, usize>>);
-
-/// One open request; leaves the count on drop.
-#[derive(Debug)]
-struct Counted {
-    counts: Arc<Counts>,
-    app: AppName,
+    /// Of each app, a value that each of its open requests holds as well.
+    open: Arc<Mutex<HashMap<AppName, Arc<()>>>>,
 }
 
 impl DetachedRequests {
@@ -60,10 +46,14 @@ impl DetachedRequests {
     where
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        let Some(counted) = Arc::clone(&self.counts).enter(app) else { return too_many() };
+        let Some(open) = self.enter(app) else { return too_many() };
         let left = CancellationToken::new();
         let _leaving = left.clone().drop_guard();
-        let task = run(Box::pin(work), left, self.cut.clone(), after, counted);
+        let task = run(Box::pin(work), left, self.cut.clone(), after, app.clone());
+        let task = async move {
+            let _open = open;
+            task.await
+        };
         match self.tracker.spawn(task).await {
             Ok(Some(response)) => response,
             Ok(None) => going_down(),
@@ -76,6 +66,14 @@ impl DetachedRequests {
                 )
             }
         }
+    }
+
+    /// Counts one more request of `app` until the value is dropped; `None` if the app has too many.
+    fn enter(&self, app: &AppName) -> Option<Arc<()>> {
+        let mut open = self.open.lock();
+        open.retain(|_, requests| Arc::strong_count(requests) > 1);
+        let own = open.entry(app.clone()).or_default();
+        (Arc::strong_count(own) <= MOST).then(|| Arc::clone(own))
     }
 
     /// Waits for all open requests, at most `within`, and drops the remaining ones. Returns whether
@@ -94,7 +92,7 @@ async fn run<F>(
     left: CancellationToken,
     cut: CancellationToken,
     after: AfterHangUp,
-    counted: Counted,
+    app: AppName,
 ) -> Option<Response<Body>>
 where
     F: Future<Output = Response<Body>> + Unpin,
@@ -106,7 +104,6 @@ where
         () = cut.cancelled() => return None,
         () = left.cancelled() => {}
     }
-    let app = &counted.app;
     info!(%app, "an app has hung up; its request is handled to the end");
     let has_limit = after != AfterHangUp::ToItsEnd;
     tokio::select! {
@@ -117,31 +114,6 @@ where
         }
     }
     None
-}
-
-impl Counts {
-    /// Counts one more request of `app`, unless the app has too many.
-    fn enter(self: Arc<Self>, app: &AppName) -> Option<Counted> {
-        let mut counts = self.0.lock();
-        let count = counts.entry(app.clone()).or_default();
-        if *count >= MOST {
-            return None;
-        }
-        *count += 1;
-        drop(counts);
-        Some(Counted { counts: self, app: app.clone() })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        if let Entry::Occupied(mut entry) = self.counts.0.lock().entry(self.app.clone()) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
-        }
-    }
 }
 
 fn too_many() -> Response<Body> {
@@ -213,7 +185,7 @@ mod tests {
         go.send(()).unwrap();
         has_ended.await.unwrap();
         assert!(requests.finish(ALONE).await);
-        assert_eq!(*requests.counts.0.lock(), HashMap::new());
+        assert!(requests.open.lock().values().all(|open| Arc::strong_count(open) == 1));
     }
 
     #[tokio::test(start_paused = true)]
@@ -256,7 +228,7 @@ mod tests {
         assert_eq!(requests.answer(&other, FOR_A_WHILE, async { ok() }).await.status(), 200);
         drop(held);
         assert!(requests.finish(2 * ALONE).await);
-        assert_eq!(*requests.counts.0.lock(), HashMap::new());
+        assert!(requests.open.lock().values().all(|open| Arc::strong_count(open) == 1));
     }
 
     #[tokio::test(start_paused = true)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 use http::{HeaderMap, Version, header::HeaderValue};
 
 /// The longest idle times, in milliseconds. Few values suffice: the time that a server announces is
-/// rounded down, so that it is never exceeded. The second value is 900 because a server may close
+/// rounded down, so that it is never exceeded. Each has its own pool of connections. The second value is 900 because a server may close
 /// after one second without announcing it.
-const MILLIS: [u64; 7] = [0, 900, 2000, 4000, 14_000, 29_000, 59_000];
+pub(super) const MILLIS: [u64; 7] = [0, 900, 2000, 4000, 14_000, 29_000, 59_000];
 
 /// Subtracted from the time that a server announces, in seconds. The server's clock starts when it
 /// has sent an answer, the bridge's when it has read it, and a request takes time to arrive.
@@ -17,11 +17,9 @@ const MARGIN: u64 = 1;
 
 /// An index into [`MILLIS`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Reuse(usize);
+pub(super) struct Reuse(pub(super) usize);
 
 impl Reuse {
-    /// Each of them has its own pool of connections.
-    pub(super) const ALL: [u64; MILLIS.len()] = MILLIS;
     /// Every request gets a new connection.
     pub(super) const NEVER: Self = Self(0);
     /// For servers that announce nothing. The shortest common keep-alive is 2 s.
@@ -49,10 +47,6 @@ impl Reuse {
     /// with different settings may share one name.
     pub(super) fn and(self, other: Self) -> Self {
         self.min(other)
-    }
-
-    pub(super) fn index(self) -> usize {
-        self.0
     }
 
     pub(super) fn longest_idle(self) -> Duration {

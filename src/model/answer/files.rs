@@ -82,16 +82,6 @@ pub struct Attachments {
     none_fit: bool,
 }
 
-/// Why a file is not passed on.
-enum Unfit {
-    InAnError,
-    NoType,
-    Type,
-    NotBase64,
-    TooMany,
-    TooLarge,
-}
-
 impl Attachments {
     /// For an answer that is an error: its files are named and not passed on.
     pub fn of_an_error() -> Self {
@@ -126,7 +116,7 @@ impl Attachments {
                 self.files.push(File { filename: name, mime_type, data });
                 line + "attached]"
             }
-            Err(unfit) => line + "not passed on, " + unfit.reason() + "]",
+            Err(unfit) => line + "not passed on, " + unfit + "]",
         }
     }
 
@@ -140,30 +130,33 @@ impl Attachments {
         &self,
         found: DescribedFile<'_>,
         mime_type: Option<&str>,
-    ) -> Result<Vec<u8>, (Unfit, usize)> {
+    ) -> Result<Vec<u8>, (&'static str, usize)> {
         let guess = match (decoded_size(found.data), found.twice) {
             (size, true) => size / 4 * 3,
             (size, false) => size,
         };
         if self.none_fit {
-            return Err((Unfit::InAnError, guess));
+            return Err(("as an error carries no files", guess));
         }
         match mime_type {
-            None => return Err((Unfit::NoType, guess)),
-            Some(mime_type) if !is_allowed(mime_type) => return Err((Unfit::Type, guess)),
+            None => return Err(("as it has no MIME type", guess)),
+            Some(mime_type) if !is_allowed(mime_type) => {
+                return Err(("as its type is not allowed", guess));
+            }
             Some(_) => {}
         }
         if self.files.len() >= MAX_FILES {
-            return Err((Unfit::TooMany, guess));
+            return Err(("as an answer has 20 files at most", guess));
         }
         let room = MAX_BYTES - self.bytes;
         // A file that is far too large is not even decoded; two bytes are what padding may hide.
         if guess > room + 2 {
-            return Err((Unfit::TooLarge, guess));
+            return Err(("as the files of an answer have 5,000,000 bytes at most", guess));
         }
-        let bytes = decode(found.data, found.twice).ok_or((Unfit::NotBase64, guess))?;
+        let bytes =
+            decode(found.data, found.twice).ok_or(("as its content is not base64", guess))?;
         if bytes.len() > room {
-            return Err((Unfit::TooLarge, bytes.len()));
+            return Err(("as the files of an answer have 5,000,000 bytes at most", bytes.len()));
         }
         Ok(bytes)
     }
@@ -184,19 +177,6 @@ impl Attachments {
         let numbered = (2..).map(|number| format!("{stem}-{number}{ending}"));
         let mut names = std::iter::once(plain).chain(numbered);
         names.find(|name| !self.names.contains(name)).unwrap_or_default()
-    }
-}
-
-impl Unfit {
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::InAnError => "as an error carries no files",
-            Self::NoType => "as it has no MIME type",
-            Self::Type => "as its type is not allowed",
-            Self::NotBase64 => "as its content is not base64",
-            Self::TooMany => "as an answer has 20 files at most",
-            Self::TooLarge => "as the files of an answer have 5,000,000 bytes at most",
-        }
     }
 }
 

@@ -8,127 +8,54 @@
 //!
 //! Must not: be shown in place of the card. What goes to MANTYX is the card's own bytes.
 
-use std::collections::HashSet;
+use std::{
+    collections::{HashMap, HashSet},
+    sync::LazyLock,
+};
 
 use serde_json::value::RawValue;
 
 use crate::model::canonical::{Node, Unclear};
 
-/// The members at one place of a card.
-struct Place {
-    /// Its path from the top; `*` is each element of a list, and each name of a map with free
-    /// names.
-    at: &'static str,
-    /// The members that are left out with their default value.
-    implicit: &'static [&'static str],
-    /// The members that are kept if they are there.
-    explicit: &'static [&'static str],
-}
+/// The messages of a card: a2a.proto of A2A 1.0, `AgentCard` and what it is made of. A line has the
+/// path of a message from the top and its members; in the path, `*` is each element of a list, and
+/// each name of a map with free names. A member with a `?` is implicit: it is left out with its
+/// default value. Such a field is neither `REQUIRED` nor `optional`, and no message itself.
+const PLACES: &str = "
+: name description supportedInterfaces provider version documentationUrl capabilities \
+    defaultInputModes defaultOutputModes skills iconUrl ?securitySchemes ?securityRequirements
+/supportedInterfaces/*: url protocolBinding protocolVersion ?tenant
+/provider: url organization
+/capabilities: streaming pushNotifications extendedAgentCard ?extensions
+/capabilities/extensions/*: params ?uri ?description ?required
+/skills/*: id name description tags ?examples ?inputModes ?outputModes ?securityRequirements
+/skills/*/securityRequirements/*: ?schemes
+/skills/*/securityRequirements/*/schemes/*: ?list
+/securityRequirements/*: ?schemes
+/securityRequirements/*/schemes/*: ?list
+/securitySchemes/*: apiKeySecurityScheme httpAuthSecurityScheme oauth2SecurityScheme \
+    openIdConnectSecurityScheme mtlsSecurityScheme
+/securitySchemes/*/apiKeySecurityScheme: location name ?description
+/securitySchemes/*/httpAuthSecurityScheme: scheme ?description ?bearerFormat
+/securitySchemes/*/oauth2SecurityScheme: flows ?description ?oauth2MetadataUrl
+/securitySchemes/*/openIdConnectSecurityScheme: openIdConnectUrl ?description
+/securitySchemes/*/mtlsSecurityScheme: ?description
+/securitySchemes/*/oauth2SecurityScheme/flows: authorizationCode clientCredentials implicit \
+    password deviceCode
+/securitySchemes/*/oauth2SecurityScheme/flows/authorizationCode: authorizationUrl tokenUrl scopes \
+    ?refreshUrl ?pkceRequired
+/securitySchemes/*/oauth2SecurityScheme/flows/clientCredentials: tokenUrl scopes ?refreshUrl
+/securitySchemes/*/oauth2SecurityScheme/flows/implicit: ?authorizationUrl ?refreshUrl ?scopes
+/securitySchemes/*/oauth2SecurityScheme/flows/password: ?tokenUrl ?refreshUrl ?scopes
+/securitySchemes/*/oauth2SecurityScheme/flows/deviceCode: deviceAuthorizationUrl tokenUrl scopes \
+    ?refreshUrl
+";
 
-const fn place(
-    at: &'static str,
-    implicit: &'static [&'static str],
-    explicit: &'static [&'static str],
-) -> Place {
-    Place { at, implicit, explicit }
-}
-
-/// The messages of a card: a2a.proto of A2A 1.0, `AgentCard` and what it is made of. A field that is
-/// neither `REQUIRED` nor `optional`, and is no message itself, is implicit.
-const PLACES: &[Place] = &[
-    place(
-        "",
-        &["securitySchemes", "securityRequirements"],
-        &[
-            "name",
-            "description",
-            "supportedInterfaces",
-            "provider",
-            "version",
-            "documentationUrl",
-            "capabilities",
-            "defaultInputModes",
-            "defaultOutputModes",
-            "skills",
-            "iconUrl",
-        ],
-    ),
-    place("/supportedInterfaces/*", &["tenant"], &["url", "protocolBinding", "protocolVersion"]),
-    place("/provider", &[], &["url", "organization"]),
-    place(
-        "/capabilities",
-        &["extensions"],
-        &["streaming", "pushNotifications", "extendedAgentCard"],
-    ),
-    place("/capabilities/extensions/*", &["uri", "description", "required"], &["params"]),
-    place(
-        "/skills/*",
-        &["examples", "inputModes", "outputModes", "securityRequirements"],
-        &["id", "name", "description", "tags"],
-    ),
-    place("/skills/*/securityRequirements/*", &["schemes"], &[]),
-    place("/skills/*/securityRequirements/*/schemes/*", &["list"], &[]),
-    place("/securityRequirements/*", &["schemes"], &[]),
-    place("/securityRequirements/*/schemes/*", &["list"], &[]),
-    place(
-        "/securitySchemes/*",
-        &[],
-        &[
-            "apiKeySecurityScheme",
-            "httpAuthSecurityScheme",
-            "oauth2SecurityScheme",
-            "openIdConnectSecurityScheme",
-            "mtlsSecurityScheme",
-        ],
-    ),
-    place("/securitySchemes/*/apiKeySecurityScheme", &["description"], &["location", "name"]),
-    place(
-        "/securitySchemes/*/httpAuthSecurityScheme",
-        &["description", "bearerFormat"],
-        &["scheme"],
-    ),
-    place(
-        "/securitySchemes/*/oauth2SecurityScheme",
-        &["description", "oauth2MetadataUrl"],
-        &["flows"],
-    ),
-    place(
-        "/securitySchemes/*/openIdConnectSecurityScheme",
-        &["description"],
-        &["openIdConnectUrl"],
-    ),
-    place("/securitySchemes/*/mtlsSecurityScheme", &["description"], &[]),
-    place(
-        "/securitySchemes/*/oauth2SecurityScheme/flows",
-        &[],
-        &["authorizationCode", "clientCredentials", "implicit", "password", "deviceCode"],
-    ),
-    place(
-        "/securitySchemes/*/oauth2SecurityScheme/flows/authorizationCode",
-        &["refreshUrl", "pkceRequired"],
-        &["authorizationUrl", "tokenUrl", "scopes"],
-    ),
-    place(
-        "/securitySchemes/*/oauth2SecurityScheme/flows/clientCredentials",
-        &["refreshUrl"],
-        &["tokenUrl", "scopes"],
-    ),
-    place(
-        "/securitySchemes/*/oauth2SecurityScheme/flows/implicit",
-        &["authorizationUrl", "refreshUrl", "scopes"],
-        &[],
-    ),
-    place(
-        "/securitySchemes/*/oauth2SecurityScheme/flows/password",
-        &["tokenUrl", "refreshUrl", "scopes"],
-        &[],
-    ),
-    place(
-        "/securitySchemes/*/oauth2SecurityScheme/flows/deviceCode",
-        &["refreshUrl"],
-        &["deviceAuthorizationUrl", "tokenUrl", "scopes"],
-    ),
-];
+/// The members of the message at each of [`PLACES`], by its path.
+static MEMBERS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
+    let places = PLACES.lines().filter_map(|line| line.split_once(':'));
+    places.map(|(at, members)| (at, members.split_whitespace().collect())).collect()
+});
 
 /// Names and values of 0.3 that 1.0 lacks. Its SDK leaves `protocolVersion` and
 /// `preferredTransport` out of the signed text if they have these values.
@@ -204,9 +131,8 @@ impl Payload<'_> {
     /// network path could have added it.
     pub(super) fn leaves_out(&self, card: &Unsigned<'_>) -> Option<String> {
         let mut signed: HashSet<String> = WORDS_0_3.iter().map(|word| (*word).to_owned()).collect();
-        for Place { implicit, explicit, .. } in PLACES {
-            signed.extend(implicit.iter().chain(*explicit).map(|name| (*name).to_owned()));
-        }
+        let members = MEMBERS.values().flatten();
+        signed.extend(members.map(|name| name.trim_start_matches('?').to_owned()));
         signed.extend(["", "true", "false", "null"].map(str::to_owned));
         self.node.each_text(&mut |text| _ = signed.insert(text.to_owned()));
         let mut left_out = None;
@@ -230,23 +156,20 @@ fn without_defaults<'a>(node: &Node<'a>, at: &str, knows_all: bool) -> Node<'a> 
             Node::List(elements.iter().map(|element| inside(element, "*")).collect())
         }
         Node::Map(members) => {
-            let place = PLACES.iter().find(|place| place.at == at);
+            let place = MEMBERS.get(at);
             let kept = members.iter().filter(|(key, value)| {
-                let Some(Place { implicit, explicit, .. }) = place else { return true };
-                let is_implicit = implicit.contains(&key.as_str());
-                let is_known = is_implicit || explicit.contains(&key.as_str());
+                let Some(known) = place else { return true };
+                let is_implicit = known.iter().any(|name| name.strip_prefix('?') == Some(key));
+                let is_known = is_implicit || known.contains(&key.as_str());
                 // JSON's `null` is how protobuf's may say that a field is not set.
                 let is_unset = matches!(value, Node::Raw("null"));
-                (is_known || knows_all) && !is_unset && !(is_implicit && is_default(value))
+                let is_default = is_empty(value) || matches!(value, Node::Raw("false"));
+                (is_known || knows_all) && !is_unset && !(is_implicit && is_default)
             });
             let name = |key: &str| if place.is_some() { key.to_owned() } else { "*".to_owned() };
             Node::Map(kept.map(|(key, value)| (key.clone(), inside(value, &name(key)))).collect())
         }
     }
-}
-
-fn is_default(value: &Node<'_>) -> bool {
-    is_empty(value) || matches!(value, Node::Raw("false"))
 }
 
 fn is_empty(value: &Node<'_>) -> bool {

@@ -12,6 +12,7 @@ use super::payload::{Payload, Unsigned};
 use crate::model::{
     canonical::Unclear,
     json::{Elements, Members, member, string_member},
+    words::{Words as _, words},
 };
 
 /// The most signatures that are checked: each costs as much as a handshake.
@@ -20,14 +21,15 @@ const MAX_SIGNATURES: usize = 8;
 /// How much of a peer's own words an error repeats, in bytes.
 const MAX_WORDS: usize = 100;
 
-/// The accepted algorithms, by their names in JWS. None of them is keyed by a secret.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Algorithm {
-    Es256,
-    Es384,
-    EdDsa,
-    Rs256,
-    Ps256,
+words! {
+    /// The accepted algorithms, by their names in JWS. None of them is keyed by a secret.
+    pub enum Algorithm {
+        Es256 = "ES256",
+        Es384 = "ES384",
+        EdDsa = "EdDSA",
+        Rs256 = "RS256",
+        Ps256 = "PS256",
+    }
 }
 
 /// A public key that the operator has named.
@@ -196,18 +198,7 @@ impl Jws {
 impl Algorithm {
     /// The algorithm with this name.
     pub fn named(name: &str) -> Option<Self> {
-        let all = [Self::Es256, Self::Es384, Self::EdDsa, Self::Rs256, Self::Ps256];
-        all.into_iter().find(|algorithm| algorithm.as_str() == name)
-    }
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Es256 => "ES256",
-            Self::Es384 => "ES384",
-            Self::EdDsa => "EdDSA",
-            Self::Rs256 => "RS256",
-            Self::Ps256 => "PS256",
-        }
+        Self::ALL.iter().copied().find(|algorithm| algorithm.as_str() == name)
     }
 }
 

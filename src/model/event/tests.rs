@@ -35,7 +35,10 @@ fn the_type_may_stand_in_the_event_field_alone() {
 #[test]
 fn the_type_in_the_data_wins() {
     let data = r#"{"seq":2,"type":"cancelled","data":{}}"#;
-    assert_eq!(Event::read(None, Some("message"), data).unwrap().body, Body::End(RunKind::Agent));
+    assert_eq!(
+        Event::read(None, Some("message"), data).unwrap().body,
+        Body::End(RunKind::Agent, RunEnding::Cancelled)
+    );
 }
 
 #[test]
@@ -77,10 +80,14 @@ fn the_events_of_an_eval_are_flat_and_name_their_run() {
 
 #[test]
 fn evals_have_ends_of_their_own() {
-    for kind in ["run_completed", "run_error", "run_cancelled"] {
+    for (kind, ending) in [
+        ("run_completed", RunEnding::Result),
+        ("run_error", RunEnding::Error),
+        ("run_cancelled", RunEnding::Cancelled),
+    ] {
         let data = format!(r#"{{"type":"{kind}"}}"#);
         let event = Event::read(None, None, &data).unwrap();
-        assert_eq!(event.body, Body::End(RunKind::Eval), "{kind}");
+        assert_eq!(event.body, Body::End(RunKind::Eval, ending), "{kind}");
     }
 }
 
@@ -92,30 +99,20 @@ fn beginning(event: Option<&str>, data: &str) -> Beginning {
 #[test]
 fn the_beginning_of_a_last_event_says_so() {
     for (event, data, kind, end) in [
-        (Some("result"), r#"{"seq":8,"data":{"text":"yy"#, RunKind::Agent, TerminalEvent::Result),
-        (
-            None,
-            r#"{"seq":8,"type":"error","data":{"error":"yy"#,
-            RunKind::Agent,
-            TerminalEvent::Error,
-        ),
-        (
-            None,
-            r#"{"type":"cancelled","seq":8,"data":[1,2"#,
-            RunKind::Agent,
-            TerminalEvent::Cancelled,
-        ),
+        (Some("result"), r#"{"seq":8,"data":{"text":"yy"#, RunKind::Agent, RunEnding::Result),
+        (None, r#"{"seq":8,"type":"error","data":{"error":"yy"#, RunKind::Agent, RunEnding::Error),
+        (None, r#"{"type":"cancelled","seq":8,"data":[1,2"#, RunKind::Agent, RunEnding::Cancelled),
         (
             None,
             r#"{"type":"run_cancelled","seq":8,"report":"yy"#,
             RunKind::Eval,
-            TerminalEvent::Cancelled,
+            RunEnding::Cancelled,
         ),
-        (Some("run_completed"), r#"{"seq":8,"#, RunKind::Eval, TerminalEvent::Result),
+        (Some("run_completed"), r#"{"seq":8,"#, RunKind::Eval, RunEnding::Result),
     ] {
         let read = beginning(event, data);
         assert!(read.is_known, "{data}");
-        assert_eq!((read.event.body, read.end), (Body::End(kind), end), "{data}");
+        assert_eq!(read.event.body, Body::End(kind, end), "{data}");
         assert_eq!(read.event.seq, Some(8), "{data}");
     }
 }

@@ -16,7 +16,19 @@ fn what_may_be_asked() {
         (r#"{ "wait" : 1.5, "callId":"call_1", "more":[] }"#, seconds(1.5)),
         (r#"{"callId":"call_1","wait":240}"#, MAX_WAIT),
     ] {
-        assert_eq!(read(arguments), Ok(Asked { call: "call_1".into(), wait }), "{arguments}");
+        let asked = Asked { call: "call_1".into(), wait, part: None };
+        assert_eq!(read(arguments), Ok(asked), "{arguments}");
+    }
+}
+
+#[test]
+fn a_part_of_a_result_may_be_asked() {
+    for (arguments, part) in [
+        (r#"{"callId":"c","offset":7}"#, (7, None)),
+        (r#"{"callId":"c","limit":10}"#, (0, Some(10))),
+        (r#"{"callId":"c","offset":0,"limit":1000000}"#, (0, Some(1_000_000))),
+    ] {
+        assert_eq!(read(arguments).unwrap().part, Some(part), "{arguments}");
     }
 }
 
@@ -30,6 +42,9 @@ fn what_may_not_be_asked() {
         (r#"{"callId":"call_1","wait":"20"}"#, "/wait"),
         (r#"{"callId":"call_1","wait":null}"#, "/wait"),
         (r#"{"callId":"call_1","wait":1e400}"#, "arguments"),
+        (r#"{"callId":"call_1","offset":-1}"#, "/offset"),
+        (r#"{"callId":"call_1","limit":0}"#, "/limit"),
+        (r#"{"callId":"call_1","limit":1000001}"#, "/limit"),
         ("[]", "object"),
     ] {
         let error = read(arguments).unwrap_err();

@@ -155,7 +155,11 @@ fn a_last_event_ends_its_run_whatever_its_number() {
         let mut run = agent_run();
         run.on_event(other(9, "assistant_delta", "{}"));
         assert_eq!(run.on_event(other(1, "run_completed", "{}")), Step::Skip);
-        assert_eq!(run.on_event(other(seq, "result", "{}")), Step::Finish, "{seq}");
+        assert_eq!(
+            run.on_event(other(seq, "result", "{}")),
+            Step::Finish(RunEnding::Result),
+            "{seq}"
+        );
     }
 }
 
@@ -180,8 +184,12 @@ fn arguments_that_are_no_object_reach_no_tool() {
 
 #[test]
 fn terminal_events_finish() {
-    for kind in ["result", "error", "cancelled"] {
-        assert_eq!(agent_run().on_event(other(1, kind, "{}")), Step::Finish);
+    for (kind, ending) in [
+        ("result", RunEnding::Result),
+        ("error", RunEnding::Error),
+        ("cancelled", RunEnding::Cancelled),
+    ] {
+        assert_eq!(agent_run().on_event(other(1, kind, "{}")), Step::Finish(ending));
     }
 }
 
@@ -276,7 +284,7 @@ fn a_call_that_names_no_agent_run_goes_astray() {
 fn the_end_of_an_agent_run_ends_no_eval() {
     let mut run = eval();
     assert_eq!(run.on_event(other(1, "result", r#"{"agentRunId":"a"}"#)), Step::Relay);
-    assert_eq!(run.on_event(other(2, "run_completed", "{}")), Step::Finish);
+    assert_eq!(run.on_event(other(2, "run_completed", "{}")), Step::Finish(RunEnding::Result));
     assert_eq!(agent_run().on_event(other(1, "run_completed", "{}")), Step::Relay);
 }
 
@@ -315,7 +323,7 @@ fn what_the_past_answered_is_not_made() {
 fn a_past_that_ends_leaves_nothing_to_do() {
     let mut run = Run::with_past(RunKind::Agent, table());
     run.on_event(call(1, "tu", "fs_ls", "mcp_local", "{}"));
-    assert_eq!(run.on_event(other(2, "cancelled", "{}")), Step::Finish);
+    assert_eq!(run.on_event(other(2, "cancelled", "{}")), Step::Finish(RunEnding::Cancelled));
     assert!(run.settle().is_empty());
 }
 

@@ -76,7 +76,7 @@ impl LongCalls {
         &self,
         id: &CallId,
         peer: Option<&Identity>,
-        write: impl FnOnce(Change),
+        write: impl FnMut(Change),
     ) -> Result<(), NotRecorded> {
         // Hold the lock until the record is written: otherwise a call that is forgotten meanwhile
         // would come back.
@@ -91,14 +91,12 @@ impl LongCalls {
             return Ok(());
         }
         call.is_taken = true;
-        if let Some(record) = call.record() {
-            write(Change::Long(id.clone(), record));
-        }
+        call.change(id).into_iter().for_each(write);
         Ok(())
     }
 
     /// Takes back the first dispatch of a call, which did not happen. `write` is given its record.
-    pub(in crate::runs) fn not_reached(&self, id: &CallId, write: impl FnOnce(Change)) {
+    pub(in crate::runs) fn not_reached(&self, id: &CallId, write: impl FnMut(Change)) {
         let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id).filter(|call| call.finished.is_none()) else { return };
         if !std::mem::take(&mut call.is_taken) {
@@ -108,9 +106,7 @@ impl LongCalls {
             work.waits = true;
             work.peer = None;
         }
-        if let Some(record) = call.record() {
-            write(Change::Long(id.clone(), record));
-        }
+        call.change(id).into_iter().for_each(write);
     }
 
     /// Whether nothing has reached the tool of the call `id` yet.
@@ -126,8 +122,8 @@ impl LongCalls {
     }
 
     pub(super) fn write(&self, id: &CallId, call: &LongCall) {
-        if let (Some(journal), Some(record)) = (&self.journal, call.record()) {
-            journal.write(vec![Change::Long(id.clone(), record)]);
+        if let (Some(journal), Some(change)) = (&self.journal, call.change(id)) {
+            journal.write(vec![change]);
         }
     }
 
@@ -154,11 +150,11 @@ impl LongCall {
         self.work.as_ref().is_some_and(|work| work.waits)
     }
 
-    /// The call's record for the journal; `None` if the call is not kept.
-    fn record(&self) -> Option<LongRecord> {
+    /// The change that writes the call's record; `None` if the call is not kept.
+    fn change(&self, id: &CallId) -> Option<Change> {
         let Work { request, handle, peer, waits, begun } = self.work.as_ref()?;
         let by = request.run.as_ref();
-        Some(LongRecord {
+        let record = LongRecord {
             app: self.scope.app.clone(),
             of: self.scope.of.clone(),
             tool: self.tool.clone(),
@@ -173,7 +169,8 @@ impl LongCall {
             begun_at: begun.wall,
             begun_up: begun.up,
             ended: self.finished.as_ref().map(|it| (it.told, Answer::clone(&it.answer))),
-        })
+        };
+        Some(Change::Long(id.clone(), record))
     }
 }
 
@@ -207,6 +204,7 @@ impl Runs {
             } else {
                 let finished = Some(Finished::new(told, answer));
                 let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());
+                let call = LongCall { backend: Some(route.backend), ..call };
                 self.calls.long.calls.lock().insert(id.clone(), call);
             }
             return;

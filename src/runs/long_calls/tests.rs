@@ -43,7 +43,7 @@ fn runs() -> Fetched {
 
 fn fetch(calls: &LongCalls, id: &str) -> Option<String> {
     match calls.fetch(&id.into(), &scope("a", Of::App)) {
-        Fetched::Finished(answer) => match &*answer {
+        Fetched::Finished(answer, _) => match &*answer {
             Answer::Result { text, .. } => Some(text.clone()),
             Answer::Error(_) => panic!("{answer:?}"),
         },
@@ -91,7 +91,7 @@ async fn a_result_can_be_fetched_again() {
     let answer = Answer::Error("it failed".to_owned());
     calls.finish(&id, answer.clone());
     for _ in 0..2 {
-        assert_eq!(fetch(), Fetched::Finished(Arc::new(answer.clone())));
+        assert_eq!(fetch(), Fetched::Finished(Arc::new(answer.clone()), None));
     }
 }
 
@@ -149,7 +149,7 @@ async fn who_waits_hears_of_the_end_at_once() {
             tokio::time::sleep(Duration::from_secs(5)).await;
             calls.finish(&id, Answer::text("x"));
         });
-    assert_eq!(fetched, Fetched::Finished(Arc::new(Answer::text("x"))));
+    assert_eq!(fetched, Fetched::Finished(Arc::new(Answer::text("x")), None));
     assert_eq!(begin.elapsed().as_secs(), 10);
 }
 

@@ -89,8 +89,15 @@ impl Harness {
         let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
         let approve = crate::model::approval::Policy::default();
         let tools = crate::model::naming::ToolFilter::default();
-        let rules =
-            BackendRules { required: true, limits, concurrency: CONCURRENCY, tools, approve };
+        let rules = BackendRules {
+            required: true,
+            limits,
+            concurrency: CONCURRENCY,
+            tools,
+            approve,
+            max_result: None,
+            redact: Arc::default(),
+        };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
         let breaker = Arc::new(CircuitBreaker::new(leases[0].name().clone()));
         let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);

@@ -157,7 +157,7 @@ async fn a_long_call_that_panics_has_a_result() {
     let scope = long_calls::Scope { app: "a".into(), of };
     let answer = loop {
         match harness.runs.calls.long.fetch(&call, &scope) {
-            long_calls::Fetched::Finished(answer) => break answer,
+            long_calls::Fetched::Finished(answer, _) => break answer,
             long_calls::Fetched::Running { .. } => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }

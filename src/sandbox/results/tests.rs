@@ -5,7 +5,7 @@ use crate::model::answer::files::{Attachments, DescribedFile, MAX_BYTES, MAX_FIL
 
 #[track_caller]
 fn bad(text: &str, start: &str) {
-    let message = read(text.as_bytes()).unwrap_err().0;
+    let message = read(text.as_bytes()).unwrap_err();
     assert!(message.starts_with(start), "{message:?} does not start with {start:?}");
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 fn run(text: &str) -> Result<(Spec, Turn), String> {
-    read_run(text.as_bytes()).map_err(|invalid| invalid.0)
+    read_run(text.as_bytes())
 }
 
 /// A run with `members` besides what every run needs.
@@ -178,7 +178,7 @@ fn attachments() {
 
 #[test]
 fn a_session_has_no_input_and_needs_an_identity() {
-    let session = |text: &str| read_session(text.as_bytes()).map_err(|invalid| invalid.0);
+    let session = |text: &str| read_session(text.as_bytes());
     assert!(session(r#"{"systemPrompt":"s","prompt":"p"}"#).unwrap_err().starts_with("/prompt: "));
     assert_eq!(session("{}").unwrap_err(), "a session needs `systemPrompt` or `agentId`");
 }

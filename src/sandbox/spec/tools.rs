@@ -116,9 +116,9 @@ impl Tools {
 
     fn insert(&mut self, name: String, kind: Kind, read_only: bool) -> Result<(), Invalid> {
         if self.0.contains_key(&name) {
-            return Err(Invalid(format!(
+            return Err(format!(
                 "/tools: two tools of this spec are called {name:?}, and names are not prefixed"
-            )));
+            ));
         }
         self.0.insert(name, Arc::new(Tool { kind, read_only }));
         Ok(())

@@ -41,7 +41,7 @@ impl Turn {
             (Some(_), Some(_)) => "send `prompt` or `messages`, not both",
             (None, None) => "`prompt` or `messages` is required",
         };
-        Err(Invalid(why.to_owned()))
+        Err(why.to_owned())
     }
 
     fn read_messages(value: &Value) -> Result<Self, Invalid> {
@@ -49,7 +49,7 @@ impl Turn {
         let last = messages.iter().rposition(|message| message.role != Role::System);
         let Some(last) = last.filter(|index| messages[*index].role == Role::User) else {
             let why = "the last message that is not `system` must be the `user`'s";
-            return Err(Invalid(format!("/messages: {why}")));
+            return Err(format!("/messages: {why}"));
         };
         // Attachments of earlier messages do not go to the model, and may be the bare metadata that a
         // history shows.

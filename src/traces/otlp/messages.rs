@@ -4,11 +4,17 @@
 //! Source: opentelemetry-proto 1.x (collector/trace/v1, trace/v1, common/v1, resource/v1). Must not:
 //! know how messages travel.
 
-use std::time::SystemTime;
+use std::{
+    num::NonZeroU64,
+    time::{Duration, SystemTime},
+};
 
 use prost::Message as _;
 
-use crate::traces::{Finished, Kind, Value};
+use crate::{
+    model::trace::Trace,
+    traces::{Kind, Value},
+};
 
 /// The instrumentation scope: the program that records the spans.
 const SCOPE: &str = env!("CARGO_PKG_NAME");
@@ -58,57 +64,57 @@ struct InstrumentationScope {
     version: String,
 }
 
+/// A span; it has ended when it is in a request.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Span {
+pub struct Span {
     #[prost(bytes = "vec", tag = "1")]
-    trace_id: Vec<u8>,
+    pub(in crate::traces) trace_id: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
-    span_id: Vec<u8>,
+    pub(in crate::traces) span_id: Vec<u8>,
     #[prost(string, tag = "3")]
     trace_state: String,
     #[prost(bytes = "vec", tag = "4")]
-    parent_span_id: Vec<u8>,
+    pub(in crate::traces) parent_span_id: Vec<u8>,
     #[prost(string, tag = "5")]
-    name: String,
+    pub(in crate::traces) name: String,
     #[prost(int32, tag = "6")]
-    kind: i32,
+    pub(in crate::traces) kind: i32,
     #[prost(fixed64, tag = "7")]
-    start_time_unix_nano: u64,
+    pub(in crate::traces) start_time_unix_nano: u64,
     #[prost(fixed64, tag = "8")]
-    end_time_unix_nano: u64,
+    pub(in crate::traces) end_time_unix_nano: u64,
     #[prost(message, repeated, tag = "9")]
-    attributes: Vec<KeyValue>,
+    pub(in crate::traces) attributes: Vec<KeyValue>,
     #[prost(message, optional, tag = "15")]
-    status: Option<Status>,
+    pub(in crate::traces) status: Option<Status>,
     #[prost(fixed32, tag = "16")]
-    flags: u32,
+    pub(in crate::traces) flags: u32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Status {
+pub struct Status {
     #[prost(int32, tag = "3")]
     code: i32,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct KeyValue {
+pub struct KeyValue {
     #[prost(string, tag = "1")]
-    key: String,
+    pub(in crate::traces) key: String,
     #[prost(message, optional, tag = "2")]
-    value: Option<AnyValue>,
+    pub(in crate::traces) value: Option<AnyValue>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct AnyValue {
+pub struct AnyValue {
     #[prost(oneof = "Value", tags = "1, 2, 3")]
-    value: Option<Value>,
+    pub(in crate::traces) value: Option<Value>,
 }
 
 /// The body that exports `spans`.
-pub(super) fn request(resource: &Resource, spans: &[Finished]) -> Vec<u8> {
+pub(super) fn request(resource: &Resource, spans: &[Span]) -> Vec<u8> {
     let scope = InstrumentationScope { name: SCOPE.to_owned(), version: VERSION.to_owned() };
-    let spans = spans.iter().map(Span::from).collect();
-    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans }];
+    let scope_spans = vec![ScopeSpans { scope: Some(scope), spans: spans.to_vec() }];
     let resource = Some(resource.clone());
     let resource_spans = vec![ResourceSpans { resource, scope_spans }];
     ExportTraceServiceRequest { resource_spans }.encode_to_vec()
@@ -121,30 +127,44 @@ impl Resource {
     }
 }
 
-impl From<&Finished> for Span {
-    fn from(span: &Finished) -> Self {
-        let ids = span.trace.ids();
-        let parent = span.parent.map(|parent| parent.get().to_be_bytes().to_vec());
-        let attributes = span.attributes.iter();
-        let attributes = attributes.map(|(key, value)| KeyValue::new(key, value.clone()));
-        let remote = if span.remote_parent { IS_REMOTE } else { 0 };
+impl Span {
+    /// A span that begins now. Its place in the trace is `trace`.
+    pub(in crate::traces) fn begin(
+        trace: &Trace,
+        parent: Option<NonZeroU64>,
+        is_remote_parent: bool,
+        kind: Kind,
+        name: String,
+    ) -> Self {
+        let ids = trace.ids();
+        let parent = parent.map(|parent| parent.get().to_be_bytes().to_vec());
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let remote = if is_remote_parent { IS_REMOTE } else { 0 };
         Self {
             trace_id: ids.trace.get().to_be_bytes().to_vec(),
             span_id: ids.span.get().to_be_bytes().to_vec(),
-            trace_state: span.trace.state().unwrap_or_default().to_owned(),
+            trace_state: trace.state().unwrap_or_default().to_owned(),
             parent_span_id: parent.unwrap_or_default(),
-            name: span.name.clone(),
-            kind: match span.kind {
-                Kind::Internal => 1,
-                Kind::Server => 2,
-                Kind::Client => 3,
-            },
-            start_time_unix_nano: nanos(span.begun_at),
-            end_time_unix_nano: nanos(span.begun_at + span.took),
-            attributes: attributes.collect(),
-            status: span.failed.then_some(Status { code: ERROR }),
+            name,
+            kind: kind as i32,
+            start_time_unix_nano: nanos(since.unwrap_or_default()),
             flags: u32::from(ids.flags) | KNOWS_REMOTE | remote,
+            ..Self::default()
         }
+    }
+
+    /// Sets an attribute; replaces an earlier value.
+    pub(in crate::traces) fn set(&mut self, key: &str, value: Value) {
+        self.attributes.retain(|known| known.key != key);
+        self.attributes.push(KeyValue::new(key, value));
+    }
+
+    pub(in crate::traces) fn set_failed(&mut self, is_failure: bool) {
+        self.status = is_failure.then_some(Status { code: ERROR });
+    }
+
+    pub(in crate::traces) fn end(&mut self, took: Duration) {
+        self.end_time_unix_nano = self.start_time_unix_nano.saturating_add(nanos(took));
     }
 }
 
@@ -155,10 +175,9 @@ impl KeyValue {
     }
 }
 
-/// Nanoseconds since the epoch; a `u64` lasts until the year 2554.
-fn nanos(at: SystemTime) -> u64 {
-    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+/// Nanoseconds; since the epoch, a `u64` lasts until the year 2554.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -52,6 +52,8 @@ impl FakeManager {
             concurrency: 2,
             tools: ToolFilter::default(),
             approve: Policy::default(),
+            max_result: None,
+            redact: Arc::default(),
         };
         let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
         let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);

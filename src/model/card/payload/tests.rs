@@ -68,9 +68,11 @@ fn json() -> impl Strategy<Value = serde_json::Value> {
     leaf.prop_recursive(4, 30, 4, |inner| {
         let names = prop_oneof![
             texts(),
-            (0..PLACES.len()).prop_map(|at| {
-                PLACES[at].at.rsplit('/').find(|name| *name != "*").unwrap_or("x").to_owned()
-            }),
+            prop::sample::select(MEMBERS.keys().copied().collect::<Vec<_>>()).prop_map(|at| at
+                .rsplit('/')
+                .find(|name| *name != "*")
+                .unwrap_or("x")
+                .to_owned()),
         ];
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(Into::into),

@@ -1,14 +1,9 @@
 //! Against messages that the protobuf library of Google has written from opentelemetry-proto's
 //! descriptors.
 
-use std::{
-    num::{NonZeroU64, NonZeroU128},
-    sync::Arc,
-    time::Duration,
-};
+use std::num::NonZeroU128;
 
 use super::*;
-use crate::model::trace::Trace;
 
 const TWO_SPANS: &str = "0a98020a180a160a0c736572766963652e6e616d6512060a046865726512fb010a160a0d\
     6d616e7479782d6272696467651205302e312e3012a5010a100af7651916cd43dd8448eb211c80319c1208000000\
@@ -26,39 +21,25 @@ fn bytes(hex: &str) -> Vec<u8> {
 #[test]
 fn a_request_is_that_of_the_official_library() {
     assert_eq!(VERSION, "0.1.0", "the bytes above hold the version: write them anew");
-    let begun_at = SystemTime::UNIX_EPOCH + Duration::from_nanos(1_700_000_000_000_000_001);
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let parent = Trace::read(&[parent], &["a=1"]).unwrap();
-    let first = Finished {
-        trace: Arc::new(parent.within(NonZeroU64::new(0xab).unwrap())),
-        parent: Some(parent.ids().span),
-        remote_parent: true,
-        kind: Kind::Client,
-        name: "call é".to_owned(),
-        begun_at,
-        took: Duration::from_millis(1500),
-        attributes: vec![
-            ("text", "x".into()),
-            ("none", "".into()),
-            ("number", Value::Number(-5)),
-            ("zero", 0_u16.into()),
-            ("flag", true.into()),
-            ("off", false.into()),
-        ],
-        failed: true,
-    };
+    let trace = parent.within(NonZeroU64::new(0xab).unwrap());
+    let of = Some(parent.ids().span);
+    let mut first = Span::begin(&trace, of, true, Kind::Client, "call é".to_owned());
+    first.set("text", "x".into());
+    first.set("none", "".into());
+    first.set("number", Value::Number(-5));
+    first.set("zero", 0_u16.into());
+    first.set("flag", true.into());
+    first.set("off", false.into());
+    first.set_failed(true);
     let id = (NonZeroU128::new(7).unwrap(), NonZeroU64::new(9).unwrap());
-    let second = Finished {
-        trace: Arc::new(Trace::begin(id.0, id.1)),
-        parent: None,
-        remote_parent: false,
-        kind: Kind::Server,
-        name: "n".to_owned(),
-        took: Duration::ZERO,
-        attributes: Vec::new(),
-        failed: false,
-        ..first
-    };
+    let trace = Trace::begin(id.0, id.1);
+    let mut second = Span::begin(&trace, None, false, Kind::Server, "n".to_owned());
+    for (span, took) in [(&mut first, Duration::from_millis(1500)), (&mut second, Duration::ZERO)] {
+        span.start_time_unix_nano = 1_700_000_000_000_000_001;
+        span.end(took);
+    }
     let resource = Resource::of(&[("service.name".to_owned(), "here".to_owned())]);
     assert_eq!(request(&resource, &[first, second]), bytes(TWO_SPANS));
 }

@@ -1,0 +1,44 @@
+//! Enums whose values are words: for metrics, the audit log and people.
+//!
+//! Must not: take a word that is not in the source.
+
+/// One of a known number of words.
+pub trait Words: Copy + PartialEq + 'static {
+    const ALL: &'static [Self];
+
+    fn as_str(self) -> &'static str;
+}
+
+/// Defines an enum of [`Words`].
+macro_rules! words {
+    (
+        $(#[$attribute:meta])*
+        pub enum $Name:ident {
+            $($(#[$note:meta])* $Value:ident = $word:literal),* $(,)?
+        }
+    ) => {
+        $(#[$attribute])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $Name {
+            $($(#[$note])* $Value),*
+        }
+
+        impl $Name {
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$Value => $word),*
+                }
+            }
+        }
+
+        impl $crate::model::words::Words for $Name {
+            const ALL: &'static [Self] = &[$(Self::$Value),*];
+
+            fn as_str(self) -> &'static str {
+                Self::as_str(self)
+            }
+        }
+    };
+}
+
+pub(crate) use words;

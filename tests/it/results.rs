@@ -1,0 +1,134 @@
+//! Results that are longer than the operator wants, and what is removed from them.
+
+use std::fs;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{bridge::Bridge, frames::Script, harness::Harness, peers, wait};
+
+/// Makes a call by hand; its answer.
+async fn by_hand(bridge: &Bridge, name: &str, args: &Value) -> Value {
+    let call = json!({ "toolUseId": "tu", "name": name, "args": args }).to_string();
+    bridge.api("POST", "/v1/tool-calls", Some(&call)).await.expect(200)
+}
+
+fn text(answer: &Value) -> &str {
+    answer["result"].as_str().unwrap_or_else(|| panic!("a result: {answer}"))
+}
+
+/// Reads the result from `offset` to its end in parts of `limit` bytes.
+async fn rest(bridge: &Bridge, call: &str, offset: u64, limit: u64) -> String {
+    let (mut whole, mut next) = (String::new(), Some(offset));
+    while let Some(offset) = next {
+        let args = json!({ "callId": call, "offset": offset, "limit": limit });
+        let part = by_hand(bridge, "bridge_call_result", &args).await;
+        let part: Value = serde_json::from_str(text(&part)).expect("a part is JSON");
+        whole.push_str(part["text"].as_str().expect("a text"));
+        next = part["next"].as_u64();
+        assert!(next.is_none_or(|next| next > offset), "{part}");
+    }
+    whole
+}
+
+/// The id and the offset that the last line of a cut result names.
+fn way_on(cut: &str) -> (String, u64) {
+    let line = cut.lines().last().unwrap_or_default();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let after = |word: &str| {
+        let at = words.iter().position(|one| *one == word).expect(line);
+        words[at + 1].to_owned()
+    };
+    (after("callId"), after("offset").parse().expect("a number"))
+}
+
+#[tokio::test]
+async fn a_long_result_is_read_in_parts_over_a_restart() {
+    let dir = TempDir::new().expect("a directory");
+    let file = dir.path().join("long");
+    let whole: String = (0..3000).map(|line| format!("line {line} é\n")).collect();
+    fs::write(&file, &whole).expect("the directory is writable");
+    // The bridge takes the last line's end away.
+    let whole = whole.trim_end();
+    let cat = format!("{{command: [cat, {}], max_result: 4KiB}}", file.display());
+    let mut rig =
+        Harness::bare(&format!("local:\n  cat: {cat}\n  short: {{command: [echo, a]}}\n")).await;
+
+    let answer = by_hand(&rig.bridge, "cat", &json!({})).await;
+    let cut = text(&answer);
+    assert!(cut.len() <= 4096 && cut.starts_with("line 0 é\nline 1 é\n"), "{cut}");
+    let (call, offset) = way_on(cut);
+    assert!(cut.contains("é\n[cut by the bridge: these are 3,886 of 37,889 bytes"), "{cut}");
+    let head = &whole[..usize::try_from(offset).unwrap()];
+    assert!(head.ends_with('\n') && cut.starts_with(head.trim_end()), "cut at a line");
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    assert_eq!(rest(&rig.bridge, &call, offset, 1000).await, whole[head.len()..]);
+    assert_eq!(rest(&rig.bridge, &call, 0, 1_000_000).await, whole);
+    for (args, why) in [
+        (json!({ "callId": call, "offset": whole.len() }), "There is nothing at offset"),
+        (json!({ "callId": call, "limit": 0 }), "tool_input_invalid"),
+        (json!({ "callId": "call_0", "offset": 1 }), "There is no such call"),
+    ] {
+        let answer = by_hand(&rig.bridge, "bridge_call_result", &args).await;
+        assert!(answer["error"].as_str().unwrap_or_default().contains(why), "{args}: {answer}");
+    }
+
+    // In a run, whose own call it is.
+    let script = Script::new().local("tu_1", "cat", "{}").answered("tu_1").until("@call");
+    let args = r#"{"callId":"@call","offset":37880}"#;
+    let script = script.local("tu_2", "bridge_call_result", args).answered("tu_2");
+    let other = format!(r#"{{"callId":"{call}","offset":0}}"#);
+    let script = script.local("tu_3", "bridge_call_result", &other).answered("tu_3").done();
+    rig.run(script).await;
+    let (in_run, _) = way_on(text(&rig.mantyx.taken("tu_1").await));
+    rig.mantyx.fill("@call", &in_run);
+    let end = rig.mantyx.answer("tu_2").await;
+    assert_eq!(
+        text(&end),
+        json!({ "total": 37889, "next": null, "text": &whole[37880..] }).to_string()
+    );
+    let others = rig.mantyx.answer("tu_3").await;
+    assert!(others["error"].as_str().is_some_and(|why| why.contains("no such call")), "{others}");
+}
+
+#[tokio::test]
+async fn what_is_to_be_removed_is_nowhere() {
+    let card = "4111 1111 1111 1111";
+    let token = format!("ghp_{}", "aB3".repeat(12));
+    let secret = format!("PRJ-1234 {card} {token}");
+    let print = format!("{{command: [printf, '%s', '{secret}'], redact: [{{use: card_numbers}}]}}");
+    let config = format!(
+        "redact: [{{use: access_tokens}}, {{pattern: 'PRJ-[0-9]+', with: '[project]'}}]\n\
+         mcp:\n  plain: {}\nlocal:\n  print: {print}\n  fails: {{command: [sh, -c, 'echo {secret} >&2; exit 3']}}\n",
+        peers::everything_stdio(),
+    );
+    let rig = Harness::bare(&config).await;
+    rig.bridge.wait_backend("plain", "ready").await;
+    // Arguments are kept as they are.
+    let echoed = secret.replace("aB3", "bC4");
+    let echo = json!({ "message": echoed }).to_string();
+    let script = Script::new().local("tu_1", "print", "{}").answered("tu_1");
+    let script = script.local("tu_2", "fails", "{}").answered("tu_2");
+    rig.run(script.mcp("tu_3", "plain", "plain_echo", &echo).answered("tu_3").done()).await;
+    let removed = "[project] [card number removed] [access token removed]";
+    assert_eq!(text(&rig.mantyx.answer("tu_1").await), removed);
+    let failed = rig.mantyx.answer("tu_2").await;
+    let failed = failed["error"].as_str().expect("an error");
+    assert!(failed.contains("[project]") && !failed.contains(&token), "{failed}");
+    // `card_numbers` is for one backend only.
+    let echoed = rig.mantyx.answer("tu_3").await;
+    assert_eq!(text(&echoed), format!("Echo: [project] {card} [access token removed]"));
+    let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
+    for line in ["redactions_total{backend=\"print\"} 3", "redactions_total{backend=\"plain\"} 2"] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    let log = rig.bridge.log();
+    assert!(!log.contains(&token) && !log.contains("PRJ-1234"), "{log}");
+    wait::soon("the answers should be in the journal", async || {
+        let journal = fs::read(rig.bridge.state("journal")).unwrap_or_default();
+        let journal = String::from_utf8_lossy(&journal).into_owned();
+        journal.contains("[card number removed]").then(|| assert!(!journal.contains(&token)))
+    })
+    .await;
+}
