@@ -66,14 +66,14 @@ fn entry(name: &str, command: &[&str], env: &str) -> String {
     format!("  {name}: {{offer: search, command: {program}, args: {args}, env: {{{env}}}}}\n")
 }
 
-/// The program that a package of npm names.
+/// The program that a package of npm names: that of its own name, if it has several.
 fn program(modules: &Path, package: &str) -> String {
     let dir = modules.join(package);
     let text = fs::read_to_string(dir.join("package.json")).expect("the package is installed");
-    let package: Value = serde_json::from_str(&text).expect("JSON");
-    let bin = &package["bin"];
-    let first = bin.as_object().and_then(|all| all.values().next()).unwrap_or(bin);
-    dir.join(first.as_str().expect("it has a program")).display().to_string()
+    let bin = serde_json::from_str::<Value>(&text).expect("JSON")["bin"].take();
+    let own = package.rsplit('/').next().and_then(|name| bin.get(name));
+    let program = own.or_else(|| bin.as_object()?.values().next()).unwrap_or(&bin);
+    dir.join(program.as_str().expect("it has a program")).display().to_string()
 }
 
 fn reference() -> String {
