@@ -5,6 +5,7 @@
 //! not: share a process with another part.
 
 mod calls;
+mod catalogs;
 mod events;
 mod gateways;
 mod inject;
@@ -70,6 +71,11 @@ pub(crate) const ALL: &[Part] = &[
         name: "mcp",
         what: "the bridge as an MCP server: calls, sessions, programs",
         run: |setting, findings| Box::pin(mcp::run(setting, findings)),
+    },
+    Part {
+        name: "catalogs",
+        what: "a search in 10,000 tools",
+        run: |setting, findings| Box::pin(catalogs::run(setting, findings)),
     },
     Part {
         name: "memory",

@@ -154,6 +154,7 @@ fn run(tools: usize) -> Run {
 fn source(tools: usize) -> Source {
     Source {
         name: BackendName::parse("fs").expect("a legal name"),
+        place: 0,
         kind: RefKind::McpLocal,
         naming: Arc::new(Naming { prefix: "fs_".to_owned(), ..Naming::default() }),
         description: None,

@@ -110,6 +110,7 @@ fn offer() -> Offer {
 fn source(name: &str, kind: RefKind, catalog: Catalog) -> Source {
     Source {
         name: BackendName::parse(name).expect("a legal name"),
+        place: 0,
         kind,
         naming: Arc::new(Naming::default()),
         description: None,

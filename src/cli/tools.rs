@@ -72,7 +72,10 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
         let of = one.backends.iter().find(|of| backend == Some(&of.name));
         page.line(Style::Plain, "");
         page.note(Style::Plain, format!("Each run: {}.", of.map_or(one.cost, |of| of.cost)));
-        page.note(Style::Plain, format!("The largest, in tokens: {}.", one.largest()));
+        let largest = one.largest(backend);
+        if !largest.is_empty() {
+            page.note(Style::Plain, format!("The largest, in tokens: {largest}."));
+        }
     }
     print(&page.text(Paper::stdout()))
 }

@@ -4,11 +4,12 @@
 //! Must not: decide which tools a model has to search for (offer.rs does), or make a call.
 
 use std::{
+    collections::HashMap,
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{Arc, LazyLock, OnceLock},
 };
 
-use bm25::{Embedder, EmbedderBuilder, Language, Scorer};
+use bm25::{DefaultTokenizer, Embedder, EmbedderBuilder, Language, Scorer, Tokenizer};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -24,8 +25,14 @@ use super::{
 const FEW: usize = 5;
 /// About how many bytes of definitions an answer may have.
 const MOST_BYTES: usize = 100 << 10;
+/// How many texts are measured for the usual length of one.
+const SAMPLE: usize = 500;
 /// How deep in a schema names of parameters are looked for.
 const DEPTH: usize = 4;
+
+/// Words of models and servers for the same thing or act, a line for each; the first stands for all.
+/// They are words of no one server: what helps one alone makes the others harder to find.
+const SAME: &str = include_str!("catalog_search/same.txt");
 
 /// The words of tools, read when they are searched for the first time.
 #[derive(Default)]
@@ -35,7 +42,7 @@ pub(super) struct Index {
 }
 
 struct Words {
-    embedder: Embedder,
+    embedder: Embedder<u32, Reader>,
     scorer: Scorer<u32>,
     names: Vec<String>,
 }
@@ -54,7 +61,7 @@ impl Index {
     /// The names of the tools that match, the best first.
     pub(super) fn find(&self, query: &str) -> impl Iterator<Item = &String> {
         let words = self.words.get_or_init(|| Words::of(&self.refs));
-        let mut found = words.scorer.matches(&words.embedder.embed(&apart(query)));
+        let mut found = words.scorer.matches(&words.embedder.embed(query));
         // Of equal scores, the first in the offer comes first.
         found.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.id.cmp(&b.id)));
         found.into_iter().filter_map(|one| words.names.get(one.id as usize))
@@ -66,11 +73,12 @@ impl Words {
         let (names, texts): (Vec<_>, Vec<_>) = refs
             .iter()
             .flat_map(|one| one.tools())
-            .map(|(name, tool)| (name, words(&tool)))
+            .map(|(name, tool)| (name.clone(), words(&name, &tool)))
             .unzip();
         let all: Vec<&str> = texts.iter().map(String::as_str).collect();
-        let embedder: Embedder =
-            EmbedderBuilder::with_fit_to_corpus(Language::English, &all).build();
+        // The usual length of a text is that of some: to read all twice takes as long again.
+        let some: Vec<&str> = all.iter().step_by(all.len() / SAMPLE + 1).copied().collect();
+        let embedder = EmbedderBuilder::with_tokenizer_and_fit_to_corpus(Reader, &some).build();
         let mut scorer = Scorer::new();
         for (id, text) in (0..).zip(all) {
             scorer.upsert(&id, embedder.embed(text));
@@ -79,11 +87,10 @@ impl Words {
     }
 }
 
-/// The words of a tool: of its name, which counts three times, title, description, and parameters.
-fn words(tool: &str) -> String {
-    let text = |key| string_member(tool, key).map(|text| apart(&text)).unwrap_or_default();
-    let name = text("name");
-    let mut words = [&*name, &name, &name, &text("title"), &text("description")].join(" ");
+/// The words of a tool: of its name, which counts twice, title, description, and parameters.
+fn words(name: &str, tool: &str) -> String {
+    let text = |key| string_member(tool, key).unwrap_or_default();
+    let mut words = [name, name, &text("title"), &text("description")].join(" ");
     if let Some(schema) = member(tool, "inputSchema") {
         parameters(schema, DEPTH, &mut words);
     }
@@ -96,27 +103,60 @@ fn parameters(schema: &RawValue, depth: usize, words: &mut String) {
     let members = properties.and_then(|it| Members::read(it.get()).ok());
     for (name, schema) in members.into_iter().flat_map(|members| members.0) {
         words.push(' ');
-        words.push_str(&apart(&name));
+        words.push_str(&name);
         if depth > 1 {
             parameters(schema, depth - 1, words);
         }
     }
 }
 
-/// The words of a name or a text, apart: `readFile`, `read_file` and `HTTPGet` are two words each.
+/// Reads the words of a text: their stems, without those that all texts have, and one for all that
+/// are the [`SAME`].
+struct Reader;
+
+static STEMS: LazyLock<DefaultTokenizer> =
+    LazyLock::new(|| DefaultTokenizer::new(Language::English));
+
+static FIRST_OF_SAME: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
+    let groups = SAME.lines().map(|group| STEMS.tokenize(group));
+    let pairs = |group: Vec<String>| {
+        let first = group.first().cloned().unwrap_or_default();
+        group.into_iter().map(move |word| (word, first.clone()))
+    };
+    groups.flat_map(pairs).collect()
+});
+
+impl Tokenizer for Reader {
+    fn tokenize(&self, text: &str) -> Vec<String> {
+        let words = STEMS.tokenize(&apart(text)).into_iter();
+        words.map(|word| FIRST_OF_SAME.get(&word).cloned().unwrap_or(word)).collect()
+    }
+}
+
+/// The words of a name or a text, apart. A word like `readFile` or `HTTPGet` is there as a whole and in
+/// its parts: `GitHub` is also written `github`.
 fn apart(text: &str) -> String {
-    let mut words = String::with_capacity(text.len() + 8);
-    let mut letters = text.chars().peekable();
-    let mut before = ' ';
-    while let Some(letter) = letters.next() {
-        let is_start = letter.is_uppercase()
-            && (before.is_lowercase()
-                || before.is_uppercase() && letters.peek().is_some_and(|it| it.is_lowercase()));
-        if is_start {
-            words.push(' ');
+    let mut words = String::with_capacity(text.len() * 2);
+    for word in text.split(|letter: char| !letter.is_alphanumeric()) {
+        words.push_str(word);
+        words.push(' ');
+        let whole = words.len();
+        let (mut is_one, mut before) = (true, ' ');
+        let mut letters = word.chars().peekable();
+        while let Some(letter) = letters.next() {
+            let is_first = letters.peek().is_some_and(|next| next.is_lowercase());
+            if letter.is_uppercase() && (before.is_lowercase() || before.is_uppercase() && is_first)
+            {
+                words.push(' ');
+                is_one = false;
+            }
+            words.push(letter);
+            before = letter;
         }
-        words.push(if letter.is_alphanumeric() { letter } else { ' ' });
-        before = letter;
+        match is_one {
+            true => words.truncate(whole),
+            false => words.push(' '),
+        }
     }
     words
 }
@@ -195,4 +235,49 @@ fn asked(text: &str) -> Result<(String, Box<RawValue>), String> {
     let args = unquoted.or_else(|| given.map(RawValue::to_owned));
     let none = || RawValue::from_string("{}".to_owned()).expect("the constant is JSON");
     Ok((name, args.unwrap_or_else(none)))
+}
+
+#[cfg(test)]
+mod tests {
+    //! How texts are read.
+
+    use super::*;
+
+    #[test]
+    fn names_are_read_by_their_words() {
+        for (text, words) in [
+            ("read_file", "read file "),
+            ("readFile", "readFile read File "),
+            ("HTTPGet2", "HTTPGet2 HTTP Get2 "),
+            ("GitHub", "GitHub Git Hub "),
+            ("kebab-case.x", "kebab case x "),
+            ("ÄpfelZählen", "ÄpfelZählen Äpfel Zählen "),
+            ("UUID", "UUID "),
+            ("", " "),
+        ] {
+            assert_eq!(apart(text), words, "{text}");
+        }
+    }
+
+    #[test]
+    fn words_of_the_same_meaning_are_one() {
+        for (one, other) in [
+            ("remove the folders", "delete a directory"),
+            ("GitHub tickets", "github issue"),
+            ("Making images", "create picture"),
+        ] {
+            let [one, other] = [one, other].map(|text| {
+                let mut words = Reader.tokenize(text);
+                words.retain(|word| word != "git" && word != "hub");
+                words
+            });
+            assert_eq!(one, other);
+        }
+        assert_eq!(Reader.tokenize("the of and"), Vec::<String>::new());
+        // A word in two groups would make them one for whoever writes it, and not for others.
+        let all: Vec<String> = SAME.split([';', '\n']).flat_map(|it| STEMS.tokenize(it)).collect();
+        for word in &all {
+            assert_eq!(all.iter().filter(|other| *other == word).count(), 1, "{word}");
+        }
+    }
 }

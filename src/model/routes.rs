@@ -37,7 +37,9 @@ impl Route {
     /// The route to the bridge itself.
     pub fn to(own: Own) -> Self {
         let (backend, target) = (own.backend(), Target::Own(own));
-        Self { backend, kind: RefKind::Local, target, repeatable: true, destructive: false }
+        // Another tool's call may hide in it.
+        let repeatable = own != Own::Call;
+        Self { backend, kind: RefKind::Local, target, repeatable, destructive: false }
     }
 
     /// Whether `call`, which has the name of this route, agrees with its kind and its server.

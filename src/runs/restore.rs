@@ -243,9 +243,10 @@ impl Runs {
             let entry = Arc::new(CallRecorder::kept(keeping, call.key, (call.record, answer)));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
-            let repeatable = route.clone().is_some_and(|route| {
-                resolved(asked.clone(), route, |name| table.tool(name)).1.repeatable
-            });
+            let resolve = |route| resolved(asked.clone(), route, |name| table.tool(name));
+            let real = route.clone().map(resolve);
+            let repeatable = real.as_ref().is_some_and(|(_, route)| route.repeatable);
+            let name = real.map_or_else(|| asked.name.clone(), |(call, _)| call.name);
             let known = entry.known(repeatable, POST_WITHIN);
             let recovery = decide(known);
             if recovery == Recovery::Make && route.is_some() && !is_handed_over {
@@ -259,7 +260,7 @@ impl Runs {
                 continue;
             }
             seen.push(Seen { agent_run: asked.agent_run, tool_use: asked.tool_use, content });
-            open.extend(task(recovery, &asked.name, route, call.answer).map(|task| (entry, task)));
+            open.extend(task(recovery, &name, route, call.answer).map(|task| (entry, task)));
         }
         // The run was given up with no call in flight but those whose answers MANTYX did not want
         // then.

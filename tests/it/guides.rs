@@ -294,6 +294,11 @@ async fn troubleshooting() {
 }
 
 #[tokio::test]
+async fn catalogs() {
+    follow("docs/catalogs.md").await;
+}
+
+#[tokio::test]
 async fn programs() {
     follow("docs/programs.md").await;
 }

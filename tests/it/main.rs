@@ -54,6 +54,8 @@ mod callers;
 mod calls;
 #[cfg(test)]
 mod cards;
+#[cfg(test)]
+mod catalogs;
 mod children;
 #[cfg(test)]
 mod claims;

@@ -278,7 +278,7 @@ function drawInjected() {
       cell("By search", one.searched.toLocaleString(), "number"),
       cell("Bytes", one.bytes.toLocaleString(), "number"),
       cell("Tokens", one.tokens.toLocaleString(), "number"),
-      cell("Largest tools", largest));
+      cell(first && "Largest tools", largest));
   });
   fill("injected", rows, "");
 }

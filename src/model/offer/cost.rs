@@ -75,9 +75,10 @@ impl fmt::Display for Cost {
 }
 
 impl Injected {
-    /// The tools that take most of a run, with their tokens.
-    pub fn largest(&self) -> String {
-        let named = self.largest.iter().map(|one| format!("{} {}", one.name, grouped(one.tokens)));
+    /// The tools of `backend`, or of all, that take most of a run, with their tokens.
+    pub fn largest(&self, backend: Option<&str>) -> String {
+        let of = self.largest.iter().filter(|one| backend.is_none_or(|name| one.backend == name));
+        let named = of.map(|one| format!("{} {}", one.name, grouped(one.tokens)));
         named.collect::<Vec<_>>().join(", ")
     }
 }

