@@ -36,7 +36,7 @@ use crate::{
     },
     traces::{Context, Kind, Span},
 };
-pub use backend_handle::{BackendHandle, BackendRules, CallLimits};
+pub use backend_handle::BackendHandle;
 use failure::CallFailure;
 
 /// How long a call waits for a backend that is not connected, before the model gets an error.
@@ -180,7 +180,7 @@ impl Backends {
 
     /// After how long a call to `name` becomes a long call: it gets a first answer and continues.
     pub fn pending_after(&self, name: &BackendName) -> Option<Duration> {
-        self.all().handles.get(name)?.rules.limits.pending_after
+        self.all().handles.get(name)?.rules.pending_after
     }
 
     /// The longest text of a result of `name`, in bytes, if the operator has limited it.
@@ -223,7 +223,7 @@ impl Backends {
             return unavailable(self.why_unavailable(name));
         }
         let _in_flight = backend.enter();
-        let limits = Limits::new(backend.rules.limits.idle, call.deadline);
+        let limits = Limits::new(backend.rules.call_timeout, call.deadline);
         let admission = async {
             self.check_peer(call)?;
             admit(backend, &all.permits, call.handle.is_none(), limits).await

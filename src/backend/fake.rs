@@ -18,17 +18,20 @@ use super::{
     },
     registry::{Lease, Registry, RegistryEntry},
 };
-use crate::model::{
-    answer::Answer,
-    call::{CallRequest, CallingRun},
-    catalog::{Catalog, Identity},
-    event::Call,
-    ids::BackendName,
-    naming::Naming,
-    offer::{OnUnavailable, RefKind, Source},
-    pin::{Accepted, Mode},
-    rights::Permission,
-    routes::{Route, Target},
+use crate::{
+    config,
+    model::{
+        answer::Answer,
+        call::{CallRequest, CallingRun},
+        catalog::{Catalog, Identity},
+        event::Call,
+        ids::BackendName,
+        naming::Naming,
+        offer::{OnUnavailable, RefKind, Source},
+        pin::{Accepted, Mode},
+        rights::Permission,
+        routes::{Route, Target},
+    },
 };
 
 /// The permission of every call, until the test takes it away.
@@ -177,6 +180,31 @@ pub(crate) fn entry(lease: &Lease) -> RegistryEntry {
     let identity = Some(Identity::of(lease.name().as_str()));
     let source = source(lease.name().as_str());
     RegistryEntry { lease: lease.clone(), source, identity, accepted: Accepted::Nothing }
+}
+
+/// The configuration of a fake backend called `name`.
+pub(crate) fn config(name: &str) -> config::Backend {
+    config::Backend {
+        name: BackendName::parse(name).unwrap(),
+        place: 0,
+        target: config::Target::Local(config::Local {
+            definition: RawValue::from_string("{}".to_owned()).unwrap(),
+            action: config::Action::Internal,
+        }),
+        naming: Naming::default(),
+        required: true,
+        on_unavailable: OnUnavailable::Stale,
+        refresh: std::time::Duration::from_secs(300),
+        call_timeout: std::time::Duration::from_secs(60),
+        pending_after: None,
+        max_result: None,
+        redact: Arc::default(),
+        concurrency: 4,
+        trust_annotations: false,
+        pin: Mode::Off,
+        approve: <_>::default(),
+        quota: None,
+    }
 }
 
 /// The source of a fake backend called `name`.

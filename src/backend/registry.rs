@@ -165,7 +165,7 @@ pub struct RegistryEntry {
 }
 
 /// The state of all backends.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Registry {
     /// A panic in the `change` of [`Self::write`] or in `Offer::build` leaves the snapshots
     /// complete, so the state stays usable.
@@ -277,18 +277,6 @@ impl Slot {
             // again.
             next.source.review = Arc::clone(&self.holder.source.review);
             mem::replace(&mut self.holder, next).lease.token.cancel();
-        }
-    }
-}
-
-/// A registry without backends.
-impl Default for Registry {
-    fn default() -> Self {
-        Self {
-            inner: Mutex::default(),
-            offer: watch::Sender::new(Arc::new(Offer::build(&[]))),
-            version: watch::Sender::new(0),
-            started: watch::Sender::new(false),
         }
     }
 }

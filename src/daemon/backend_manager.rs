@@ -16,7 +16,7 @@ use super::inner_listener;
 use crate::{
     backend::{
         a2a::{A2aDialer, Conversations},
-        calls::{BackendHandle, BackendHandles, BackendRules, Backends, CallLimits},
+        calls::{BackendHandle, BackendHandles, Backends},
         circuit_breaker::CircuitBreaker,
         local::LocalDialer,
         mcp,
@@ -59,7 +59,6 @@ pub(super) struct BackendManager {
 /// One backend with a supervisor.
 #[derive(Debug, Clone)]
 struct ManagedBackend {
-    target: Arc<Target>,
     lease: Lease,
     handle: Arc<BackendHandle>,
     timing: watch::Sender<Timing>,
@@ -131,7 +130,8 @@ impl BackendManager {
                 // The directory in use: a changed `state_dir` takes effect only after a restart.
                 program.hide(self.state.path().to_owned());
             }
-            let now = self.managed.get(&name).filter(|now| *now.target == backend.target);
+            let now =
+                self.managed.get(&name).filter(|now| now.handle.rules.target == backend.target);
             let connector = match now {
                 Some(managed) => Connector::Unchanged(managed.clone()),
                 None => self.connector(&name, &backend.target).await?,
@@ -155,7 +155,6 @@ impl BackendManager {
         let mut supervisors = Vec::new();
         for (backend, connector) in prepared {
             let name = backend.name.clone();
-            let rules = rules(&backend);
             let Refresh { jitter, timeout, .. } = *refresh;
             let timing = Timing { interval: backend.refresh, jitter, timeout };
             let identity = identity(&backend.target);
@@ -169,7 +168,7 @@ impl BackendManager {
                         *old = timing;
                         news
                     });
-                    ManagedBackend { handle: Arc::new(now.handle.under(rules)), ..now }
+                    ManagedBackend { handle: Arc::new(now.handle.under(Arc::new(backend))), ..now }
                 }
                 Connector::New { dial, conversations, agent } => {
                     accepted = tool_pins::load(&self.state, &name);
@@ -177,8 +176,12 @@ impl BackendManager {
                     let (asks, asked) = mpsc::channel(ASKS);
                     // The failures of the earlier peer say nothing about the new one.
                     let breaker = Arc::new(CircuitBreaker::new(name.clone()));
-                    let handle =
-                        BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
+                    let handle = BackendHandle::new(
+                        Arc::new(backend),
+                        Arc::clone(&dial),
+                        Arc::clone(&breaker),
+                        asks,
+                    );
                     let handle = match earlier {
                         Some(earlier) => {
                             changes.changed.push(name.to_string());
@@ -200,9 +203,8 @@ impl BackendManager {
                         asks: asked,
                     };
                     supervisors.push((supervisor, agent));
-                    let target = Arc::new(backend.target);
                     let handle = Arc::new(handle);
-                    ManagedBackend { target, lease, handle, timing, conversations }
+                    ManagedBackend { lease, handle, timing, conversations }
                 }
             };
             entries.push(RegistryEntry {
@@ -237,7 +239,8 @@ impl BackendManager {
         let launcher = self.launcher.clone();
         // Conversations continue if the agent is the same one.
         let earlier = self.managed.get(&name);
-        let same = earlier.filter(|earlier| endpoint(&earlier.target) == endpoint(target));
+        let same =
+            earlier.filter(|earlier| endpoint(&earlier.handle.rules.target) == endpoint(target));
         let conversations = same.map(|same| same.conversations.clone()).unwrap_or_default();
         let mut bundled = None;
         let dial: Arc<dyn Dial> = match target {
@@ -276,20 +279,6 @@ impl BackendManager {
 
     pub(super) fn registry(&self) -> &Arc<Registry> {
         &self.backends.registry
-    }
-}
-
-fn rules(backend: &Backend) -> BackendRules {
-    let limits = CallLimits { idle: backend.call_timeout, pending_after: backend.pending_after };
-    BackendRules {
-        required: backend.required,
-        limits,
-        concurrency: backend.concurrency,
-        naming: backend.naming.clone(),
-        max_result: backend.max_result,
-        redact: Arc::clone(&backend.redact),
-        approve: backend.approve.clone(),
-        quota: backend.quota,
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
 };
 
 use bm25::{DefaultTokenizer, Embedder, EmbedderBuilder, Language, Scorer, Tokenizer};
+use heck::ToSnakeCase as _;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -136,29 +137,13 @@ impl Tokenizer for Reader {
 /// The words of a name or a text, apart. A word like `readFile` or `HTTPGet` is there as a whole and in
 /// its parts: `GitHub` is also written `github`.
 fn apart(text: &str) -> String {
-    let mut words = String::with_capacity(text.len() * 2);
-    for word in text.split(|letter: char| !letter.is_alphanumeric()) {
-        words.push_str(word);
-        words.push(' ');
-        let whole = words.len();
-        let (mut is_one, mut before) = (true, ' ');
-        let mut letters = word.chars().peekable();
-        while let Some(letter) = letters.next() {
-            let is_first = letters.peek().is_some_and(|next| next.is_lowercase());
-            if letter.is_uppercase() && (before.is_lowercase() || before.is_uppercase() && is_first)
-            {
-                words.push(' ');
-                is_one = false;
-            }
-            words.push(letter);
-            before = letter;
-        }
-        match is_one {
-            true => words.truncate(whole),
-            false => words.push(' '),
-        }
-    }
-    words
+    let words = text.split(|letter: char| !letter.is_alphanumeric());
+    let with_parts = words.flat_map(|word| {
+        let parts = word.to_snake_case();
+        let parts = Some(parts.replace('_', " ")).filter(|_| parts.contains('_'));
+        [Some(word.to_owned()), parts].into_iter().flatten()
+    });
+    with_parts.collect::<Vec<_>>().join(" ")
 }
 
 /// The answer to a call of [`Own::Find`], for a model that has `offer`, and may be told of the tools

@@ -141,8 +141,8 @@ impl Source {
     }
 }
 
-/// All that runs can be given at one moment.
-#[derive(Debug)]
+/// All that runs can be given at one moment. The default is nothing.
+#[derive(Debug, Default)]
 pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
     routes: Arc<Routes>,
@@ -193,11 +193,6 @@ struct Item {
 }
 
 impl Offer {
-    /// The offer of nothing.
-    pub fn empty() -> Self {
-        Self::of(BTreeMap::new(), HashMap::new(), BTreeMap::new(), Arc::default())
-    }
-
     /// Names every tool of every source and writes the refs.
     pub fn build(sources: &[Source]) -> Self {
         let plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();

@@ -24,7 +24,7 @@ pub fn first(text: &str, max: usize, kept: Option<(&str, &CallId)>) -> String {
         }
         None => "The rest is lost: ask for less.".to_owned(),
     };
-    let head = text[..end].trim_end_matches('\n');
+    let head = text.get(..end).unwrap_or_default().trim_end_matches('\n');
     format!("{head}\n[cut by the bridge: these are {here} of {total} bytes. {rest}]")
 }
 
@@ -50,19 +50,19 @@ pub fn part(text: &str, offset: usize, limit: usize) -> Result<String, String> {
     let begin = text.floor_char_boundary(offset);
     let end = end_of_part(text, begin, limit);
     let next = (end < text.len()).then_some(end);
-    Ok(json!({ "total": text.len(), "next": next, "text": &text[begin..end] }).to_string())
+    Ok(json!({ "total": text.len(), "next": next, "text": text.get(begin..end) }).to_string())
 }
 
 /// Where a part ends that begins at `begin`: after a line or an element of JSON, if there is one in
 /// its second half; never within a character.
 fn end_of_part(text: &str, begin: usize, max: usize) -> usize {
-    let rest = &text[begin..];
+    let rest = text.get(begin..).unwrap_or_default();
     if rest.len() <= max {
         return text.len();
     }
     // At least one character, however small the part is.
     let end = rest.floor_char_boundary(max).max(rest.ceil_char_boundary(1));
-    let part = &rest[..end];
+    let part = rest.get(..end).unwrap_or_default();
     let line = part.rfind('\n').map(|at| at + 1);
     let is_json = text.trim_start().starts_with(['{', '[']);
     let element = || is_json.then(|| end_of_element(text, begin..begin + end)).flatten();

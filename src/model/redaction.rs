@@ -111,37 +111,41 @@ impl Redaction {
     }
 
     fn in_strings(&self, json: &str, count: &mut u64) -> Option<String> {
-        let (mut new, mut copied, mut at, mut key) = (String::new(), 0, 0, "");
-        while let Some(open) = json[at..].find('"').map(|quote| at + quote) {
-            let close = end_of_string(json, open);
-            let literal = &json[open..close];
-            at = close;
-            if json[close..].trim_start().starts_with(':') {
-                key = literal.trim_matches('"');
-                continue;
-            }
+        let (mut new, mut rest, mut key, mut is_changed) = (String::new(), json, "", false);
+        while let Some((before, literal, after)) = first_string(rest) {
+            rest = after;
+            new.push_str(before);
+            let is_key = after.trim_start().starts_with(':');
             let is_bytes = BYTES.contains(&std::mem::take(&mut key)) && is_base64(literal);
-            let text = serde_json::from_str::<Cow<'_, str>>(literal).ok().filter(|_| !is_bytes);
-            if let Some(replaced) = text.and_then(|text| self.apply(&text, count)) {
-                new.push_str(&json[copied..open]);
-                new.push_str(&Value::from(replaced).to_string());
-                copied = close;
+            if is_key {
+                key = literal.trim_matches('"');
+            }
+            let text = serde_json::from_str::<Cow<'_, str>>(literal).ok();
+            let text = text.filter(|_| !is_key && !is_bytes);
+            match text.and_then(|text| self.apply(&text, count)) {
+                Some(replaced) => {
+                    new.push_str(&Value::from(replaced).to_string());
+                    is_changed = true;
+                }
+                None => new.push_str(literal),
             }
         }
-        (copied > 0).then(|| new + &json[copied..])
+        new.push_str(rest);
+        is_changed.then_some(new)
     }
 }
 
-/// The place after the string that opens at `open`.
-fn end_of_string(json: &str, open: usize) -> usize {
+/// The first string in a JSON text with its quotes, and the text before and after it.
+fn first_string(json: &str) -> Option<(&str, &str, &str)> {
+    let (before, string) = json.split_at_checked(json.find('"')?)?;
     let mut escaped = false;
-    let inside = json.bytes().enumerate().skip(open + 1);
-    let mut close = inside.skip_while(|(_, byte)| {
-        let ends = *byte == b'"' && !escaped;
-        escaped = *byte == b'\\' && !escaped;
-        !ends
+    let close = string.bytes().skip(1).position(|byte| {
+        let ends = byte == b'"' && !escaped;
+        escaped = byte == b'\\' && !escaped;
+        ends
     });
-    close.next().map_or(json.len(), |(at, _)| at + 1)
+    let (literal, after) = string.split_at_checked(close? + 2)?;
+    Some((before, literal, after))
 }
 
 fn is_base64(literal: &str) -> bool {

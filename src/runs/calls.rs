@@ -29,12 +29,12 @@ use super::{
 use crate::{
     audit::Audit,
     backend::{
-        calls::{BackendRules, Backends, CallContext},
+        calls::{Backends, CallContext},
         peer::{McpClient, PermissionCheck as _, Question},
         queue::{Permit, Rejected},
     },
     budget,
-    config::App,
+    config::{App, Backend},
     journal::Journal,
     model::{
         answer::Answer,
@@ -45,7 +45,7 @@ use crate::{
         ending::{Ending, Made},
         event::Call,
         globs,
-        ids::{AppName, BackendName},
+        ids::AppName,
         offer::{Offer, Route, Target},
         own::Own,
         rights::{CallRefusal, Permission, Rules},
@@ -196,19 +196,18 @@ impl Calls {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// Names the globs for the tools of `backend` that match none of its `catalog`, in its own `rules`
+    /// Names the globs for the tools of `backend` that match none of its `catalog`, in its own entry
     /// and in those of the apps that are `shown`.
     pub fn idle_globs(
         &self,
-        backend: &BackendName,
-        rules: &BackendRules,
+        backend: &Backend,
         catalog: &Catalog,
         shown: impl Fn(&AppName) -> bool,
     ) -> Option<String> {
         let settings = self.settings();
         let apps = settings.apps.iter().filter(|it| shown(&it.app.name));
-        let rules = Rules { naming: &rules.naming, approve: &rules.approve };
-        globs::idle(backend, catalog, rules, apps.map(|it| &*it.app.rights))
+        let rules = Rules { naming: &backend.naming, approve: &backend.approve };
+        globs::idle(&backend.name, catalog, rules, apps.map(|it| &*it.app.rights))
     }
 
     /// Logs them as soon as the tools of a backend are known, and when they change, until `stop`.
@@ -219,7 +218,7 @@ impl Calls {
                 let handles = self.backends.handles();
                 let idle = handles.iter().filter_map(|(name, handle)| {
                     let catalog = registry.snapshot(name.as_str())?.catalog?;
-                    let idle = self.idle_globs(name, &handle.rules, &catalog, |_| true)?;
+                    let idle = self.idle_globs(&handle.rules, &catalog, |_| true)?;
                     (told.get(name) != Some(&idle)).then(|| (name.clone(), idle))
                 });
                 Some(idle.collect::<Vec<_>>()).filter(|idle| !idle.is_empty())
@@ -384,10 +383,8 @@ impl Calls {
     /// The tools that `app` may use now.
     pub fn offer(&self, app: &AppName) -> Arc<Offer> {
         let rights = self.app(app).map(|app| Arc::clone(&app.rights));
-        rights.map_or_else(
-            || Arc::new(Offer::empty()),
-            |rights| self.backends.registry.offer().seen_by(&rights),
-        )
+        let seen = rights.map(|rights| self.backends.registry.offer().seen_by(&rights));
+        seen.unwrap_or_default()
     }
 
     /// The answer to a search for tools. A run's is limited to the tools that it can call.

@@ -401,7 +401,7 @@ mod tests {
     };
 
     pub(super) fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
-        let table = Table::assumed(&Offer::empty(), BTreeSet::new());
+        let table = Table::assumed(&Offer::default(), BTreeSet::new());
         let (table, _) = table.stored();
         let slot = Slot(1);
         let record = RunRecord {

@@ -23,7 +23,7 @@ impl Backends {
         let Some(backend) = all.handles.get(name) else {
             return Err(CallFailure::Removed.for_model(name));
         };
-        let idle = backend.rules.limits.idle;
+        let idle = backend.rules.call_timeout;
         let limits = Limits::new(idle, Instant::now() + idle);
         let for_client = |failure: CallFailure| failure.for_reader(name);
         let admission = admit(backend, &all.permits, true, limits).await.map_err(for_client)?;

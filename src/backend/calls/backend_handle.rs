@@ -8,7 +8,7 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::{Duration, SystemTime},
+    time::SystemTime,
 };
 
 use parking_lot::Mutex;
@@ -22,9 +22,9 @@ use crate::{
         quota::Meter,
         supervisor::Ask,
     },
-    config::Quota,
+    config::Backend,
     metrics,
-    model::{answer::Answer, approval::Policy, naming::Naming, redaction::Redaction},
+    model::answer::Answer,
 };
 
 /// The owner of a quota, for the model.
@@ -33,7 +33,8 @@ const OF: &str = "This backend";
 /// The rules, queue, breaker and supervisor of one backend, as its calls need them.
 #[derive(Debug)]
 pub struct BackendHandle {
-    pub rules: BackendRules,
+    /// Its entry in bridge.yaml.
+    pub rules: Arc<Backend>,
     /// Names the transport by which the backend is reached.
     pub dial: Arc<dyn Dial>,
     /// Bounds how many calls run at once, and how many wait.
@@ -47,25 +48,6 @@ pub struct BackendHandle {
     traffic: Arc<Traffic>,
 }
 
-/// The configured rules for the calls of one backend.
-#[derive(Debug, Clone)]
-pub struct BackendRules {
-    /// Whether `/readyz` waits until this backend has been reached.
-    pub required: bool,
-    pub limits: CallLimits,
-    /// How many calls the backend gets at once.
-    pub concurrency: usize,
-    /// The tools that are offered, by the backend's own names.
-    pub naming: Naming,
-    /// The tools whose calls a person has to approve.
-    pub approve: Policy,
-    /// The longest text of a result, in bytes; `None`: as long as MANTYX takes.
-    pub max_result: Option<usize>,
-    /// What is replaced in results.
-    pub redact: Arc<Redaction>,
-    pub quota: Option<Quota>,
-}
-
 /// The counts of one backend's calls. Reloads keep them.
 #[derive(Debug, Default)]
 struct Traffic {
@@ -75,23 +57,13 @@ struct Traffic {
     metrics: Arc<metrics::Calls>,
 }
 
-/// The time limits of one backend's calls.
-#[derive(Debug, Clone, Copy)]
-pub struct CallLimits {
-    /// How long a call may go without a sign of progress, the wait for a permit included. If the
-    /// peer reports no progress, this is the longest that a call may take.
-    pub idle: Duration,
-    /// After how long a call becomes a long call: it gets a first answer and continues.
-    pub pending_after: Option<Duration>,
-}
-
 /// A call that waits in the queue or runs; its drop lowers the count.
 pub(super) struct InFlight<'a>(&'a AtomicUsize);
 
 impl BackendHandle {
     /// The handle of a backend whose supervisor receives `asks`.
     pub fn new(
-        rules: BackendRules,
+        rules: Arc<Backend>,
         dial: Arc<dyn Dial>,
         breaker: Arc<CircuitBreaker>,
         asks: mpsc::Sender<Ask>,
@@ -103,7 +75,7 @@ impl BackendHandle {
 
     /// The handle with other rules and the same supervisor. If the concurrency stays the same, so
     /// does the queue, with the calls that wait in it.
-    pub fn under(&self, rules: BackendRules) -> Self {
+    pub fn under(&self, rules: Arc<Backend>) -> Self {
         let dial = Arc::clone(&self.dial);
         let breaker = Arc::clone(&self.breaker);
         let mut backend = Self::new(rules, dial, breaker, self.asks.clone()).after(self);

@@ -21,8 +21,6 @@ use crate::backend::{
 use crate::{
     model::{
         answer::codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID},
-        approval::Policy,
-        naming::Naming,
         offer::Route,
     },
     traces::Context,
@@ -49,20 +47,15 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
     let timing = watch::Sender::new(timing);
     for ((_, world), lease) in worlds.iter().zip(leases.clone()) {
         let (asks, asked) = mpsc::channel(8);
-        let limits = CallLimits { idle, pending_after: None };
-        let rules = BackendRules {
-            required: true,
-            limits,
+        let rules = crate::config::Backend {
+            call_timeout: idle,
             concurrency,
-            naming: Naming::default(),
-            approve: Policy::default(),
-            max_result: None,
-            redact: Arc::default(),
-            quota: None,
+            ..crate::backend::fake::config(lease.name().as_str())
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
         let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
-        let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
+        let backend =
+            BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
         handles.insert(lease.name().clone(), Arc::new(backend));
         let supervisor = Supervisor {
             lease,

@@ -177,8 +177,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let unkept = unkept.map(|error| format!("What was accepted of it is not on disk: {error}"));
     let is_shown = |app: &AppName| caller.is_operator || *app == caller.app.name;
     let catalog = known.catalog.as_ref();
-    let idle_globs =
-        catalog.and_then(|it| api.runs.calls.idle_globs(own_name, &handle.rules, it, is_shown));
+    let idle_globs = catalog.and_then(|it| api.runs.calls.idle_globs(&handle.rules, it, is_shown));
     let cases = [
         (failure, cure),
         (idle_globs, globs::CURE),

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 use super::*;
 use crate::{
     backend::{
-        calls::{BackendHandle, BackendRules, Backends, CallLimits},
+        calls::{BackendHandle, Backends},
         circuit_breaker::CircuitBreaker,
         fake::{FakeDial, World, registry},
         peer::Dial,
@@ -86,20 +86,15 @@ impl Harness {
         entry.source.can_pend = pending_after.is_some();
         registry.set(vec![entry]);
         let (asks, asked) = mpsc::channel(8);
-        let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
-        let rules = BackendRules {
-            required: true,
-            limits,
+        let rules = config::Backend {
+            pending_after,
             concurrency: CONCURRENCY,
-            max_result: None,
-            redact: Arc::default(),
-            naming: <_>::default(),
-            approve: <_>::default(),
-            quota: None,
+            ..crate::backend::fake::config("fs")
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
         let breaker = Arc::new(CircuitBreaker::new(leases[0].name().clone()));
-        let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
+        let backend =
+            BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
         let second = Duration::from_secs(1);
         let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
         let supervisor = Supervisor {

@@ -44,20 +44,15 @@ impl FakeManager {
         let registry = &self.backends.registry;
         let lease = registry.lease(BackendName::parse("fs").unwrap());
         let (asks, asked) = mpsc::channel(8);
-        let limits = CallLimits { idle: Duration::from_secs(600), pending_after: None };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let rules = BackendRules {
-            required: true,
-            limits,
+        let rules = crate::config::Backend {
+            call_timeout: Duration::from_secs(600),
             concurrency: 2,
-            naming: Naming::default(),
-            approve: Policy::default(),
-            max_result: None,
-            redact: Arc::default(),
-            quota: None,
+            ..crate::backend::fake::config("fs")
         };
         let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
-        let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);
+        let backend =
+            BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
         self.backends.set(BackendHandles::from([(lease.name().clone(), Arc::new(backend))]), 256);
         let identity = identity.map(Identity::of);
         let like_before = entry(&lease);
