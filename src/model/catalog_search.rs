@@ -56,7 +56,7 @@ pub(super) const CALL: &str = concat!(
 const SAME: &str = "create make new add open insert; delete remove drop erase forget clear
     update edit change modify replace; get read show fetch retrieve view see
     find search look query; send post publish; write save store; run execute start launch
-    stop kill cancel terminate end; move rename; emulate simulate; upload attach; watch monitor
+    stop kill cancel end; move rename; emulate simulate; upload attach; watch monitor
     review approve; test check validate verify lint; aggregate sum total; status state
     error failure fail crash; folder directory; ticket issue bug; comment note reply answer
     image picture photo; email mail; log history; user person people member; customer client contact
