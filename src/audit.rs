@@ -95,7 +95,18 @@ pub struct Arguments {
     arguments_left_out: bool,
 }
 
-/// The outcome of asking a person to approve a call.
+/// What a person was asked about a call.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Asked {
+    /// Only for a call that needed approval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
+    /// What its server has asked, in that order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub questions: Vec<Approval>,
+}
+
+/// The outcome of asking a person.
 #[derive(Debug, Clone, Serialize)]
 pub struct Approval {
     /// [`crate::model::approval::Outcome`].
@@ -114,9 +125,8 @@ struct AuditLine<'a> {
     call: &'a Call,
     outcome: &'a str,
     ms: u64,
-    /// Only for a call that a person was asked about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    approval: Option<&'a Approval>,
+    #[serde(flatten)]
+    asked: &'a Asked,
 }
 
 #[derive(Debug, Default)]
@@ -159,14 +169,14 @@ impl Audit {
         }
     }
 
-    /// Logs the outcome of `call` in a word, with a person's decision. Never waits.
-    pub fn tell(&self, call: &Call, outcome: &str, took: Duration, approval: Option<&Approval>) {
+    /// Logs the outcome of `call` in a word, with a person's decisions. Never waits.
+    pub fn tell(&self, call: &Call, outcome: &str, took: Duration, asked: &Asked) {
         let line = AuditLine {
             time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
             call,
             outcome,
             ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-            approval,
+            asked,
         };
         let mut text = line.text();
         let mut has_room = self.shared.reserve(text.len());

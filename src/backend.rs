@@ -16,6 +16,7 @@ pub mod mcp;
 pub mod peer;
 pub mod program;
 pub mod queue;
+pub mod quota;
 pub mod registry;
 pub mod supervisor;
 mod trust;

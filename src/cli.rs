@@ -73,11 +73,21 @@ enum Command {
     #[command(after_help = "Example: mantyx-bridge serve -c /etc/mantyx-bridge/bridge.yaml")]
     Serve,
     /// Reads the configuration, and shows what would run, or each mistake and its place
-    #[command(after_help = "Example: mantyx-bridge check -c bridge.yaml")]
+    #[command(
+        after_help = "Examples:\n  mantyx-bridge check -c bridge.yaml\n  mantyx-bridge check \
+           --explain fs_read_file '{\"path\": \"/etc/passwd\"}'"
+    )]
     Check {
         /// Prints JSON
         #[arg(long)]
         json: bool,
+        /// Shows in place of that what would become of a call: whether it is made, and which rule
+        /// refuses it or asks a person. TOOL is its name for the model, or BACKEND/TOOL
+        #[arg(long, num_args = 2, value_names = ["TOOL", "JSON"], conflicts_with = "json")]
+        explain: Option<Vec<String>>,
+        /// Explains for this app alone
+        #[arg(long, value_name = "NAME", requires = "explain")]
+        app: Option<String>,
     },
     /// Dials the upstream and every backend, and shows the result of each step and how to fix it
     ///
@@ -335,7 +345,11 @@ fn carry_out(cli: Cli) -> Outcome {
             let handed = socket_activation::take().map_err(|error| serve::cannot_start(&error))?;
             block_on(serve::serve(find(global.config.as_deref())?, env.clone(), handed))
         }
-        Command::Check { json } => {
+        Command::Check { explain: Some(call), app, .. } => {
+            let call = [0, 1].map(|at| call.get(at).map_or("", String::as_str));
+            check::explain(global.config.as_deref(), call, app.as_deref())
+        }
+        Command::Check { json, .. } => {
             let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
             if good { Ok(()) } else { Err(Failure::Usage(String::new())) }
         }

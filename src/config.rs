@@ -51,6 +51,7 @@ use crate::{
         globs,
         ids::{AppName, BackendName},
         rights::Rules,
+        words::words,
     },
     oauth::endpoint::Shows,
     public_keys::PublicKey,
@@ -188,6 +189,7 @@ pub struct App {
     pub names: BTreeMap<String, String>,
     /// The rate limit of its requests; `None`: no limit.
     pub rate: Option<Rate>,
+    pub quota: Option<Quota>,
     /// The credential for MANTYX, in place of the upstream's.
     pub credential: Option<Credential>,
 }
@@ -195,9 +197,13 @@ pub struct App {
 impl Config {
     /// Names the globs for the tools of `backend` that match none of `catalog`.
     pub fn idle_globs(&self, backend: &Backend, catalog: &Catalog) -> Option<String> {
-        let rules = Rules { tools: &backend.naming.tools, approve: &backend.approve };
-        let apps = self.apps.iter().chain(self.runtimes.iter().map(|runtime| &runtime.app));
-        globs::idle(&backend.name, catalog, rules, apps.map(|app| (&app.name, &*app.rights)))
+        let rules = Rules { naming: &backend.naming, approve: &backend.approve };
+        globs::idle(&backend.name, catalog, rules, self.all_apps().map(|app| &*app.rights))
+    }
+
+    /// The apps and the other runtimes.
+    pub fn all_apps(&self) -> impl Iterator<Item = &App> {
+        self.apps.iter().chain(self.runtimes.iter().map(|runtime| &runtime.app))
     }
 }
 
@@ -218,6 +224,7 @@ impl App {
             approves: false,
             names: BTreeMap::new(),
             rate: None,
+            quota: None,
             credential: None,
         }
     }
@@ -247,6 +254,15 @@ pub struct Rate {
     pub per_second: f64,
     /// How many may come at once.
     pub burst: f64,
+}
+
+/// How many calls of an app, or to a backend, may be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quota {
+    /// So many in any time of this length.
+    pub calls: Option<(usize, Duration)>,
+    /// How often a run may make the same call with the same arguments.
+    pub identical: Option<usize>,
 }
 
 /// Another runtime whose calls of tools the bridge answers.
@@ -351,6 +367,7 @@ pub struct Backend {
     pub pin: Pin,
     /// Which calls a person must approve.
     pub approve: Policy,
+    pub quota: Option<Quota>,
 }
 
 /// How a backend is reached.
@@ -475,25 +492,16 @@ pub enum CardSource {
     Bundled,
 }
 
-/// How calls travel to an A2A agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-pub enum A2aBinding {
-    #[serde(rename = "jsonrpc")]
-    JsonRpc,
-    HttpJson,
-    Grpc,
-}
-
-impl A2aBinding {
-    /// The name in bridge.yaml and on status pages.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::JsonRpc => "jsonrpc",
-            Self::HttpJson => "http-json",
-            Self::Grpc => "grpc",
-        }
+words! {
+    /// How calls travel to an A2A agent, as bridge.yaml and status pages name it.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[schemars(inline)]
+    pub enum A2aBinding {
+        #[serde(rename = "jsonrpc")]
+        JsonRpc = "jsonrpc",
+        HttpJson = "http-json",
+        Grpc = "grpc",
     }
 }
 

@@ -28,7 +28,7 @@ use tracing::{info, warn};
 use url::Url;
 use uuid::Uuid;
 
-pub(crate) use self::backend_manager::identity;
+pub(crate) use self::backend_manager::{identity, source};
 pub use self::reload::Reload;
 use self::{
     backend_manager::BackendManager,

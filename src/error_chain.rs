@@ -33,21 +33,23 @@ pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
     text
 }
 
-/// The TLS error in a chain. Not by `source` alone: an `io::Error` hides the error that it was made
-/// from.
-pub(crate) fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        next = match inner {
+/// Those of the errors in a chain that are of the type `E`. Not by `source` alone: an `io::Error`
+/// hides the error that it was made from.
+pub(crate) fn causes<'e, E: Error + 'static>(
+    error: &'e (dyn Error + 'static),
+) -> impl Iterator<Item = &'e E> {
+    let chain = std::iter::successors(Some(error), |&error| {
+        match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             Some(inner) => Some(inner),
             None => error.source(),
-        };
-    }
-    None
+        }
+    });
+    chain.filter_map(|error| error.downcast_ref())
+}
+
+/// The TLS error in a chain.
+pub(crate) fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
+    causes(error).next()
 }
 
 /// A server's TLS error in plain words; `None` if rustls' own words are as clear.

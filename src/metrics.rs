@@ -28,28 +28,12 @@ use crate::model::{
     approval,
     ending::{Ending, RunEnding},
     ids::AppName,
-    words::{Words, words},
+    words::{Words as _, words},
 };
 
-impl Label for Ending {
-    const NAME: &'static str = "outcome";
-}
-
-impl Label for RunEnding {
-    const NAME: &'static str = "outcome";
-}
-
-impl Label for approval::Outcome {
-    const NAME: &'static str = "outcome";
-}
-
-impl Words for approval::Outcome {
-    const ALL: &'static [Self] = &Self::ALL;
-
-    fn as_str(self) -> &'static str {
-        Self::as_str(self)
-    }
-}
+label!(Ending: "outcome");
+label!(RunEnding: "outcome");
+label!(approval::Outcome: "outcome");
 
 label! {
     /// The tokens of runs.

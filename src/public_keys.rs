@@ -18,6 +18,7 @@ use x509_cert::{
 use crate::model::{
     card::signature::{Algorithm, Key},
     catalog::hex,
+    words::Words as _,
 };
 
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
@@ -119,7 +120,7 @@ impl PublicKey {
 
     fn of_jwk(jwk: &Jwk, at: usize) -> Result<Self, KeyFlaw> {
         let material = jwk.material().ok_or(KeyFlaw::Bad(at))?;
-        let only = jwk.alg.as_deref().and_then(Algorithm::named);
+        let only = jwk.alg.as_deref().and_then(Algorithm::parse);
         Self { id: jwk.kid.clone(), only, material }.checked(at)
     }
 
@@ -144,7 +145,7 @@ impl Jwk {
         matches!(self.kty.as_str(), "EC" | "OKP" | "RSA")
             && self.usage.as_deref().is_none_or(|usage| usage == "sig")
             && self.key_ops.as_ref().is_none_or(|ops| ops.iter().any(|op| op == "verify"))
-            && self.alg.as_deref().is_none_or(|name| Algorithm::named(name).is_some())
+            && self.alg.as_deref().is_none_or(|name| Algorithm::parse(name).is_some())
             && self.crv.as_deref().is_none_or(|crv| ["P-256", "P-384", "Ed25519"].contains(&crv))
     }
 

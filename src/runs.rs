@@ -25,6 +25,7 @@ pub mod long_calls;
 mod mask;
 mod owners;
 mod permission_check;
+mod questions;
 mod restore;
 mod shares;
 mod whose;
@@ -46,7 +47,7 @@ use tracing::{info, warn};
 
 pub use self::{
     access::{Access, StreamFailure},
-    driven::{DrivenRun, Phase},
+    driven::DrivenRun,
     whose::Thing,
 };
 use self::{

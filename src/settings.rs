@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::{
-    backend::queue::AdmissionQueue,
+    backend::{queue::AdmissionQueue, quota::Meter},
     config::{App, Calls},
     model::ids::AppName,
 };
@@ -26,11 +26,13 @@ pub struct AppSettings {
     pub app: Arc<App>,
     /// The queue of its calls, if the app has a limit of calls that run at once.
     pub queue: Option<Arc<AdmissionQueue>>,
+    /// Counts its calls, if it has a quota.
+    pub quota: Option<Arc<Meter>>,
 }
 
 impl Settings {
-    /// Makes the settings that follow `before`. An app whose limit did not change keeps its queue,
-    /// and so the count of its calls.
+    /// Makes the settings that follow `before`. An app whose limits did not change keeps its queue
+    /// and its quota, and so the counts of its calls.
     pub fn new(limits: Calls, apps: Vec<App>, before: Option<&Self>) -> Self {
         let settings = |app: App| {
             let limit = app.max_concurrent_calls;
@@ -40,7 +42,9 @@ impl Settings {
                 Some(known) => known.queue.clone(),
                 None => limit.map(|limit| Arc::new(AdmissionQueue::new(limit))),
             };
-            AppSettings { app: Arc::new(app), queue }
+            let counted = known.and_then(|known| known.quota.as_ref());
+            let quota = Meter::after(counted, &format!("The app `{}`", app.name), app.quota);
+            AppSettings { app: Arc::new(app), queue, quota }
         };
         Self { limits, apps: apps.into_iter().map(settings).collect() }
     }

@@ -85,9 +85,9 @@ impl Tls {
                 true
             }
             Err(flaw) => {
-                let key = flaw.which;
+                let key = flaw.which.as_str();
                 let cure = flaw.cure;
-                error!(%key, mistake = %flaw, cure, "the new certificate was not taken");
+                error!(key, mistake = %flaw, cure, "the new certificate was not taken");
                 self.state.send_modify(|state| {
                     state.seen = seen;
                     state.flaw = Some(Arc::new(flaw));

@@ -11,7 +11,6 @@ mod refresh_token;
 mod target;
 
 use std::{
-    error::Error as _,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -33,7 +32,7 @@ use self::{
 use crate::{
     budget::NoRoom,
     config::{App, Credential},
-    error_chain::error_chain,
+    error_chain::{causes, error_chain},
     http_client::{self, BodyError, Clients, Tls},
     metrics,
     oauth::{IssueError, TokenError},
@@ -397,8 +396,7 @@ impl From<SendError> for OpenError {
 
 /// Whether the request failed because its body broke off.
 fn is_of_the_body(error: &reqwest::Error) -> bool {
-    let causes = std::iter::successors(error.source(), |error| (**error).source());
-    causes.filter_map(|error| error.downcast_ref::<hyper::Error>()).any(hyper::Error::is_user)
+    causes(error).any(hyper::Error::is_user)
 }
 
 /// `Retry-After`, up to [`LONGEST_PAUSE`]; zero without the header.

@@ -10,7 +10,7 @@ mod failure;
 use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{Semaphore, SemaphorePermit, oneshot, watch},
+    sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch},
     time::{Instant, sleep_until, timeout_at},
 };
 use tracing::{debug, info, warn};
@@ -18,7 +18,7 @@ use tracing::{debug, info, warn};
 use super::{
     circuit_breaker::Pass,
     circuit_breaker::Sign,
-    peer::{CallError, Handle, McpClient, PermissionCheck, Progress, Recorder, ToolCall},
+    peer::{CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall},
     queue::{Permit, Rejected},
     registry::{InUse, Phase, Registry},
 };
@@ -30,7 +30,7 @@ use crate::{
         catalog::Identity,
         ending::{Ending, Made},
         ids::BackendName,
-        offer::{Route, Target},
+        offer::Target,
         rights::{Permission, Rights, Rules, permission},
         schema::Verdict,
     },
@@ -90,6 +90,8 @@ pub struct CallContext {
     pub deadline: Instant,
     /// The MCP client that has made the call, if one has.
     pub client: Option<Arc<McpClient>>,
+    /// Takes the questions of the call's server for a person, if no MCP client has made the call.
+    pub person: Option<mpsc::Sender<Question>>,
 }
 
 /// The breaker's pass and the permits that a call holds while it runs.
@@ -137,15 +139,19 @@ impl Backends {
         Arc::clone(&self.all.borrow())
     }
 
-    /// Whether an app with these rights may make a call along `route`, by the present
-    /// configuration. `app` is `None` if the app is not configured any more.
-    pub fn permission(&self, app: Option<&Rights>, route: &Route, is_approved: bool) -> Permission {
+    /// Whether an app with these rights may make `call`, by the present configuration. `app` is
+    /// `None` if the app is not configured any more.
+    pub fn permission(
+        &self,
+        app: Option<&Rights>,
+        call: &CallRequest,
+        is_approved: bool,
+    ) -> Permission {
+        let CallRequest { route, arguments, .. } = call;
         let all = self.all();
-        let rules = all
-            .handles
-            .get(&route.backend)
-            .map(|backend| Rules { tools: &backend.rules.tools, approve: &backend.rules.approve });
-        permission(app, rules, route, is_approved)
+        let rules = all.handles.get(&route.backend).map(|backend| &backend.rules);
+        let rules = rules.map(|it| Rules { naming: &it.naming, approve: &it.approve });
+        permission(app, rules, route, arguments.get(), is_approved).0
     }
 
     /// Checks the arguments against the tool's input schema. If they are invalid, returns the
@@ -353,6 +359,7 @@ impl Backends {
         let mut span = span(call, handle.is_some());
         let progress = Progress::of(
             call.client.clone(),
+            call.person.clone(),
             Arc::clone(&call.permission_check),
             Arc::clone(&call.request),
         );
@@ -403,7 +410,7 @@ impl Backends {
             if self.registry.withdraws(&route.backend, call.request.tool()) {
                 return Err(CallFailure::Withdrawn);
             }
-            match call.permission_check.now(route) {
+            match call.permission_check.now(&call.request) {
                 Permission::Given => Ok(()),
                 Permission::Ask => Err(CallFailure::NotApproved),
                 Permission::Refused(refusal) => Err(refusal.into()),
@@ -411,8 +418,14 @@ impl Backends {
         };
         may_be()?;
         call.recorder.dispatching(connection.identity.as_ref()).await?;
+        // A call that was sent before has been counted; "not made" would be wrong for it.
+        let is_counted = is_first && call.peer.is_none();
+        let count = || match is_counted {
+            true => call.permission_check.count(&call.request).map_err(CallFailure::OverQuota),
+            false => Ok(()),
+        };
         // Check again: while the disk was slow, a reload or a new catalog may have come in.
-        may_be().inspect_err(|_| {
+        may_be().and_then(|()| count()).inspect_err(|_| {
             if is_first {
                 call.recorder.not_dispatched();
             }
@@ -531,24 +544,11 @@ fn sign<T>(outcome: &Result<T, CallFailure>) -> Sign {
         Ok(_) | Err(CallFailure::Call(CallError::Refused(_) | CallError::NotRead(_))) => {
             Sign::Alive
         }
-        Err(
-            CallFailure::NotConnected
-            | CallFailure::TimedOut(_)
-            | CallFailure::Call(
-                CallError::NotSent(_) | CallError::Lost(_) | CallError::Unreadable(_),
-            ),
-        ) => Sign::Failed,
-        Err(
-            CallFailure::Shut(_)
-            | CallFailure::Rejected(..)
-            | CallFailure::Removed
-            | CallFailure::NotPermitted(_)
-            | CallFailure::NotApproved
-            | CallFailure::Withdrawn
-            | CallFailure::AnotherPeer
-            | CallFailure::NotRepeatable
-            | CallFailure::NotRecorded(_),
-        ) => Sign::None,
+        Err(CallFailure::NotConnected | CallFailure::TimedOut(_) | CallFailure::Call(_)) => {
+            Sign::Failed
+        }
+        // The call ended before it reached the backend.
+        Err(_) => Sign::None,
     }
 }
 

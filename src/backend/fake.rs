@@ -42,8 +42,8 @@ impl Permitted {
 }
 
 impl PermissionCheck for Permitted {
-    fn now(&self, _route: &Route) -> Permission {
-        *self.0.borrow()
+    fn now(&self, _call: &CallRequest) -> Permission {
+        self.0.borrow().clone()
     }
 }
 
@@ -109,6 +109,8 @@ pub(crate) struct World {
     pub(crate) dialling: watch::Sender<Mood>,
     pub(crate) resolving: watch::Sender<Mood>,
     pub(crate) calling: watch::Sender<Mood>,
+    /// Calls ask this and are refused with what they get.
+    pub(crate) asking: Mutex<Option<Box<RawValue>>>,
     /// So many calls break, whatever the mood is.
     pub(crate) breaking: AtomicUsize,
     pub(crate) tools: Mutex<Vec<&'static str>>,
@@ -128,6 +130,7 @@ impl World {
             dialling: watch::Sender::new(Mood::Well),
             resolving: watch::Sender::new(Mood::Well),
             calling: watch::Sender::new(Mood::Well),
+            asking: Mutex::default(),
             breaking: AtomicUsize::new(0),
             tools: Mutex::new(vec!["ls"]),
             changed: Notify::new(),
@@ -258,6 +261,12 @@ impl Peer for FakePeer {
             let fewer = |left: usize| left.checked_sub(1);
             if self.0.breaking.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
                 return Err(CallError::Lost("it broke".to_owned()));
+            }
+            let asked = self.0.asking.lock().unwrap().clone();
+            if let Some(params) = asked {
+                let got = call.progress.ask(None, "1".to_owned(), params).await;
+                let got = got.map_or("nothing".to_owned(), |got| got.get().to_owned());
+                return Err(CallError::Refused(got));
             }
             if *self.0.calling.borrow() == Mood::Gone {
                 return Err(CallError::NotSent("it is gone".to_owned()));

@@ -229,8 +229,12 @@ impl McpDialer {
             }
             Target::Http { endpoint, .. } => {
                 let state = Arc::<ConnectionState>::default();
-                let http =
-                    http::Http::new(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&state));
+                let http = http::Http {
+                    backend: self.backend.clone(),
+                    endpoint: Arc::clone(endpoint),
+                    state: Arc::clone(&state),
+                    standing: Arc::default(),
+                };
                 // The client adds the address and the headers itself; rmcp need not know them.
                 let mut config = StreamableHttpClientTransportConfig::with_uri("");
                 let mut retry = ExponentialBackoff::default();

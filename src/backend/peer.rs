@@ -7,7 +7,10 @@
 use std::{
     error::Error,
     fmt,
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,7 +18,11 @@ use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::{Notify, mpsc, oneshot},
+    time::sleep,
+};
+use tokio_util::sync::CancellationToken;
 
 use super::program::hiding::Exposure;
 use crate::{
@@ -28,7 +35,6 @@ use crate::{
         features::Features,
         redaction::Redaction,
         rights::Permission,
-        routes::Route,
         trace::Trace,
     },
 };
@@ -165,8 +171,10 @@ pub struct Handle(pub String);
 
 /// Records how far a call got, so that a crash of the bridge loses no call and repeats none.
 pub trait Recorder: Send + Sync + fmt::Debug {
-    /// Records that the call is about to be sent to `peer`. Send it only after this has succeeded:
-    /// otherwise a call could take effect that the journal does not know, and be made twice.
+    /// Records that the call is about to be sent to `peer`, or once more to the peer that has it
+    /// already, and that the work it may have been given a name for is over. Send it only after this
+    /// has succeeded: otherwise a call could take effect that the journal does not know, and be made
+    /// twice.
     fn dispatching(&self, peer: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>>;
 
     /// Takes back the last [`Self::dispatching`]: the call was not sent.
@@ -184,7 +192,13 @@ pub trait Recorder: Send + Sync + fmt::Debug {
 
 /// Says whether a call may be made, by the configuration at the moment of asking.
 pub trait PermissionCheck: Send + Sync + fmt::Debug {
-    fn now(&self, route: &Route) -> Permission;
+    fn now(&self, call: &CallRequest) -> Permission;
+
+    /// Counts a call that is dispatched now with the quotas of its app and its backend; the model's
+    /// answer if one of them is used up.
+    fn count(&self, _call: &CallRequest) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// The dispatch of a call could not be recorded, so the call must not be made.
@@ -215,7 +229,7 @@ impl NotRecorded {
 /// The longest progress notification that is passed on, in bytes: several wait for a slow client.
 const MAX_PROGRESS: usize = 64 << 10;
 
-/// The longest question of a server, in bytes: many may be open.
+/// The longest question of a server, in bytes: many may be open. A person is not shown more either.
 pub const MAX_QUESTION: usize = 64 << 10;
 
 /// How long a peer may give no news of a task that it has taken before the call fails. A restart of
@@ -231,24 +245,27 @@ const ALIVE: Duration = Duration::from_secs(1);
 pub struct Progress {
     touched: Arc<Notify>,
     client: Option<Arc<McpClient>>,
+    person: Option<mpsc::Sender<Question>>,
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
 }
 
 impl Progress {
-    /// The progress of a call that `client` has made, if an MCP client has.
+    /// The progress of a call that `client` has made, if an MCP client has. Without one, `person`
+    /// takes the questions of the call's server.
     pub fn of(
         client: Option<Arc<McpClient>>,
+        person: Option<mpsc::Sender<Question>>,
         check: Arc<dyn PermissionCheck>,
         request: Arc<CallRequest>,
     ) -> Self {
-        Self { client, permission: Some((check, request)), ..Self::default() }
+        Self { client, person, permission: Some((check, request)), ..Self::default() }
     }
 
     /// Whether the call may still be made.
     fn is_permitted(&self) -> bool {
         self.permission
             .as_ref()
-            .is_none_or(|(check, request)| matches!(check.now(&request.route), Permission::Given))
+            .is_none_or(|(check, request)| matches!(check.now(request), Permission::Given))
     }
 
     /// Notes that the peer is still working on the call.
@@ -282,25 +299,39 @@ impl Progress {
     }
 
     /// Puts a question of an MCP server, the parameters of `elicitation/create`, to the client that
-    /// has made the call, under the server's `key` if it has one; returns the client's
-    /// `ElicitResult`. `None` if no client can answer it, the daemon stops, or the call may not be
-    /// made any more: the answer may begin it anew. The call's time-out does not pass meanwhile; its
-    /// deadline does.
-    pub async fn ask(&self, key: Option<String>, params: Box<RawValue>) -> Option<Box<RawValue>> {
-        let fits = params.get().len() <= MAX_QUESTION && self.is_permitted();
-        let client = self.client.as_ref().filter(|_| fits)?;
-        let answered = client.ask(key, params)?;
-        tokio::pin!(answered);
+    /// has made the call, or to a person if no client has; returns the `ElicitResult`. The server has
+    /// a `key` for it since 2026-07-28; `mark` tells it apart from the same question asked again.
+    ///
+    /// `None` if no client can answer it, the daemon stops, or the call may not be made any more: the
+    /// answer may begin it anew. The call's time-out does not pass meanwhile; its deadline does.
+    pub async fn ask(
+        &self,
+        key: Option<String>,
+        mark: String,
+        params: Box<RawValue>,
+    ) -> Option<Box<RawValue>> {
+        let (answer, mut answered) = oneshot::channel();
+        let question = Question { key, mark, params, answer };
+        let client = self.client.as_ref();
+        match client {
+            _ if !self.is_permitted() => return None,
+            Some(client) => client.ask(question)?,
+            None => self.person.as_ref()?.try_send(question).ok()?,
+        }
         // Dropped with the call, if it ends before the answer: then the count has no reader.
-        client.open_questions.fetch_add(1, Ordering::Relaxed);
+        let (unread, never) = <(AtomicUsize, CancellationToken)>::default();
+        // What asks a person knows by itself when the daemon stops.
+        let (open, draining) =
+            client.map_or((&unread, &never), |client| (&client.open_questions, &client.draining));
+        open.fetch_add(1, Ordering::Relaxed);
         let answer = loop {
             tokio::select! {
                 answer = &mut answered => break answer.ok(),
-                () = client.draining.cancelled() => break None,
+                () = draining.cancelled() => break None,
                 () = sleep(ALIVE) => self.touch(),
             }
         };
-        client.open_questions.fetch_sub(1, Ordering::Relaxed);
+        open.fetch_sub(1, Ordering::Relaxed);
         answer.filter(|_| self.is_permitted())
     }
 

@@ -73,32 +73,32 @@ impl AdmissionQueue {
             }
             self.too_long().await;
         };
-        let waiter = Waiter::enter(self);
-        tokio::select! {
-            biased;
-            permit = self.next(waiter) => permit,
-            () = sleep_until(by) => Err(Rejected::Late),
-            () = stalled => Err(Rejected::QueueFull),
-        }
+        self.wait(by, stalled).await
     }
 
     /// Waits for a permit until `by`, for work that was begun before, such as a task to be polled.
     /// A long queue does not reject such work, as its result would be lost.
     pub async fn acquire_for_begun(&self, by: Instant) -> Result<Permit<'_>, Rejected> {
-        let waiter = Waiter::enter(self);
-        tokio::select! {
-            biased;
-            permit = self.next(waiter) => permit,
-            () = sleep_until(by) => Err(Rejected::Late),
-        }
+        self.wait(by, std::future::pending()).await
     }
 
-    async fn next(&self, waiter: Waiter<'_>) -> Result<Permit<'_>, Rejected> {
-        // The semaphore is never closed.
-        let permit = self.permits.acquire().await.map_err(|_closed| Rejected::Late)?;
-        self.waiting.lock().moved = Instant::now();
-        drop(waiter);
-        Ok(permit)
+    /// Waits for a permit until `by` or `stalled`.
+    async fn wait(
+        &self,
+        by: Instant,
+        stalled: impl Future<Output = ()>,
+    ) -> Result<Permit<'_>, Rejected> {
+        let _waiter = Waiter::enter(self);
+        tokio::select! {
+            biased;
+            permit = self.permits.acquire() => {
+                self.waiting.lock().moved = Instant::now();
+                // The semaphore is never closed.
+                permit.map_err(|_closed| Rejected::Late)
+            }
+            () = sleep_until(by) => Err(Rejected::Late),
+            () = stalled => Err(Rejected::QueueFull),
+        }
     }
 
     /// Returns once the queue stands still and more than [`ALWAYS_WAIT`] calls wait.

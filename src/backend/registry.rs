@@ -36,36 +36,27 @@ use crate::model::{
     offer::{Offer, RefKind, Route, Source, Target},
     pin::{Accepted, NotTaken, Pins, Review, Take},
     rights::Rights,
+    words::words,
 };
 
-/// The state of a backend's connection; the `state` of `/v1/status`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// The first attempt has not ended yet.
-    Connecting,
-    /// Connected, and the last refresh succeeded.
-    Ready,
-    /// Connected, but the last refresh failed; the last good catalog is in use.
-    Degraded,
-    /// No connection: the last attempt failed, or the connection broke.
-    Down,
-}
-
-impl Phase {
-    pub const ALL: [Self; 4] = [Self::Connecting, Self::Ready, Self::Degraded, Self::Down];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::Ready => "ready",
-            Self::Degraded => "degraded",
-            Self::Down => "down",
-        }
+words! {
+    /// The state of a backend's connection; the `state` of `/v1/status`.
+    #[derive(Default)]
+    pub enum Phase {
+        /// The first attempt has not ended yet.
+        #[default]
+        Connecting = "connecting",
+        /// Connected, and the last refresh succeeded.
+        Ready = "ready",
+        /// Connected, but the last refresh failed; the last good catalog is in use.
+        Degraded = "degraded",
+        /// No connection: the last attempt failed, or the connection broke.
+        Down = "down",
     }
 }
 
 /// The known state of one backend.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     pub phase: Phase,
     /// The live connection, if there is one.
@@ -95,25 +86,6 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    fn new(catalog: Option<Arc<Catalog>>, identity: Option<Identity>) -> Self {
-        Self {
-            phase: Phase::Connecting,
-            connection: None,
-            about: About::default(),
-            catalog,
-            identity,
-            last_refresh: None,
-            next_refresh: None,
-            last_error: None,
-            connections: 0,
-            failures: 0,
-            features: Arc::default(),
-            review: Arc::default(),
-            changes: 0,
-            unkept: None,
-        }
-    }
-
     /// Whether the catalog may be outdated: there is one, but the backend is not
     /// [`Phase::Ready`].
     pub fn is_stale(&self) -> bool {
@@ -124,7 +96,7 @@ impl Snapshot {
 /// A live connection, with a count of the calls that use it.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    peer: Arc<dyn Peer>,
+    pub peer: Arc<dyn Peer>,
     users: TaskTracker,
 }
 
@@ -148,10 +120,6 @@ impl InUse {
 impl Connection {
     pub fn new(peer: Arc<dyn Peer>) -> Self {
         Self { peer, users: TaskTracker::new() }
-    }
-
-    pub fn peer(&self) -> &Arc<dyn Peer> {
-        &self.peer
     }
 
     /// Waits until no call uses the connection. Take it off the registry first: otherwise new
@@ -238,7 +206,8 @@ struct Holder {
 
 impl Holder {
     fn new(RegistryEntry { lease, source, identity, .. }: RegistryEntry) -> Self {
-        Self { lease, known: Snapshot::new(source.catalog.clone(), identity), source }
+        let catalog = source.catalog.clone();
+        Self { lease, known: Snapshot { catalog, identity, ..Snapshot::default() }, source }
     }
 
     /// Takes the settings of `source`, and keeps the catalog, availability and review found here.

@@ -15,7 +15,6 @@
 //! Must not: know MCP or A2A, or make calls.
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -32,7 +31,11 @@ use super::{
     peer::{Dial, Peer, PeerError, PeerErrorKind},
     registry::{Connection, Lease, Phase, Registry},
 };
-use crate::{backoff::Backoff, error_chain::error_chain, model::ids::BackendName};
+use crate::{
+    backoff::Backoff,
+    error_chain::error_chain,
+    model::{ids::BackendName, words::words},
+};
 
 /// A connection that lived this long resets the backoff when it is lost.
 const PROOF_OF_LIFE: Duration = Duration::from_secs(30);
@@ -53,26 +56,16 @@ const RETRY_REFRESH: Duration = Duration::from_secs(15);
 /// then SIGKILL; the rest is a margin.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Why a refresh happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// A connection was made, the first or a later one.
-    Connected,
-    Timer,
-    /// The peer said that its catalog changed.
-    ListChanged,
-    /// An [`Ask`] came in.
-    Asked,
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Connected => "connected",
-            Self::Timer => "timer",
-            Self::ListChanged => "list_changed",
-            Self::Asked => "asked",
-        })
+words! {
+    /// Why a refresh happens.
+    pub enum Reason {
+        /// A connection was made, the first or a later one.
+        Connected = "connected",
+        Timer = "timer",
+        /// The peer said that its catalog changed.
+        ListChanged = "list_changed",
+        /// An [`Ask`] came in.
+        Asked = "asked",
     }
 }
 
@@ -97,6 +90,7 @@ impl Timing {
 pub type Ask = oneshot::Sender<()>;
 
 /// Supervises one backend.
+#[derive(Debug)]
 pub struct Supervisor {
     pub lease: Lease,
     pub dial: Arc<dyn Dial>,
@@ -107,12 +101,6 @@ pub struct Supervisor {
     pub asks: mpsc::Receiver<Ask>,
 }
 
-impl fmt::Debug for Supervisor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Supervisor").field("name", self.lease.name()).finish_non_exhaustive()
-    }
-}
-
 /// The least time until the next attempt, after one that failed with `error`.
 fn least_wait(error: &PeerError) -> Duration {
     match error.kind {
@@ -121,28 +109,13 @@ fn least_wait(error: &PeerError) -> Duration {
     }
 }
 
-/// How a connection ended.
-enum ConnectionEnd {
-    Stop,
-    /// Another supervisor has the backend, or the backend was removed.
-    LeaseLost,
-    Lost {
-        error: PeerError,
-        lived: Duration,
-    },
-}
-
-/// Ends when the connection to `peer`, which was made at `since`, is not to be used any more.
-async fn over(
-    lease: &Lease,
-    peer: &dyn Peer,
-    stop: &CancellationToken,
-    since: Instant,
-) -> ConnectionEnd {
+/// Ends when the connection to `peer` is not to be used any more. With an error, it was lost; without
+/// one, the daemon stops, another supervisor has the backend, or the backend was removed.
+async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> Option<PeerError> {
     tokio::select! {
-        () = stop.cancelled() => ConnectionEnd::Stop,
-        () = lease.lost() => ConnectionEnd::LeaseLost,
-        error = peer.closed() => ConnectionEnd::Lost { error, lived: since.elapsed() },
+        () = stop.cancelled() => None,
+        () = lease.lost() => None,
+        error = peer.closed() => Some(error),
     }
 }
 
@@ -158,39 +131,36 @@ impl Supervisor {
                 () = self.lease.lost() => return,
                 dialled = timeout(patience, self.dial.dial()) => dialled,
             };
+            let dialled = dialled.unwrap_or_else(|_elapsed| {
+                let text = format!("no connection within {patience:?}");
+                Err(PeerError::new(PeerErrorKind::Timeout, text))
+            });
             let mut least = Duration::ZERO;
             match dialled {
-                Ok(Ok(peer)) => {
+                Ok(peer) => {
                     let connection = Connection::new(peer);
-                    let end = self.connected(&connection, &mut waiting, &stop).await;
-                    match &end {
-                        ConnectionEnd::Stop => {}
-                        ConnectionEnd::LeaseLost => {
-                            waiting.clear();
-                            self.finish(&connection, &stop).await;
+                    let since = Instant::now();
+                    let lost = self.connected(&connection, &mut waiting, &stop).await;
+                    if let Some(error) = &lost {
+                        // Before closing, which may take seconds: new calls must not get the
+                        // broken connection meanwhile.
+                        self.down(error);
+                        least = least_wait(error);
+                        if since.elapsed() >= PROOF_OF_LIFE {
+                            backoff.reset();
                         }
-                        ConnectionEnd::Lost { error, lived } => {
-                            // Before closing, which may take seconds: new calls must not get
-                            // the broken connection meanwhile.
-                            self.down(error);
-                            least = least_wait(error);
-                            if *lived >= PROOF_OF_LIFE {
-                                backoff.reset();
-                            }
-                        }
+                    } else {
+                        waiting.clear();
+                        self.finish(&connection, &stop).await;
                     }
-                    close(self.lease.name(), connection.peer().as_ref()).await;
-                    if matches!(end, ConnectionEnd::Stop | ConnectionEnd::LeaseLost) {
+                    close(self.lease.name(), connection.peer.as_ref()).await;
+                    if lost.is_none() {
                         return;
                     }
                 }
-                Ok(Err(error)) => {
+                Err(error) => {
                     self.down(&error);
                     least = least_wait(&error);
-                }
-                Err(_elapsed) => {
-                    let text = format!("no connection within {patience:?}");
-                    self.down(&PeerError::new(PeerErrorKind::Timeout, text));
                 }
             }
             answer(&mut waiting);
@@ -204,27 +174,30 @@ impl Supervisor {
         }
     }
 
-    /// Keeps the catalog fresh while the connection lives.
+    /// Keeps the catalog fresh while the connection lives. The end is as [`over`] says it.
     async fn connected(
         &mut self,
         connection: &Connection,
         waiting: &mut Vec<Ask>,
         stop: &CancellationToken,
-    ) -> ConnectionEnd {
-        let peer = connection.peer();
-        let since = Instant::now();
+    ) -> Option<PeerError> {
+        let peer = &connection.peer;
         let mut reason = Reason::Connected;
         let mut failures = 0;
-        let mut not_before = since;
+        let mut not_before = Instant::now();
         loop {
             let timing = self.timing.borrow_and_update().clone();
             let resolved = tokio::select! {
-                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
+                end = over(&self.lease, peer.as_ref(), stop) => return end,
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
+            let resolved = resolved.unwrap_or_else(|_elapsed| {
+                let text = format!("the refresh took longer than {:?}", timing.timeout);
+                Err(PeerError::new(PeerErrorKind::Timeout, text))
+            });
             let refreshed = Instant::now();
             let wait = match resolved {
-                Ok(Ok(catalog)) => {
+                Ok(catalog) => {
                     failures = 0;
                     let wait = timing.jittered();
                     self.ready(connection, catalog, reason, wait);
@@ -233,17 +206,10 @@ impl Supervisor {
                     }
                     wait
                 }
-                failed => {
-                    let error = match failed {
-                        Ok(Err(error)) => error,
-                        _ => PeerError::new(
-                            PeerErrorKind::Timeout,
-                            format!("the refresh took longer than {:?}", timing.timeout),
-                        ),
-                    };
+                Err(error) => {
                     failures += 1;
                     if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
-                        return ConnectionEnd::Lost { error, lived: since.elapsed() };
+                        return Some(error);
                     }
                     let wait = timing.jittered().min(RETRY_REFRESH);
                     self.degraded(connection, &error, wait);
@@ -252,13 +218,13 @@ impl Supervisor {
             };
             answer(waiting);
             tokio::select! {
-                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
+                end = over(&self.lease, peer.as_ref(), stop) => return end,
                 () = self.features(peer.as_ref(), timing.timeout) => {}
             }
             // No arm awaits in its body, and every arm is safe to drop: an unread change stays
             // noted in the peer, and an unread ask stays in the channel.
             reason = tokio::select! {
-                end = over(&self.lease, peer.as_ref(), stop, since) => return end,
+                end = over(&self.lease, peer.as_ref(), stop) => return end,
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 () = retimed(&mut self.timing) => Reason::Timer,
                 () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
@@ -284,6 +250,7 @@ impl Supervisor {
         self.asks.close();
         while self.asks.try_recv().is_ok() {}
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             () = connection.unused() => {
                 info!(backend = %self.lease.name(), "all calls on the earlier connection ended");
@@ -306,7 +273,7 @@ impl Supervisor {
             news = known.phase != Phase::Ready || before.as_deref() != Some(catalog.digest());
             known.phase = Phase::Ready;
             known.connection = Some(connection.clone());
-            known.about = connection.peer().about();
+            known.about = connection.peer.about();
             known.catalog = Some(catalog);
             known.last_refresh = Some(now);
             known.next_refresh = Some(now + wait);
@@ -314,9 +281,9 @@ impl Supervisor {
             known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
-            info!(backend = %self.lease.name(), tools, %reason, "ready");
+            info!(backend = %self.lease.name(), tools, reason = reason.as_str(), "ready");
         } else {
-            debug!(backend = %self.lease.name(), tools, %reason, "refreshed, nothing new");
+            debug!(backend = %self.lease.name(), tools, reason = reason.as_str(), "refreshed, nothing new");
         }
     }
 
@@ -343,7 +310,7 @@ impl Supervisor {
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
             known.connection = Some(connection.clone());
-            known.about = connection.peer().about();
+            known.about = connection.peer.about();
             known.next_refresh = Some(SystemTime::now() + wait);
             known.last_error = Some(error);
             known.failures += 1;

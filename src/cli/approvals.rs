@@ -1,14 +1,15 @@
-//! `mantyx-bridge approvals`: lists the calls that wait for a person, and decides them.
+//! `mantyx-bridge approvals`: lists the calls that wait for a person, decides them, and answers the
+//! questions of their servers.
 //!
 //! Must not: decide a call that was not named.
 
 use std::time::SystemTime;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    Outcome,
+    Failure, Outcome,
     client::{Client, parse},
     page::{Page, Paper, Style, away},
     print,
@@ -16,6 +17,7 @@ use super::{
 use crate::{
     config::Contact,
     http::api::approvals::{ApprovalList, Shown},
+    model::question,
 };
 
 #[derive(Debug, Args)]
@@ -38,7 +40,21 @@ enum Decision {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
     },
-    /// Has the call answered with an error
+    /// Answers the question of the call's server
+    #[command(after_help = "Examples:\n  \
+                            mantyx-bridge approvals answer apr_6f1d0b7a52c94e83a1b0c2d4 name=Ada \
+                            tags=new tags=urgent\n  \
+                            mantyx-bridge approvals answer apr_6f1d0b7a52c94e83a1b0c2d4 \
+                            '{\"name\": \"Ada\"}'")]
+    Answer {
+        /// The id in the list
+        id: String,
+        /// A field that the list shows, and its value; several values of a list one by one. Or all
+        /// fields as JSON. For a question with a URL: none, once you have opened it
+        #[arg(value_name = "KEY=VALUE")]
+        fields: Vec<String>,
+    },
+    /// Has the call answered with an error; declines the question of a call's server
     #[command(after_help = "Example: mantyx-bridge approvals deny apr_6f1d0b7a52c94e83a1b0c2d4 \
                             --reason 'Use the test server.'")]
     Deny {
@@ -50,9 +66,10 @@ enum Decision {
     },
 }
 
-/// `mantyx-bridge approvals [approve ID | deny ID]`.
+/// `mantyx-bridge approvals [approve ID | answer ID | deny ID]`.
 pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome {
     let client = Client::new(contact)?;
+    let mut content = None;
     let (decision, id, reason) = match settings.decision {
         None => {
             let text = client.get("/v1/approvals", client.operator()).await?;
@@ -64,17 +81,30 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
         }
         Some(Decision::Approve { id, reason }) => ("approve", id, reason),
         Some(Decision::Deny { id, reason }) => ("deny", id, reason),
+        Some(Decision::Answer { id, fields }) => {
+            let text = client.get("/v1/approvals", client.operator()).await?;
+            let list: ApprovalList = parse(&text)?;
+            let asked = list.approvals.iter().find(|one| one.id == id).and_then(question_of);
+            // If it is no such question, the daemon says what it is.
+            if let Some(schema) = asked.as_ref().and_then(|asked| asked.get("requestedSchema")) {
+                content = Some(question::typed(schema, &fields).map_err(Failure::Usage)?);
+            }
+            ("answer", id, None)
+        }
     };
     let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
-    let body = json!({ "decision": decision, "reason": reason }).to_string();
+    let reason = json!(reason);
+    // As it was typed: a `Value` would lose digits.
+    let content = content.as_deref().unwrap_or("null");
+    let body = format!(r#"{{"decision":"{decision}","reason":{reason},"content":{content}}}"#);
     let path = format!("/v1/approvals/{id}");
     let text = client.post(&path, client.operator(), Some(body)).await?.success()?;
     if settings.json {
         return print(&format!("{text}\n"));
     }
-    let Shown { state, name, .. } = parse(&text)?;
+    let Shown { kind, state, name, .. } = parse(&text)?;
     let mut page = Page::default();
-    page.note(Style::Plain, format!("the call of {name} is {state}"));
+    page.note(Style::Plain, format!("the {kind} of {name} is {state}"));
     print(&page.text(Paper::stdout()))
 }
 
@@ -101,7 +131,38 @@ fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
     // The daemon has already escaped characters that are unsafe on a terminal. Every space
     // counts.
     let arguments = one.arguments_text.as_deref().unwrap_or_default();
-    format!("{}{arguments}\n\n", page.text(paper))
+    let text = format!("{}{arguments}\n", page.text(paper));
+    let asked = question_of(one).map(|asked| asked_by_server(one, &asked).text(paper));
+    format!("{text}{}\n", asked.unwrap_or_default())
+}
+
+/// What the server asks, if it does.
+fn question_of(one: &Shown) -> Option<Value> {
+    serde_json::from_str(one.question.as_ref()?.get()).ok()
+}
+
+/// The question of the call's server, with its fields and how to answer it.
+fn asked_by_server(one: &Shown, asked: &Value) -> Page {
+    let mut page = Page::default();
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    page.note(Style::Heading, format!("its server asks: {}", text(&asked["message"])));
+    if asked["mode"] == "url" {
+        page.note(Style::Plain, format!("open {}", text(&asked["url"])));
+    }
+    let schema = &asked["requestedSchema"];
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let required = schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
+        let required = if required { "required " } else { "" };
+        page.verbatim(Style::Plain, &format!("  {name}: {required}{field}"));
+    }
+    match &one.flaw {
+        Some(flaw) => page.note(Style::Bad, format!("It can only be denied: {flaw}.")),
+        None => {
+            let fields = if asked["mode"] == "url" { "" } else { " KEY=VALUE …" };
+            page.note(Style::Plain, format!("mantyx-bridge approvals answer {}{fields}", one.id));
+        }
+    }
+    page
 }
 
 #[cfg(test)]
@@ -114,13 +175,23 @@ mod tests {
     fn whole_arguments_of_calls_that_wait() {
         let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
         let text = r#"{"mayDecide":true,"approvals":[
-            {"id":"apr_1","state":"waiting","app":"a","runId":"run_1","toolUseId":"u","tool":"","argumentsSha256":"","name":"fs_rm","backend":"fs",
+            {"id":"apr_1","state":"waiting","kind":"call","app":"a","runId":"run_1","toolUseId":"u","tool":"","argumentsSha256":"","name":"fs_rm","backend":"fs",
              "argumentsText":"{\"path\":  \"/srv\"}","since":"2026-01-01T00:01:05.300Z",
              "deadline":"2026-01-01T00:05:20.000Z","decidedAt":null,"reason":null},
-            {"id":"apr_2","state":"waiting","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
+            {"id":"apr_2","state":"waiting","kind":"call","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
              "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
              "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
-            {"id":"apr_0","state":"denied","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
+            {"id":"apr_3","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
+             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
+             "question":{"message":"Who\n\u202e?","requestedSchema":{"type":"object","required":["who"],"properties":{
+               "tags":{"type":"array","items":{"anyOf":[{"const":"a","title":"A"},{"const":"b"}]},"default":["a"]},
+               "who":{"type":"string","enum":["Ada","Bob"],"description":"A name"}}}},
+             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
+            {"id":"apr_4","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
+             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z","flaw":"its `url` is odd",
+             "question":{"message":"Go","mode":"url","url":"javascript:x"},
+             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
+            {"id":"apr_0","state":"denied","kind":"call","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
              "since":"2026-01-01T00:00:00.000Z","deadline":"2026-01-01T00:04:00.000Z",
              "decidedAt":"2026-01-01T00:01:00.000Z","reason":"Not\ntoday."}]}"#;
         let list: ApprovalList = parse(text).unwrap_or_else(|error| panic!("{error:?}"));
@@ -134,6 +205,23 @@ apr_2
 hr of hr, app b, by hand
 asked 0s ago, denied by itself in 1s
 {}
+
+apr_3
+ask of ask, app b, by hand
+asked 0s ago, denied by itself in 1s
+{}
+its server asks: Who �?
+  tags: {"default":["a"],"items":{"anyOf":[{"const":"a","title":"A"},{"const":"b"}]},"type":"array"}
+  who: required {"description":"A name","enum":["Ada","Bob"],"type":"string"}
+mantyx-bridge approvals answer apr_3 KEY=VALUE …
+
+apr_4
+ask of ask, app b, by hand
+asked 0s ago, denied by itself in 1s
+{}
+its server asks: Go
+open javascript:x
+It can only be denied: its `url` is odd.
 
 mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT
 "#;

@@ -2,6 +2,8 @@
 //!
 //! Must not: start a program, open a socket, or print a secret.
 
+mod explain;
+
 use std::{
     fmt, io,
     path::{Path, PathBuf},
@@ -11,6 +13,7 @@ use http::HeaderMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
+pub(super) use self::explain::explain;
 use crate::{
     backend::program::hiding::{exposure, possible},
     catalogs,

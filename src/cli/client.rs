@@ -18,7 +18,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use super::{Failure, terminal::plain};
 use crate::{
     config::{Contact, Files, Listen},
-    error_chain::{error_chain, tls_error},
+    error_chain::{causes, error_chain, tls_error},
     http::auth::OPERATOR,
     http_client,
     sse::{Fields, Framer},
@@ -274,18 +274,7 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
 
 /// The kind of the innermost error of input and output in a chain.
 pub(super) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
-    let mut kind = None;
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let found = error.downcast_ref::<io::Error>();
-        kind = found.map(io::Error::kind).or(kind);
-        // An `io::Error` hides the error that it was made from.
-        next = match found.and_then(io::Error::get_ref) {
-            Some(inner) => Some(inner),
-            None => error.source(),
-        };
-    }
-    kind
+    causes(error).last().map(io::Error::kind)
 }
 
 impl Reply {

@@ -94,13 +94,10 @@ fn page(status: &Status, now: SystemTime) -> Page {
     let workspace = workspace.unwrap_or_default();
     page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
     page.line(Style::Plain, format!("{} driven", counted(runs.driven, "run")));
-    let calls = match approvals.waiting {
-        0 => None,
-        1 => Some("1 call waits".to_owned()),
-        many => Some(format!("{many} calls wait")),
-    };
-    if let Some(calls) = calls {
-        let told = format!("{calls} for a person to approve: mantyx-bridge approvals");
+    let waiting = approvals.waiting;
+    if waiting > 0 {
+        let calls = if waiting == 1 { "call waits" } else { "calls wait" };
+        let told = format!("{waiting} {calls} for a person: mantyx-bridge approvals");
         page.line(Style::Doubtful, told);
     }
     for Runtime { name, kind, state, open_calls, .. } in runtimes {

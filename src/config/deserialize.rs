@@ -110,6 +110,7 @@ impl de::Error for Mistake {
         let (wanted, form) = match expected.to_string().as_str() {
             "a sequence" => ("a list".to_owned(), Some("write a list: […]")),
             "a boolean" => ("true or false".to_owned(), None),
+            "f64" => ("a number".to_owned(), None),
             other => (other.to_owned(), None),
         };
         let cure = match unexpected {
@@ -124,6 +125,7 @@ impl de::Error for Mistake {
             Unexpected::Bool(_) if wanted.starts_with("a glob") => {
                 Some("write `[\"*\"]` for all, `[]` for none")
             }
+            Unexpected::Map if wanted.starts_with("a glob") => Some("write a list: […]"),
             _ => form,
         };
         let cure = cure.map(str::to_owned);

@@ -151,10 +151,7 @@ impl Snippet {
 }
 
 /// The word of `known` that `word` probably stands for.
-pub(super) fn did_you_mean<'a>(
-    word: &str,
-    known: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let plain = |s: &str| s.to_ascii_lowercase().replace(['-', '_'], "");
     // Keys are shorter; a longer text is no misspelled one.
     let wanted: String = plain(word).chars().take(64).collect();

@@ -179,6 +179,8 @@ pub struct App {
     pub names: Option<At<BTreeMap<String, String>>>,
     /// The requests that it may send. Left out: no limit.
     pub rate: Option<At<Rate>>,
+    /// The calls of tools that may be made for it. Left out: no limit.
+    pub quota: Option<At<Quota>>,
     /// Replaces the upstream's credential in requests of this app to MANTYX.
     pub credential: Option<At<Scalar>>,
 }
@@ -220,8 +222,45 @@ pub struct Runtime {
 pub struct AppTools {
     /// Globs of the tools that it may use, by the server's own names. Left out: all.
     pub allow: Option<At<Vec<At<String>>>>,
-    /// Globs of the tools that it may not use, whatever `allow` says.
-    pub deny: Option<At<Vec<At<String>>>>,
+    /// Globs of the tools that it may not use, whatever `allow` says, and rules for single calls.
+    pub deny: Option<At<Globs>>,
+}
+
+/// Calls with certain arguments, of certain tools.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with tool and when")]
+pub struct Rule {
+    /// A glob of tools.
+    pub tool: Option<At<String>>,
+    /// 1 to 20 conditions, which must all hold.
+    pub when: Option<At<Vec<At<Condition>>>>,
+}
+
+/// A condition on one argument: `path` and one of the comparisons. It also holds for a value that
+/// cannot be compared, and never for an absent one.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with path and one of gt, lt, glob")]
+pub struct Condition {
+    /// A JSON Pointer (RFC 6901) into the arguments: `/amount`, `/options/force`.
+    pub path: Option<At<String>>,
+    /// The number is greater than this.
+    pub gt: Option<At<f64>>,
+    /// The number is less than this.
+    pub lt: Option<At<f64>>,
+    /// The text, number or boolean matches this glob, as it is or as a path without `.`, `..`, `//`.
+    pub glob: Option<At<String>>,
+}
+
+/// How many calls may be made. The counts begin anew with a restart.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with calls and per, or identical")]
+pub struct Quota {
+    /// So many calls in any time of the length `per`, at most 100,000.
+    pub calls: Option<At<Count>>,
+    /// The time, at most `168h`.
+    pub per: Option<At<DurationText>>,
+    /// How often a run may make the same call with the same arguments.
+    pub identical: Option<At<Count>>,
 }
 
 /// How many requests an app may send.
@@ -327,9 +366,12 @@ pub struct Mcp {
     pub redact: Option<At<Vec<At<Redact>>>>,
     /// Calls that may run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
+    /// The calls to it that may be made, of all apps together. Left out: no limit.
+    pub quota: Option<At<Quota>>,
     /// Globs of tools whose calls a person has to approve, by the server's own names; `"*"` for
     /// all. The word `destructive` stands for tools that may destroy something, by the server's own
-    /// hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise.
+    /// hints: `destructiveHint` is true, or neither it nor `readOnlyHint` says otherwise. A rule stands
+    /// for calls with certain arguments.
     pub approve: Option<At<Globs>>,
     /// `true`: believe the server's `readOnlyHint` and `idempotentHint`. A call of such a tool is
     /// made once more if the connection breaks before its answer comes.
@@ -350,8 +392,9 @@ pub struct Mcp {
 pub struct Tools {
     /// Globs of the tools to offer, by the server's own names. Left out: all.
     pub allow: Option<At<Vec<At<String>>>>,
-    /// Globs of the tools not to offer, whatever `allow` says.
-    pub deny: Option<At<Vec<At<String>>>>,
+    /// Globs of the tools not to offer, whatever `allow` says. With a rule, the tool stays on offer,
+    /// and calls with such arguments are refused.
+    pub deny: Option<At<Globs>>,
     /// The server's name of a tool to the name that replaces it, before the prefix.
     pub rename: Option<At<BTreeMap<String, At<String>>>>,
 }
@@ -398,8 +441,10 @@ pub struct A2a {
     pub redact: Option<At<Vec<At<Redact>>>>,
     /// Calls that may run at once. Default: 16.
     pub concurrency: Option<At<Count>>,
+    /// The calls to it that may be made, of all apps together. Left out: no limit.
+    pub quota: Option<At<Quota>>,
     /// `["*"]`: a person has to approve every message to it. A glob of the agent's name, which its
-    /// one tool has.
+    /// one tool has, or a rule for some messages.
     pub approve: Option<At<Globs>>,
     /// Applies to an agent whose card is not the one that the operator has accepted. `warn` reports
     /// and offers it. `enforce` withdraws it until `mantyx-bridge trust accept`. `off` does not
@@ -517,6 +562,8 @@ pub struct Local {
     pub redact: Option<At<Vec<At<Redact>>>>,
     /// Calls that may run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
+    /// The calls to it that may be made, of all apps together. Left out: no limit.
+    pub quota: Option<At<Quota>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
 }

@@ -15,7 +15,7 @@ use serde::{
 
 use super::{
     deserialize::{ANY, At, LIST, SCALAR},
-    file_format::{ListenMap, Sandbox},
+    file_format::{ListenMap, Rule, Sandbox},
     value::{DURATION_FORMS, SIZE_FORMS, parse_duration, parse_size},
 };
 
@@ -45,8 +45,14 @@ pub struct Count(pub usize);
 /// One text or a list of texts.
 pub struct OneOrMany(pub Vec<At<String>>);
 
-/// One glob or a list of globs.
-pub struct Globs(pub Vec<At<String>>);
+/// One glob or rule, or a list of them.
+pub struct Globs(pub Vec<At<GlobOrRule>>);
+
+/// A glob of tools, or a rule for some of their calls.
+pub enum GlobOrRule {
+    Glob(String),
+    Rule(Rule),
+}
 
 /// The value of `listen`: the short form or the map with everything.
 pub enum ListenValue {
@@ -203,8 +209,25 @@ scalars! {
         }
     }
 
-    Globs as LIST: "a glob or a list of globs",
-    |generator| OneOrMany::json_schema(generator),
+    GlobOrRule as ANY: "a glob, or a map with tool and when",
+    |generator| json_schema!({
+        "anyOf": [{ "type": "string" }, generator.subschema_for::<Rule>()],
+    }),
+    {
+        fn visit_str<E>(self, text: &str) -> Result<GlobOrRule, E> {
+            Ok(GlobOrRule::Glob(text.to_owned()))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<GlobOrRule, A::Error> {
+            Rule::deserialize(MapAccessDeserializer::new(map)).map(GlobOrRule::Rule)
+        }
+    }
+
+    Globs as LIST: "a glob or a list of globs and rules",
+    |generator| {
+        let one = GlobOrRule::json_schema(generator);
+        json_schema!({ "anyOf": [{ "type": "array", "items": one }, one] })
+    },
     {
         fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Globs, A::Error> {
             Vec::deserialize(SeqAccessDeserializer::new(seq)).map(Globs)

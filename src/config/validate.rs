@@ -14,6 +14,7 @@ mod local;
 mod mcp;
 mod program;
 mod result;
+mod rules;
 mod runtime;
 mod signature;
 mod socket;

@@ -285,10 +285,11 @@ fn rules(backend: &Backend) -> BackendRules {
         required: backend.required,
         limits,
         concurrency: backend.concurrency,
-        tools: backend.naming.tools.clone(),
+        naming: backend.naming.clone(),
         max_result: backend.max_result,
         redact: Arc::clone(&backend.redact),
         approve: backend.approve.clone(),
+        quota: backend.quota,
     }
 }
 
@@ -321,7 +322,8 @@ fn endpoint(target: &Target) -> String {
     }
 }
 
-fn source(backend: &Backend) -> Source {
+/// The backend as an offer needs it, before its peer has been reached.
+pub(crate) fn source(backend: &Backend) -> Source {
     let (kind, description) = match &backend.target {
         Target::Mcp(_) => (RefKind::McpLocal, None),
         Target::A2a(agent) => (RefKind::A2aLocal, agent.description.clone()),

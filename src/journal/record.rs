@@ -122,11 +122,12 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// Notes that the call is about to be sent to `peer`.
+    /// Notes that the call is about to be sent to `peer`, or once more to the same peer.
     pub fn dispatch(&mut self, peer: Option<Identity>) {
         self.stage = Stage::Dispatched;
         self.attempts += 1;
-        self.peer = peer;
+        self.peer = peer.or(self.peer.take());
+        self.handle = None;
     }
 
     /// Takes back the last dispatch, which did not happen. An earlier one may have reached the

@@ -42,17 +42,20 @@ impl<L: Label, M> ByLabel<L, M> {
     }
 }
 
-/// Defines an enum that is a [`Label`].
+/// Defines enums of words that are [`Label`]s, or makes labels of such enums.
 macro_rules! label {
+    ($Name:ty: $label:literal) => {
+        impl Label for $Name {
+            const NAME: &'static str = $label;
+        }
+    };
     ($(#[$doc:meta])* pub enum $Name:ident: $label:literal { $($values:tt)* }) => {
         words! {
             $(#[$doc])*
             pub enum $Name { $($values)* }
         }
 
-        impl Label for $Name {
-            const NAME: &'static str = $label;
-        }
+        label!($Name: $label);
     };
 }
 

@@ -9,11 +9,13 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     answer::codes::OUTCOME_UNKNOWN,
+    call::CallRequest,
     catalog::hex,
     globs::Globs,
-    ids::ApprovalId,
+    ids::{ApprovalId, RunId},
     recovery::LEAST_BUDGET,
     routes::{Route, Target},
+    words::words,
 };
 
 /// The longest reason of a decision, in characters: a sentence or two.
@@ -34,73 +36,51 @@ impl Policy {
         self.tools.is_empty() && !self.destructive
     }
 
-    /// Whether a person must approve a call along `route`.
-    pub fn asks(&self, route: &Route) -> bool {
-        let Target::Tool { name, .. } = &route.target else { return false };
+    /// The place of what says that a person must approve a call along `route` with these arguments.
+    pub fn asks(&self, route: &Route, arguments: &str) -> Option<&str> {
+        let Target::Tool { name, .. } = &route.target else { return None };
         let name = if name.is_empty() { route.backend.as_str() } else { name };
-        self.tools.is_match(name) || (self.destructive && route.destructive)
+        let rule = self.tools.of_call(name, arguments).map(|rule| rule.place.as_str());
+        rule.or_else(|| (self.destructive && route.destructive).then_some("approve: destructive"))
     }
 }
 
-/// How a question ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    Approved,
-    Denied,
-    /// No decision came in time.
-    Expired,
-    /// The call was cancelled, or the bridge shut down and asks again after the restart.
-    Withdrawn,
-}
-
-impl Outcome {
-    pub const ALL: [Self; 4] = [Self::Approved, Self::Denied, Self::Expired, Self::Withdrawn];
-
-    /// The word.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Approved => "approved",
-            Self::Denied => "denied",
-            Self::Expired => "expired",
-            Self::Withdrawn => "withdrawn",
-        }
+words! {
+    /// How a question ended.
+    pub enum Outcome {
+        Approved = "approved",
+        /// A person has answered the server's question.
+        Answered = "answered",
+        Denied = "denied",
+        /// No decision came in time.
+        Expired = "expired",
+        /// The call was cancelled, or the bridge shut down and asks again after the restart.
+        Withdrawn = "withdrawn",
     }
 }
 
-/// What a person decides on: one call.
-#[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
-    pub app: &'a str,
-    /// `None` for a call by hand.
-    pub run: Option<&'a str>,
-    pub tool_use: &'a str,
-    /// Tells calls by hand apart, as their callers choose `tool_use` freely; 0 for calls of a run.
-    pub number: u64,
-    pub backend: &'a str,
-    /// The peer's own name of the tool.
-    pub tool: &'a str,
-    /// Verbatim.
-    pub arguments: &'a str,
-}
-
-impl Subject<'_> {
-    /// The id of the question: a hash of the whole subject. So an approval of an id can only make
-    /// the call that was shown under it, and a call that is asked about again after a restart keeps
-    /// its id.
-    pub fn id(&self) -> ApprovalId {
-        let Self { app, run, tool_use, number, backend, tool, arguments } = self;
-        let mut hash = Sha256::new();
-        // Each with its length, so that no two subjects have one text.
-        for part in [app, run.unwrap_or_default(), tool_use, backend, tool, arguments] {
-            hash.update((part.len() as u64).to_be_bytes());
-            hash.update(part);
-        }
-        hash.update([u8::from(run.is_some())]);
-        hash.update(number.to_be_bytes());
-        let digest = hex(&hash.finalize());
-        // 96 bits: short enough for a line of a terminal, and too many to try.
-        format!("apr_{}", digest.get(..24).unwrap_or(&digest)).into()
+/// The id of what a person decides on, a call or a question of its server: a hash of all of it. So an
+/// approval of an id can only make the call that was shown under it, and what is asked again after a
+/// restart keeps its id.
+///
+/// Of a question, `asked` has the parameters, and what tells it apart from the same asked again; of a
+/// call by hand, what tells it apart from others, as their callers choose `tool_use` freely.
+pub fn id(call: &CallRequest, asked: [&str; 2]) -> ApprovalId {
+    let run = call.run_id();
+    let [app, tool_use, backend] =
+        [call.app.as_str(), call.tool_use.as_str(), call.route.backend.as_str()];
+    let run_id = run.map_or("", RunId::as_str);
+    let parts = [app, run_id, tool_use, backend, call.tool(), call.arguments.get()];
+    let mut hash = Sha256::new();
+    // Each with its length, so that no two subjects have one text.
+    for part in parts.into_iter().chain(asked) {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
     }
+    hash.update([u8::from(run.is_some())]);
+    let digest = hex(&hash.finalize());
+    // 96 bits: short enough for a line of a terminal, and too many to try.
+    format!("apr_{}", digest.get(..24).unwrap_or(&digest)).into()
 }
 
 /// How long to wait for a decision about a call that has `left` until its deadline: a call that is
@@ -134,6 +114,22 @@ pub fn too_many(name: &str) -> String {
     )
 }
 
+/// What the model is told beside the error of a call if too many calls wait to ask a person what its
+/// server asks, or that is too long.
+pub const NOT_PUT: &str = "The tool's server had asked the user a question, which was put to \
+                           nobody: it is too long, or too many calls of the app wait for a person.";
+
+/// The same, if a person was asked and gave no answer.
+pub fn unanswered(outcome: Outcome, reason: Option<&str>) -> Option<String> {
+    let put = "The tool's server had asked the user a question, which was put to a person";
+    let reason = reason.map(|reason| format!(" The reason: {reason}")).unwrap_or_default();
+    match outcome {
+        Outcome::Expired => Some(format!("{put}; nobody answered it in time.")),
+        Outcome::Denied => Some(format!("{put} and declined.{reason}")),
+        _ => None,
+    }
+}
+
 /// The answer to a caller by hand if the bridge shuts down before a decision.
 pub fn going_down(name: &str) -> String {
     format!("The bridge shuts down, and the call of `{name}` had not begun yet. It was not made.")
@@ -153,8 +149,10 @@ mod tests {
 
     use std::collections::HashSet;
 
+    use serde_json::value::RawValue;
+
     use super::*;
-    use crate::model::{ids::BackendName, offer::RefKind, own::Own};
+    use crate::model::{call::CallingRun, event::Call, ids::BackendName, offer::RefKind, own::Own};
 
     fn policy(globs: &[&str], destructive: bool) -> Policy {
         Policy { tools: crate::model::globs::globs(globs), destructive }
@@ -190,42 +188,50 @@ mod tests {
         ] {
             let told = format!("{globs:?} {destructive} {target:?} {is_destructive}");
             let route = route(target, is_destructive);
-            assert_eq!(policy(globs, destructive).asks(&route), asks, "{told}");
+            assert_eq!(policy(globs, destructive).asks(&route, "{}").is_some(), asks, "{told}");
         }
-        assert!(!Policy::default().asks(&route(tool("x"), true)));
+        assert_eq!(Policy::default().asks(&route(tool("x"), true), "{}"), None);
     }
 
     #[test]
     fn an_id_is_of_one_call_with_its_exact_arguments() {
-        let one = Subject {
-            app: "a",
-            run: Some("r"),
-            tool_use: "t",
-            number: 0,
-            backend: "b",
-            tool: "w",
-            arguments: r#"{"n":1}"#,
+        let call = |[app, tool_use, tool, arguments]: [&str; 4], run: Option<&str>| {
+            let run = run.map(|run| CallingRun {
+                workspace: "acme".into(),
+                run: run.into(),
+                session: None,
+            });
+            let args = RawValue::from_string(arguments.to_owned()).unwrap();
+            let (tool_use, name) = (tool_use.into(), "n".to_owned());
+            let call = Call { tool_use, agent_run: None, name, kind: None, args, mcp_server: None };
+            CallRequest::new(app.into(), run, call, route(self::tool(tool), false))
         };
-        let others = [
-            Subject { app: "b", ..one },
-            Subject { run: None, ..one },
-            Subject { run: Some(""), ..one },
-            Subject { run: None, number: 1, ..one },
-            Subject { tool_use: "u", ..one },
-            Subject { backend: "c", ..one },
-            Subject { tool: "x", ..one },
-            Subject { arguments: r#"{"n":1.0}"#, ..one },
-            Subject { arguments: r#"{"n": 1}"#, ..one },
+        let of = |parts: [&str; 4], run| id(&call(parts, run), ["", ""]).to_string();
+        let one = ["a", "t", "w", r#"{"n":1}"#];
+        let asks = |asked| id(&call(one, Some("r")), asked).to_string();
+        let mut elsewhere = call(one, Some("r"));
+        elsewhere.route.backend = BackendName::parse("c").unwrap();
+        let all = [
+            of(one, Some("r")),
+            of(one, None),
+            of(one, Some("")),
+            of(["b", "t", "w", one[3]], Some("r")),
+            of(["a", "u", "w", one[3]], Some("r")),
+            of(["a", "t", "x", one[3]], Some("r")),
+            of(["a", "t", "w", r#"{"n":1.0}"#], Some("r")),
+            of(["a", "t", "w", r#"{"n": 1}"#], Some("r")),
             // The same letters, cut elsewhere.
-            Subject { app: "ar", run: Some(""), ..one },
-            Subject { tool_use: "tb", backend: "", ..one },
+            of(["ar", "t", "w", one[3]], Some("")),
+            id(&elsewhere, ["", ""]).to_string(),
+            id(&call(one, None), ["", "1"]).to_string(),
+            asks(["{}", "1"]),
+            asks(["{}", "2"]),
+            asks(["{ }", "1"]),
         ];
-        let ids: HashSet<String> =
-            others.iter().chain([&one]).map(|subject| subject.id().to_string()).collect();
-        assert_eq!(ids.len(), others.len() + 1, "{ids:?}");
-        assert_eq!(one.id(), Subject { ..one }.id(), "after a restart, too");
-        let id = one.id().to_string();
-        assert!(id.starts_with("apr_") && id.len() == 28, "{id}");
+        let ids: HashSet<&String> = all.iter().collect();
+        assert_eq!(ids.len(), all.len(), "{all:?}");
+        assert_eq!(all[0], of(one, Some("r")), "after a restart, too");
+        assert!(all[0].starts_with("apr_") && all[0].len() == 28, "{}", all[0]);
     }
 
     #[test]
@@ -248,13 +254,6 @@ mod tests {
         ] {
             assert!(text.contains("`fs_rm`") && text.contains("not made"), "{text}");
             assert_eq!(text.contains(reason), text.contains("The reason"), "{text}");
-        }
-    }
-
-    #[test]
-    fn the_list_of_outcomes_is_in_order() {
-        for (at, outcome) in Outcome::ALL.into_iter().enumerate() {
-            assert_eq!(outcome as usize, at, "{outcome:?}");
         }
     }
 }

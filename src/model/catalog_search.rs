@@ -30,40 +30,9 @@ const SAMPLE: usize = 500;
 /// How deep in a schema names of parameters are looked for.
 const DEPTH: usize = 4;
 
-/// The members of the ref of [`Own::Find`] besides `kind` and `name`.
-pub(super) const FIND: &str = concat!(
-    r#"{"description":"Finds tools that are not in your list, by words for what you need, and answers "#,
-    r#"their names, descriptions and input schemas, the best match first. Search before you say that "#,
-    r#"something cannot be done. Call what you have found with bridge_call_tool.","#,
-    r#""parameters":{"type":"object","properties":{"#,
-    r#""query":{"type":"string","minLength":1,"maxLength":1000,"description":"#,
-    r#""What the tool should do, in a few words, such as: create calendar event"},"#,
-    r#""limit":{"type":"integer","minimum":1,"maximum":20,"description":"#,
-    r#""How many tools to answer with. Default: 5."}},"required":["query"]},"readOnly":true}"#,
-);
-
-/// The members of the ref of [`Own::Call`] besides `kind` and `name`.
-pub(super) const CALL: &str = concat!(
-    r#"{"description":"Calls a tool that bridge_find_tools has found.","#,
-    r#""parameters":{"type":"object","properties":{"#,
-    r#""name":{"type":"string","description":"The name that was found."},"#,
-    r#""arguments":{"type":"object","description":"#,
-    r#""What the tool's inputSchema asks for. Default: {}"}},"required":["name"]}}"#,
-);
-
-/// Words of models and servers for the same thing or act, apart by semicolons and lines; the first stands for all.
+/// Words of models and servers for the same thing or act, a line for each; the first stands for all.
 /// They are words of no one server: what helps one alone makes the others harder to find.
-const SAME: &str = "create make new add open insert; delete remove drop erase forget clear
-    update edit change modify replace; get read show fetch retrieve view see
-    find search look query; send post publish; write save store; run execute start launch
-    stop kill cancel end; move rename; emulate simulate; upload attach; watch monitor
-    review approve; test check validate verify lint; aggregate sum total; status state
-    error failure fail crash; folder directory; ticket issue bug; comment note reply answer
-    image picture photo; email mail; log history; user person people member; customer client contact
-    memory remember know fact; repository repo project; process command terminal shell
-    web internet online website site; schema structure field; price cost
-    size storage space big large; distance far; elevation altitude height
-    setting config configuration option preference";
+const SAME: &str = include_str!("catalog_search/same.txt");
 
 /// The words of tools, read when they are searched for the first time.
 #[derive(Default)]
@@ -149,7 +118,7 @@ static STEMS: LazyLock<DefaultTokenizer> =
     LazyLock::new(|| DefaultTokenizer::new(Language::English));
 
 static FIRST_OF_SAME: LazyLock<HashMap<String, String>> = LazyLock::new(|| {
-    let groups = SAME.split([';', '\n']).map(|group| STEMS.tokenize(group));
+    let groups = SAME.lines().map(|group| STEMS.tokenize(group));
     let pairs = |group: Vec<String>| {
         let first = group.first().cloned().unwrap_or_default();
         group.into_iter().map(move |word| (word, first.clone()))

@@ -24,6 +24,8 @@ words! {
         BreakerOpen = "breaker_open",
         /// It got no permit in time; it was not called.
         Busy = "busy",
+        /// Its app or its backend has made as many calls as it may; it was not called.
+        OverQuota = "over_quota",
         /// The journal cannot be written, so it was not called.
         Storage = "storage",
         /// Too little time was left after a restart; it was not called.

@@ -23,6 +23,7 @@ use super::{
     ids::{RunId, RunKind, ToolUseId},
     json::member,
     offer::RefKind,
+    words::Words as _,
 };
 
 /// One event.

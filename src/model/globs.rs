@@ -4,98 +4,115 @@
 //!
 //! Must not: know what becomes of the tools that match.
 
-use globset::{Glob, GlobSet, GlobSetBuilder};
+use std::iter::once;
+
+use globset::{GlobSet, GlobSetBuilder};
+use serde_json::value::RawValue;
 
 use super::{
-    catalog::{Catalog, Content},
-    ids::{AppName, BackendName},
+    catalog::{Catalog, Content, Tool},
+    ids::BackendName,
     rights::{Rights, Rules},
+    rules::Rule,
     visible::first,
 };
 
+/// Globs, some of which match only calls with certain arguments.
 #[derive(Debug, Clone, Default)]
 pub struct Globs {
     set: GlobSet,
-    /// As they stand in the file, in the order of the set.
-    written: Vec<String>,
+    /// In the order of the set.
+    rules: Vec<Rule>,
 }
 
 impl Globs {
     /// # Errors
     ///
     /// They cannot be compiled together.
-    pub fn new(globs: &[Glob]) -> Result<Self, globset::Error> {
+    pub fn new(rules: Vec<Rule>) -> Result<Self, globset::Error> {
         let mut set = GlobSetBuilder::new();
-        for glob in globs {
-            set.add(glob.clone());
+        for rule in &rules {
+            set.add(rule.glob.clone());
         }
-        let written = globs.iter().map(|glob| glob.glob().to_owned()).collect();
-        Ok(Self { set: set.build()?, written })
+        Ok(Self { set: set.build()?, rules })
     }
 
     pub fn is_empty(&self) -> bool {
-        self.written.is_empty()
+        self.rules.is_empty()
     }
 
+    /// Whether one of them matches all calls of the tool `name`.
     pub fn is_match(&self, name: &str) -> bool {
+        self.matching(name).any(|rule| rule.when.is_empty())
+    }
+
+    /// Whether one of them matches some calls of the tool `name`.
+    pub fn has(&self, name: &str) -> bool {
         self.set.is_match(name)
     }
 
-    /// Those that match none of `names`.
-    fn idle(&self, names: &[&str]) -> impl Iterator<Item = &str> {
-        let mut used = vec![false; self.written.len()];
-        for place in names.iter().flat_map(|name| self.set.matches(name)) {
-            used[place] = true;
+    /// The first that matches a call of the tool `name` with these arguments.
+    pub fn of_call(&self, name: &str, arguments: &str) -> Option<&Rule> {
+        self.matching(name).find(|rule| rule.holds(arguments))
+    }
+
+    fn matching(&self, name: &str) -> impl Iterator<Item = &Rule> {
+        self.set.matches(name).into_iter().filter_map(|at| self.rules.get(at))
+    }
+
+    /// Says of each that has no effect on any of `tools` why, and its place.
+    fn idle(&self, tools: &[Tool]) -> impl Iterator<Item = String> {
+        let mut matched = vec![Vec::new(); self.rules.len()];
+        for tool in tools {
+            let schema = tool.input.schema().map_or("true", RawValue::get);
+            self.set.matches(&tool.name).into_iter().for_each(|at| matched[at].push(schema));
         }
-        self.written.iter().zip(used).filter_map(|(glob, used)| (!used).then_some(glob.as_str()))
+        self.rules.iter().zip(matched).filter_map(|(rule, schemas)| {
+            let with = match rule.unknown_path(&schemas) {
+                _ if schemas.is_empty() => String::new(),
+                path => format!(" with `{}`", path?),
+            };
+            Some(format!("`{}`{with} ({})", rule.glob, rule.place))
+        })
     }
 }
 
 /// Names the globs for the tools of `backend`, in its own entry and in those of apps, that match none
-/// of the tools that its server has. A mistyped `approve` or `deny` lets calls pass.
+/// of the tools that its server has, the rules whose arguments none of these has, and the tools that
+/// it has not, and that are renamed. A mistyped `approve` or `deny` lets calls pass.
 pub fn idle<'a>(
     backend: &BackendName,
     catalog: &Catalog,
-    rules: Rules<'_>,
-    apps: impl Iterator<Item = (&'a AppName, &'a Rights)>,
+    rules: Rules<'a>,
+    apps: impl Iterator<Item = &'a Rights>,
 ) -> Option<String> {
     let Content::Mcp { tools, .. } = catalog.content() else { return None };
-    if tools.is_empty() {
-        return None;
-    }
-    let own = [
-        ("tools.allow".to_owned(), rules.tools.allow.as_ref()),
-        ("tools.deny".to_owned(), Some(&rules.tools.deny)),
-        ("approve".to_owned(), Some(&rules.approve.tools)),
-    ];
-    let of_apps = apps.filter_map(|(app, rights)| Some((app, rights.tools.get(backend)?)));
-    let of_apps = of_apps.flat_map(|(app, filter)| {
-        let place = |key| format!("tools.{backend}.{key} of {app}");
-        [(place("allow"), filter.allow.as_ref()), (place("deny"), Some(&filter.deny))]
-    });
-    let written = own.into_iter().chain(of_apps);
-    let written = written.filter_map(|(place, globs)| Some((place, globs?)));
-    let written: Vec<_> = written.filter(|(_, globs)| !globs.is_empty()).collect();
-    if written.is_empty() {
-        return None;
-    }
-    let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
-    let idle = written.iter().flat_map(|(place, globs)| {
-        globs.idle(&names).map(move |glob| format!("`{glob}` (in {place})"))
-    });
-    let idle: Vec<String> = idle.collect();
-    let (count, named) = (names.len(), first(&idle));
-    (!idle.is_empty()).then(|| format!("Of its {count} tools, none matches {named}."))
+    let filters = once(&rules.naming.tools).chain(apps.filter_map(|app| app.tools.get(backend)));
+    let globs = filters.flat_map(|filter| filter.allow.iter().chain([&filter.deny]));
+    let globs = globs
+        .chain([&rules.approve.tools, &rules.naming.always])
+        .flat_map(|globs| globs.idle(tools));
+    let is_gone = |name: &&String| !tools.iter().any(|tool| tool.name == **name);
+    let renamed = rules.naming.rename.keys().filter(is_gone);
+    let renamed = renamed.map(|name| format!("`{name}` (tools.rename of {backend})"));
+    let idle: Vec<String> = globs.chain(renamed).collect();
+    let is_any = !tools.is_empty() && !idle.is_empty();
+    is_any.then(|| format!("Of its {} tools, none matches {}.", tools.len(), first(&idle)))
 }
 
 /// What to do about the text of [`idle`].
-pub const CURE: &str = "Correct the glob, or leave it out: it has no effect. Globs match the server's \
-                        own names, without the prefix; `mantyx-bridge tools` shows them.";
+pub const CURE: &str = "Correct the glob, the name or the path, or leave it out: it has no effect. \
+                        Globs match the server's own names, without the prefix; paths lead into the \
+                        arguments. `mantyx-bridge tools` shows both.";
 
 #[cfg(test)]
 pub(crate) fn globs(all: &[&str]) -> Globs {
-    let all: Vec<_> = all.iter().map(|glob| Glob::new(glob).unwrap()).collect();
-    Globs::new(&all).unwrap()
+    let rule = |(at, glob): (usize, &&str)| Rule {
+        glob: globset::Glob::new(glob).unwrap(),
+        when: Vec::new(),
+        place: format!("[{at}]"),
+    };
+    Globs::new(all.iter().enumerate().map(rule).collect()).unwrap()
 }
 
 #[cfg(test)]
@@ -103,34 +120,54 @@ mod tests {
     //! Which globs have no effect.
 
     use super::*;
-    use crate::model::{approval::Policy, naming::ToolFilter};
+    use crate::model::{
+        approval::Policy,
+        naming::{Naming, ToolFilter},
+        rules::{Condition, Test, keys},
+    };
 
     #[test]
     fn globs_without_a_tool_are_named_with_their_places() {
         let tool = |name: &str| {
-            let text = format!(r#"{{"name":"{name}","inputSchema":{{}}}}"#);
-            serde_json::value::RawValue::from_string(text).unwrap()
+            let schema = r#"{"properties":{"path":{}}}"#;
+            RawValue::from_string(format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#)).unwrap()
         };
         let (catalog, _) = Catalog::mcp(None, vec![tool("read"), tool("write")]);
         let fs = BackendName::parse("fs").unwrap();
-        let filter = ToolFilter { allow: Some(globs(&["*"])), deny: globs(&["writ?", "rm"]) };
-        let approve = Policy { tools: globs(&["destructiv", "write"]), destructive: true };
-        let rules = Rules { tools: &filter, approve: &approve };
+        let tools = ToolFilter { allow: Some(globs(&["*"])), deny: globs(&["writ?", "rm"]) };
+        let rename = [("read", "r"), ("raed", "s")].map(|(old, new)| (old.into(), new.into()));
+        let naming = Naming { tools, rename: rename.into(), ..Naming::default() };
+        let with = |glob: &str, path: &str, place: &str| Rule {
+            glob: globset::Glob::new(glob).unwrap(),
+            when: vec![Condition {
+                path: path.into(),
+                keys: keys(path).unwrap(),
+                test: Test::Gt(1.0),
+            }],
+            place: place.to_owned(),
+        };
+        let asked = vec![
+            with("destructiv", "/path", "a"),
+            with("write", "/path", "b"),
+            with("w*", "/pth", "c"),
+        ];
+        let approve = Policy { tools: Globs::new(asked).unwrap(), destructive: true };
+        let rules = Rules { naming: &naming, approve: &approve };
         let of_app = ToolFilter { allow: Some(globs(&["read", "raed"])), deny: Globs::default() };
         let rights = Rights { tools: [(fs.clone(), of_app)].into(), ..Rights::default() };
-        let app = AppName::from("billing");
-        let told = idle(&fs, &catalog, rules, [(&app, &rights)].into_iter());
+        let told = idle(&fs, &catalog, rules, once(&rights));
         assert_eq!(
             told.unwrap(),
-            "Of its 2 tools, none matches `rm` (in tools.deny), `destructiv` (in approve), `raed` \
-             (in tools.fs.allow of billing)."
+            "Of its 2 tools, none matches `rm` ([1]), `raed` ([1]), `destructiv` (a), `w*` with \
+             `/pth` (c), `raed` (tools.rename of fs)."
         );
         let (empty, _) = Catalog::mcp(None, Vec::new());
         assert_eq!(idle(&fs, &empty, rules, [].into_iter()), None);
         let six: Vec<String> = (0..6).map(|number| format!("no{number}")).collect();
         let six: Vec<&str> = six.iter().map(String::as_str).collect();
-        let deny = ToolFilter { allow: None, deny: globs(&six) };
-        let rules = Rules { tools: &deny, approve: &Policy::default() };
+        let tools = ToolFilter { allow: None, deny: globs(&six) };
+        let naming = Naming { tools, ..Naming::default() };
+        let rules = Rules { naming: &naming, approve: &Policy::default() };
         let told = idle(&fs, &catalog, rules, [].into_iter()).unwrap();
         assert!(told.ends_with("and 1 more."), "{told}");
     }

@@ -12,6 +12,8 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
+use super::words::words;
+
 /// The name of a backend: unique over `mcp`, `a2a` and `local` of one configuration.
 ///
 /// Matches `^[a-zA-Z0-9_]{1,40}$`, so that it can stand in model-facing names.
@@ -115,29 +117,17 @@ macro_rules! opaque_id {
     };
 }
 
-/// What kind of run an id names: ids are only known to be unique within their kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum RunKind {
-    /// One model at work.
-    #[serde(rename = "agent-runs")]
-    Agent,
-    /// Many agent runs behind one stream.
-    #[serde(rename = "eval-runs")]
-    Eval,
-}
-
-impl RunKind {
-    /// The collection of MANTYX's API that holds runs of this kind.
-    pub fn collection(self) -> &'static str {
-        match self {
-            Self::Agent => "agent-runs",
-            Self::Eval => "eval-runs",
-        }
-    }
-
-    /// The kind of run in this collection.
-    pub fn of_collection(collection: &str) -> Option<Self> {
-        [Self::Agent, Self::Eval].into_iter().find(|kind| kind.collection() == collection)
+words! {
+    /// What kind of run an id names: ids are only known to be unique within their kind. The word is
+    /// the collection of MANTYX's API that holds runs of this kind.
+    #[derive(Hash, Serialize, Deserialize)]
+    pub enum RunKind {
+        /// One model at work.
+        #[serde(rename = "agent-runs")]
+        Agent = "agent-runs",
+        /// Many agent runs behind one stream.
+        #[serde(rename = "eval-runs")]
+        Eval = "eval-runs",
     }
 }
 
@@ -240,7 +230,7 @@ impl RunKey {
         let Self { workspace, kind, run } = self;
         let workspace = as_segment(workspace.as_str());
         let run = as_segment(run.as_str());
-        format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.collection())
+        format!("/api/v1/workspaces/{workspace}/{}/{run}", kind.as_str())
     }
 
     /// The path of its event stream.

@@ -61,31 +61,23 @@ pub fn check(tool: &str) -> Result<(), String> {
     let members = Members::read(tool).map_err(|error| format!("cannot be read: {error}"))?;
     // Readers differ in which of two they take, and in what the case of a key means.
     for (key, value) in &members.0 {
-        match key.to_ascii_lowercase().as_str() {
+        let value = value.get();
+        let text = || serde_json::from_str::<String>(value);
+        let (article, len, most, most_objects) = match key.to_ascii_lowercase().as_str() {
             "title" | "description" => {
-                let text = serde_json::from_str::<String>(value.get());
-                let len = text.map_or(value.get().len(), |text| text.len());
-                if len > MAX_TEXT {
-                    return Err(format!("has a {key} of {len} bytes, over {MAX_TEXT}"));
-                }
+                ("a ", text().map_or(value.len(), |text| text.len()), MAX_TEXT, usize::MAX)
             }
-            "name" if value.get().len() > MAX_NAME => {
-                return Err(format!("has a {key} of {} bytes, over {MAX_NAME}", value.get().len()));
-            }
-            "annotations" if value.get().len() > MAX_TEXT => {
-                return Err(format!("has {key} of {} bytes, over {MAX_TEXT}", value.get().len()));
-            }
-            "inputschema" | "outputschema" => {
-                let len = value.get().len();
-                if len > MAX_SCHEMA {
-                    return Err(format!("has an {key} of {len} bytes, over {MAX_SCHEMA}"));
-                }
-                let objects = Shape::of(value.get()).objects;
-                if objects > MAX_OBJECTS {
-                    return Err(format!("has an {key} of {objects} objects, over {MAX_OBJECTS}"));
-                }
-            }
-            _ => {}
+            "name" => ("a ", value.len(), MAX_NAME, usize::MAX),
+            "annotations" => ("", value.len(), MAX_TEXT, usize::MAX),
+            "inputschema" | "outputschema" => ("an ", value.len(), MAX_SCHEMA, MAX_OBJECTS),
+            _ => continue,
+        };
+        if len > most {
+            return Err(format!("has {article}{key} of {len} bytes, over {most}"));
+        }
+        let objects = Shape::of(value).objects;
+        if objects > most_objects {
+            return Err(format!("has {article}{key} of {objects} objects, over {most_objects}"));
         }
     }
     Ok(())

@@ -31,6 +31,7 @@ use super::{
     pin::{CARD, Mode, Review},
     routes::Routes,
     schema::InputSchema,
+    words::words,
 };
 
 pub mod cost;
@@ -81,31 +82,14 @@ pub enum OfferMode {
 const AUTO_TOOLS: usize = 100;
 const AUTO_TOKENS: usize = 20_000;
 
-/// The kinds of tool refs that the bridge makes; MANTYX's `kind` (agent-runs-protocol §1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RefKind {
-    Local,
-    A2aLocal,
-    McpLocal,
-}
-
-impl RefKind {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Local => "local",
-            Self::A2aLocal => "a2a_local",
-            Self::McpLocal => "mcp_local",
-        }
-    }
-
-    pub fn parse(kind: &str) -> Option<Self> {
-        match kind {
-            "local" => Some(Self::Local),
-            "a2a_local" => Some(Self::A2aLocal),
-            "mcp_local" => Some(Self::McpLocal),
-            _ => None,
-        }
+words! {
+    /// The kinds of tool refs that the bridge makes; MANTYX's `kind` (agent-runs-protocol §1).
+    #[derive(Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "snake_case")]
+    pub enum RefKind {
+        Local = "local",
+        A2aLocal = "a2a_local",
+        McpLocal = "mcp_local",
     }
 }
 

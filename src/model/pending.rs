@@ -23,25 +23,8 @@ pub const TOOL: &str = "bridge_call_result";
 /// How long a fetch waits for a result that is not there yet, unless the model says how long: a
 /// model that asks again and again should not use up its turns.
 const WAIT: Duration = Duration::from_secs(20);
-/// The longest that a fetch may wait; it is the `maximum` of [`DEFINITION`].
+/// The longest that a fetch may wait; it is the `maximum` of own/call_result.json.
 const MAX_WAIT: Duration = Duration::from_secs(240);
-
-/// The members of the tool's ref besides `kind` and `name`.
-pub(super) const DEFINITION: &str = concat!(
-    r#"{"description":"Fetches the result of a tool call that takes long: one that was answered "#,
-    r#"with {\"status\":\"pending\",\"callId\":…} and goes on. Give that callId. While the call "#,
-    r#"still runs, the answer is pending again; do other work first, or wait here. With offset and "#,
-    r#"limit, it reads a long result in parts: {\"total\":…,\"next\":…,\"text\":…}, where next is "#,
-    r#"the next offset, or null at the end.","#,
-    r#""parameters":{"type":"object","properties":{"#,
-    r#""callId":{"type":"string","description":"The callId of the pending answer."},"#,
-    r#""wait":{"type":"number","minimum":0,"maximum":240,"description":"#,
-    r#""How many seconds to wait for a result that is not there yet. Default: 20."},"#,
-    r#""offset":{"type":"integer","minimum":0,"description":"The first byte of the part."},"#,
-    r#""limit":{"type":"integer","minimum":1,"maximum":1000000,"description":"#,
-    r#""How many bytes the part has at most."}},"#,
-    r#""required":["callId"]},"readOnly":true}"#,
-);
 
 /// What the model asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]

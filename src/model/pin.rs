@@ -23,6 +23,7 @@ use super::{
     diff,
     naming::Naming,
     visible,
+    words::words,
 };
 
 /// The members of an MCP tool that a model sees (agent-runs-protocol §4.3), in lower case.
@@ -32,28 +33,20 @@ const VISIBLE: [&str; 6] =
 /// Takes the place of a tool's name for an agent, which has a card and no tools.
 pub const CARD: &str = "";
 
-/// What happens to tools that were not accepted; the `pin` of bridge.yaml.
-// A doc comment at a value would change the schema of bridge.yaml.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-pub enum Mode {
-    // They are not compared.
-    Off,
-    // They are offered, and reported.
-    #[default]
-    Warn,
-    // They are withdrawn, and reported.
-    Enforce,
-}
-
-impl Mode {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Warn => "warn",
-            Self::Enforce => "enforce",
-        }
+words! {
+    /// What happens to tools that were not accepted; the `pin` of bridge.yaml.
+    // A doc comment at a value would change the schema of bridge.yaml.
+    #[derive(Default, Serialize, Deserialize, JsonSchema)]
+    #[serde(rename_all = "lowercase")]
+    #[schemars(inline)]
+    pub enum Mode {
+        // They are not compared.
+        Off = "off",
+        // They are offered, and reported.
+        #[default]
+        Warn = "warn",
+        // They are withdrawn, and reported.
+        Enforce = "enforce",
     }
 }
 
@@ -72,28 +65,18 @@ pub enum Accepted {
     Damaged(Arc<str>),
 }
 
-/// How a tool differs from what was accepted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Change {
-    /// The model sees something else than what was accepted.
-    Changed,
-    /// The backend was known, and the tool was not.
-    New,
-    /// The tool is new and has hidden characters: it is not accepted automatically, not even the
-    /// first time.
-    Hidden,
-    /// The backend no longer has the tool. That is no fault; its pin stays.
-    Gone,
-}
-
-impl Change {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Changed => "changed",
-            Self::New => "new",
-            Self::Hidden => "hidden",
-            Self::Gone => "gone",
-        }
+words! {
+    /// How a tool differs from what was accepted.
+    pub enum Change {
+        /// The model sees something else than what was accepted.
+        Changed = "changed",
+        /// The backend was known, and the tool was not.
+        New = "new",
+        /// The tool is new and has hidden characters: it is not accepted automatically, not even
+        /// the first time.
+        Hidden = "hidden",
+        /// The backend no longer has the tool. That is no fault; its pin stays.
+        Gone = "gone",
     }
 }
 
@@ -147,16 +130,8 @@ struct Seen {
 }
 
 impl Seen {
-    fn of_tool(raw: &RawValue) -> Self {
-        let keep = |key: &str| VISIBLE.contains(&key.to_ascii_lowercase().as_str());
-        Self::of(raw, &keep)
-    }
-
-    fn of_card(raw: &RawValue) -> Self {
-        Self::of(raw, &|key| key != "signatures")
-    }
-
-    fn of(raw: &RawValue, keep: &dyn Fn(&str) -> bool) -> Self {
+    /// Of the members of `raw` that are to `keep`.
+    fn of(raw: &RawValue, keep: impl Fn(&str) -> bool) -> Self {
         let mut node = Node::read(raw);
         if let Node::Map(members) = &mut node {
             members.retain(|(key, _)| keep(key));
@@ -173,11 +148,14 @@ impl Seen {
 
 /// What a model sees of the tools of a catalog.
 fn seen(catalog: &Catalog) -> BTreeMap<&str, Seen> {
+    let is_visible = |key: &str| VISIBLE.contains(&key.to_ascii_lowercase().as_str());
     match catalog.content() {
         Content::Mcp { tools, .. } => {
-            tools.iter().map(|tool| (tool.name.as_str(), Seen::of_tool(&tool.raw))).collect()
+            tools.iter().map(|tool| (tool.name.as_str(), Seen::of(&tool.raw, is_visible))).collect()
         }
-        Content::A2a { card } => BTreeMap::from([(CARD, Seen::of_card(card))]),
+        Content::A2a { card } => {
+            BTreeMap::from([(CARD, Seen::of(card, |key| key != "signatures"))])
+        }
         // A local tool is the operator's own.
         Content::Local { .. } => BTreeMap::new(),
     }
@@ -206,15 +184,10 @@ impl Accepted {
             let pins = plain.map(|(tool, seen)| ((*tool).to_owned(), Arc::clone(&seen.text)));
             *self = Self::Pins(Arc::new(Pins(pins.collect())));
         }
-        let none = Pins::default();
-        let pins = match self {
-            Self::Nothing => &none,
-            Self::Pins(pins) => &**pins,
-            Self::Damaged(why) => {
-                review.damaged = Some(Arc::clone(why));
-                &none
-            }
-        };
+        if let Self::Damaged(why) = self {
+            review.damaged = Some(Arc::clone(why));
+        }
+        let pins = self.pins().cloned().unwrap_or_default();
         for (&tool, seen) in seen.iter().filter(|(tool, _)| naming.tools.passes(tool)) {
             let before = pins.0.get(tool);
             let change = match before {
@@ -270,10 +243,7 @@ impl Accepted {
         if taken.is_empty() {
             return Ok(());
         }
-        let mut pins = match self {
-            Self::Pins(pins) => Pins::clone(pins),
-            Self::Nothing | Self::Damaged(_) => Pins::default(),
-        };
+        let mut pins = self.pins().map(|pins| Pins::clone(pins)).unwrap_or_default();
         for Finding { tool, now, .. } in taken {
             match now {
                 Some(now) => pins.0.insert(tool.clone(), Arc::clone(now)),

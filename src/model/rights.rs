@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     approval::Policy,
     ids::BackendName,
-    naming::ToolFilter,
+    naming::{Naming, ToolFilter},
     offer::OfferMode,
     routes::{Route, Target},
 };
@@ -45,13 +45,13 @@ impl Rights {
 #[derive(Debug, Clone, Copy)]
 pub struct Rules<'a> {
     /// The tools that it offers.
-    pub tools: &'a ToolFilter,
+    pub naming: &'a Naming,
     /// The calls that a person must approve.
     pub approve: &'a Policy,
 }
 
 /// Whether a call may be made by the present configuration.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Permission {
     Given,
     /// A person must approve it first.
@@ -59,8 +59,12 @@ pub enum Permission {
     Refused(CallRefusal),
 }
 
-/// Why a call is refused: what the operator has taken away since the run was given the tool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+/// A permission, and the rule of bridge.yaml that decided it, by its place there.
+pub type Decision<'a> = (Permission, Option<&'a str>);
+
+/// Why a call is refused: what the operator has taken away since the run was given the tool, or does
+/// not allow.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallRefusal {
     #[error("the app is not configured any more")]
     App,
@@ -68,51 +72,69 @@ pub enum CallRefusal {
     Backend,
     #[error("the tool may not be used any more")]
     Tool,
+    /// It has the conditions that a rule denies.
+    #[error("the tool may not be used where {0}")]
+    Arguments(String),
     #[error("the backend was removed from the configuration")]
     Removed,
 }
 
 impl CallRefusal {
     /// The model's answer.
-    pub fn for_model(self, backend: &BackendName) -> String {
+    pub fn for_model(&self, backend: &BackendName) -> String {
         let what = match self {
             Self::App => "The operator has removed the app that this run belongs to".to_owned(),
             Self::Backend => format!("The operator has withdrawn `{backend}` from this app"),
             Self::Tool => format!("The operator has withdrawn this tool of `{backend}`"),
+            Self::Arguments(when) => {
+                format!("The operator allows no call of this tool of `{backend}` where {when}")
+            }
             Self::Removed => format!("`{backend}` is not configured any more"),
         };
         format!("{what}. The call was not made; do without it.")
     }
 }
 
-/// Whether a call along `route` may be made for an app with these rights, by these rules of its
-/// backend. `None` stands for an app or a backend that is not configured.
+/// Whether a call along `route` with these arguments may be made for an app with these rights, by
+/// these rules of its backend. `None` stands for an app or a backend that is not configured.
 ///
 /// A run's routes are fixed when it begins, and a run may live for hours. So the bridge asks this
 /// for each call just before the dispatch: the permission at the run's start proves nothing by
 /// then.
-pub fn permission(
-    app: Option<&Rights>,
-    backend: Option<Rules<'_>>,
+pub fn permission<'a>(
+    app: Option<&'a Rights>,
+    backend: Option<Rules<'a>>,
     route: &Route,
+    arguments: &str,
     is_approved: bool,
-) -> Permission {
-    let Some(rights) = app else { return Permission::Refused(CallRefusal::App) };
+) -> Decision<'a> {
+    let refused = |refusal| (Permission::Refused(refusal), None);
+    let Some(rights) = app else { return refused(CallRefusal::App) };
     // Results of earlier calls belong to the run; a tool that is found is permitted when it is called.
     if matches!(route.target, Target::Own(_)) {
-        return Permission::Given;
+        return (Permission::Given, None);
     }
     if !rights.include(&route.backend) {
-        return Permission::Refused(CallRefusal::Backend);
+        return refused(CallRefusal::Backend);
     }
-    let Some(rules) = backend else { return Permission::Refused(CallRefusal::Removed) };
-    let Target::Tool { name, .. } = &route.target else { return Permission::Given };
-    if !rights.include_tool(&route.backend, name) || !rules.tools.passes(name) {
-        return Permission::Refused(CallRefusal::Tool);
+    let Some(rules) = backend else { return refused(CallRefusal::Removed) };
+    let Target::Tool { name, .. } = &route.target else { return (Permission::Given, None) };
+    let of_app = rights.tools.get(&route.backend);
+    for filter in of_app.into_iter().chain([&rules.naming.tools]) {
+        if let Some(rule) = filter.deny.of_call(name, arguments) {
+            let refusal = match rule.when.is_empty() {
+                true => CallRefusal::Tool,
+                false => CallRefusal::Arguments(rule.conditions()),
+            };
+            return (Permission::Refused(refusal), Some(&rule.place));
+        }
+        if !filter.passes(name) {
+            return refused(CallRefusal::Tool);
+        }
     }
-    match rules.approve.asks(route) && !is_approved {
-        true => Permission::Ask,
-        false => Permission::Given,
+    match rules.approve.asks(route, arguments).filter(|_| !is_approved) {
+        Some(place) => (Permission::Ask, Some(place)),
+        None => (Permission::Given, None),
     }
 }
 
@@ -121,7 +143,12 @@ mod tests {
     //! Every right that can be taken away.
 
     use super::*;
-    use crate::model::{globs::globs, offer::RefKind, own::Own};
+    use crate::model::{
+        globs::{Globs, globs},
+        offer::RefKind,
+        own::Own,
+        rules::{Condition, Rule, Test},
+    };
 
     fn backend(name: &str) -> BackendName {
         BackendName::parse(name).unwrap()
@@ -162,29 +189,97 @@ mod tests {
             (Some(all()), &["ls"], &["rm"], true, Permission::Given),
         ] {
             let tools = deny(denied);
+            let naming = Naming { tools, ..Naming::default() };
             let approve = Policy { tools: globs(asked), destructive: false };
-            let rules = Rules { tools: &tools, approve: &approve };
+            let rules = Rules { naming: &naming, approve: &approve };
             let told = format!("{rights:?} {denied:?} {asked:?} {approved}");
-            let given = permission(rights.as_ref(), Some(rules), &tool, approved);
-            assert_eq!(given, expected, "{told}");
+            let given = permission(rights.as_ref(), Some(rules), &tool, "{}", approved);
+            assert_eq!(given.0, expected, "{told}");
         }
-        let gone = permission(Some(&all()), None, &tool, true);
-        assert_eq!(gone, refused(CallRefusal::Removed));
+        let all = all();
+        let gone = permission(Some(&all), None, &tool, "{}", true);
+        assert_eq!(gone, (refused(CallRefusal::Removed), None));
+    }
+
+    #[test]
+    fn rules_on_arguments_decide_on_single_calls() {
+        let rule = |glob: &str, limit: f64, place: &str| Rule {
+            glob: globset::Glob::new(glob).unwrap(),
+            when: vec![Condition {
+                path: "/n".into(),
+                keys: vec!["n".into()],
+                test: Test::Gt(limit),
+            }],
+            place: place.to_owned(),
+        };
+        let one = |rule: Rule| Globs::new(vec![rule]).unwrap();
+        let filter = |deny| ToolFilter { allow: None, deny };
+        let rights = Rights {
+            backends: None,
+            tools: [(backend("fs"), filter(one(rule("*", 100.0, "of the app"))))].into(),
+            offer: None,
+        };
+        let tools = filter(one(rule("p*", 50.0, "of the server")));
+        assert!(tools.passes("pay"), "it stays on offer");
+        let naming = Naming { tools, ..Naming::default() };
+        let asked = vec![rule("pay", 10.0, "first"), rule("*", 20.0, "second")];
+        let approve = Policy { tools: Globs::new(asked).unwrap(), destructive: false };
+        let rules = Rules { naming: &naming, approve: &approve };
+        let denied = || CallRefusal::Arguments("`/n` is greater than 50".to_owned());
+        let denied_to_app = || CallRefusal::Arguments("`/n` is greater than 100".to_owned());
+        for (tool, arguments, approved, expected) in [
+            ("pay", r#"{"n":1}"#, false, (Permission::Given, None)),
+            ("pay", "{}", false, (Permission::Given, None)),
+            ("pay", r#"{"n":11}"#, false, (Permission::Ask, Some("first"))),
+            ("pay", r#"{"n":11}"#, true, (Permission::Given, None)),
+            ("look", r#"{"n":11}"#, false, (Permission::Given, None)),
+            ("look", r#"{"n":21}"#, false, (Permission::Ask, Some("second"))),
+            ("look", r#"{"n":51}"#, true, (Permission::Given, None)),
+            ("pay", r#"{"n":51}"#, true, (Permission::Refused(denied()), Some("of the server"))),
+            (
+                "pay",
+                r#"{"n":1,"n":51}"#,
+                true,
+                (Permission::Refused(denied()), Some("of the server")),
+            ),
+            (
+                "look",
+                r#"{"n":101}"#,
+                true,
+                (Permission::Refused(denied_to_app()), Some("of the app")),
+            ),
+            (
+                "pay",
+                r#"{"n":"11"}"#,
+                true,
+                (Permission::Refused(denied_to_app()), Some("of the app")),
+            ),
+        ] {
+            let route = route(Target::Tool { name: tool.into(), input: None });
+            let decided = permission(Some(&rights), Some(rules), &route, arguments, approved);
+            assert_eq!(decided, expected, "{tool} {arguments} {approved}");
+        }
     }
 
     #[test]
     fn results_are_fetched_as_long_as_there_is_an_app() {
         let results = route(Target::Own(Own::Results));
-        assert_eq!(permission(Some(&Rights::default()), None, &results, false), Permission::Given);
-        let gone = permission(None, None, &results, false);
-        assert_eq!(gone, Permission::Refused(CallRefusal::App));
+        let all = Rights::default();
+        let given = permission(Some(&all), None, &results, "{}", false);
+        assert_eq!(given.0, Permission::Given);
+        let gone = permission(None, None, &results, "{}", false);
+        assert_eq!(gone.0, Permission::Refused(CallRefusal::App));
     }
 
     #[test]
     fn the_model_is_told_that_nothing_was_made() {
-        for refusal in
-            [CallRefusal::App, CallRefusal::Backend, CallRefusal::Tool, CallRefusal::Removed]
-        {
+        for refusal in [
+            CallRefusal::App,
+            CallRefusal::Backend,
+            CallRefusal::Tool,
+            CallRefusal::Arguments("`/n` is 1".to_owned()),
+            CallRefusal::Removed,
+        ] {
             let told = refusal.for_model(&backend("fs"));
             assert!(told.contains("was not made"), "{told}");
         }

@@ -104,10 +104,13 @@ impl InputSchema {
         if !arguments.trim_start().starts_with('{') {
             return invalid("the arguments: they are not a JSON object");
         }
-        self.check_value(arguments)
+        match self.check_value(arguments) {
+            Verdict::Invalid(mistakes) => invalid(&mistakes),
+            verdict => verdict,
+        }
     }
 
-    /// Checks any JSON text.
+    /// Checks any JSON text. If it does not fit, the verdict has its mistakes alone.
     pub fn check_value(&self, arguments: &str) -> Verdict {
         let compiled = match self.compiled.get_or_init(|| compile(self.tool.get(), self.key)) {
             Ok(Some(compiled)) => compiled,
@@ -129,7 +132,7 @@ impl InputSchema {
         if compiled.validator.is_valid(&copy) {
             return Verdict::Valid;
         }
-        compiled.explain(&copy).map_or_else(|why| self.unusable(why), |text| invalid(&text))
+        compiled.explain(&copy).map_or_else(|why| self.unusable(why), Verdict::Invalid)
     }
 
     /// The verdict if the schema cannot be used.

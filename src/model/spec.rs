@@ -20,6 +20,7 @@ use super::{
     offer::{Offer, Ref, RefKind, Route, Target},
     own::Own,
     routes::{Routes, Stored},
+    words::Words as _,
 };
 
 /// The most entries of `tools`, with the tools inside of them. MANTYX takes 64 of each.
@@ -115,32 +116,40 @@ pub struct Injected {
 #[derive(Debug, Clone)]
 pub struct Table {
     routes: Arc<Routes>,
-    backends: Arc<BTreeSet<BackendName>>,
-    /// Maps the names that the caller took, and the names given in their place, to the offer's
-    /// names.
-    renamed: HashMap<String, Arc<str>>,
-    taken: HashSet<Arc<str>>,
-    /// Which of the bridge's own tools the run has.
-    own: BTreeSet<Own>,
-    /// Whether the app, and not the bridge, put the names into the run: then a name alone proves
-    /// nothing.
-    assumed: bool,
+    /// All else. The digest in it is filled in when it is written.
+    rest: StoredTable,
 }
 
 /// The record of a [`Table`] without its routes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredTable {
     /// The digest of the routes, which the journal keeps once for all runs that have them.
     pub routes: Arc<str>,
     backends: Arc<BTreeSet<BackendName>>,
+    /// Maps the names that the caller took, and the names given in their place, to the offer's
+    /// names.
     renamed: BTreeMap<String, Arc<str>>,
     taken: BTreeSet<Arc<str>>,
+    /// It has the tool that fetches results.
     #[serde(default)]
     results: bool,
     /// It has the two tools of a search.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     search: bool,
+    /// Whether the app, and not the bridge, put the names into the run: then a name alone proves
+    /// nothing.
     assumed: bool,
+}
+
+impl StoredTable {
+    /// Whether the run has this tool of the bridge.
+    fn has(&self, own: Own) -> bool {
+        if own == Own::Results { self.results } else { self.search }
+    }
+
+    fn give(&mut self, own: Own) {
+        *(if own == Own::Results { &mut self.results } else { &mut self.search }) = true;
+    }
 }
 
 impl Table {
@@ -151,9 +160,7 @@ impl Table {
 
     fn new(routes: Arc<Routes>, backends: BTreeSet<BackendName>) -> Self {
         let backends = Arc::new(backends);
-        let taken = HashSet::new();
-        let own = BTreeSet::new();
-        Self { routes, backends, renamed: HashMap::new(), taken, own, assumed: false }
+        Self { routes, rest: StoredTable { backends, ..StoredTable::default() } }
     }
 
     /// The table of a run that its app submitted itself, with refs of `backends` that the app had
@@ -162,51 +169,35 @@ impl Table {
     /// If the app's own names clashed with the bridge's, [`Spec::inject`] gave the latter a suffix;
     /// the table has these names as well.
     pub fn assumed(offer: &Offer, backends: BTreeSet<BackendName>) -> Self {
-        let mut renamed = HashMap::new();
+        let mut table = Self::new(Arc::clone(offer.routes()), backends);
+        let backends = Arc::clone(&table.rest.backends);
         for name in offer.refs(&backends).flat_map(Ref::names) {
             let Some(route) = offer.route(name) else { continue };
             let given = naming::suffixed(name, route.backend.as_str(), route.target.tool(), 0);
             if offer.route(&given).is_none() {
-                renamed.insert(given, Arc::clone(name));
+                table.rest.renamed.insert(given, Arc::clone(name));
             }
         }
-        let own = offer.own(|name| backends.contains(name)).map(|(own, _)| own).collect();
-        let table = Self::new(Arc::clone(offer.routes()), backends);
-        Self { renamed, own, assumed: true, ..table }
+        offer.own(|name| backends.contains(name)).for_each(|(own, _)| table.rest.give(own));
+        table.rest.assumed = true;
+        table
     }
 
     /// The record of the table, and its routes.
     pub fn stored(&self) -> (StoredTable, &Stored) {
         let routes = self.routes.stored();
-        let table = StoredTable {
-            routes: Arc::clone(&routes.digest),
-            backends: Arc::clone(&self.backends),
-            renamed: self.renamed.clone().into_iter().collect(),
-            taken: self.taken.iter().cloned().collect(),
-            results: self.own.contains(&Own::Results),
-            search: self.own.contains(&Own::Find),
-            assumed: self.assumed,
-        };
-        (table, routes)
+        (StoredTable { routes: Arc::clone(&routes.digest), ..self.rest.clone() }, routes)
     }
 
     /// Restores the table; `routes` are those of its digest.
     pub fn restore(stored: &StoredTable, routes: Arc<Routes>) -> Self {
-        let had = |own: &Own| if *own == Own::Results { stored.results } else { stored.search };
-        Self {
-            routes,
-            backends: Arc::clone(&stored.backends),
-            renamed: stored.renamed.clone().into_iter().collect(),
-            taken: stored.taken.iter().cloned().collect(),
-            own: Own::ALL.into_iter().filter(had).collect(),
-            assumed: stored.assumed,
-        }
+        Self { routes, rest: stored.clone() }
     }
 
     /// Restores a table whose routes are lost. `routes` are others, by which its names may lead
     /// elsewhere.
     pub fn remade(stored: &StoredTable, routes: Arc<Routes>) -> Self {
-        Self { assumed: true, ..Self::restore(stored, routes) }
+        Self { routes, rest: StoredTable { assumed: true, ..stored.clone() } }
     }
 
     /// Where `call` leads, if the bridge is to answer it.
@@ -215,19 +206,19 @@ impl Table {
     /// the same name, so kind and server must agree as well.
     pub fn claims(&self, call: &Call) -> Option<&Route> {
         let route = self.route(&call.name)?;
-        (!self.assumed || route.is_meant_by(call)).then_some(route)
+        (!self.rest.assumed || route.is_meant_by(call)).then_some(route)
     }
 
     /// Where `name` leads in this run, if it is the bridge's.
     pub fn route(&self, name: &str) -> Option<&Route> {
-        let name = match self.renamed.get(name) {
+        let name = match self.rest.renamed.get(name) {
             Some(original) => original,
-            None if self.taken.contains(name) => return None,
+            None if self.rest.taken.contains(name) => return None,
             None => name,
         };
         self.routes.get(name).filter(|route| match route.target {
-            Target::Own(own) => self.own.contains(&own),
-            Target::Tool { .. } | Target::Stub => self.backends.contains(&route.backend),
+            Target::Own(own) => self.rest.has(own),
+            Target::Tool { .. } | Target::Stub => self.backends().contains(&route.backend),
         })
     }
 
@@ -235,14 +226,14 @@ impl Table {
     pub fn tool(&self, name: &str) -> Option<&Route> {
         let route = self.route(name).or_else(|| self.routes.get(name))?;
         let is_tool = matches!(route.target, Target::Tool { .. });
-        (is_tool && self.backends.contains(&route.backend)).then_some(route)
+        (is_tool && self.backends().contains(&route.backend)).then_some(route)
     }
 
     /// The name of the tool that fetches results later, if the run has it.
     pub fn results(&self) -> Option<&str> {
-        let name = self.routes.own(Own::Results).filter(|_| self.own.contains(&Own::Results))?;
-        let given = || self.renamed.iter().find(|(_, original)| *original == name);
-        match self.taken.contains(name) {
+        let name = self.routes.own(Own::Results).filter(|_| self.rest.results)?;
+        let given = || self.rest.renamed.iter().find(|(_, original)| *original == name);
+        match self.rest.taken.contains(name) {
             true => given().map(|(given, _)| given.as_str()),
             false => Some(name),
         }
@@ -250,7 +241,7 @@ impl Table {
 
     /// The backends whose tools the run has.
     pub fn backends(&self) -> &BTreeSet<BackendName> {
-        &self.backends
+        &self.rest.backends
     }
 
     /// Whether `offer` has other refs for the run's backends than the run was given.
@@ -260,23 +251,24 @@ impl Table {
         if Arc::ptr_eq(given, now) {
             return false;
         }
-        let is_given = |name: &BackendName| self.backends.contains(name);
-        !offer.own(is_given).map(|(own, _)| own).eq(self.own.iter().copied())
-            || !self.backends.iter().all(|name| given.agree_on(now, name))
-            || !self.own.iter().all(|own| given.agree_on(now, &own.backend()))
+        let is_given = |name: &BackendName| self.backends().contains(name);
+        let own = || Own::ALL.into_iter().filter(|own| self.rest.has(*own));
+        !offer.own(is_given).map(|(own, _)| own).eq(own())
+            || !self.backends().iter().all(|name| given.agree_on(now, name))
+            || !own().all(|own| given.agree_on(now, &own.backend()))
     }
 
     /// About how many bytes [`Self::stored`] takes beside the routes.
     pub fn size(&self) -> usize {
-        let backends = self.backends.iter().map(|name| name.as_str().len());
-        let renamed = self.renamed.iter().map(|(new, name)| new.len() + name.len());
-        let taken = self.taken.iter().map(|name| name.len());
+        let backends = self.backends().iter().map(|name| name.as_str().len());
+        let renamed = self.rest.renamed.iter().map(|(new, name)| new.len() + name.len());
+        let taken = self.rest.taken.iter().map(|name| name.len());
         backends.chain(renamed).chain(taken).map(|bytes| bytes + 8).sum()
     }
 
     /// Whether the run has none of the bridge's tools.
     pub fn is_empty(&self) -> bool {
-        self.backends.is_empty()
+        self.backends().is_empty()
     }
 }
 
@@ -391,7 +383,7 @@ impl Spec {
         let caller: HashSet<&str> =
             kept.flat_map(|(own, _)| &own.names).map(String::as_str).collect();
         let mut table = Table::new(Arc::clone(offer.routes()), chosen);
-        let chosen = Arc::clone(&table.backends);
+        let chosen = Arc::clone(&table.rest.backends);
         let mut counts = BTreeMap::new();
         let mut hides = false;
         let mut written: HashMap<&BackendName, Vec<Bytes>> = HashMap::new();
@@ -414,13 +406,13 @@ impl Spec {
         }
         list.extend(in_order.into_iter().filter_map(|name| written.remove(name)).flatten());
         for (own, one) in offer.own(|name| chosen.contains(name)) {
-            table.own.insert(own);
+            table.rest.give(own);
             list.push(table.settle(one, &caller));
         }
         // A run with backends that contribute nothing (omitted, or without tools) has no tool of
         // the bridge.
         if !hides && counts.values().all(|&tools| tools == 0) {
-            table.backends = Arc::default();
+            table.rest.backends = Arc::default();
         }
         Injected { body: self.splice(list), table, counts }
     }
@@ -464,8 +456,8 @@ impl Table {
                 .map(|round| naming::suffixed(name, route.backend.as_str(), tool, round))
                 .find(|new| !caller.contains(new.as_str()) && self.routes.get(new).is_none());
             if let Some(new) = free {
-                self.taken.insert(Arc::clone(name));
-                self.renamed.insert(new.clone(), Arc::clone(name));
+                self.rest.taken.insert(Arc::clone(name));
+                self.rest.renamed.insert(new.clone(), Arc::clone(name));
                 given.insert(Arc::clone(name), Arc::<str>::from(new));
             }
         }

@@ -7,23 +7,29 @@ pub trait Words: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
 
     fn as_str(self) -> &'static str;
+
+    /// The value that this is the word of.
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|value| value.as_str() == word)
+    }
 }
 
 /// Defines an enum of [`Words`].
 macro_rules! words {
     (
         $(#[$attribute:meta])*
-        pub enum $Name:ident {
+        $vis:vis enum $Name:ident {
             $($(#[$note:meta])* $Value:ident = $word:literal),* $(,)?
         }
     ) => {
         $(#[$attribute])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum $Name {
+        $vis enum $Name {
             $($(#[$note])* $Value),*
         }
 
         impl $Name {
+            /// The word.
             pub fn as_str(self) -> &'static str {
                 match self {
                     $(Self::$Value => $word),*

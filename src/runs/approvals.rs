@@ -1,7 +1,9 @@
-//! Calls that wait for approval: the open questions, who may decide them, and recent decisions.
+//! Calls that wait for a person, for approval or for the answer to a question of their server: the
+//! open questions, who may decide them, and recent decisions.
 //!
-//! No question is kept over a restart. A call that waits has not been dispatched, so the next
-//! process asks about it again, under the same id (`model::approval`).
+//! None is kept over a restart. A call that waits for approval has not been dispatched, and the
+//! record of a call whose server can be answered later has the server's question. So the next
+//! process asks again, under the same id (`model::approval`).
 //!
 //! Must not: decide which calls need a person, or make one.
 
@@ -14,21 +16,25 @@ use std::{
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use tokio::{sync::oneshot, time::Instant};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, timeout_at},
+};
 use tracing::{info, warn};
 
 use super::changes::{Change, Changes};
 use crate::{
     metrics::{ByLabel, Counter},
     model::{
-        approval::{Outcome, Subject},
+        approval::{self, Outcome},
         call::CallRequest,
         catalog::hex,
         ids::{AppName, ApprovalId, BackendName, RunId, ToolUseId},
+        question,
     },
 };
 
-/// The most calls of one app that may wait for approval, and the most bytes of their arguments.
+/// The most calls of one app that may wait for a person, and the most bytes of what they ask.
 const MOST: usize = 256;
 const MOST_BYTES: usize = 16 << 20;
 /// The most ended questions of one app that are remembered.
@@ -72,38 +78,36 @@ pub struct Approval {
     pub tool: String,
     /// Verbatim, while the question waits.
     pub arguments: Option<Arc<RawValue>>,
+    /// `call`, or `question` if its server asks.
+    pub kind: &'static str,
+    /// What the server asks, while that waits.
+    pub question: Option<Arc<question::Question>>,
     /// SHA-256 of their bytes, in hex.
     pub digest: String,
     pub since: SystemTime,
     /// When it counts as denied.
     pub until: SystemTime,
-    pub ended: Option<Ended>,
+    /// When and how it ended; without the content of an answer.
+    pub ended: Option<(SystemTime, Decision)>,
 }
 
-/// How a question ended.
-#[derive(Debug, Clone)]
-pub struct Ended {
-    pub outcome: Outcome,
-    pub at: SystemTime,
-    /// The reason that the person gave.
-    pub reason: Option<String>,
-}
-
-/// What a person has decided.
+/// What a person has decided, or why no person has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
-    pub approved: bool,
-    pub by: Decider,
+    pub outcome: Outcome,
+    /// The answer, verbatim; none if the server wants a URL opened.
+    pub content: Option<String>,
+    /// `operator`, or the app whose call it is, which may decide on its own (`approves`); `None` if
+    /// no person has decided.
+    pub by: Option<String>,
     pub reason: Option<String>,
 }
 
-/// Who has decided.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decider {
-    /// A caller with the operator's secret.
-    Operator,
-    /// The app whose call it is, which may decide on its own (`approves`).
-    App,
+impl Decision {
+    /// No person has decided.
+    pub(super) fn none(outcome: Outcome) -> Self {
+        Self { outcome, content: None, by: None, reason: None }
+    }
 }
 
 /// Why a decision has no effect.
@@ -113,9 +117,11 @@ pub enum Undecidable {
     Unknown,
     /// It has ended already.
     Ended(Box<Approval>),
+    /// It is no decision on such a question; the text says what is.
+    Unfit(String),
 }
 
-/// The app has as many waiting calls as it may.
+/// The app has as many waiting calls as it may, or they are as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
 
@@ -134,34 +140,35 @@ impl Approvals {
         Self { changes, ..Self::default() }
     }
 
-    /// Asks about a call. Without a decision before `until`, the call counts as denied.
-    pub(super) fn ask(&self, call: &CallRequest, until: Instant) -> Result<Question<'_>, TooMany> {
+    /// Asks about a call, or what its server asks, with what marks that question. Without a decision
+    /// before `until`, it counts as denied.
+    pub(super) fn ask(
+        &self,
+        call: &CallRequest,
+        question: Option<(question::Question, &str)>,
+        until: Instant,
+    ) -> Result<Question<'_>, TooMany> {
         let (tell, decision) = oneshot::channel();
         let mut inner = self.inner.lock();
         let own = inner.waiting.values().filter(|waiting| waiting.approval.app == call.app);
         let (count, bytes) = own.fold((0, 0), |(count, bytes), waiting| {
-            let arguments = waiting.approval.arguments.as_ref();
-            (count + 1, bytes + arguments.map_or(0, |arguments| arguments.get().len()))
+            let Approval { arguments, question, .. } = &waiting.approval;
+            let arguments = arguments.as_ref().map_or(0, |arguments| arguments.get().len());
+            (count + 1, bytes + arguments + question.as_ref().map_or(0, |it| it.params.get().len()))
         });
         let app = &call.app;
         let arguments = call.arguments.get();
-        if count >= MOST || bytes + arguments.len() > MOST_BYTES {
+        let asked = question.as_ref().map(|(question, mark)| [question.params.get(), *mark]);
+        let size = arguments.len() + asked.map_or(0, |[params, _]| params.len());
+        if count >= MOST || bytes + size > MOST_BYTES {
             warn!(%app, tool = call.name, count, "too many calls wait for approval; denying one");
             return Err(TooMany);
         }
         let number = inner.next;
         inner.next += 1;
         let run = call.run_id();
-        let id = Subject {
-            app: app.as_str(),
-            run: run.map(RunId::as_str),
-            tool_use: call.tool_use.as_str(),
-            number: if run.is_some() { 0 } else { number },
-            backend: call.route.backend.as_str(),
-            tool: call.tool(),
-            arguments,
-        }
-        .id();
+        let by_hand = if run.is_none() { number.to_string() } else { String::new() };
+        let id = approval::id(call, asked.unwrap_or(["", &by_hand]));
         let since = SystemTime::now();
         let approval = Approval {
             id,
@@ -172,6 +179,8 @@ impl Approvals {
             backend: call.route.backend.clone(),
             tool: call.tool().to_owned(),
             arguments: Some(call.arguments.clone().into()),
+            kind: if question.is_some() { "question" } else { "call" },
+            question: question.map(|(question, _)| Arc::new(question)),
             digest: hex(&Sha256::digest(arguments)),
             since,
             until: since + until.saturating_duration_since(Instant::now()),
@@ -195,13 +204,18 @@ impl Approvals {
         id: &str,
         decision: Decision,
     ) -> Result<Approval, Undecidable> {
-        let number = {
+        let found = {
             let inner = self.inner.lock();
             let mut waiting = inner.waiting.iter();
-            waiting.find(|(_, it)| it.approval.is(app, id)).map(|(number, _)| *number)
+            let found = waiting.find(|(_, it)| it.approval.is(app, id));
+            found.map(|(number, it)| (*number, it.approval.question.clone()))
         };
-        let outcome = if decision.approved { Outcome::Approved } else { Outcome::Denied };
-        match number.and_then(|number| self.end(number, outcome, Some(decision))) {
+        if let Some((_, question)) = &found {
+            let Decision { outcome, content, .. } = &decision;
+            question::may_be(question.as_deref(), *outcome, content.as_deref())
+                .map_err(Undecidable::Unfit)?;
+        }
+        match found.and_then(|(number, _)| self.end(number, decision)) {
             Some(approval) => Ok(approval),
             None => {
                 let ended = self.get(app, id).ok_or(Undecidable::Unknown)?;
@@ -227,7 +241,7 @@ impl Approvals {
         let ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
         let is_seen = |approval: &&Approval| app.is_none_or(|app| approval.app == *app);
         let mut ended: Vec<&Approval> = ended.filter(is_seen).collect();
-        ended.sort_by_key(|approval| std::cmp::Reverse(approval.ended.as_ref().map(|it| it.at)));
+        ended.sort_by_key(|approval| std::cmp::Reverse(approval.ended.as_ref().map(|(at, _)| *at)));
         waiting.filter(is_seen).chain(ended).cloned().collect()
     }
 
@@ -239,22 +253,22 @@ impl Approvals {
     }
 
     /// Ends the question, if it still waits. Returns its final state.
-    fn end(&self, number: u64, outcome: Outcome, decision: Option<Decision>) -> Option<Approval> {
+    fn end(&self, number: u64, decision: Decision) -> Option<Approval> {
         let mut inner = self.inner.lock();
         let Waiting { mut approval, tell } = inner.waiting.remove(&number)?;
         // If the receiver is gone, the call is being dropped, just before its question is: the
         // decision has no effect.
-        let told = decision.clone().is_none_or(|decision| tell.send(decision).is_ok());
-        let outcome = if told { outcome } else { Outcome::Withdrawn };
-        let reason = decision.filter(|_| told).and_then(|decision| decision.reason);
+        let told = tell.send(decision.clone()).is_ok();
+        let decision = if told { decision } else { Decision::none(Outcome::Withdrawn) };
+        let outcome = decision.outcome;
         let waited = approval.since.elapsed().unwrap_or_default().as_secs();
         info!(
             app = %approval.app, run = approval.run.as_ref().map(RunId::as_str),
             toolUseId = %approval.tool_use, tool = approval.name, approval = %approval.id,
-            why = reason, waited, "the call is {}", outcome.as_str()
+            why = decision.reason, waited, "the {} is {}", approval.kind, outcome.as_str()
         );
-        approval.ended = Some(Ended { outcome, at: SystemTime::now(), reason });
-        approval.arguments = None;
+        approval.ended = Some((SystemTime::now(), Decision { content: None, ..decision }));
+        (approval.arguments, approval.question) = (None, None);
         let of = approval.app.clone();
         let ended = inner.ended.entry(of.clone()).or_default();
         if ended.len() == KEEP {
@@ -274,29 +288,27 @@ impl Approval {
     }
 
     pub fn outcome(&self) -> Option<Outcome> {
-        self.ended.as_ref().map(|ended| ended.outcome)
+        self.ended.as_ref().map(|(_, decision)| decision.outcome)
     }
 }
 
 impl Question<'_> {
-    /// The decision; `None` if none came in time.
-    pub(super) async fn decided(mut self) -> Option<Decision> {
-        tokio::select! {
-            biased;
-            decision = &mut self.decision => decision.ok(),
-            () = tokio::time::sleep_until(self.until) => {
-                self.approvals.end(self.number, Outcome::Expired, None);
-                // If the question had ended already, a decision arrived just before.
-                self.decision.try_recv().ok()
-            }
+    /// The decision, which may be that none came in time.
+    pub(super) async fn decided(mut self) -> Decision {
+        let decision = timeout_at(self.until, &mut self.decision).await;
+        if decision.is_err() {
+            // If the question has ended already, a decision arrived just before.
+            self.approvals.end(self.number, Decision::none(Outcome::Expired));
         }
+        let decision = decision.map_or_else(|_late| self.decision.try_recv().ok(), Result::ok);
+        decision.unwrap_or_else(|| Decision::none(Outcome::Withdrawn))
     }
 }
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
         // Nothing is left to do where it has ended.
-        self.approvals.end(self.number, Outcome::Withdrawn, None);
+        self.approvals.end(self.number, Decision::none(Outcome::Withdrawn));
     }
 }
 

@@ -9,17 +9,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    approvals::{Decider, Decision},
+    approvals::Decision,
     calls::Calls,
     history::{Outcome, Running},
 };
 use crate::{
     audit::{self, Audit},
     metrics,
-    model::{
-        approval::Outcome as Approval, call::CallRequest, ending::Ending, ids::AppName,
-        offer::Target,
-    },
+    model::{approval::Outcome as Approval, call::CallRequest, ending::Ending, offer::Target},
     traces::{Context, Kind, Span},
 };
 
@@ -34,7 +31,6 @@ pub(super) struct CallObserver {
     /// `None` for fetching a result, which is no call to a backend.
     metrics: Option<Arc<metrics::Calls>>,
     audit: Option<(Arc<Audit>, audit::Call)>,
-    app: AppName,
     begun: Instant,
     asking: Mutex<Asking>,
     leaving: CancellationToken,
@@ -44,41 +40,33 @@ pub(super) struct CallObserver {
     span: Mutex<Option<Span>>,
 }
 
-/// How far a person has been asked about a call.
+/// The most questions of its server that the audit log tells of a call.
+const MOST_TOLD: usize = 20;
+
+/// What a person has been asked about a call.
 #[derive(Debug, Default)]
-enum Asking {
-    #[default]
-    Never,
-    Since(Instant),
-    Ended {
-        waited: Duration,
-        told: audit::Approval,
-    },
+struct Asking {
+    /// Since when a person is asked, and whether it is the server that asks.
+    since: Option<(Instant, bool)>,
+    waited: Duration,
+    told: audit::Asked,
 }
 
 impl Asking {
-    /// Ends the question with `outcome`; `by` is the app of the call and the decision, if there was
-    /// one.
-    fn end(&mut self, outcome: Approval, by: Option<(&AppName, &Decision)>) {
-        let Self::Since(since) = self else { return };
+    fn end(&mut self, decision: Decision) {
+        let Some((since, is_servers)) = self.since.take() else { return };
         let waited = since.elapsed();
+        self.waited += waited;
         let told = audit::Approval {
-            outcome: outcome.as_str(),
-            by: by.map(|(app, decision)| match decision.by {
-                Decider::Operator => "operator".to_owned(),
-                Decider::App => app.to_string(),
-            }),
-            reason: by.and_then(|(_, decision)| decision.reason.clone()),
+            outcome: decision.outcome.as_str(),
+            by: decision.by,
+            reason: decision.reason,
             ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
         };
-        *self = Self::Ended { waited, told };
-    }
-
-    /// The entry for the audit log.
-    fn told(&self) -> Option<&audit::Approval> {
-        match self {
-            Self::Ended { told, .. } => Some(told),
-            Self::Never | Self::Since(_) => None,
+        if !is_servers {
+            self.told.approval = Some(told);
+        } else if self.told.questions.len() < MOST_TOLD {
+            self.told.questions.push(told);
         }
     }
 }
@@ -91,7 +79,6 @@ impl Calls {
             running: self.history.begin(call),
             metrics: self.backends.metrics(&call.route.backend),
             audit: self.audit.as_ref().map(|audit| (Arc::clone(audit), audited(audit, call))),
-            app: call.app.clone(),
             begun: Instant::now(),
             asking: Mutex::default(),
             leaving: self.leave.clone(),
@@ -107,7 +94,8 @@ impl Calls {
         }
         end(span(trace, call), ending);
         if let Some(audit) = &self.audit {
-            audit.tell(&audited(audit, call), ending.as_str(), Duration::ZERO, None);
+            let nothing = audit::Asked::default();
+            audit.tell(&audited(audit, call), ending.as_str(), Duration::ZERO, &nothing);
         }
     }
 }
@@ -169,40 +157,30 @@ impl CallObserver {
         self.note("bridge.pending");
         if let Some((audit, call)) = &self.audit {
             let asking = self.asking.lock();
-            audit.tell(call, PENDING, self.took(&asking), asking.told());
+            audit.tell(call, PENDING, self.took(&asking), &asking.told);
         }
     }
 
-    /// A person is asked about the call.
-    pub(super) fn waits(&self) {
-        *self.asking.lock() = Asking::Since(Instant::now());
+    /// A person is asked about the call, or what its server asks.
+    pub(super) fn waits(&self, is_servers: bool) {
+        self.asking.lock().since = Some((Instant::now(), is_servers));
         self.running.waits(true);
     }
 
     /// Whether a person is being asked.
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(*self.asking.lock(), Asking::Since(_))
+        self.asking.lock().since.is_some()
     }
 
-    /// Notes the decision; `None` if the question expired.
-    pub(super) fn decided(&self, decision: Option<&Decision>) {
-        let outcome = match decision {
-            Some(Decision { approved: true, .. }) => Approval::Approved,
-            Some(_) => Approval::Denied,
-            None => Approval::Expired,
-        };
-        self.asking.lock().end(outcome, decision.map(|decision| (&self.app, decision)));
+    pub(super) fn decided(&self, decision: Decision) {
+        self.asking.lock().end(decision);
         self.running.waits(false);
     }
 
     /// How long the call took, without the time that a person took.
     fn took(&self, asking: &Asking) -> Duration {
-        let waited = match asking {
-            Asking::Never => Duration::ZERO,
-            Asking::Since(since) => since.elapsed(),
-            Asking::Ended { waited, .. } => *waited,
-        };
-        self.begun.elapsed().saturating_sub(waited)
+        let waits = asking.since.map(|(since, _)| since.elapsed()).unwrap_or_default();
+        self.begun.elapsed().saturating_sub(asking.waited + waits)
     }
 
     /// Notes that the call has had its first answer from an earlier process, and continues.
@@ -231,10 +209,10 @@ impl CallObserver {
         end(span, ending);
         self.running.end(Outcome::of(ending));
         let mut asking = self.asking.lock();
-        asking.end(Approval::Withdrawn, None);
+        asking.end(Decision::none(Approval::Withdrawn));
         let took = self.took(&asking);
         if let Some((audit, call)) = &self.audit {
-            audit.tell(call, ending.as_str(), took, asking.told());
+            audit.tell(call, ending.as_str(), took, &asking.told);
         }
         if let Some(metrics) = &self.metrics {
             metrics.ended.of(ending).inc();

@@ -124,8 +124,7 @@ impl CallRecorder {
         key: CallKey,
         (record, answer): (CallRecord, usize),
     ) -> Self {
-        let args = record.args.as_ref().map_or(0, |args| args.get().len());
-        keeping.share.hold(args + answer);
+        keeping.share.hold(size(&record) + answer);
         let received = Moment { wall: record.received_at, up: record.received_up };
         // If that is not known, its time counts as over: MANTYX may not wait for it any more.
         let before = keeping.journal.since(received).unwrap_or(Duration::MAX);
@@ -306,6 +305,12 @@ impl CallRecorder {
     }
 }
 
+/// About how many bytes of the journal a record takes.
+fn size(record: &CallRecord) -> usize {
+    let args = record.args.as_ref().map_or(0, |args| args.get().len());
+    args + record.handle.as_ref().map_or(0, String::len)
+}
+
 /// The record of a call that has just come, without its content.
 fn received(seq: u64) -> CallRecord {
     let now = clock::moment();
@@ -360,7 +365,10 @@ impl Recorder for CallRecorder {
                     Vec::new()
                 }
                 None => {
-                    self.record.lock().dispatch(peer);
+                    let mut record = self.record.lock();
+                    record.dispatch(peer);
+                    self.keeping.share.hold(size(&record));
+                    drop(record);
                     vec![self.change()]
                 }
             };
@@ -388,8 +396,11 @@ impl Recorder for CallRecorder {
             calls.named(id, handle);
             return;
         }
-        self.record.lock().handle = Some(handle.0.clone());
-        if self.is_kept() {
+        let mut record = self.record.lock();
+        record.handle = Some(handle.0.clone());
+        if !self.is_by_hand {
+            self.keeping.share.hold(size(&record));
+            drop(record);
             self.keeping.journal.write(vec![self.change()]);
         }
     }

@@ -3,9 +3,13 @@
 //!
 //! Must not: post an answer, or know how far the journal is.
 
-use std::{collections::BTreeMap, sync::Arc, thread, time::Duration};
+use std::{collections::BTreeMap, future, sync::Arc, thread, time::Duration};
 
-use tokio::{sync::watch, task::spawn_blocking, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    task::spawn_blocking,
+    time::Instant,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 
@@ -26,7 +30,7 @@ use crate::{
     audit::Audit,
     backend::{
         calls::{BackendRules, Backends, CallContext},
-        peer::{McpClient, PermissionCheck as _},
+        peer::{McpClient, PermissionCheck as _, Question},
         queue::{Permit, Rejected},
     },
     budget,
@@ -34,7 +38,7 @@ use crate::{
     journal::Journal,
     model::{
         answer::Answer,
-        approval,
+        approval::{self, Outcome},
         call::{CallRequest, CallingRun},
         catalog::Catalog,
         catalog_search::{self, resolved, unresolved},
@@ -49,6 +53,9 @@ use crate::{
     settings::Settings,
     traces::Context,
 };
+
+/// How many questions of a call's server wait for their turn.
+const QUESTIONS: usize = 16;
 
 /// The bridge shuts down before the call was made. The next process makes the call, or asks a
 /// person again.
@@ -98,6 +105,8 @@ pub(super) struct ActiveCall {
     pub recorder: Arc<CallRecorder>,
     pub observer: CallObserver,
     permission_check: Arc<PermissionCheck>,
+    /// What the call's server asks a person.
+    pub questions: tokio::sync::Mutex<mpsc::Receiver<Question>>,
     /// The run that waits for the call. `None` for a call by hand, and for one whose first answer
     /// an earlier process has posted.
     pub in_flight: Option<InFlight>,
@@ -183,7 +192,7 @@ impl Calls {
         self.app(&app.name).filter(|now| now.is_known_like(app))
     }
 
-    pub(super) fn settings(&self) -> Arc<Settings> {
+    pub fn settings(&self) -> Arc<Settings> {
         Arc::clone(&self.settings.borrow())
     }
 
@@ -198,8 +207,8 @@ impl Calls {
     ) -> Option<String> {
         let settings = self.settings();
         let apps = settings.apps.iter().filter(|it| shown(&it.app.name));
-        let rules = Rules { tools: &rules.tools, approve: &rules.approve };
-        globs::idle(backend, catalog, rules, apps.map(|it| (&it.app.name, &*it.app.rights)))
+        let rules = Rules { naming: &rules.naming, approve: &rules.approve };
+        globs::idle(backend, catalog, rules, apps.map(|it| &*it.app.rights))
     }
 
     /// Logs them as soon as the tools of a backend are known, and when they change, until `stop`.
@@ -293,7 +302,11 @@ impl Calls {
         let handle = recorder.handle();
         if handle.is_some() {
             observer.resumed();
+            // An earlier process has made the call, so what had to be approved was.
+            permission_check.approve();
         }
+        // A person is asked one question at a time.
+        let (person, questions) = mpsc::channel(QUESTIONS);
         let context = CallContext {
             request,
             trace: observer.trace().clone(),
@@ -302,9 +315,11 @@ impl Calls {
             peer: recorder.peer(),
             deadline: Instant::now() + recorder.left_of(within),
             client: None,
+            person: Some(person),
             recorder: Arc::clone(&recorder) as _,
         };
-        ActiveCall { context, recorder, observer, permission_check, in_flight: None }
+        let questions = tokio::sync::Mutex::new(questions);
+        ActiveCall { context, recorder, observer, permission_check, questions, in_flight: None }
     }
 
     /// Makes a call from its checks to its end: validates it, has it approved, and admits it. Then
@@ -317,8 +332,8 @@ impl Calls {
         let request = call.request();
         let route = &request.route;
         if let Target::Own(own) = route.target {
-            if let Permission::Refused(refusal) = call.permission_check.now(route) {
-                return Ok(refused(request, refusal));
+            if let Permission::Refused(refusal) = call.permission_check.now(request) {
+                return Ok(refused(request, &refusal));
             }
             return Ok(Made::from(match own {
                 // The work was permitted when it began, and only the scope that began it can fetch
@@ -330,12 +345,12 @@ impl Calls {
         }
         // Work that was started before has been permitted and approved.
         if call.context.handle.is_some() {
-            return Ok(self.backends.call(&call.context).await);
+            return self.make(call).await;
         }
         loop {
-            let permission = call.permission_check.now(route);
+            let permission = call.permission_check.now(request);
             if let Permission::Refused(refusal) = permission {
-                return Ok(refused(request, refusal));
+                return Ok(refused(request, &refusal));
             }
             // Reject invalid arguments before asking a person, who could not correct them.
             if let Some(invalid) = self.backends.refuse_invalid(request) {
@@ -352,7 +367,7 @@ impl Calls {
                 Ok(permit) => permit,
                 Err(busy) => return Ok(busy),
             };
-            let made = self.backends.call(&call.context).await;
+            let made = self.make(call).await?;
             // Try again only if a reload made `approve` cover the call while it waited for a
             // permit.
             if made.ending != Ending::NotApproved {
@@ -388,15 +403,15 @@ impl Calls {
         found.await.unwrap_or_else(|_panic| Answer::Error("The search has failed.".to_owned()))
     }
 
-    /// Asks a person about something that the bridge does not do itself. `None`: no decision came in
-    /// time. Dropping the future withdraws the question.
+    /// Asks a person about something that the bridge does not do itself. Dropping the future
+    /// withdraws the question.
     ///
     /// # Errors
     ///
     /// Too many questions of the app wait, or the daemon stops; the text says so.
-    pub async fn confirm(&self, asked: &CallRequest) -> Result<Option<Decision>, &'static str> {
+    pub async fn confirm(&self, asked: &CallRequest) -> Result<Decision, &'static str> {
         let until = Instant::now() + self.settings().limits.pending_timeout;
-        let question = self.approvals.ask(asked, until);
+        let question = self.approvals.ask(asked, None, until);
         let question = question.map_err(|TooMany| "too many questions of the app wait")?;
         let decided = self.drain.run_until_cancelled(question.decided()).await;
         decided.ok_or("the bridge stops")
@@ -406,24 +421,16 @@ impl Calls {
     /// approved. The call holds no permit meanwhile, so that other calls are not delayed.
     async fn ask(&self, call: &ActiveCall) -> Result<Option<Made>, Left> {
         let not_made = |why: String| Ok(Some(Made::failed(Ending::NotApproved, why)));
-        let left = call.context.deadline.saturating_duration_since(Instant::now());
-        let until = Instant::now() + approval::patience(left);
-        let question = match self.approvals.ask(call.request(), until) {
-            Ok(question) => question,
-            Err(TooMany) => return not_made(approval::too_many(call.tool())),
+        let Ok(Decision { outcome, reason, .. }) =
+            self.decided(call, None, future::pending()).await
+        else {
+            return not_made(approval::too_many(call.tool()));
         };
-        call.observer.waits();
-        let decision = tokio::select! {
-            decision = question.decided() => decision,
-            () = self.drain.cancelled() => return Err(Left),
-        };
-        call.observer.decided(decision.as_ref());
-        match decision {
-            Some(Decision { approved: true, .. }) => Ok(None),
-            Some(Decision { reason, .. }) => {
-                not_made(approval::denied(call.tool(), reason.as_deref()))
-            }
-            None => not_made(approval::expired(call.tool())),
+        match outcome {
+            Outcome::Approved | Outcome::Answered => Ok(None),
+            Outcome::Denied => not_made(approval::denied(call.tool(), reason.as_deref())),
+            Outcome::Expired => not_made(approval::expired(call.tool())),
+            Outcome::Withdrawn => Err(Left),
         }
     }
 }
@@ -455,7 +462,7 @@ impl Settings {
     }
 }
 
-fn refused(call: &CallRequest, refusal: CallRefusal) -> Made {
+fn refused(call: &CallRequest, refusal: &CallRefusal) -> Made {
     info!(app = %call.app, tool = call.name, %refusal, "call refused by permission");
     Made::failed(Ending::Denied, refusal.for_model(&call.route.backend))
 }

@@ -36,6 +36,7 @@ use crate::{
         offer::Route,
         run::{Run, Seen},
         spec::Table,
+        words::words,
     },
     traces::Context,
     upstream::OpenError,
@@ -107,15 +108,17 @@ pub(super) struct Ended {
     given_up: bool,
 }
 
-/// How far a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// The driver reads the run's past, and makes no call yet.
-    Attaching,
-    Driven,
-    Ended,
-    /// The driver could not read its stream, and does not try again until an app asks for the run.
-    GivenUp,
+words! {
+    /// How far a run is.
+    pub enum Phase {
+        /// The driver reads the run's past, and makes no call yet.
+        Attaching = "attaching",
+        Driven = "driven",
+        Ended = "ended",
+        /// The driver could not read its stream, and does not try again until an app asks for the
+        /// run.
+        GivenUp = "given_up",
+    }
 }
 
 /// What an earlier process left of a run.

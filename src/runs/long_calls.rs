@@ -362,7 +362,7 @@ impl Calls {
         call.observer.goes_on();
         let tool = call.tool();
         info!(app = %call.request().app, tool, call = %id, "the call goes on");
-        let first = match call.observer.is_waiting() {
+        let first = match call.observer.is_waiting() && !call.recorder.has_reached_tool() {
             true => pending::waits(&id, tool, &fetch),
             false => pending::goes_on(&id, tool, &fetch),
         };

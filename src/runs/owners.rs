@@ -18,7 +18,10 @@ use std::{
 
 use crate::{
     journal::record::{Change, Key, Millis, OwnedKey, OwnerRecord, Slot},
-    model::ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace},
+    model::{
+        ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace},
+        words::Words as _,
+    },
 };
 
 use super::KEEP_BESIDE;
@@ -90,9 +93,7 @@ impl Owned {
     /// The key in the journal.
     fn kept(&self) -> OwnedKey {
         let (workspace, kind, id) = match self {
-            Self::Run(RunKey { workspace, kind, run }) => {
-                (workspace, kind.collection(), run.as_str())
-            }
+            Self::Run(RunKey { workspace, kind, run }) => (workspace, kind.as_str(), run.as_str()),
             Self::Session(workspace, session) => (workspace, Self::SESSIONS, session.as_str()),
         };
         (workspace.clone(), kind.to_owned(), id.to_owned())
@@ -103,7 +104,7 @@ impl Owned {
         if kind == Self::SESSIONS {
             return Some(Self::Session(workspace.clone(), id.as_str().into()));
         }
-        let kind = RunKind::of_collection(kind)?;
+        let kind = RunKind::parse(kind)?;
         Some(Self::Run(RunKey { workspace: workspace.clone(), kind, run: id.as_str().into() }))
     }
 }

@@ -1,4 +1,5 @@
-//! Whether the calls of one app may be made, by the configuration at the moment of the dispatch.
+//! Whether the calls of one app may be made, by the configuration and the quotas at the moment of the
+//! dispatch.
 //!
 //! Must not: decide what a permission is (model/rights.rs does), or ask a person.
 
@@ -11,8 +12,8 @@ use tokio::sync::watch;
 
 use super::calls::Calls;
 use crate::{
-    backend::{calls::Backends, peer},
-    model::{ids::AppName, offer::Route, rights::Permission},
+    backend::{calls::Backends, peer, quota},
+    model::{call::CallRequest, ids::AppName, rights::Permission},
     settings::Settings,
 };
 
@@ -33,10 +34,19 @@ impl PermissionCheck {
 }
 
 impl peer::PermissionCheck for PermissionCheck {
-    fn now(&self, route: &Route) -> Permission {
+    fn now(&self, call: &CallRequest) -> Permission {
         let settings = Arc::clone(&self.settings.borrow());
         let rights = settings.app(&self.app).map(|known| known.app.rights.as_ref());
-        self.backends.permission(rights, route, self.is_approved.load(Ordering::Relaxed))
+        self.backends.permission(rights, call, self.is_approved.load(Ordering::Relaxed))
+    }
+
+    fn count(&self, call: &CallRequest) -> Result<(), String> {
+        let settings = Arc::clone(&self.settings.borrow());
+        let handles = self.backends.handles();
+        let app = settings.app(&self.app).and_then(|known| known.quota.as_deref());
+        let backend = handles.get(&call.route.backend).and_then(|known| known.quota.as_deref());
+        let meters: Vec<_> = app.into_iter().chain(backend).collect();
+        quota::count(&meters, call)
     }
 }
 

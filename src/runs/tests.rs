@@ -3,6 +3,7 @@
 mod at_once;
 mod harness;
 mod panics;
+mod questions;
 mod shares;
 mod unwanted;
 

@@ -3,7 +3,7 @@
 //! Must not: keep them; `tls` does.
 
 use std::{
-    fmt, io,
+    io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -16,7 +16,7 @@ use rustls::{
 use sha2::{Digest as _, Sha256};
 
 use super::{certificate::Facts, provider};
-use crate::http_client;
+use crate::{http_client, model::words::words};
 
 /// The files of a listener's TLS, all of them PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,12 +28,13 @@ pub struct Files {
     pub client_ca: Option<PathBuf>,
 }
 
-/// One of [`Files`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    Cert,
-    Key,
-    ClientCa,
+words! {
+    /// One of [`Files`], by its key in bridge.yaml.
+    pub enum Which {
+        Cert = "cert",
+        Key = "key",
+        ClientCa = "client_ca",
+    }
 }
 
 /// A hash of the files' contents.
@@ -53,17 +54,6 @@ pub struct FileError {
     pub which: Which,
     pub what: String,
     pub cure: &'static str,
-}
-
-/// Its key in bridge.yaml.
-impl fmt::Display for Which {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Cert => "cert",
-            Self::Key => "key",
-            Self::ClientCa => "client_ca",
-        })
-    }
 }
 
 impl Files {

@@ -2,7 +2,8 @@
 // not as it should be. The variable CHROMIUM names the browser. Arguments: puppeteer's module, the
 // bridge's address, its token, a directory for screenshots, the catalog of `fickle`. The bridge has
 // the backends `plain` (the ledger), `desk` (an agent), `gone` (a program that there is not), and
-// `fickle` (a server whose catalog is a file, and whose tools are withdrawn when they change).
+// `ask` (a server that asks what it is told to), and `fickle` (a server whose catalog is a file, and
+// whose tools are withdrawn when they change).
 import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";
@@ -20,9 +21,9 @@ async function open(width, height, scheme) {
   const page = await browser.newPage();
   await page.setViewport({ width, height });
   await page.emulateMediaFeatures([{ name: "prefers-color-scheme", value: scheme }]);
-  // A form that is refused is told as an error, too, and is meant.
+  // A form or an answer that is refused is told as an error, too, and is meant.
   page.on("console", (line) => {
-    if (["error", "warn"].includes(line.type()) && !line.text().includes("401")) complaints.push(line.text());
+    if (["error", "warn"].includes(line.type()) && !/ 40[01] /.test(line.text())) complaints.push(line.text());
   });
   page.on("pageerror", (error) => complaints.push(String(error)));
   return page;
@@ -66,8 +67,8 @@ try {
   await has(page, "#backends", "plain");
   await has(page, "#problems", "/nonexistent/program");
   assert.match(await text(page, "#problems"), /stderr is in the daemon/, "the cure");
-  // Eight of `plain`, one of `fickle`, the agent, a stub for `gone`, and `bridge_call_result`.
-  await page.waitForFunction(() => document.querySelectorAll("#tools details").length === 12);
+  // Eight of `plain`, one of `fickle`, one of `ask`, the agent, a stub for `gone`, and `bridge_call_result`.
+  await page.waitForFunction(() => document.querySelectorAll("#tools details").length === 13);
 
   // What happens, without a reload.
   await call("plain_note", { text: "shown live" });
@@ -128,6 +129,64 @@ try {
   await page.mouse.move(5, 1500);
   await page.evaluate(() => document.activeElement.blur());
   await page.waitForFunction(() => document.querySelector("#approvals").hidden);
+
+  // What a server asks: a form with all kinds of fields, whose texts are no markup.
+  const markup = "<img src=x onerror=document.title='taken'>";
+  const properties = {
+    name: { type: "string", title: markup },
+    count: { type: "integer", default: 2, minimum: 1 },
+    sure: { type: "boolean", default: true },
+    size: { type: "string", oneOf: [{ const: "s", title: "Small" }, { const: "l", title: "Large" }] },
+    tags: { type: "array", items: { type: "string", enum: ["a", "b", "c"] }, default: ["a"] },
+    note: { type: "string" },
+  };
+  const schema = { type: "object", properties, required: ["name"] };
+  const asked = call("ask_ask", { params: { message: `Who? ${markup}\u202e`, requestedSchema: schema } });
+  await waiting(page, 1);
+  assert.match(await text(page, ".ask"), /Who\? <img .*\\u\{202e\}/);
+  assert.equal(await page.$(".ask img"), null);
+  assert.deepEqual(await page.$$eval(".ask .field", (rows) => rows.map((row) => [
+    row.querySelector("label").control === row.querySelector("input, select"), row.querySelector("input, select").required])),
+    [[true, true], [true, false], [true, false], [true, false], [true, false], [true, false]]);
+  await page.screenshot({ path: `${shots}/question.png` });
+  const fill = (at, words) => page.type(`.ask .field:nth-child(${at}) input`, words);
+  await fill(2, "x");
+  await press(page, ".ask", "Answer");
+  await has(page, ".ask .word", "/count");
+  await page.click(".ask .field:nth-child(2) input", { clickCount: 3 });
+  await fill(2, "7");
+  await fill(1, "Ada");
+  await page.select(".ask .field:nth-child(4) select", "l");
+  await page.select(".ask .field:nth-child(5) select", "b", "c");
+  await waiting(page, 1);
+  await press(page, ".ask", "Answer");
+  assert.deepEqual(JSON.parse((await asked).result), { action: "accept", content: {
+    name: "Ada", count: 7, sure: true, size: "l", tags: ["b", "c"] } });
+  await has(page, ".ask", "answered");
+  await page.mouse.move(5, 1500);
+  await page.evaluate(() => document.activeElement.blur());
+  await page.waitForFunction(() => document.querySelector("#approvals").hidden);
+  // A URL of the web is a link with its host; any other is text that can only be declined.
+  const link = call("ask_ask", { params: { mode: "url", message: "Go", url: "https://bank.example@evil.example/x" } });
+  await waiting(page, 1);
+  assert.deepEqual(await page.$eval(".ask a", (link) => [link.rel, link.target, link.querySelector("strong").textContent, link.href]),
+    ["noopener noreferrer", "_blank", "evil.example", "https://bank.example@evil.example/x"]);
+  await press(page, ".ask", "Answer");
+  assert.equal((await link).result, '{"action":"accept"}');
+  await page.mouse.move(5, 1500);
+  await page.evaluate(() => document.activeElement.blur());
+  await page.waitForFunction(() => document.querySelector("#approvals").hidden);
+  const script = call("ask_ask", { params: { mode: "url", message: "Go", url: "javascript:document.title='taken'" } });
+  await page.waitForSelector('.ask button[aria-label^="Decline"]:enabled');
+  assert.equal(await page.$(".ask a"), null);
+  assert.equal(await page.$('.ask button[aria-label^="Answer"]'), null);
+  await has(page, ".ask", "can only be declined");
+  await press(page, ".ask", "Decline");
+  assert.equal((await script).result, '{"action":"decline"}');
+  await page.mouse.move(5, 1500);
+  await page.evaluate(() => document.activeElement.blur());
+  await page.waitForFunction(() => document.querySelector("#approvals").hidden);
+  assert.doesNotMatch(await page.title(), /taken/);
 
   // Searching, and the schema of what was found.
   await page.type("#search", "plain note");

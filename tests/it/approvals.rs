@@ -88,7 +88,7 @@ async fn an_approved_call_is_made_with_the_arguments_that_were_shown() {
     let told = events::until(&mut events, "approval", |_| true).await;
     let expected = json!({
         "id": shown["id"], "state": "waiting", "app": "default", "runId": run.run_id,
-        "toolUseId": "tu_1", "name": "plain_args", "backend": "plain", "tool": "args",
+        "kind": "call", "toolUseId": "tu_1", "name": "plain_args", "backend": "plain", "tool": "args",
         "argumentsSha256": shown["argumentsSha256"], "since": shown["since"],
         "deadline": shown["deadline"], "decidedAt": null, "reason": null,
     });
@@ -369,9 +369,10 @@ mcp:
 "
     );
     let mut bridge = Bridge::ready(&config).await;
-    let operators = "Of its 5 tools, none matches `additve` (in tools.deny), `destructiv` (in \
-                     approve), `raed` (in tools.plain.deny of mine), `rite` (in tools.plain.deny \
-                     of theirs).";
+    let operators = "Of its 5 tools, none matches `additve` (mcp.plain.tools.deny[0], line 6), `raed` \
+                     (apps.mine.tools.plain.deny[0], line 3), `rite` \
+                     (apps.theirs.tools.plain.deny[0], line 4), `destructiv` (mcp.plain.approve[0], \
+                     line 6).";
     let problem = async |bridge: &Bridge, is_operator: bool| {
         let mut request = Request::new("GET", "/v1/status").bearer(&mine);
         if is_operator {
@@ -410,7 +411,7 @@ mcp:
     bridge.change_config("rite", "write*");
     wait::soon("only what has no effect should be told", async || {
         let left = problem(&bridge, true).await?;
-        (left == "Of its 5 tools, none matches `write*` (in tools.plain.deny of theirs).")
+        (left == "Of its 5 tools, none matches `write*` (apps.theirs.tools.plain.deny[0], line 4).")
             .then_some(())
     })
     .await;

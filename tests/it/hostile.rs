@@ -7,6 +7,7 @@ use rustix::process::{Pid, test_kill_process};
 use serde_json::Value;
 
 use crate::{
+    approvals,
     bridge::API,
     frames::Script,
     harness::{Harness, tool_names},
@@ -62,7 +63,11 @@ async fn misdeeds_become_answers() {
 #[tokio::test]
 async fn requests_of_a_server_are_refused_properly() {
     let rig = with(&[]).await;
-    let answer = call(&rig, "tu_1", "bad_ask").await;
+    let declined = async {
+        let id = approvals::asked(&rig.bridge).await;
+        approvals::decide(&rig.bridge, &id, r#"{"decision":"deny"}"#).await.expect(200);
+    };
+    let (answer, ()) = tokio::join!(call(&rig, "tu_1", "bad_ask"), declined);
     let replies = answer["result"].as_str().expect("what the bridge replied");
     let replies: BTreeMap<String, Value> = serde_json::from_str(replies).expect("a map");
     assert_eq!(replies["ping"], "ok", "a ping is answered");

@@ -141,6 +141,8 @@ mod pins;
 #[cfg(test)]
 mod proxy;
 #[cfg(test)]
+mod questions;
+#[cfg(test)]
 mod recovery;
 #[cfg(test)]
 mod redirects;
@@ -151,6 +153,8 @@ mod reload;
 #[cfg(test)]
 mod restarts;
 mod results;
+#[cfg(test)]
+mod rules;
 #[cfg(test)]
 mod runs;
 #[cfg(test)]

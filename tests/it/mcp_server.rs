@@ -20,7 +20,7 @@ use crate::{
 mod features;
 
 /// A client of `/mcp` that writes its own requests.
-struct Client<'a> {
+pub(crate) struct Client<'a> {
     bridge: &'a Bridge,
     token: String,
     session: Option<String>,
@@ -30,7 +30,7 @@ const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-0
 
 impl<'a> Client<'a> {
     /// A client of 2026-07-28.
-    fn stateless(bridge: &'a Bridge) -> Self {
+    pub(crate) fn stateless(bridge: &'a Bridge) -> Self {
         Self { bridge, token: bridge.token().to_owned(), session: None }
     }
 
@@ -84,7 +84,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    async fn answer(&self, method: &str, params: &str) -> Answer {
+    pub(crate) async fn answer(&self, method: &str, params: &str) -> Answer {
         self.call(1, method, params).answer(self.bridge.addr()).await
     }
 

@@ -211,13 +211,15 @@ async fn in_a_browser() {
     let catalog = dir.path().join("catalog.json");
     fs::write(&catalog, r#"{"tools":[{"name":"read","description":"Reads."}]}"#).expect("writable");
     let fickle = peers::with(&peers::changing(&catalog, &[]), "pin: enforce");
+    let ask = peers::eliciting();
     let config = format!(
         "upstream: {{sandbox: true, workspace: acme}}\nmcp:\n  plain: {plain}\n  fickle: {fickle}\n  \
-         gone: {{command: /nonexistent/program}}\na2a:\n  desk: {{bundled: true}}\n"
+         ask: {ask}\n  gone: {{command: /nonexistent/program}}\na2a:\n  desk: {{bundled: true}}\n"
     );
     let bridge = Bridge::ready(&config).await;
     bridge.wait_backend("plain", "ready").await;
     bridge.wait_backend("fickle", "ready").await;
+    bridge.wait_backend("ask", "ready").await;
     bridge.wait_backend("gone", "down").await;
     let shots = Path::new(env!("CARGO_TARGET_TMPDIR")).join("screenshots");
     fs::create_dir_all(&shots).expect("the target directory is writable");

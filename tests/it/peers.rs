@@ -267,8 +267,20 @@ pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
 
 /// The stdio server that asks the user back (tests/peers/asking_mcp.py).
 pub(crate) fn asking() -> String {
+    asking_into(&[])
+}
+
+/// The same, with the file that shows its effects.
+pub(crate) fn asking_into(ledger: &[&str]) -> String {
     let script = repository("tests/peers/asking_mcp.py");
-    stdio(&fetch::python(), &[script.to_str().expect("a path is UTF-8")])
+    let script = [script.to_str().expect("a path is UTF-8")];
+    stdio(&fetch::python(), &[&script, ledger].concat())
+}
+
+/// The stdio server that asks whatever it is told to (tests/peers/eliciting_mcp.py).
+pub(crate) fn eliciting() -> String {
+    let script = repository("tests/peers/eliciting_mcp.py");
+    stdio(&fetch::interpreter(), &[script.to_str().expect("a path is UTF-8")])
 }
 
 /// The stdio server whose tools have effects (tests/peers/effects_mcp.py).

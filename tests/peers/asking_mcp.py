@@ -1,13 +1,14 @@
 """An MCP server of the Python SDK over stdio that asks the user back, as 2026-07-28 has it: by the
 result of a call, and by the same call once more.
 
-    asking_mcp.py
+    asking_mcp.py [LEDGER]
 
-Its tool `greet` asks for a name, and then for a colour.
+Its tool `greet` asks for a name, and then for a colour. Its effect is a line in the file LEDGER.
 """
 
 import asyncio
 import json
+import sys
 
 import mcp_types as types
 from mcp.server.lowlevel import Server
@@ -36,6 +37,9 @@ async def call_tool(context, params):
                 input_requests={key: types.ElicitRequest(params=question)},
                 request_state=json.dumps(known),
             )
+    for ledger in sys.argv[1:]:
+        with open(ledger, "a") as file:
+            file.write(json.dumps(known) + "\n")
     return said(f"{known['name']} likes {known['colour']}")
 
 

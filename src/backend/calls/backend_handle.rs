@@ -19,11 +19,16 @@ use crate::{
         circuit_breaker::{CircuitBreaker, Look},
         peer::{Dial, McpClient},
         queue::AdmissionQueue,
+        quota::Meter,
         supervisor::Ask,
     },
+    config::Quota,
     metrics,
-    model::{answer::Answer, approval::Policy, naming::ToolFilter, redaction::Redaction},
+    model::{answer::Answer, approval::Policy, naming::Naming, redaction::Redaction},
 };
+
+/// The owner of a quota, for the model.
+const OF: &str = "This backend";
 
 /// The rules, queue, breaker and supervisor of one backend, as its calls need them.
 #[derive(Debug)]
@@ -37,6 +42,8 @@ pub struct BackendHandle {
     pub(super) breaker: Arc<CircuitBreaker>,
     /// Asks the supervisor for a refresh.
     pub(super) asks: mpsc::Sender<Ask>,
+    /// Counts its calls, if it has a quota.
+    pub quota: Option<Arc<Meter>>,
     traffic: Arc<Traffic>,
 }
 
@@ -49,13 +56,14 @@ pub struct BackendRules {
     /// How many calls the backend gets at once.
     pub concurrency: usize,
     /// The tools that are offered, by the backend's own names.
-    pub tools: ToolFilter,
+    pub naming: Naming,
     /// The tools whose calls a person has to approve.
     pub approve: Policy,
     /// The longest text of a result, in bytes; `None`: as long as MANTYX takes.
     pub max_result: Option<usize>,
     /// What is replaced in results.
     pub redact: Arc<Redaction>,
+    pub quota: Option<Quota>,
 }
 
 /// The counts of one backend's calls. Reloads keep them.
@@ -89,7 +97,8 @@ impl BackendHandle {
         asks: mpsc::Sender<Ask>,
     ) -> Self {
         let queue = Arc::new(AdmissionQueue::new(rules.concurrency));
-        Self { rules, dial, queue, breaker, asks, traffic: Arc::default() }
+        let quota = Meter::after(None, OF, rules.quota);
+        Self { rules, dial, queue, breaker, asks, quota, traffic: Arc::default() }
     }
 
     /// The handle with other rules and the same supervisor. If the concurrency stays the same, so
@@ -107,6 +116,7 @@ impl BackendHandle {
     /// Takes over the counts of `earlier`, which this handle replaces.
     pub fn after(mut self, earlier: &Self) -> Self {
         self.traffic = Arc::clone(&earlier.traffic);
+        self.quota = Meter::after(earlier.quota.as_ref(), OF, self.rules.quota);
         self
     }
 

@@ -22,6 +22,9 @@ pub(super) enum CallFailure {
     Shut(Shut),
     #[error("too many calls are running")]
     Rejected(Rejected, Duration),
+    /// The text is for the model.
+    #[error("a quota is used up")]
+    OverQuota(String),
     #[error("not connected")]
     NotConnected,
     #[error("the backend was removed from the configuration")]
@@ -47,26 +50,14 @@ pub(super) enum CallFailure {
 impl CallFailure {
     /// Whether the request was not sent, so that the tool did not run.
     pub(super) fn is_of_no_call(&self) -> bool {
-        match self {
-            Self::Shut(_)
-            | Self::Rejected(..)
-            | Self::NotConnected
-            | Self::Removed
-            | Self::NotPermitted(_)
-            | Self::NotApproved
-            | Self::Withdrawn
-            | Self::AnotherPeer
-            | Self::NotRepeatable
-            | Self::NotRecorded(_) => true,
-            Self::Call(error) => matches!(error, CallError::NotSent(_)),
-            Self::TimedOut(_) => false,
-        }
+        matches!(self, Self::AnotherPeer | Self::NotRepeatable) || self.ending().is_of_no_call()
     }
 
     pub(super) fn ending(&self) -> Ending {
         match self {
             Self::Shut(_) => Ending::BreakerOpen,
             Self::Rejected(..) => Ending::Busy,
+            Self::OverQuota(_) => Ending::OverQuota,
             Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
                 Ending::Unavailable
             }
@@ -166,7 +157,7 @@ impl CallFailure {
                  busy with other large ones. The call has probably taken effect; check before you repeat it, and \
                  ask for less at once."
             ),
-            Self::Call(CallError::Refused(words)) => words.clone(),
+            Self::Call(CallError::Refused(words)) | Self::OverQuota(words) => words.clone(),
         }
     }
 }

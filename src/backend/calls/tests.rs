@@ -22,7 +22,8 @@ use crate::{
     model::{
         answer::codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID},
         approval::Policy,
-        naming::ToolFilter,
+        naming::Naming,
+        offer::Route,
     },
     traces::Context,
 };
@@ -53,10 +54,11 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
             required: true,
             limits,
             concurrency,
-            tools: ToolFilter::default(),
+            naming: Naming::default(),
             approve: Policy::default(),
             max_result: None,
             redact: Arc::default(),
+            quota: None,
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
         let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
@@ -89,6 +91,7 @@ fn context(route: &Route, arguments: &str) -> CallContext {
         peer: None,
         deadline: Instant::now() + Duration::from_secs(285),
         client: None,
+        person: None,
     }
 }
 

@@ -21,7 +21,7 @@ use crate::{
         peer::PeerError,
         program::{self, Group, Started, describe, hiding::Coverage},
     },
-    config::{Program, Secrets},
+    config::Program,
     model::ids::BackendName,
 };
 
@@ -49,19 +49,8 @@ impl Child {
         program: &Program,
         launcher: Option<&Path>,
     ) -> Result<(Self, ChildStdin, ChildStdout, Coverage), PeerError> {
-        let mut started = program::start(program, launcher).await?;
-        let coverage = std::mem::take(&mut started.coverage);
-        let secrets = Arc::clone(&program.secrets);
-        let (child, stdin, stdout) = Self::supervise(backend, started, secrets);
-        Ok((child, stdin, stdout, coverage))
-    }
-
-    fn supervise(
-        backend: &BackendName,
-        started: Started,
-        secrets: Arc<Secrets>,
-    ) -> (Self, ChildStdin, ChildStdout) {
-        let Started { mut process, group, coverage: _ } = started;
+        let started = program::start(program, launcher).await?;
+        let Started { mut process, group, coverage } = started;
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
         let stdout = process.stdout.take().expect("stdout was asked for as a pipe");
         let stderr = process.stderr.take().expect("stderr was asked for as a pipe");
@@ -75,6 +64,7 @@ impl Child {
         tasks.spawn({
             let backend = backend.clone();
             let last_lines = Arc::clone(&last_lines);
+            let secrets = Arc::clone(&program.secrets);
             async move {
                 stderr::drain(&backend, stderr, &secrets, &last_lines).await;
                 stderr_sender.send_replace(true);
@@ -91,7 +81,7 @@ impl Child {
             }
         });
         let child = Self { group, stop, exit, stderr_ended, last_lines, tasks };
-        (child, stdin, stdout)
+        Ok((child, stdin, stdout, coverage))
     }
 
     /// The server's exit status and the end of its stderr. Waits for the exit at most `patience`;

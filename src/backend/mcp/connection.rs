@@ -192,7 +192,7 @@ impl Connection {
         params: Value,
     ) -> (Arc<RawRequest>, Result<Box<RawValue>, CallError>) {
         let mut request = CustomRequest::new(method, Some(params));
-        let raw_request = RawRequest::new();
+        let raw_request = RawRequest::reading(method);
         request.extensions.insert(Marker(Arc::clone(&raw_request)));
         let request = ClientRequest::CustomRequest(request);
         let answer = self.send_raw(request, Arc::clone(&raw_request), None).await;
@@ -264,14 +264,22 @@ impl Connection {
         *told = left_out.map(str::to_owned);
     }
 
-    async fn call_tool(&self, call: ToolCall) -> Result<Answer, CallError> {
-        let mut inputs = None;
+    /// Makes a call, or goes on with one whose server has `asked` before a restart of the bridge.
+    async fn call_tool(
+        &self,
+        call: ToolCall,
+        mut asked: Option<Box<RawValue>>,
+    ) -> Result<Answer, CallError> {
         for _ in 0..questions::ROUNDS {
+            let inputs = match asked {
+                Some(result) => Some(questions::answer(&result, &call).await?),
+                None => None,
+            };
             let (raw_request, result) = self.send_call(&call, inputs).await?;
-            match questions::answer(&result, &call.progress).await {
-                None => return tasks::follow(self, &call, raw_request, &result).await,
-                Some(next) => inputs = Some(next?),
+            if !questions::asks(&result) {
+                return tasks::follow(self, &call, raw_request, &result).await;
             }
+            asked = Some(result);
         }
         let why = format!("the server wanted input {} times, and ran no tool", questions::ROUNDS);
         Err(CallError::Refused(why))
@@ -304,24 +312,20 @@ impl Connection {
             meta.insert(name.to_owned(), value.into());
         }
         let meta = Some(meta).filter(|meta| !meta.is_empty());
-        match self.send_raw(request.into(), Arc::clone(&raw_request), meta).await {
-            Ok(result) => Ok((raw_request, result)),
-            Err(CallError::Refused(why))
-                if raw_request.refusal().is_some_and(|error| FOR_CLIENTS.contains(&error.code)) =>
-            {
-                let error = raw_request.refusal().expect("it was looked at");
-                call.progress.error(error);
-                Err(CallError::Refused(format!("{why}.{}", questions::links(error))))
+        let sent = self.send_raw(request.into(), Arc::clone(&raw_request), meta).await;
+        match (sent, raw_request.refusal().cloned()) {
+            (Ok(result), _) => Ok((raw_request, result)),
+            (Err(CallError::Refused(why)), Some(error)) if FOR_CLIENTS.contains(&error.code) => {
+                call.progress.error(&error);
+                Err(CallError::Refused(format!("{why}.{}", questions::links(&error))))
             }
-            Err(CallError::Refused(why))
-                if raw_request.refusal().is_some_and(|error| error.code == HEADER_MISMATCH) =>
-            {
+            (Err(CallError::Refused(why)), Some(error)) if error.code == HEADER_MISMATCH => {
                 self.state.changed.notify_one();
                 Err(CallError::Refused(format!(
                     "{why}. The tool has changed and is read anew; call it again in a while."
                 )))
             }
-            Err(error) => Err(error),
+            (Err(error), _) => Err(error),
         }
     }
 
@@ -454,7 +458,7 @@ impl Peer for Connection {
     }
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
-        Box::pin(self.call_tool(call))
+        Box::pin(self.call_tool(call, None))
     }
 
     fn resume(
@@ -462,7 +466,12 @@ impl Peer for Connection {
         handle: peer::Handle,
         call: ToolCall,
     ) -> BoxFuture<'_, Result<Answer, CallError>> {
-        Box::pin(async move { tasks::resume(self, &call, &handle).await })
+        Box::pin(async move {
+            match questions::kept(&handle) {
+                asked @ Some(_) => self.call_tool(call, asked).await,
+                None => tasks::resume(self, &call, &handle).await,
+            }
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

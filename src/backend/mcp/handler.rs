@@ -1,5 +1,6 @@
 //! Handles requests and notifications of a server: answers a ping, hands a question for the user to
-//! the MCP client that has made the call, refuses every other request, and notes a changed catalog.
+//! the MCP client that has made the call, or to a person, refuses every other request, and notes a
+//! changed catalog.
 //!
 //! Must not: ask a model anything.
 
@@ -35,7 +36,7 @@ impl ClientHandler for Handler {
         let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
         info.title = Some("MANTYX bridge".to_owned());
         // A server may turn a call into a task. Its questions for the user get an answer, if only
-        // that nobody is there to decide.
+        // that no person has decided.
         let mut capabilities = ClientCapabilities::default();
         capabilities.elicitation = Some(
             ElicitationCapability::new()
@@ -61,10 +62,17 @@ impl ClientHandler for Handler {
         context: RequestContext<RoleClient>,
     ) -> Result<ElicitResult, ErrorData> {
         let answer = match self.state.take_question(&context.id) {
-            Some((progress, params)) => progress.ask(None, params).await,
+            Some((progress, params)) => {
+                let asked = progress.ask(None, context.id.to_string(), params);
+                // The server has withdrawn it; the response is not sent.
+                context.ct.run_until_cancelled(asked).await.flatten()
+            }
             None => None,
         };
-        let read = answer.and_then(|answer| serde_json::from_str(answer.get()).ok());
+        let read = answer.as_ref().and_then(|answer| serde_json::from_str(answer.get()).ok());
+        if let (Some(answer), true) = (answer, read.is_some()) {
+            self.state.answers_with(context.id, answer);
+        }
         Ok(read.unwrap_or_else(|| ElicitResult::new(ElicitationAction::Cancel)))
     }
 

@@ -38,7 +38,7 @@ mod events;
 mod reply;
 mod request;
 
-pub(super) use events::{MOST_FAILURES, Next, Source, message};
+pub(super) use events::{MOST_FAILURES, Next, Source, Standing, message};
 pub(super) use reply::{failed, is_events};
 pub(super) use request::{Body, Endpoint, SendError};
 
@@ -78,26 +78,10 @@ pub(super) enum HttpFailure {
 /// The client of one connection.
 #[derive(Debug, Clone)]
 pub(super) struct Http {
-    shared: Arc<Shared>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    backend: BackendName,
-    endpoint: Arc<Endpoint>,
-    state: Arc<ConnectionState>,
-    standing: events::Standing,
-}
-
-impl Http {
-    pub(super) fn new(
-        backend: BackendName,
-        endpoint: Arc<Endpoint>,
-        state: Arc<ConnectionState>,
-    ) -> Self {
-        let standing = events::Standing::default();
-        Self { shared: Arc::new(Shared { backend, endpoint, state, standing }) }
-    }
+    pub(super) backend: BackendName,
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) state: Arc<ConnectionState>,
+    pub(super) standing: Arc<Standing>,
 }
 
 impl StreamableHttpClient for Http {
@@ -111,9 +95,8 @@ impl StreamableHttpClient for Http {
         authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<StreamableHttpPostResponse> {
-        let shared = &self.shared;
-        let body = shared.state.outgoing(&message)?;
-        let mut headers = shared.headers_with(session.as_deref(), authorization, headers)?;
+        let body = self.state.outgoing(&message)?;
+        let mut headers = self.headers_with(session.as_deref(), authorization, headers)?;
         headers.insert(ACCEPT, JSON_OR_EVENTS);
         headers.insert(CONTENT_TYPE, JSON);
 
@@ -123,7 +106,7 @@ impl StreamableHttpClient for Http {
             headers.extend(raw_request.headers().iter().filter_map(param_header));
             raw_request.set_written(true);
         }
-        let response = match shared.request(Method::POST, headers, body).await {
+        let response = match self.request(Method::POST, headers, body).await {
             Ok(response) => response,
             Err(error) => {
                 if let Some(raw_request) = &raw_request {
@@ -135,7 +118,7 @@ impl StreamableHttpClient for Http {
                 return Err(StreamableHttpError::Client(error.failure));
             }
         };
-        let outcome = shared.read_reply(&message, session.is_some(), response).await;
+        let outcome = self.read_reply(&message, session.is_some(), response).await;
         if let Err(error) = &outcome
             && let Some(raw_request) = &raw_request
         {
@@ -156,9 +139,8 @@ impl StreamableHttpClient for Http {
         authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<()> {
-        let shared = &self.shared;
-        let headers = shared.headers_with(Some(&session), authorization, headers)?;
-        let response = shared.request(Method::DELETE, headers, Body::default()).await;
+        let headers = self.headers_with(Some(&session), authorization, headers)?;
+        let response = self.request(Method::DELETE, headers, Body::default()).await;
         let status = response.map_err(|error| StreamableHttpError::Client(error.failure))?.status();
         match status {
             StatusCode::METHOD_NOT_ALLOWED => {
@@ -177,37 +159,36 @@ impl StreamableHttpClient for Http {
         authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<BoxStream<'static, Result<Sse, SseError>>> {
-        let shared = &self.shared;
-        shared.standing.pace().await;
-        let mut headers = shared.headers_with(session.as_deref(), authorization, headers)?;
+        self.standing.pace().await;
+        let mut headers = self.headers_with(session.as_deref(), authorization, headers)?;
         headers.insert(ACCEPT, EVENTS);
         if let Some(id) = &last_event_id {
             headers.insert(LAST_EVENT_ID, header_value(id)?);
         }
-        let response = match shared.request(Method::GET, headers, Body::default()).await {
+        let response = match self.request(Method::GET, headers, Body::default()).await {
             Ok(response) => response,
             Err(error) => {
-                if shared.standing.failed() {
-                    shared.state.lose(format!("the server is gone: {}", error.failure));
+                if self.standing.failed() {
+                    self.state.lose(format!("the server is gone: {}", error.failure));
                 }
                 return Err(StreamableHttpError::Client(error.failure));
             }
         };
         let status = response.status();
         if !status.is_success() || !is_events(&response) {
-            if shared.standing.is_opened() && session.is_some() && status.is_client_error() {
-                shared.state.lose(format!("the server ended the session (HTTP {status})"));
+            if self.standing.is_opened() && session.is_some() && status.is_client_error() {
+                self.state.lose(format!("the server ended the session (HTTP {status})"));
                 return Err(StreamableHttpError::SessionExpired);
             }
             // The standing stream is optional for a server.
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
-        shared.standing.opened();
-        Ok(events::standing(Arc::clone(shared), response).boxed())
+        self.standing.opened();
+        Ok(events::standing(self.clone(), response).boxed())
     }
 }
 
-impl Shared {
+impl Http {
     async fn request(
         &self,
         method: Method,
@@ -258,7 +239,7 @@ impl Shared {
                 }
                 match self.refused(message, status, &body) {
                     Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                    None => Err(reply::status_failed(status)),
+                    None => Err(StreamableHttpError::Client(failed(status))),
                 }
             }
         }

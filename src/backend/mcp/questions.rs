@@ -6,17 +6,19 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    backend::peer::{CallError, ErrorReply, MAX_QUESTION, Progress},
+    backend::peer::{CallError, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall},
     model::json::{Elements, Members, member, string_member},
 };
 
 /// How often a server may ask during one call.
 pub(super) const ROUNDS: usize = 10;
 
+/// The member of a [`Handle`] that has the result with the questions.
+const KEPT: &str = "mcpQuestions";
 /// The most links that an answer names.
 const MOST_LINKS: usize = 5;
 const REFUSED: &str = "the server wants input from the user before it runs the tool, and there is \
-                       none: no client that could ask has made the call, or it is not permitted any \
+                       none: the client that has made the call cannot ask, or it is not permitted any \
                        more";
 
 /// What the next request of a call has beside its arguments.
@@ -28,40 +30,44 @@ pub(super) struct Inputs {
     pub state: Option<Box<RawValue>>,
 }
 
-/// Gets the answers to the questions of `result`; `None` if it asks none.
-pub(super) async fn answer(
-    result: &RawValue,
-    progress: &Progress,
-) -> Option<Result<Inputs, CallError>> {
-    let asks = string_member(result.get(), "resultType").as_deref() == Some("input_required");
-    if !asks {
-        return None;
-    }
+/// Whether `result` asks for input before the tool is run.
+pub(super) fn asks(result: &RawValue) -> bool {
+    string_member(result.get(), "resultType").as_deref() == Some("input_required")
+}
+
+/// The result with the questions that `handle` has for after a restart, if that is what it has.
+pub(super) fn kept(handle: &Handle) -> Option<Box<RawValue>> {
+    Some(member(&handle.0, KEPT)?.to_owned())
+}
+
+/// Gets the answers to the questions of `result`. The record of the call has them until then, and
+/// has its next dispatch before this returns: if the bridge crashed after it, the call could be made
+/// twice otherwise.
+pub(super) async fn answer(result: &RawValue, call: &ToolCall) -> Result<Inputs, CallError> {
     if result.get().len() > MAX_QUESTION {
-        return Some(Err(CallError::Refused("the server's question is too large".to_owned())));
+        let most = MAX_QUESTION >> 10;
+        let why = format!("the server's question is too large: it has over {most} KiB");
+        return Err(CallError::Refused(why));
     }
-    let refused = || Some(Err(CallError::Refused(REFUSED.to_owned())));
+    let refused = || CallError::Refused(REFUSED.to_owned());
     let requests = member(result.get(), "inputRequests");
     let state = member(result.get(), "requestState").map(RawValue::to_owned);
     let members = Members::read(requests.map_or("{}", RawValue::get));
-    let Some(members) = members.ok().filter(|_| requests.is_some() || state.is_some()) else {
-        return refused();
-    };
+    let members = members.ok().filter(|_| requests.is_some() || state.is_some());
+    call.recorder.named(&Handle(format!("{{\"{KEPT}\":{result}}}")));
     let mut responses = Vec::new();
-    for (key, request) in members.0 {
+    for (key, request) in members.ok_or_else(refused)?.0 {
         let is_for_user =
             string_member(request.get(), "method").as_deref() == Some("elicitation/create");
-        let answer = match member(request.get(), "params").filter(|_| is_for_user) {
-            Some(params) => progress.ask(Some(key.to_string()), params.to_owned()).await,
-            None => None,
-        };
-        let Some(answer) = answer else {
-            return refused();
-        };
-        responses.push(format!("{}:{answer}", serde_json::Value::from(key)));
+        let mark = format!("{key} {}", state.as_ref().map_or("", |state| state.get()));
+        let params = member(request.get(), "params").filter(|_| is_for_user).ok_or_else(refused)?;
+        let answer = call.progress.ask(Some(key.to_string()), mark, params.to_owned()).await;
+        responses.push(format!("{}:{}", serde_json::Value::from(key), answer.ok_or_else(refused)?));
     }
+    let not_recorded = |why: NotRecorded| CallError::Refused(why.for_model(call.request.tool()));
+    call.recorder.dispatching(None).await.map_err(not_recorded)?;
     let responses = RawValue::from_string(format!("{{{}}}", responses.join(",")));
-    Some(Ok(Inputs { responses: responses.expect("its parts are JSON"), state }))
+    Ok(Inputs { responses: responses.expect("its parts are JSON"), state })
 }
 
 /// The links that a server wants opened, in a sentence for the model, or nothing.

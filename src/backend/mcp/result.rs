@@ -42,8 +42,8 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
 
     let blocks: Vec<Block> =
         blocks.into_iter().map(|block| Block::read(block, &mut files)).collect();
-    let has_text = blocks.iter().any(|block| matches!(block, Block::Text(_)));
-    let mut lines: Vec<String> = blocks.into_iter().map(Block::into_line).collect();
+    let has_text = blocks.iter().any(|block| block.is_text);
+    let mut lines: Vec<String> = blocks.into_iter().map(|block| block.line).collect();
     // A server that gives both repeats the structured content in a text block for the model.
     if let Some(structured) = structured.filter(|_| !has_text) {
         lines.push(structured.get().to_owned());
@@ -58,11 +58,11 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
 }
 
 /// One content block, as far as the answer needs it.
-enum Block {
-    /// Text of the tool, of an embedded resource, or a linked resource's URI.
-    Text(String),
-    /// The line that describes a file, or a block that cannot become text.
-    Other(String),
+struct Block {
+    /// Text, or the line that describes a file, or a block that cannot become text.
+    line: String,
+    /// It is text of the tool, of an embedded resource, or a linked resource's URI.
+    is_text: bool,
 }
 
 impl Block {
@@ -84,7 +84,7 @@ impl Block {
             _ => None,
         };
         match content {
-            Some(content) => Self::Text(content),
+            Some(line) => Self { line, is_text: true },
             None => {
                 let kind = kind.as_deref().unwrap_or("content without a type");
                 Self::not_passed_on(&with_mime_type(kind, &block), raw.get().len())
@@ -97,7 +97,7 @@ impl Block {
             return Self::not_passed_on("resource without content", raw.get().len());
         };
         match (text(&resource, "text"), text(&resource, "blob")) {
-            (Some(text), _) => Self::Text(text),
+            (Some(line), _) => Self { line, is_text: true },
             (None, Some(blob)) => {
                 let uri = text(&resource, "uri");
                 Self::file("file", uri.as_deref(), &resource, &blob, files)
@@ -118,19 +118,14 @@ impl Block {
     ) -> Self {
         let mime_type = text(holder, "mimeType");
         let mime_type = mime_type.as_deref();
-        Self::Other(files.add(DescribedFile { kind, name, mime_type, data: base64, twice: false }))
+        let file = DescribedFile { kind, name, mime_type, data: base64, twice: false };
+        Self { line: files.add(file), is_text: false }
     }
 
     fn not_passed_on(what: &str, size: usize) -> Self {
         let unit = if size == 1 { "byte" } else { "bytes" };
         let size = grouped(size);
-        Self::Other(format!("[{what}, {size} {unit}: not passed on]"))
-    }
-
-    fn into_line(self) -> String {
-        match self {
-            Self::Text(text) | Self::Other(text) => text,
-        }
+        Self { line: format!("[{what}, {size} {unit}: not passed on]"), is_text: false }
     }
 }
 

@@ -10,8 +10,7 @@ use rmcp::model::{
     CancelTaskParams, CancelTaskRequest, ClientRequest, CustomRequest, ErrorCode, GetTaskParams,
     GetTaskRequest,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::{json, value::RawValue};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -20,7 +19,10 @@ use super::{
 };
 use crate::{
     backend::peer::{CallError, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
-    model::answer::{Answer, codes::OUTCOME_UNKNOWN},
+    model::{
+        answer::{Answer, codes::OUTCOME_UNKNOWN},
+        json::string_member,
+    },
 };
 
 mod state;
@@ -44,12 +46,8 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(10);
 
 const NO_REASON: &str = "the server gives no reason";
 
-/// The content of a [`Handle`] for an MCP task.
-#[derive(Serialize, Deserialize)]
-struct Named {
-    #[serde(rename = "mcpTask")]
-    task: String,
-}
+/// The member of a [`Handle`] that has the id of a task.
+const NAMED: &str = "mcpTask";
 
 /// A request about a task.
 #[derive(Debug, Clone, Copy)]
@@ -80,9 +78,7 @@ pub(super) async fn follow(
 ) -> Result<Answer, CallError> {
     let created = Task::created(result, raw_request.wants_task()).map_err(unreadable)?;
     let Some(task) = created else { return complete(result, &call.progress) };
-    let named = Named { task: task.id.clone() };
-    let handle = serde_json::to_string(&named).expect("a struct of one string is JSON");
-    call.recorder.named(&Handle(handle));
+    call.recorder.named(&Handle(json!({ NAMED: task.id }).to_string()));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
     connection.state().goes_on(&raw_request);
     Followed::new(connection, task.id, Some(raw_request), call).outcome(wait).await
@@ -94,7 +90,7 @@ pub(super) async fn resume(
     call: &ToolCall,
     handle: &Handle,
 ) -> Result<Answer, CallError> {
-    let Ok(Named { task }) = serde_json::from_str(&handle.0) else {
+    let Some(task) = string_member(&handle.0, NAMED) else {
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
     Followed::new(connection, task, None, call).outcome(Duration::ZERO).await
@@ -191,7 +187,7 @@ impl<'a> Followed<'a> {
     async fn ask(&self, question: Question) -> Result<Box<RawValue>, CallError> {
         let asked = Instant::now();
         loop {
-            let raw_request = RawRequest::new();
+            let raw_request = Arc::<RawRequest>::default();
             let request = question.request(&self.task, Marker(Arc::clone(&raw_request)));
             let why = match self.connection.send_raw(request, Arc::clone(&raw_request), None).await
             {
@@ -254,7 +250,7 @@ impl Question {
                 request.into()
             }
             Self::Result => {
-                let params = serde_json::json!({ "taskId": task });
+                let params = json!({ "taskId": task });
                 let mut request = CustomRequest::new("tasks/result", Some(params));
                 request.extensions.insert(marker);
                 ClientRequest::CustomRequest(request)

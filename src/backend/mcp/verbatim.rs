@@ -6,6 +6,7 @@
 //! Must not: do IO, or know which transport carries a message.
 
 use std::{
+    borrow::Cow,
     collections::HashMap,
     sync::{
         Arc, OnceLock, Weak,
@@ -20,8 +21,7 @@ use rmcp::model::{
     GetMeta, JsonRpcMessage, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
     ServerResult,
 };
-use serde::Serialize;
-use serde_json::value::RawValue;
+use serde_json::{to_string, value::RawValue};
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -45,6 +45,7 @@ const MOST_QUESTIONS: usize = 64;
 /// How long a server may ask for a request that was given up: longer than any call may take.
 const STRAYS_ASK: Duration = Duration::from_secs(600);
 const PROGRESS: &str = "notifications/progress";
+const ELICIT: &str = "elicitation/create";
 const TOKEN: &str = "progressToken";
 /// Of how many bytes responses may wait for their calls before another one is read.
 const MOST_UNTAKEN: usize = 16 << 20;
@@ -52,6 +53,8 @@ const MOST_UNTAKEN: usize = 16 << 20;
 /// One request whose result is kept as text.
 #[derive(Debug, Default)]
 pub(super) struct RawRequest {
+    /// It lists what the server offers, so no user is behind it.
+    is_list: bool,
     /// The call whose arguments replace those of rmcp's request.
     call: Option<Arc<CallRequest>>,
     /// The arguments that go along as HTTP headers: names and values.
@@ -97,6 +100,8 @@ pub(super) struct ConnectionState {
     waiting: Mutex<HashMap<i64, Waiting>>,
     /// The parameters of the questions that the server has asked, verbatim, by their request.
     questions: Mutex<HashMap<RequestId, Box<RawValue>>>,
+    /// The results for questions that rmcp is about to answer, which go to the server verbatim.
+    answers: Mutex<HashMap<RequestId, Box<RawValue>>>,
     /// The requests that were given up, and since when. The server may still work on them.
     strays: Mutex<HashMap<i64, Instant>>,
     /// The requests that were answered with a task. Their progress goes on.
@@ -130,9 +135,9 @@ pub(super) enum Incoming {
 }
 
 impl RawRequest {
-    /// A request without arguments.
-    pub(super) fn new() -> Arc<Self> {
-        Arc::default()
+    /// One that only reads; of the bridge itself if it is for a list.
+    pub(super) fn reading(method: &str) -> Arc<Self> {
+        Arc::new(Self { is_list: method.ends_with("/list"), ..Self::default() })
     }
 
     /// A tool call; with `task_ttl` it asks for a task.
@@ -162,7 +167,7 @@ impl RawRequest {
 
     /// Ends the request; only the first end counts.
     pub(super) fn settle(&self, outcome: Result<Box<RawValue>, CallError>) {
-        lock(&self.outcome).get_or_insert(outcome);
+        self.outcome.lock().get_or_insert(outcome);
     }
 
     /// Ends the request with a JSON-RPC error of the server.
@@ -201,8 +206,8 @@ impl RawRequest {
 
     /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
     pub(super) fn take_outcome(&self) -> Option<Result<Box<RawValue>, CallError>> {
-        drop(lock(&self.untaken).take());
-        lock(&self.outcome).take()
+        drop(self.untaken.lock().take());
+        self.outcome.lock().take()
     }
 }
 
@@ -237,7 +242,14 @@ impl ConnectionState {
                 }
                 serde_json::to_vec(message)
             }
-            _ => serde_json::to_vec(message),
+            JsonRpcMessage::Response(response) => match self.answers.lock().remove(&response.id) {
+                Some(answer) => {
+                    let id = to_string(&response.id)?;
+                    Ok(one_line(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#)))
+                }
+                None => serde_json::to_vec(message),
+            },
+            JsonRpcMessage::Error(_) => serde_json::to_vec(message),
         }
     }
 
@@ -259,7 +271,7 @@ impl ConnectionState {
                     self.progressed(text);
                     return Incoming::Ignored("it tells of progress");
                 }
-                "elicitation/create" => self.asked(&envelope, text),
+                ELICIT => self.asked(&envelope, text),
                 _ => (),
             }
             return envelope.request(text, method);
@@ -267,18 +279,18 @@ impl ConnectionState {
         let Some(id) = envelope.id.as_ref().and_then(number) else {
             return self.without_id(&envelope);
         };
-        let Some(waiting) = lock(&self.waiting).remove(&id) else {
-            lock(&self.strays).remove(&id);
+        let Some(waiting) = self.waiting.lock().remove(&id) else {
+            self.strays.lock().remove(&id);
             return Incoming::Ignored("it answers no request that is waited for");
         };
         let message = match waiting {
             Waiting::Raw(raw_request) => {
                 self.untaken.send_modify(|all| *all += text.len());
-                *lock(&raw_request.untaken) = Some(Untaken(text.len(), self.untaken.clone()));
+                *raw_request.untaken.lock() = Some(Untaken(text.len(), self.untaken.clone()));
                 envelope.settle(id, &raw_request)
             }
             Waiting::Handshake(kind) => {
-                let mut handshake = lock(&self.handshake);
+                let mut handshake = self.handshake.lock();
                 let message = handshake.take(kind, text, id, envelope.result);
                 if handshake.take_repeated() {
                     // The server lost its state, and may have restarted as another version with
@@ -296,7 +308,7 @@ impl ConnectionState {
     /// Ends the request `id`, whose response was not read for the reason `why`.
     pub(super) fn not_read(&self, id: &RequestId, why: NotRead) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
-        if let Waiting::Raw(raw_request) = lock(&self.waiting).remove(&id)? {
+        if let Waiting::Raw(raw_request) = self.waiting.lock().remove(&id)? {
             raw_request.settle(Err(CallError::NotRead(why)));
         }
         Some(unreadable(id, &why.to_string()))
@@ -305,8 +317,8 @@ impl ConnectionState {
     /// Stops expecting a response to `id`.
     pub(super) fn forget(&self, id: &RequestId) {
         let Some(id) = number(id) else { return };
-        if let Some(Waiting::Raw(_)) = lock(&self.waiting).remove(&id) {
-            let mut strays = lock(&self.strays);
+        if let Some(Waiting::Raw(_)) = self.waiting.lock().remove(&id) {
+            let mut strays = self.strays.lock();
             strays.retain(|_, since| since.elapsed() < STRAYS_ASK);
             strays.insert(id, Instant::now());
         }
@@ -314,14 +326,14 @@ impl ConnectionState {
 
     /// Notes that `raw_request` was answered with a task, of whose progress the server may tell.
     pub(super) fn goes_on(&self, raw_request: &Arc<RawRequest>) {
-        let mut tasks = lock(&self.tasks);
+        let mut tasks = self.tasks.lock();
         tasks.retain(|task| task.strong_count() > 0);
         tasks.push(Arc::downgrade(raw_request));
     }
 
     /// What the server said in the latest handshake.
     pub(super) fn handshake(&self) -> MutexGuard<'_, Handshake> {
-        lock(&self.handshake)
+        self.handshake.lock()
     }
 
     /// Marks the connection as unusable; only the first reason counts.
@@ -349,28 +361,29 @@ impl ConnectionState {
     /// Keeps a question of the server until rmcp hands it over.
     fn asked(&self, envelope: &Envelope<'_>, text: &str) {
         let params = Members::read(text).ok().and_then(|message| message.get("params"));
-        let mut questions = lock(&self.questions);
         if let (Some(id), Some(params)) = (&envelope.id, params) {
-            if questions.len() == MOST_QUESTIONS {
-                // rmcp has not handed them over, as it cannot read them.
-                questions.clear();
-            }
-            questions.insert(id.clone(), params.to_owned());
+            keep(&self.questions, id.clone(), params.to_owned());
         }
+    }
+
+    /// Has the question that the server has asked with the request `id` answered with `result`, in
+    /// place of rmcp's own form of it.
+    pub(super) fn answers_with(&self, id: RequestId, result: Box<RawValue>) {
+        keep(&self.answers, id, result);
     }
 
     /// Takes the question that the server has asked with the request `id`, and the progress of the
     /// call that it belongs to. A question does not name its call, so there is none while the server
     /// works on several, or may still work on one that was given up: it would reach the wrong person.
     pub(super) fn take_question(&self, id: &RequestId) -> Option<(Progress, Box<RawValue>)> {
-        let params = lock(&self.questions).remove(id)?;
+        let params = self.questions.lock().remove(id)?;
         let may_be_a_strays = |since: &Instant| since.elapsed() < STRAYS_ASK;
-        if lock(&self.strays).values().any(may_be_a_strays) {
+        if self.strays.lock().values().any(may_be_a_strays) {
             return None;
         }
-        let waiting = lock(&self.waiting);
+        let waiting = self.waiting.lock();
         let mut requests = waiting.values().filter_map(|one| match one {
-            Waiting::Raw(raw_request) => Some(raw_request),
+            Waiting::Raw(raw_request) => Some(raw_request).filter(|one| !one.is_list),
             _ => None,
         });
         let only = requests.next().filter(|_| requests.next().is_none())?;
@@ -385,8 +398,8 @@ impl ConnectionState {
         let token = Members::read(params.get()).ok().and_then(|params| params.get(TOKEN));
         let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
         let Some(about) = token.and_then(|token| number(&token.0)) else { return };
-        let mut requests: Vec<_> = lock(&self.tasks).iter().filter_map(Weak::upgrade).collect();
-        for waiting in lock(&self.waiting).values() {
+        let mut requests: Vec<_> = self.tasks.lock().iter().filter_map(Weak::upgrade).collect();
+        for waiting in self.waiting.lock().values() {
             if let Waiting::Raw(raw_request) = waiting {
                 requests.push(Arc::clone(raw_request));
             }
@@ -397,7 +410,7 @@ impl ConnectionState {
     }
 
     fn expect(&self, id: i64, request: &ClientRequest) {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         let kind = match request {
             ClientRequest::InitializeRequest(_) => Waiting::Handshake(handshake::Kind::Initialize),
             ClientRequest::DiscoverRequest(_) => Waiting::Handshake(handshake::Kind::Discover),
@@ -423,7 +436,7 @@ impl ConnectionState {
     /// Handles an error response without an id, which means that the server could not read the
     /// request. rmcp drops such a response, and its request would wait for ever.
     fn without_id(&self, envelope: &Envelope<'_>) -> Incoming {
-        let mut waiting = lock(&self.waiting);
+        let mut waiting = self.waiting.lock();
         if waiting.len() == 1
             && envelope.error.is_some()
             && let Some((id, Waiting::Raw(raw_request))) = waiting.drain().next()
@@ -462,12 +475,19 @@ impl<'a> Envelope<'a> {
 
     /// A request or a notification of the server.
     fn request(&self, text: &str, method: &str) -> Incoming {
-        if let Ok(message) = serde_json::from_str(text) {
+        if method != ELICIT
+            && let Ok(message) = serde_json::from_str(text)
+        {
             return Incoming::Message(Box::new(message));
         }
         // rmcp cannot read the parameters. Drop them: rmcp then refuses a request, and still
-        // understands the notifications that matter here.
+        // understands the notifications that matter here. Those of a question are kept aside, and
+        // rmcp gets some that it can always read.
+        let params = serde_json::json!({ "mode": "url", "message": "", "url": "" });
         let bare = match &self.id {
+            Some(id) if method == ELICIT => {
+                serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+            }
             Some(id) => serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method }),
             None => serde_json::json!({ "jsonrpc": "2.0", "method": method }),
         };
@@ -500,6 +520,15 @@ pub(super) fn error_of(error: &RawValue) -> (i32, String) {
     )
 }
 
+/// Keeps `text` until rmcp comes for it. If there are too many, rmcp comes for none of them.
+fn keep(kept: &Mutex<HashMap<RequestId, Box<RawValue>>>, id: RequestId, text: Box<RawValue>) {
+    let mut kept = kept.lock();
+    if kept.len() == MOST_QUESTIONS {
+        kept.clear();
+    }
+    kept.insert(id, text);
+}
+
 /// A `tools/call` with the arguments of `raw_request`, byte for byte.
 fn encode_call(
     id: &RequestId,
@@ -507,43 +536,32 @@ fn encode_call(
     name: &str,
     raw_request: &RawRequest,
 ) -> Result<Vec<u8>, serde_json::Error> {
-    #[derive(Serialize)]
-    struct Call<'a> {
-        jsonrpc: &'static str,
-        id: &'a RequestId,
-        method: &'static str,
-        params: Params<'a>,
-    }
-    #[derive(Serialize)]
-    struct Params<'a> {
-        #[serde(rename = "_meta")]
-        meta: &'a RequestMetaObject,
-        name: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        arguments: Option<&'a RawValue>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        task: Option<Task>,
-        #[serde(rename = "inputResponses", skip_serializing_if = "Option::is_none")]
-        responses: Option<&'a RawValue>,
-        #[serde(rename = "requestState", skip_serializing_if = "Option::is_none")]
-        state: Option<&'a RawValue>,
-    }
-    #[derive(Serialize)]
-    struct Task {
-        ttl: u64,
-    }
-    let arguments = raw_request.call.as_ref().map(|call| &*call.arguments);
-    let task = raw_request.task_ttl.map(|ttl| Task { ttl });
     let inputs = raw_request.inputs.as_ref();
-    let responses = inputs.map(|inputs| &*inputs.responses);
-    let state = inputs.and_then(|inputs| inputs.state.as_deref());
-    let params = Params { meta, name, arguments, task, responses, state };
-    let mut text = serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })?;
-    // Valid JSON has raw line ends between tokens only, so a space in their place changes no value.
+    let members = [
+        ("arguments", raw_request.call.as_ref().map(|call| call.arguments.get().into())),
+        ("task", raw_request.task_ttl.map(|ttl| Cow::from(format!(r#"{{"ttl":{ttl}}}"#)))),
+        ("inputResponses", inputs.map(|inputs| inputs.responses.get().into())),
+        ("requestState", inputs.and_then(|inputs| Some(inputs.state.as_ref()?.get().into()))),
+    ];
+    let [id, meta, name] = [to_string(id)?, to_string(meta)?, to_string(name)?];
+    let mut text = format!(
+        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"_meta":{meta},"name":{name}"#
+    );
+    for (key, value) in members.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
+        text.extend([r#",""#, key, r#"":"#, value]);
+    }
+    text.push_str("}}");
+    Ok(one_line(text))
+}
+
+/// The JSON `text` on one line. It has raw line ends between tokens only, so a space in their place
+/// changes no value.
+fn one_line(text: String) -> Vec<u8> {
+    let mut text = text.into_bytes();
     for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
         *byte = b' ';
     }
-    Ok(text)
+    text
 }
 
 /// The request that a message carries.
@@ -576,11 +594,6 @@ fn number(id: &RequestId) -> Option<i64> {
 fn unreadable(id: i64, why: &str) -> ServerJsonRpcMessage {
     let error = ErrorData::internal_error(why.to_owned(), None);
     JsonRpcMessage::error(error, Some(RequestId::Number(id)))
-}
-
-/// Ignores poison: a panic elsewhere cannot leave these maps and slots half changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock()
 }
 
 #[cfg(test)]

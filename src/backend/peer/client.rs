@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::ErrorReply;
+use super::{ErrorReply, MAX_QUESTION};
 use crate::{
     budget::{Budget, Held, NoRoom},
     model::{
@@ -59,9 +59,11 @@ impl Modes {
 pub struct Question {
     /// The server's name of it, if it has one.
     pub key: Option<String>,
+    /// Tells it apart from the same question if the server asks that again.
+    pub mark: String,
     /// The parameters of `elicitation/create`.
     pub params: Box<RawValue>,
-    /// Takes the client's `ElicitResult`. If it is dropped, the server is told `cancel`.
+    /// Takes the `ElicitResult`. If it is dropped, the server is told `cancel`.
     pub answer: oneshot::Sender<Box<RawValue>>,
 }
 
@@ -96,16 +98,11 @@ impl McpClient {
     }
 
     /// Hands a question over; `None` if the client does not take it.
-    pub(super) fn ask(
-        &self,
-        key: Option<String>,
-        params: Box<RawValue>,
-    ) -> Option<oneshot::Receiver<Box<RawValue>>> {
-        let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
-        let (answer, answered) = oneshot::channel();
+    pub(super) fn ask(&self, question: Question) -> Option<()> {
+        let is_url = string_member(question.params.get(), "mode").as_deref() == Some("url");
         let takes = if is_url { self.modes.url } else { self.modes.form };
-        let sent = takes.then(|| self.questions.try_send(Question { key, params, answer }))?;
-        sent.is_ok().then_some(answered)
+        let fits = question.params.get().len() <= MAX_QUESTION;
+        (takes && fits).then(|| self.questions.try_send(question).ok())?
     }
 
     pub(super) fn keep(&self, result: &RawValue) {
@@ -158,7 +155,7 @@ mod tests {
     use crate::{
         backend::{
             fake::{self, Permitted},
-            peer::{MAX_QUESTION, Progress},
+            peer::Progress,
         },
         model::rights::{CallRefusal, Permission},
     };
@@ -185,14 +182,19 @@ mod tests {
         let modes = Modes { form: true, url: false };
         let client =
             McpClient::new(&AppName::from("a"), None, asks, modes, CancellationToken::new());
-        let question = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
-        assert!(client.ask(None, question(r#"{"mode":"url"}"#)).is_none());
-        let answered = client.ask(None, question(r#"{"message":"?"}"#)).unwrap();
-        assert!(client.ask(None, question("{}")).is_none(), "one at a time");
+        let ask = |text: &str| {
+            let (answer, answered) = oneshot::channel();
+            let params = RawValue::from_string(text.to_owned()).unwrap();
+            client.ask(Question { key: None, mark: String::new(), params, answer })?;
+            Some(answered)
+        };
+        assert!(ask(r#"{"mode":"url"}"#).is_none());
+        let answered = ask(r#"{"message":"?"}"#).unwrap();
+        assert!(ask("{}").is_none(), "one at a time");
         drop(questions.recv().await.unwrap());
         assert!(answered.await.is_err());
         drop(questions);
-        assert!(client.ask(None, question("{}")).is_none(), "the client is gone");
+        assert!(ask("{}").is_none(), "the client is gone");
     }
 
     /// The progress of a call of a client that takes two questions, and what may be asked.
@@ -204,7 +206,7 @@ mod tests {
         let permitted = Permitted::new();
         let request = Arc::new(fake::request("t", "{}"));
         let progress =
-            Progress::of(Some(Arc::clone(&client)), Arc::clone(&permitted) as _, request);
+            Progress::of(Some(Arc::clone(&client)), None, Arc::clone(&permitted) as _, request);
         (progress, permitted, client, questions)
     }
 
@@ -213,8 +215,10 @@ mod tests {
         let (progress, _permitted, client, mut questions) = asking();
         let open = || client.open_questions.load(Ordering::Relaxed);
         let text = || RawValue::from_string("{}".to_owned()).unwrap();
-        let mut asked =
-            [Box::pin(progress.ask(None, text())), Box::pin(progress.ask(None, text()))];
+        let mut asked = [
+            Box::pin(progress.ask(None, "1".to_owned(), text())),
+            Box::pin(progress.ask(None, "1".to_owned(), text())),
+        ];
         for one in &mut asked {
             assert!(futures_util::poll!(one).is_pending());
         }
@@ -231,10 +235,15 @@ mod tests {
     async fn what_is_too_long_or_not_permitted_is_not_asked() {
         let (progress, permitted, client, mut questions) = asking();
         let long = format!("\"{}\"", "x".repeat(MAX_QUESTION));
-        assert!(progress.ask(None, RawValue::from_string(long).unwrap()).await.is_none());
+        assert!(
+            progress
+                .ask(None, "1".to_owned(), RawValue::from_string(long).unwrap())
+                .await
+                .is_none()
+        );
         permitted.0.send_replace(Permission::Refused(CallRefusal::Backend));
         let short = RawValue::from_string("{}".to_owned()).unwrap();
-        assert!(progress.ask(None, short).await.is_none());
+        assert!(progress.ask(None, "1".to_owned(), short).await.is_none());
         assert!(questions.try_recv().is_err());
         assert_eq!(client.open_questions.load(Ordering::Relaxed), 0);
     }

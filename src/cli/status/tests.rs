@@ -30,7 +30,7 @@ fn all_that_matters_is_there() {
             "mantyx-bridge 1.2.3, up 1m 1s",
             "upstream https://m.test (not reachable), workspace acme",
             "2 runs driven",
-            "2 calls wait for a person to approve: mantyx-bridge approvals",
+            "2 calls wait for a person: mantyx-bridge approvals",
             "runtime claude (claude-environment): ready, open calls: 1",
             "last upstream error: refused",
             "",

@@ -13,6 +13,7 @@ mod local;
 mod meaning;
 mod pending;
 mod reading_again;
+mod rules;
 mod runtime;
 mod secrets;
 mod signature;

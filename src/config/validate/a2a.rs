@@ -52,6 +52,7 @@ impl Validator<'_> {
             pending_after: entry.pending_after.as_ref(),
             default_pending: Some(A2A_PENDING),
             concurrency: entry.concurrency.as_ref().map_or(16, |at| at.value.0),
+            quota: entry.quota.as_ref(),
             pin: entry.pin.as_ref().map_or(pin, |at| at.value),
             max_result: entry.max_result.as_ref(),
             redact: entry.redact.as_ref(),

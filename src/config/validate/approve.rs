@@ -4,20 +4,24 @@
 
 use super::Validator;
 use crate::{
-    config::{deserialize::At, scalars::Globs},
+    config::{
+        deserialize::At,
+        scalars::{GlobOrRule, Globs},
+    },
     model::{approval::Policy, ids::BackendName},
 };
 
-/// The word among the globs that stands for all tools which may destroy something.
-const DESTRUCTIVE: &str = "destructive";
+/// Whether this is the word among the globs that stands for all tools which may destroy something.
+fn is_word(at: &At<GlobOrRule>) -> bool {
+    matches!(&at.value, GlobOrRule::Glob(glob) if glob == "destructive")
+}
 
 impl Validator<'_> {
     /// Reads an MCP server's `approve`: globs of the server's names, and the word.
     pub(super) fn approve(&self, at: Option<&At<Globs>>) -> Policy {
         let Some(At { value: Globs(written), node }) = at else { return Policy::default() };
-        let (words, globs): (Vec<_>, Vec<_>) =
-            written.iter().partition(|at| at.value == DESTRUCTIVE);
-        Policy { tools: self.glob_set(*node, globs), destructive: !words.is_empty() }
+        let (words, rules): (Vec<_>, Vec<_>) = written.iter().partition(|at| is_word(at));
+        Policy { tools: self.rules(*node, rules), destructive: !words.is_empty() }
     }
 
     /// Reads an agent's `approve`: its one tool goes by the agent's name, and has no hints.
@@ -26,10 +30,10 @@ impl Validator<'_> {
         let Some(At { value: Globs(written), node }) = at else { return policy };
         let cure =
             "write `approve: [\"*\"]` to be asked before every message to it, or leave it out";
-        for at in written.iter().filter(|at| at.value == DESTRUCTIVE) {
+        for at in written.iter().filter(|at| is_word(at)) {
             self.error(at.node, "an agent does not say what may destroy something", cure);
         }
-        let asks_nothing = !policy.tools.is_empty() && !policy.tools.is_match(name.as_str());
+        let asks_nothing = !policy.tools.is_empty() && !policy.tools.has(name.as_str());
         if asks_nothing && !policy.destructive {
             let message = format!("no glob matches `{name}`, the name of this agent's one tool");
             self.error(*node, message, cure);

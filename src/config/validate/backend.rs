@@ -12,7 +12,7 @@ use crate::{
         deserialize::At,
         document::{Kind, NodeId},
         error::did_you_mean,
-        file_format::{File, Redact},
+        file_format::{self, File, Mcp, Redact},
         scalars::{DurationText, PendingAfter, SizeText},
         value::format_duration,
     },
@@ -38,6 +38,7 @@ pub(super) struct Common<'s> {
     pub pending_after: Option<&'s At<PendingAfter>>,
     pub default_pending: Option<Duration>,
     pub concurrency: usize,
+    pub quota: Option<&'s At<file_format::Quota>>,
     pub pin: Pin,
     pub max_result: Option<&'s At<SizeText>>,
     pub redact: Option<&'s At<Vec<At<Redact>>>>,
@@ -78,42 +79,32 @@ impl Backends {
     }
 }
 
+/// The entries of a section; a name that is none has been reported already.
+fn entries<T>(
+    section: &Option<At<BTreeMap<String, At<T>>>>,
+) -> impl Iterator<Item = (BackendName, &At<T>)> {
+    let entries = section.iter().flat_map(|section| &section.value);
+    entries.filter_map(|(name, at)| Some((BackendName::parse(name).ok()?, at)))
+}
+
 impl Validator<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
         let redact = &self.redaction(file.redact.as_ref(), None);
         let inherited = Inherited { refresh, calls, redact };
-        let mut backends = Backends {
-            written: self.backend_names(),
-            ready: BTreeMap::new(),
-            disabled: Vec::new(),
-        };
-        let servers = [&file.mcp, &file.mcp_servers].into_iter().flatten();
-        for (name, at) in servers.flat_map(|section| &section.value) {
-            // A bad name has been reported already.
-            let Ok(name) = BackendName::parse(name) else { continue };
-            if at.value.disabled.as_ref().is_some_and(|at| at.value) {
-                backends.disabled.push(name);
-            } else if let Some(backend) = self.mcp(&name, at, inherited) {
-                backends.ready.insert(name, backend);
-            }
-        }
-        for (name, at) in file.a2a.iter().flat_map(|section| &section.value) {
-            let Ok(name) = BackendName::parse(name) else { continue };
-            if let Some(backend) = self.a2a(&name, at, inherited) {
-                backends.ready.insert(name, backend);
-            }
-        }
-        for (name, at) in file.local.iter().flat_map(|section| &section.value) {
-            let Ok(name) = BackendName::parse(name) else { continue };
-            if let Some(backend) = self.local(&name, at, inherited) {
-                backends.ready.insert(name, backend);
-            }
-        }
-        for (name, backend) in &mut backends.ready {
-            let node = backends.written.get(name.as_str());
-            backend.place = node.map_or(0, |node| node.index as usize);
-        }
-        backends
+        let written = self.backend_names();
+        let is_disabled = |at: &At<Mcp>| at.value.disabled.as_ref().is_some_and(|at| at.value);
+        let servers = || entries(&file.mcp).chain(entries(&file.mcp_servers));
+        let disabled = servers().filter(|(_, at)| is_disabled(at)).map(|(name, _)| name).collect();
+        let mcp = servers().filter(|(_, at)| !is_disabled(at));
+        let mcp = mcp.filter_map(|(name, at)| self.mcp(&name, at, inherited));
+        let a2a = entries(&file.a2a).filter_map(|(name, at)| self.a2a(&name, at, inherited));
+        let local = entries(&file.local).filter_map(|(name, at)| self.local(&name, at, inherited));
+        let ready = mcp.chain(a2a).chain(local).map(|backend| {
+            let node = written.get(backend.name.as_str());
+            let place = node.map_or(0, |node| node.index as usize);
+            (backend.name.clone(), Backend { place, ..backend })
+        });
+        Backends { ready: ready.collect(), written, disabled }
     }
 
     /// The names of all backends, from the document itself, so that an entry with a mistake counts
@@ -188,6 +179,7 @@ impl Validator<'_> {
             trust_annotations: false,
             pin: common.pin,
             approve: Policy::default(),
+            quota: common.quota.and_then(|at| self.quota(at)),
         }
     }
 

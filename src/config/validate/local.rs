@@ -45,6 +45,7 @@ impl Validator<'_> {
             pending_after: entry.pending_after.as_ref(),
             default_pending: None,
             concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
+            quota: entry.quota.as_ref(),
             pin: Pin::Off,
             max_result: entry.max_result.as_ref(),
             redact: entry.redact.as_ref(),

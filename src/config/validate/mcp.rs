@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use globset::Glob;
 use secrecy::SecretString;
 
 use super::{
@@ -16,10 +15,10 @@ use super::{
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Pin, Target, ToolFilter, deserialize::At,
-        document::NodeId, file_format, reference::Dialect, scalars::McpTransport,
+        Backend, HttpTransport, Mcp, Naming, Pin, Target, deserialize::At, document::NodeId,
+        file_format, reference::Dialect, scalars::McpTransport,
     },
-    model::{globs::Globs, ids::BackendName, offer::OfferMode},
+    model::{ids::BackendName, offer::OfferMode},
 };
 
 /// The longest model-facing name.
@@ -45,6 +44,7 @@ impl Validator<'_> {
             pending_after: entry.pending_after.as_ref(),
             default_pending: None,
             concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
+            quota: entry.quota.as_ref(),
             pin: entry.pin.as_ref().map_or(Pin::Warn, |at| at.value),
             max_result: entry.max_result.as_ref(),
             redact: entry.redact.as_ref(),
@@ -173,10 +173,7 @@ impl Validator<'_> {
             tools: filter.unwrap_or_default(),
             rename: self.rename(tools.and_then(|tools| tools.rename.as_ref())),
             offer: entry.offer.as_ref().map_or(OfferMode::All, |at| at.value),
-            always: entry
-                .always
-                .as_ref()
-                .map_or_else(Globs::default, |at| self.glob_set(at.node, &at.value)),
+            always: entry.always.as_ref().map(|at| self.plain_globs(at)).unwrap_or_default(),
         }
     }
 
@@ -190,40 +187,6 @@ impl Validator<'_> {
             );
         }
         prefix.clone()
-    }
-
-    /// The filter of `allow` and `deny` in `tools`.
-    pub(super) fn tool_filter(
-        &self,
-        allow: Option<&At<Vec<At<String>>>>,
-        deny: Option<&At<Vec<At<String>>>>,
-    ) -> ToolFilter {
-        let globs = |globs: &At<Vec<At<String>>>| self.glob_set(globs.node, &globs.value);
-        ToolFilter { allow: allow.map(globs), deny: deny.map(globs).unwrap_or_default() }
-    }
-
-    /// The set of these globs; all of them are at `whole`.
-    pub(super) fn glob_set<'g>(
-        &self,
-        whole: NodeId,
-        globs: impl IntoIterator<Item = &'g At<String>>,
-    ) -> Globs {
-        let mut good = Vec::new();
-        for At { value: glob, node } in globs {
-            match Glob::new(glob) {
-                Ok(glob) => good.push(glob),
-                Err(error) => self.error(
-                    *node,
-                    format!("`{glob}` is no glob: {}", error.kind()),
-                    "write a tool's name, with * for any characters and ? for one",
-                ),
-            }
-        }
-        Globs::new(&good).unwrap_or_else(|error| {
-            let cure = "write fewer or shorter globs";
-            self.error(whole, format!("the globs cannot be compiled: {error}"), cure);
-            Globs::default()
-        })
     }
 
     fn rename(

@@ -119,6 +119,7 @@ impl Validator<'_> {
                 approves: app.approves.as_ref().is_some_and(|at| at.value),
                 names: app.names.as_ref().map(|at| at.value.clone()).unwrap_or_default(),
                 rate: app.rate.as_ref().and_then(|at| self.rate(at)),
+                quota: app.quota.as_ref().and_then(|at| self.quota(at)),
                 credential,
             });
         }

@@ -1,4 +1,5 @@
-//! Calls that wait for a person: lists the questions, and takes decisions.
+//! Calls that wait for a person, for approval or for the answer to a question of their server: lists
+//! the questions, and takes decisions.
 //!
 //! The operator sees and decides all of them. An app sees its own, and decides them if it has the
 //! right. Where apps bring their own credential, MANTYX must have accepted it for the run
@@ -21,20 +22,22 @@ use crate::{
         approval::{MAX_REASON, Outcome},
         ids::RunId,
     },
-    runs::approvals::{Approval, Decider, Decision, Undecidable},
+    runs::approvals::{Approval, Decision, Undecidable},
     telemetry,
 };
 
-/// The largest body of a decision, in bytes: two words and a reason.
-const MAX_DECISION: usize = 16 << 10;
+/// The largest body of a decision, in bytes: two words, a reason, and the content of an answer.
+const MAX_DECISION: usize = 64 << 10;
 
 /// One question, as it is shown.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Shown {
     pub(crate) id: String,
-    /// `waiting`, or how it has ended: `approved`, `denied`, `expired` or `withdrawn`.
+    /// `waiting`, or how it has ended: `approved`, `answered`, `denied`, `expired` or `withdrawn`.
     pub(crate) state: String,
+    /// `call` if the call itself waits, `question` if its server asks the user something.
+    pub(crate) kind: String,
     pub(crate) app: String,
     /// `null` for a call by hand.
     pub(crate) run_id: Option<String>,
@@ -54,6 +57,14 @@ pub(crate) struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) arguments_text: Option<String>,
     arguments_sha256: String,
+    /// The parameters of the server's `elicitation/create`, verbatim; only in the list, and only
+    /// while it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    pub(crate) question: Option<Box<RawValue>>,
+    /// Why the question has no answer but a denial.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) flaw: Option<String>,
     pub(crate) since: String,
     /// The time at which the question counts as denied.
     pub(crate) deadline: String,
@@ -78,7 +89,13 @@ pub(crate) struct ApprovalList {
 #[serde(deny_unknown_fields)]
 pub(super) struct Decide {
     decision: Verdict,
-    /// The bridge passes this reason for a denial on to the model.
+    /// The answer to a server's question, as its `requestedSchema` says; none if the server wants a
+    /// URL opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<serde_json::Map<String, serde_json::Value>>")]
+    content: Option<Box<RawValue>>,
+    /// The bridge passes this reason for a denial on to the model; for a denied question, if the call
+    /// then fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1000))]
     reason: Option<String>,
@@ -88,6 +105,7 @@ pub(super) struct Decide {
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Approve,
+    Answer,
     Deny,
 }
 
@@ -98,6 +116,7 @@ impl Shown {
         Self {
             id: approval.id.to_string(),
             state: approval.outcome().map_or("waiting", Outcome::as_str).to_owned(),
+            kind: approval.kind.to_owned(),
             app: approval.app.to_string(),
             run_id: approval.run.as_ref().map(RunId::to_string),
             tool_use_id: approval.tool_use.to_string(),
@@ -107,17 +126,22 @@ impl Shown {
             arguments: None,
             arguments_text: None,
             arguments_sha256: approval.digest.clone(),
+            question: None,
+            flaw: None,
             since: time(approval.since),
             deadline: time(approval.until),
-            decided_at: ended.map(|ended| time(ended.at)),
-            reason: ended.and_then(|ended| ended.reason.clone()),
+            decided_at: ended.map(|(at, _)| time(*at)),
+            reason: ended.and_then(|(_, decision)| decision.reason.clone()),
         }
     }
 
     fn whole(approval: &Approval) -> Self {
         let arguments = approval.arguments.as_deref().map(RawValue::to_owned);
         let arguments_text = arguments.as_ref().map(|text| telemetry::plain_json(text.get()));
-        Self { arguments, arguments_text, ..Self::of(approval) }
+        let asked = approval.question.as_ref();
+        let question = asked.map(|asked| asked.params.clone());
+        let flaw = asked.and_then(|asked| asked.flaw.clone());
+        Self { arguments, arguments_text, question, flaw, ..Self::of(approval) }
     }
 }
 
@@ -144,19 +168,26 @@ impl Api {
         if !caller.may_decide() {
             return Err(not_yours_to_decide());
         }
-        let Decide { decision, reason } = serde_json::from_slice(&body).map_err(|error| {
-            let shape = r#"{"decision": "approve" or "deny", "reason": "…"}, reason optional"#;
-            bad_request(&format!("The body is not {shape}: {error}."))
+        let Decide { decision, content, reason } = serde_json::from_slice(&body).map_err(|error| {
+            bad_request(&format!(
+                "The body is not {{\"decision\":\"approve\", \"answer\" or \"deny\", \"content\":{{…}}, \
+                 \"reason\":\"…\"}}, content and reason optional: {error}."
+            ))
         })?;
         if reason.as_ref().is_some_and(|reason| reason.chars().count() > MAX_REASON) {
             return Err(bad_request(&format!(
                 "The reason is longer than {MAX_REASON} characters."
             )));
         }
-        let approved = decision == Verdict::Approve;
+        let outcome = match decision {
+            Verdict::Approve => Outcome::Approved,
+            Verdict::Answer => Outcome::Answered,
+            Verdict::Deny => Outcome::Denied,
+        };
+        let content = content.map(|content| Box::<str>::from(content).into_string());
         let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
-        let by = if caller.is_operator { Decider::Operator } else { Decider::App };
-        let decision = Decision { approved, by, reason };
+        let by = if caller.is_operator { "operator" } else { caller.app.name.as_str() };
+        let decision = Decision { outcome, content, by: Some(by.to_owned()), reason };
         let sight = Sight::of(&self.runs, &caller, &headers);
         let seen = self.runs.calls.approvals.get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
@@ -167,17 +198,18 @@ impl Api {
                 Code::NotFound,
                 "There is no such question; GET /v1/approvals lists those that there are.",
             )),
+            Err(Undecidable::Unfit(why)) => Err(bad_request(&why)),
             Err(Undecidable::Ended(approval)) => {
-                let outcome = approval.outcome().map_or("decided", Outcome::as_str);
+                let Shown { kind, state, .. } = Shown::of(&approval);
                 let message = match approval.outcome() {
-                    Some(Outcome::Expired) => "The deadline has passed; the call was not made.",
-                    Some(Outcome::Withdrawn) => "Its caller or run has ended; it is not made.",
+                    Some(Outcome::Expired) => "The deadline has passed.",
+                    Some(Outcome::Withdrawn) => {
+                        "Its caller or run has ended, or its server does not wait any more."
+                    }
                     _ => "A decision was made before.",
                 };
-                Err(response::error(
-                    Code::AlreadyDecided,
-                    &format!("The call is {outcome} already. {message}"),
-                ))
+                let message = format!("The {kind} is {state} already. {message}");
+                Err(response::error(Code::AlreadyDecided, &message))
             }
         }
     }

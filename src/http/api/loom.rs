@@ -15,13 +15,13 @@ use crate::{
         response::{self, Answered},
     },
     model::{
+        approval::Outcome,
         call::{CallRequest, CallingRun},
         event::Call,
         loom::{Confirmation, Item, Set},
         offer::{RefKind, Route, Target},
         own::Own,
     },
-    runs::approvals::Decider,
 };
 
 impl Api {
@@ -69,15 +69,11 @@ impl Api {
             let why = format!("The question was not put to a person: {why}. Send it again.");
             busy(&why)
         })?;
-        let by = decision.as_ref().map_or("nobody", |decision| match decision.by {
-            Decider::Operator => "operator",
-            Decider::App => app.name.as_str(),
-        });
         let answer = json!({
             "RunID": run.unwrap_or_default(),
             "ID": id,
-            "Approved": decision.as_ref().is_some_and(|decision| decision.approved),
-            "RequestedBy": by,
+            "Approved": decision.outcome == Outcome::Approved,
+            "RequestedBy": decision.by.as_deref().unwrap_or("nobody"),
         });
         Ok(response::json(StatusCode::OK, &answer))
     }

@@ -28,6 +28,7 @@ use crate::{
     model::{
         ending::Ending,
         offer::cost::{Cost, OfBackend},
+        words::Words as _,
     },
     runs::Runs,
     runtimes::{Runtime, State},
@@ -126,7 +127,7 @@ fn backends(runs: &Runs) -> Vec<Row> {
     let refreshed: Vec<(&str, SystemTime)> =
         known.iter().filter_map(|(name, (_, known))| Some((*name, known.last_refresh?))).collect();
     let refreshed = each(BACKEND, &refreshed, |at| ConstGauge::new(timestamp(*at)));
-    let phases = Phase::ALL.map(Phase::as_str);
+    let phases = Phase::ALL.iter().map(|phase| phase.as_str()).collect::<Vec<_>>();
     let phase =
         each_by([BACKEND, STATE], &known, |(_, known)| one_of(&phases, known.phase.as_str()));
     let breaker = each_by([BACKEND, STATE], &known, |(backend, _)| {

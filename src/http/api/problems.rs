@@ -29,7 +29,7 @@ use crate::{
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// `upstream`, `journal`, `state`, `memory`, `audit`, `tls`, `config`, or the name of a backend
+    /// `upstream`, `journal`, `state`, `memory`, `quota`, `audit`, `tls`, `config`, or the name of a backend
     /// or a runtime.
     pub(crate) subject: String,
     pub(crate) message: String,
@@ -109,6 +109,12 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         let name = runtime.name.as_str();
         cases.extend([(name, down, RUNTIME), (name, gap, GAP), (name, untaken, RUNTIME)]);
     }
+    let settings = api.runs.calls.settings();
+    for app in
+        settings.apps.iter().filter(|it| caller.is_operator || it.app.name == caller.app.name)
+    {
+        cases.push(("quota", app.quota.as_ref().and_then(|quota| quota.used_up()), QUOTA));
+    }
     let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
     cases.push(("audit", audit, AUDIT));
     cases
@@ -176,6 +182,7 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let cases = [
         (failure, cure),
         (idle_globs, globs::CURE),
+        (handle.quota.as_ref().and_then(|quota| quota.used_up()), QUOTA),
         (unsigned, SIGNATURE),
         (left_out.map(str::to_owned), LEFT_OUT),
         (backends.registry.shadowed(own_name), SHADOWED),
@@ -237,6 +244,8 @@ const GAP: &str = "hsafa sends a call once, to those that listen. Its model was 
                    time-out; ask the agent again. This is shown for 1 h.";
 const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
                      on the disk of audit.file, and look at its permissions.";
+const QUOTA: &str = "The model is told when it may go on. See what it calls (`mantyx-bridge status`, the \
+                     audit log); raise `quota` if that is as it should be.";
 const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \
                         upstream.credential; `mantyx-bridge doctor` tries each step.";
 const REFUSED: &str = "It is tried again by itself, for an hour. For 401 or 403, check \

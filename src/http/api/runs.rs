@@ -30,7 +30,7 @@ use crate::{
         recovery::may_have_been_driven,
         spec::Table,
     },
-    runs::{DrivenRun, NewRun, NotStarted, Phase, history::HistoryEntry},
+    runs::{DrivenRun, NewRun, NotStarted, history::HistoryEntry},
     upstream::UpstreamCredential,
 };
 
@@ -96,12 +96,7 @@ impl<'a> Shown<'a> {
                 RunKind::Agent => "agent",
                 RunKind::Eval => "eval",
             },
-            state: match run.phase() {
-                Phase::Attaching => "attaching",
-                Phase::Driven => "driven",
-                Phase::Ended => "ended",
-                Phase::GivenUp => "given_up",
-            },
+            state: run.phase().as_str(),
             session_id: run.session.as_ref().map(|session| session.as_str()),
             backends: run.table.backends().iter().map(BackendName::as_str).collect(),
             last_seq: run.last_seq(),
@@ -154,7 +149,7 @@ impl Api {
         }
         let workspace = Workspace::from(workspace.as_str());
         let kind = RunKind::Agent;
-        let path = format!("/api/v1/workspaces/{workspace}/{}", kind.collection());
+        let path = format!("/api/v1/workspaces/{workspace}/{}", kind.as_str());
         let Ok(uri) = path.parse::<Uri>() else {
             return Err(bad_request("The workspace of the configuration cannot stand in a path."));
         };

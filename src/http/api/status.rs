@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    Api, Loaded,
+    Api,
     problems::{self, Problem},
     time,
 };
@@ -163,12 +163,6 @@ pub(crate) struct LastCall {
     answered: bool,
 }
 
-impl From<(SystemTime, bool)> for LastCall {
-    fn from((at, answered): (SystemTime, bool)) -> Self {
-        Self { at: time(at), answered }
-    }
-}
-
 /// The certificate of the listeners.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -214,15 +208,6 @@ pub(crate) struct Config {
     last_error: Option<String>,
 }
 
-impl Config {
-    fn of(loaded: &Loaded) -> Self {
-        Self {
-            loaded_at: time(loaded.at),
-            last_error: loaded.flaw.as_ref().map(ToString::to_string),
-        }
-    }
-}
-
 /// The status, limited to what the caller may see.
 pub(super) fn status(api: &Api, caller: &Caller) -> Status {
     let backends = backends(api, &caller.app);
@@ -257,7 +242,10 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
         runtimes: api.facts.runtimes.all().iter().map(|it| Runtime::of(it)).collect(),
         operator: caller.is_operator,
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
-        config: Config::of(&loaded),
+        config: Config {
+            loaded_at: time(loaded.at),
+            last_error: loaded.flaw.as_ref().map(ToString::to_string),
+        },
         injected: injected(api, caller.sees()),
         problems: Vec::new(),
     };
@@ -297,6 +285,11 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let offer = registry.offer();
     let kind = kind(&offer, name)?;
     let stale = known.is_stale();
+    let look = backend.breaker();
+    let retry_at = match look {
+        Look::Open(wait) => Some(time(SystemTime::now() + wait)),
+        Look::Closed | Look::HalfOpen => None,
+    };
     Some(Backend {
         name: name.to_string(),
         kind: kind.to_owned(),
@@ -312,22 +305,13 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
         last_refresh: known.last_refresh.map(time),
         next_refresh: known.next_refresh.map(time),
         last_error: known.last_error,
-        last_call: backend.last_call().map(LastCall::from),
+        last_call: backend.last_call().map(|(at, answered)| LastCall { at: time(at), answered }),
         calls_in_flight: backend.in_flight(),
-        breaker: breaker(backend.breaker()),
+        breaker: Breaker { state: look.as_str().to_owned(), retry_at },
         pin: Pin {
             mode: known.review.mode.as_str().to_owned(),
             changed: known.review.open().count(),
             withdrawn: known.review.withdrawn(),
         },
     })
-}
-
-fn breaker(look: Look) -> Breaker {
-    let wait = match look {
-        Look::Open(wait) => Some(wait),
-        Look::Closed | Look::HalfOpen => None,
-    };
-    let retry_at = wait.map(|wait| time(SystemTime::now() + wait));
-    Breaker { state: look.as_str().to_owned(), retry_at }
 }

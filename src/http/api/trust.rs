@@ -172,14 +172,12 @@ impl Api {
         let all_rights = &Rights::default();
         let all = names(&offer);
         let found = offer.backends().map(|(name, _)| name).find(|one| one.as_str() == name);
+        let found = found.filter(|name| self.pinned(name, all_rights).is_some());
         let accepted =
             found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, take)?)));
-        let (name, outcome) = match accepted {
-            Some((name, outcome)) if self.pinned(name, all_rights).is_some() => (name, outcome),
-            _ => {
-                let unknown = unknown_backend(name, &all);
-                return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
-            }
+        let Some((name, outcome)) = accepted else {
+            let unknown = unknown_backend(name, &all);
+            return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
         };
         match outcome {
             Ok(()) => {}

@@ -3,7 +3,7 @@
 //!
 //! Must not: read a body into memory.
 
-use std::{error::Error, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header, request::Parts};
@@ -15,7 +15,7 @@ use tracing::{error, warn};
 
 use super::route::{Opened, Resource};
 use crate::{
-    error_chain::error_chain,
+    error_chain::{causes, error_chain},
     http::{
         auth::{App, Caller},
         error_code::Code,
@@ -346,18 +346,6 @@ fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
     }
 }
 
-/// The read error of the request's body, if that is why sending failed.
-fn body_error(error: &reqwest::Error) -> Option<&ReadError> {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = error.source();
-    }
-    None
-}
-
 /// The credential that MANTYX gets for requests of `caller`.
 pub fn credential(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> UpstreamCredential {
     runs.upstream().credential_of(&caller.app).unwrap_or_else(|| {
@@ -398,7 +386,8 @@ fn unsent(error: &SendError) -> Response<Body> {
             response::retry_after(again, 1)
         }
         // If the app's body did not arrive, the app gets that error, as MANTYX is not the cause.
-        SendError::Broken(error) => match body_error(error) {
+        // The request's body may be why sending failed.
+        SendError::Broken(error) => match causes::<ReadError>(error).next() {
             Some(error) => error.response(),
             None => unreachable(&error_chain(error)),
         },

@@ -10,7 +10,10 @@
 use http::Method;
 
 use super::path::NormalizedPath;
-use crate::model::ids::{RunId, RunKey, RunKind, SessionId, Workspace, is_segment};
+use crate::model::{
+    ids::{RunId, RunKey, RunKind, SessionId, Workspace, is_segment},
+    words::Words as _,
+};
 
 /// The collection of sessions in MANTYX's API.
 const SESSIONS: &str = "agent-sessions";
@@ -72,14 +75,12 @@ impl Proxied {
             ("POST", ["agent-runs", id, "tool-results"]) => {
                 Self::ToolResult(key(RunKind::Agent, id))
             }
-            (method, [collection, rest @ ..]) => {
-                match (RunKind::of_collection(collection), method, rest) {
-                    (Some(kind), "POST", []) => Self::CreateRun(workspace(), kind),
-                    (Some(kind), "GET", [id, "stream"]) => Self::Stream(key(kind, id)),
-                    (Some(kind), "POST", [id, "cancel"]) => Self::Cancel(key(kind, id)),
-                    _ => Self::Other,
-                }
-            }
+            (method, [collection, rest @ ..]) => match (RunKind::parse(collection), method, rest) {
+                (Some(kind), "POST", []) => Self::CreateRun(workspace(), kind),
+                (Some(kind), "GET", [id, "stream"]) => Self::Stream(key(kind, id)),
+                (Some(kind), "POST", [id, "cancel"]) => Self::Cancel(key(kind, id)),
+                _ => Self::Other,
+            },
             _ => Self::Other,
         }
     }
@@ -91,7 +92,7 @@ fn names_oddly(segments: &[&str]) -> bool {
     let ["api", "v1", "workspaces", workspace, collection, ids @ ..] = segments else {
         return false;
     };
-    let is_known = *collection == SESSIONS || RunKind::of_collection(collection).is_some();
+    let is_known = *collection == SESSIONS || RunKind::parse(collection).is_some();
     is_known && !ids.iter().take(1).chain([workspace]).all(|id| is_segment(id))
 }
 
@@ -118,6 +119,6 @@ impl Opened {
         if *collection == SESSIONS {
             return (rest.first() == Some(&"messages")).then(|| Self::Session((*id).into()));
         }
-        RunKind::of_collection(collection).map(|kind| Self::Run(kind, (*id).into()))
+        RunKind::parse(collection).map(|kind| Self::Run(kind, (*id).into()))
     }
 }

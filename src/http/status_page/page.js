@@ -107,20 +107,103 @@ const asks = new Map();
 /** How long new buttons are disabled, in ms: a card may appear under the pointer just before a click. */
 const UNTOUCHED = 700;
 
+/** Text with invisible characters written out, as they can hide what it says. */
+const plain = (text) => String(text).replace(/[^\P{C}\n]/gu, (odd) => `\\u{${odd.codePointAt(0).toString(16)}}`);
+
+/** The choices of a field, with their titles; `null` if it has none. */
+function choicesOf(field) {
+  const all = field.enum ?? field.oneOf ?? field.anyOf;
+  if (!Array.isArray(all)) return null;
+  return all.map((one, at) => one?.const === undefined
+    ? [String(one), field.enumNames?.[at] ?? String(one)]
+    : [String(one.const), one.title ?? String(one.const)]);
+}
+
+/** The input of a field, and how its value is read: `undefined` leaves the field out. */
+function input(field, isRequired) {
+  const choices = choicesOf(field.type === "array" ? field.items : field);
+  if (choices) {
+    const isList = field.type === "array";
+    const made = make("select", "", ...(isList || isRequired ? [] : [make("option", "", "")]), ...choices.map(([value, title]) => {
+      const option = make("option", "", plain(title));
+      option.value = value;
+      option.defaultSelected = isList ? (Array.isArray(field.default) && field.default.includes(value)) : field.default === value;
+      return option;
+    }));
+    made.multiple = isList;
+    if (!isList && isRequired && field.default === undefined) made.selectedIndex = -1;
+    const chosen = () => [...made.selectedOptions].map((option) => option.value);
+    return [made, () => isList ? (chosen().length || isRequired ? chosen() : undefined) : (chosen()[0] || undefined)];
+  }
+  const made = make("input", "");
+  if (field.type === "boolean") {
+    made.type = "checkbox";
+    made.checked = field.default === true;
+    return [made, () => made.checked];
+  }
+  made.value = field.default === undefined ? "" : field.default;
+  if (field.type === "array") {
+    made.placeholder = "one, another";
+    return [made, () => made.value ? made.value.split(",").map((one) => one.trim()) : undefined];
+  }
+  if (field.type !== "string") {
+    made.inputMode = "decimal";
+    // What is no number goes as it is, and the bridge says so.
+    return [made, () => made.value.trim() === "" ? undefined : Number.isNaN(Number(made.value)) ? made.value : Number(made.value)];
+  }
+  made.type = { date: "date", "date-time": "text", email: "email", uri: "url" }[field.format] ?? "text";
+  return [made, () => made.value === "" && !isRequired ? undefined : made.value];
+}
+
+/** What a call's server asks: the elements of its form, and how its content is read. */
+function form(id, question) {
+  const title = make("p", "text", make("strong", "", "Its server asks: "), plain(question.message ?? ""));
+  if (question.mode === "url") {
+    let url = null;
+    try { url = new URL(question.url); } catch { /* It is shown as it is. */ }
+    if (!url || !/^https?:$/.test(url.protocol)) return { elements: [title, make("pre", "", plain(question.url))], read: () => undefined };
+    // The browser's own form of it: a host that looks like another one shows what it is.
+    const user = url.username ? `${url.username}@` : "";
+    const link = make("a", "", `${url.protocol}//${user}`, make("strong", "", url.host), url.pathname + url.search + url.hash);
+    [link.href, link.target, link.rel] = [url.href, "_blank", "noopener noreferrer"];
+    return { elements: [title, make("p", "text", link)], read: () => undefined };
+  }
+  const required = Array.isArray(question.requestedSchema?.required) ? question.requestedSchema.required : [];
+  const fields = Object.entries(question.requestedSchema?.properties ?? {}).map(([name, field], at) => {
+    const [element, value] = input(field, required.includes(name));
+    element.id = `${id}-${at}`;
+    element.required = required.includes(name) && field.type !== "boolean";
+    const label = make("label", "", plain(field.title ?? name), required.includes(name) ? make("span", "bad-word", " required") : null);
+    label.htmlFor = element.id;
+    const text = field.description === undefined ? null : make("small", "soft", plain(field.description));
+    return { name, value, row: make("div", "field", label, element, text) };
+  });
+  const read = () => Object.fromEntries(fields.map(({ name, value }) => [name, value()]).filter(([, value]) => value !== undefined));
+  return { elements: [title, make("div", "fields", ...fields.map(({ row }) => row))], read };
+}
+
 /** A card. It keeps its position, so that a click hits the right one; only its text changes. */
 function ask(one) {
   const reason = make("input");
-  reason.placeholder = "Reason; the model gets it if you deny";
+  const isQuestion = one.kind === "question";
+  reason.placeholder = isQuestion ? "Reason, if you decline" : "Reason; the model gets it if you deny";
   reason.maxLength = 1000;
   reason.setAttribute("aria-label", `Reason, ${one.name}`);
-  const button = (word, decision) => {
+  const button = (word, decision, content) => {
     const made = make("button", "", word);
     made.setAttribute("aria-label", `${word} ${one.name}`);
     made.disabled = true;
-    made.onclick = () => decide(one.id, decision, reason.value);
+    made.onclick = () => decide(one.id, { decision, content: content?.(), reason: reason.value || undefined });
     return made;
   };
-  const buttons = [button("Approve", "approve"), button("Deny", "deny")];
+  // Without a form, there is nothing to fill in.
+  const asked = one.question && !one.flaw ? form(one.id, one.question) : null;
+  const flaw = one.flaw ? [
+    make("p", "text", make("strong", "", "Its server asks: "), plain(one.question?.message ?? "")),
+    make("pre", "", plain(JSON.stringify(one.question))), make("p", "", `It can only be declined: ${one.flaw}.`)] : [];
+  const buttons = isQuestion
+    ? [...(asked ? [button("Answer", "answer", asked.read)] : []), button("Decline", "deny")]
+    : [button("Approve", "approve"), button("Deny", "deny")];
   setTimeout(() => buttons.forEach((button) => { button.disabled = false; }), UNTOUCHED);
   const answer = make("div", "answer", reason, ...buttons);
   answer.hidden = !state.mayDecide;
@@ -129,7 +212,7 @@ function ask(one) {
     make("p", "", make("code", "", one.name), make("span", "soft", ` of ${one.backend}, app ${one.app}, `),
       one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
       make("span", "soft", ", expires at "), clock(one.deadline)),
-    make("pre", "", one.argumentsText), answer, word);
+    make("pre", "", one.argumentsText), ...(asked?.elements ?? flaw), answer, word);
   return { card, answer, buttons, word };
 }
 
@@ -139,10 +222,10 @@ function say(word, text) {
 }
 
 /** A decided card keeps its size, so that the card below does not move under the pointer. */
-function settle({ card, answer, word }, text) {
+function settle({ card, word }, text) {
   say(word, text);
   card.classList.add("over");
-  answer.inert = true;
+  for (const part of card.querySelectorAll(".answer, .fields")) part.inert = true;
 }
 
 /** Draws the open questions. New cards come last; decided ones go once the pointer leaves the list. */
@@ -356,12 +439,12 @@ async function readApprovals() {
   } else sweep();
 }
 
-async function decide(id, decision, reason) {
+async function decide(id, decision) {
   const { buttons, word } = asks.get(id);
   buttons.forEach((button) => { button.disabled = true; });
   try {
     const headers = { ...keyed(), "content-type": "application/json" };
-    const body = JSON.stringify(reason ? { decision, reason } : { decision });
+    const body = JSON.stringify(decision);
     const response = await fetch(`/v1/approvals/${id}`, { method: "POST", headers, body });
     if (response.status === 401) location.reload();
     if (!response.ok) say(word, (await response.json()).message);

@@ -147,7 +147,7 @@ impl Jws {
             return Err(WhyNot::Critical);
         }
         let algorithm = string_member(header, "alg").ok_or(unreadable("it names no algorithm"))?;
-        let Some(algorithm) = Algorithm::named(&algorithm) else {
+        let Some(algorithm) = Algorithm::parse(&algorithm) else {
             return Err(WhyNot::Algorithm(brief(&algorithm)));
         };
         let key = match members.get("kid") {
@@ -192,13 +192,6 @@ impl Jws {
             }
         }
         Err(why_not)
-    }
-}
-
-impl Algorithm {
-    /// The algorithm with this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|algorithm| algorithm.as_str() == name)
     }
 }
 

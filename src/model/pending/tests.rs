@@ -54,7 +54,7 @@ fn what_may_not_be_asked() {
 
 #[test]
 fn the_definition_is_what_mantyx_takes() {
-    let definition: Value = serde_json::from_str(DEFINITION).unwrap();
+    let definition: Value = serde_json::from_str(Own::Results.definition().get()).unwrap();
     assert_eq!(definition["readOnly"], true);
     assert_eq!(definition["parameters"]["type"], "object");
     let wait = &definition["parameters"]["properties"]["wait"];

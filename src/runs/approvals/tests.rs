@@ -17,7 +17,13 @@ fn in_a_minute() -> Instant {
 }
 
 fn says(approved: bool, reason: Option<&str>) -> Decision {
-    Decision { approved, by: Decider::Operator, reason: reason.map(str::to_owned) }
+    let outcome = if approved { Outcome::Approved } else { Outcome::Denied };
+    Decision {
+        outcome,
+        content: None,
+        by: Some("operator".to_owned()),
+        reason: reason.map(str::to_owned),
+    }
 }
 
 /// The states of the app's questions.
@@ -34,7 +40,7 @@ fn id_of(approvals: &Approvals, app: &str) -> String {
 async fn a_decision_is_heard_once() {
     for approved in [true, false] {
         let approvals = Approvals::default();
-        let question = approvals.ask(&asked("a", "t", "{}"), in_a_minute()).unwrap();
+        let question = approvals.ask(&asked("a", "t", "{}"), None, in_a_minute()).unwrap();
         let (a, b, id) = ("a".into(), "b".into(), id_of(&approvals, "a"));
         assert!(matches!(
             approvals.decide(Some(&b), &id, says(true, None)),
@@ -48,7 +54,7 @@ async fn a_decision_is_heard_once() {
         let again = approvals.decide(Some(&a), &id, says(!approved, None));
         let Err(Undecidable::Ended(first)) = again else { panic!("{again:?}") };
         assert_eq!(first.outcome(), Some(outcome), "the first one holds");
-        assert_eq!(question.decided().await, Some(says(approved, Some("so"))));
+        assert_eq!(question.decided().await, says(approved, Some("so")));
         assert_eq!(approvals.ended.of(outcome).get(), 1);
         assert_eq!(approvals.waiting(None), 0);
         assert!(approvals.get(Some(&a), &id).expect("remembered").arguments.is_none());
@@ -58,8 +64,8 @@ async fn a_decision_is_heard_once() {
 #[tokio::test(start_paused = true)]
 async fn without_one_it_expires() {
     let approvals = Approvals::default();
-    let question = approvals.ask(&asked("a", "t", "{}"), in_a_minute()).unwrap();
-    assert_eq!(question.decided().await, None);
+    let question = approvals.ask(&asked("a", "t", "{}"), None, in_a_minute()).unwrap();
+    assert_eq!(question.decided().await, Decision::none(Outcome::Expired));
     let expired = [("t".to_owned(), Some(Outcome::Expired))];
     assert_eq!(states(&approvals, "a"), expired);
     let id = id_of(&approvals, "a");
@@ -71,19 +77,19 @@ async fn without_one_it_expires() {
 #[tokio::test(start_paused = true)]
 async fn a_decision_in_the_last_moment_counts() {
     let approvals = Approvals::default();
-    let question = approvals.ask(&asked("a", "t", "{}"), in_a_minute()).unwrap();
+    let question = approvals.ask(&asked("a", "t", "{}"), None, in_a_minute()).unwrap();
     // Nobody has looked at the question when its time is over.
     advance(Duration::from_secs(61)).await;
     approvals.decide(Some(&"a".into()), &id_of(&approvals, "a"), says(true, None)).unwrap();
-    assert_eq!(question.decided().await, Some(says(true, None)));
+    assert_eq!(question.decided().await, says(true, None));
     assert_eq!(states(&approvals, "a"), [("t".to_owned(), Some(Outcome::Approved))]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_nobody_wants_any_more_is_withdrawn() {
     let approvals = Approvals::default();
-    drop(approvals.ask(&asked("a", "t", "{}"), in_a_minute()).unwrap());
-    let question = approvals.ask(&asked("a", "u", "{}"), in_a_minute()).unwrap();
+    drop(approvals.ask(&asked("a", "t", "{}"), None, in_a_minute()).unwrap());
+    let question = approvals.ask(&asked("a", "u", "{}"), None, in_a_minute()).unwrap();
     drop(question.decided());
     let withdrawn = Some(Outcome::Withdrawn);
     assert_eq!(
@@ -97,7 +103,7 @@ async fn a_call_that_nobody_wants_any_more_is_withdrawn() {
 #[tokio::test(start_paused = true)]
 async fn a_decision_that_comes_while_the_call_is_dropped_is_none() {
     let approvals = Approvals::default();
-    let mut question = approvals.ask(&asked("a", "t", "{}"), in_a_minute()).unwrap();
+    let mut question = approvals.ask(&asked("a", "t", "{}"), None, in_a_minute()).unwrap();
     question.decision.close();
     let said = approvals.decide(Some(&"a".into()), &id_of(&approvals, "a"), says(true, None));
     let Err(Undecidable::Ended(approval)) = said else { panic!("{said:?}") };
@@ -109,18 +115,18 @@ async fn so_many_wait_and_each_app_for_itself() {
     let approvals = Approvals::default();
     let mut waiting = Vec::new();
     for number in 0..MOST {
-        let one = approvals.ask(&asked("a", &number.to_string(), "{}"), in_a_minute());
+        let one = approvals.ask(&asked("a", &number.to_string(), "{}"), None, in_a_minute());
         waiting.push(one.unwrap());
     }
-    let one_more = || approvals.ask(&asked("a", "more", "{}"), in_a_minute());
+    let one_more = || approvals.ask(&asked("a", "more", "{}"), None, in_a_minute());
     assert_eq!(one_more().err(), Some(TooMany));
-    let another = approvals.ask(&asked("b", "t", "{}"), in_a_minute());
+    let another = approvals.ask(&asked("b", "t", "{}"), None, in_a_minute());
     assert!(another.is_ok(), "another app's");
     waiting.pop();
     assert!(one_more().is_ok(), "there is room again");
 
     let large = format!("\"{}\"", "x".repeat(MOST_BYTES / 2));
-    let large = |id: &str| approvals.ask(&asked("c", id, &large), in_a_minute());
+    let large = |id: &str| approvals.ask(&asked("c", id, &large), None, in_a_minute());
     let first = large("1");
     assert_eq!(large("2").err(), Some(TooMany), "two are too large");
     drop(first);
@@ -133,7 +139,7 @@ async fn the_oldest_are_forgotten_and_every_change_is_told() {
     let mut heard = changes.subscribe();
     let approvals = Approvals::telling(changes);
     for number in 0..KEEP + 2 {
-        drop(approvals.ask(&asked("a", &number.to_string(), "{}"), in_a_minute()).unwrap());
+        drop(approvals.ask(&asked("a", &number.to_string(), "{}"), None, in_a_minute()).unwrap());
     }
     let known = states(&approvals, "a");
     assert_eq!((known.len(), known.last().unwrap().0.as_str()), (KEEP, "2"));
@@ -145,7 +151,7 @@ async fn the_oldest_are_forgotten_and_every_change_is_told() {
 async fn calls_by_hand_that_look_alike_are_asked_about_each() {
     let approvals = Approvals::default();
     let by_hand =
-        || approvals.ask(&CallRequest { run: None, ..asked("a", "t", "{}") }, in_a_minute());
+        || approvals.ask(&CallRequest { run: None, ..asked("a", "t", "{}") }, None, in_a_minute());
     let (_one, _two) = (by_hand().unwrap(), by_hand().unwrap());
     let all = approvals.of(Some(&"a".into()));
     assert_ne!(all[0].id, all[1].id);

@@ -66,8 +66,8 @@ impl LongCalls {
         self.write(id, call);
     }
 
-    /// Notes that the call is about to be dispatched to `peer`. If it reaches its tool for the
-    /// first time, `write` is given its record.
+    /// Notes that the call is about to be dispatched to `peer`, or once more to the same peer. If it
+    /// reaches its tool for the first time, or its work had a name, `write` is given its record.
     ///
     /// # Errors
     ///
@@ -86,11 +86,13 @@ impl LongCalls {
             .filter(|call| !call.stop.is_cancelled())
             .ok_or(NotRecorded::Unwritable)?;
         let Some(work) = &mut call.work else { return Ok(()) };
-        work.peer = peer.cloned();
-        if !std::mem::replace(&mut work.waits, false) {
+        work.peer = peer.cloned().or(work.peer.take());
+        let had_name = work.handle.take().is_some();
+        if std::mem::replace(&mut work.waits, false) {
+            call.is_taken = true;
+        } else if !had_name {
             return Ok(());
         }
-        call.is_taken = true;
         call.change(id).into_iter().for_each(write);
         Ok(())
     }
@@ -164,8 +166,10 @@ impl LongCall {
             origin: by.map(|by| (by.run.clone(), request.tool_use.clone())),
             handle: handle.as_ref().map(|handle| handle.0.clone()),
             peer: peer.clone(),
-            // A call that has ended is not made: its arguments would only take room.
-            arguments: (*waits && self.finished.is_none()).then(|| request.arguments.clone()),
+            // A call that has ended is not made: its arguments would only take room. One with a
+            // name may have to be sent once more, with what its server has asked for.
+            arguments: ((*waits || handle.is_some()) && self.finished.is_none())
+                .then(|| request.arguments.clone()),
             begun_at: begun.wall,
             begun_up: begun.up,
             ended: self.finished.as_ref().map(|it| (it.told, Answer::clone(&it.answer))),
@@ -209,7 +213,7 @@ impl Runs {
             }
             return;
         }
-        let waits = record.arguments.is_some();
+        let waits = record.arguments.is_some() && record.handle.is_none();
         let arguments = record.arguments.unwrap_or_else(|| RawValue::NULL.to_owned());
         let request = Arc::new(CallRequest {
             app: scope.app.clone(),

@@ -87,16 +87,15 @@ impl Harness {
         registry.set(vec![entry]);
         let (asks, asked) = mpsc::channel(8);
         let limits = CallLimits { idle: Duration::from_secs(60), pending_after };
-        let approve = crate::model::approval::Policy::default();
-        let tools = crate::model::naming::ToolFilter::default();
         let rules = BackendRules {
             required: true,
             limits,
             concurrency: CONCURRENCY,
-            tools,
-            approve,
             max_result: None,
             redact: Arc::default(),
+            naming: <_>::default(),
+            approve: <_>::default(),
+            quota: None,
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
         let breaker = Arc::new(CircuitBreaker::new(leases[0].name().clone()));

@@ -22,7 +22,7 @@ use crate::{
 };
 
 impl Harness {
-    async fn by_hand(&self) -> Made {
+    pub(super) async fn by_hand(&self) -> Made {
         self.by_client(None).await
     }
 

@@ -61,10 +61,19 @@ async fn a_question_goes_to_no_one_but_the_client_that_called() {
     let addr = rig.bridge.addr();
     // This client has not said that it can ask.
     let mute = Client::with_token(&rig.bridge, "aaaaaaaaaaaaaaaa").await;
+    wait::soon("the tools of both", async || {
+        let listed = mute.answer("tools/list", "").await.text();
+        ["all_trigger_url_elicitation", "ask_greet"]
+            .iter()
+            .all(|name| listed.contains(name))
+            .then_some(())
+    })
+    .await;
     let cancelled = mute.answer("tools/call", r#""name":"all_trigger_elicitation_request""#).await;
     assert!(cancelled.text().contains("cancelled"), "{}", cancelled.text());
     let refused = mute.answer("tools/call", r#""name":"ask_greet""#).await.expect(200);
-    let why = refused["result"]["content"][0]["text"].as_str().unwrap();
+    let why = refused["result"]["content"][0]["text"].as_str();
+    let why = why.unwrap_or_else(|| panic!("{refused}"));
     assert!(refused["result"]["isError"] == true && why.contains("input from the user"), "{why}");
 
     let stateless =

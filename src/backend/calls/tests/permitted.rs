@@ -32,10 +32,10 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
         let wants = context_under(&permission_check, &route);
         let (made, ()) = tokio::join!(harness.backends.call(&wants), async {
             tokio::task::yield_now().await;
-            permission_check.0.send_replace(permission);
+            permission_check.0.send_replace(permission.clone());
             world.dialling.send_replace(Mood::Well);
         });
-        let told = match permission {
+        let told = match &permission {
             Permission::Refused(refusal) => refusal.for_model(&route.backend),
             _ => CallFailure::NotApproved.for_model(&route.backend),
         };
@@ -49,7 +49,7 @@ async fn what_is_taken_away_while_a_call_waits_is_not_made() {
 struct Times(AtomicUsize);
 
 impl PermissionCheck for Times {
-    fn now(&self, _route: &Route) -> Permission {
+    fn now(&self, _call: &CallRequest) -> Permission {
         let fewer = |left: usize| left.checked_sub(1);
         match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer) {
             Ok(_) => Permission::Given,

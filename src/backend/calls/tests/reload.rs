@@ -50,10 +50,11 @@ impl FakeManager {
             required: true,
             limits,
             concurrency: 2,
-            tools: ToolFilter::default(),
+            naming: Naming::default(),
             approve: Policy::default(),
             max_result: None,
             redact: Arc::default(),
+            quota: None,
         };
         let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
         let backend = BackendHandle::new(rules, Arc::clone(&dial), Arc::clone(&breaker), asks);

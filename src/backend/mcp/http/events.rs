@@ -21,7 +21,7 @@ use rmcp::{
 use sse_stream::Sse;
 use tokio::time::{Instant, sleep};
 
-use super::Shared;
+use super::Http;
 use crate::{
     backend::{
         mcp::{
@@ -34,7 +34,6 @@ use crate::{
     backoff::Backoff,
     budget::{Budget, CHUNKS, Held},
     error_chain::error_chain,
-    model::ids::BackendName,
     sse::{Fields, Frame, FrameTooLarge, Framer},
 };
 
@@ -53,7 +52,7 @@ const LONGEST_RETRY: u64 = 30_000;
 
 /// The successes and failures of a connection's standing streams.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(in crate::backend::mcp) struct Standing {
     /// How many in a row could not be opened.
     failures: AtomicUsize,
     opened: Mutex<Opened>,
@@ -129,7 +128,8 @@ pub(super) fn of_request(
             Next::Broken(error) => Some((Err(error), None)),
             Next::NotRead(why, _) => {
                 let end = state.not_read(&id, why)?;
-                Some((Ok(message_event(&end)), None))
+                let data = serde_json::to_string(&end).ok();
+                Some((Ok(Sse { event: None, data, id: None, retry: None }), None))
             }
             Next::End => None,
         }
@@ -138,33 +138,30 @@ pub(super) fn of_request(
 
 /// The events of a session's standing stream, or of one that takes up a broken answer.
 pub(super) fn standing(
-    shared: Arc<Shared>,
+    client: Http,
     response: reqwest::Response,
 ) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
     let source = Source::new(response);
-    stream::unfold(Some((source, shared)), async |state| {
-        let (mut source, shared) = state?;
+    stream::unfold(Some((source, client)), async |state| {
+        let (mut source, client) = state?;
         match source.next().await {
             Next::Frame(frame) => {
-                Some((Ok(event(&frame, &shared.state).await), Some((source, shared))))
+                Some((Ok(event(&frame, &client.state).await), Some((source, client))))
             }
             Next::Broken(error) => {
-                shared.standing.broke();
+                client.standing.broke();
                 Some((Err(error), None))
             }
             Next::NotRead(why, _) => {
                 // A resumed stream would bring the same oversized event again.
-                lose_oversized(&shared.backend, &shared.state, why);
+                let backend = &client.backend;
+                tracing::warn!(%backend, "an event cannot be read: {why}; reconnecting");
+                client.state.lose(format!("the server sent an event that is not read: {why}"));
                 std::future::pending().await
             }
             Next::End => None,
         }
     })
-}
-
-fn lose_oversized(backend: &BackendName, state: &ConnectionState, why: NotRead) {
-    tracing::warn!(%backend, "an event cannot be read: {why}; reconnecting");
-    state.lose(format!("the server sent an event that is not read: {why}"));
 }
 
 /// A response body, cut into frames.
@@ -289,10 +286,6 @@ pub(in crate::backend::mcp) fn message(
             None
         }
     }
-}
-
-fn message_event(message: &ServerJsonRpcMessage) -> Sse {
-    Sse { event: None, data: serde_json::to_string(message).ok(), id: None, retry: None }
 }
 
 /// How many milliseconds the server asks the client to wait before it reconnects.

@@ -70,11 +70,6 @@ pub(super) fn error_in(body: &str) -> Option<(i32, String, Option<&RawValue>)> {
 
 /// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
 /// the headers that they refuse, and those are secrets.
-pub(super) fn status_failed(status: StatusCode) -> StreamableHttpError<HttpFailure> {
-    StreamableHttpError::Client(failed(status))
-}
-
-/// See [`status_failed`].
 pub(in crate::backend::mcp) fn failed(status: StatusCode) -> HttpFailure {
     let cure = match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {

@@ -2,8 +2,8 @@
 
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-    ClientConfig, ClientJsonRpcMessage, ClientNotification, ClientRequest, InitializeRequest,
-    JsonRpcMessage, ServerNotification, ServerRequest,
+    ClientConfig, ClientJsonRpcMessage, ClientNotification, ClientRequest, CustomRequest,
+    InitializeRequest, JsonRpcMessage, ServerNotification, ServerRequest,
 };
 
 use super::*;
@@ -157,12 +157,18 @@ fn a_notification_with_strange_parameters_is_still_understood() {
 #[test]
 fn a_request_with_strange_parameters_can_be_refused() {
     let state = ConnectionState::default();
-    let text = r#"{"jsonrpc":"2.0","id":"a","method":"elicitation/create","params":{"x":1e400}}"#;
-    let JsonRpcMessage::Request(request) = message(state.incoming(text)) else {
-        panic!("a request")
+    let request = |method: &str| {
+        let text =
+            format!(r#"{{"jsonrpc":"2.0","id":"a","method":"{method}","params":{{"x":1e400}}}}"#);
+        let JsonRpcMessage::Request(request) = message(state.incoming(&text)) else {
+            panic!("a request")
+        };
+        assert_eq!(request.id, RequestId::String("a".into()));
+        request.request
     };
-    assert_eq!(request.id, RequestId::String("a".into()));
-    assert!(matches!(request.request, ServerRequest::CustomRequest(_)));
+    assert!(matches!(request("sampling/createMessage"), ServerRequest::CustomRequest(_)));
+    // Its parameters are kept aside.
+    assert!(matches!(request("elicitation/create"), ServerRequest::ElicitRequest(_)));
 }
 
 #[test]
@@ -214,6 +220,16 @@ fn a_question_is_for_the_only_request_that_the_server_can_work_on() {
     assert!(!is_asked(), "of no call");
     begin(1);
     assert!(is_asked());
+    let read = |id: i64, method: &str| {
+        let mut list = CustomRequest::new(method, None);
+        list.extensions.insert(Marker(RawRequest::reading(method)));
+        state.outgoing(&request(id, ClientRequest::CustomRequest(list))).unwrap();
+    };
+    read(3, "tools/list");
+    assert!(is_asked(), "no user waits for a list");
+    read(4, "prompts/get");
+    assert!(!is_asked(), "it may be of the prompt");
+    state.incoming(r#"{"jsonrpc":"2.0","id":4,"result":{}}"#);
     begin(2);
     assert!(!is_asked(), "it may be of either");
     state.forget(&RequestId::Number(1));

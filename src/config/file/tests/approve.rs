@@ -18,7 +18,8 @@ fn asks(entry: &str, tool: &str) -> [bool; 2] {
     [true, false].map(|destructive| {
         let target = Target::Tool { name: tool.into(), input: None };
         let (backend, kind) = (backend.clone(), RefKind::McpLocal);
-        policy.asks(&Route { backend, kind, target, repeatable: false, destructive })
+        let route = Route { backend, kind, target, repeatable: false, destructive };
+        policy.asks(&route, "{}").is_some()
     })
 }
 
@@ -53,7 +54,7 @@ fn what_would_ask_nobody_is_a_mistake() {
         "upstream: {sandbox: true}
 mcp: {a: {command: a, approve: true}, b: {command: a, approve: ['[']}}
 a2a: {c: {bundled: true, approve: [c_*]}, d: {bundled: true, approve: [destructive]}}",
-        r#"error: expected a glob or a list of globs, found the boolean true
+        r#"error: expected a glob or a list of globs and rules, found the boolean true
  --> /srv/bridge.yaml:2:32 (mcp.a.approve)
   |
 2 | mcp: {a: {command: a, approve: true}, b: {command: a, approve: ['[']}}

@@ -334,7 +334,7 @@ impl Answering {
     }
 
     /// Lets the call wait for the request that brings the answer; returns the response that asks.
-    fn suspend(mut self, Question { key, params, answer: question }: Question) -> String {
+    fn suspend(mut self, Question { key, params, answer: question, .. }: Question) -> String {
         let id = std::mem::take(&mut self.id);
         let (asking, app) = (Arc::clone(&self.asking), self.app.clone());
         let since = Instant::now();

@@ -24,40 +24,32 @@ use crate::{
         api::Api,
         response::{self, Body},
     },
-    model::{features::Feature, ids::AppName, json::member},
+    model::{
+        features::Feature,
+        ids::AppName,
+        json::member,
+        words::{Words as _, words},
+    },
 };
 
 /// How often the rights of the app are looked at, which a reload may change without a change of any
 /// backend; also how often an idle stream shows that it lives.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// A list whose changes a client is told of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum List {
-    Tools,
-    Resources,
-    Prompts,
+words! {
+    /// A list whose changes a client is told of.
+    #[derive(Hash)]
+    pub enum List {
+        Tools = "tools",
+        Resources = "resources",
+        Prompts = "prompts",
+    }
 }
 
 impl List {
-    const ALL: [Self; 3] = [Self::Tools, Self::Resources, Self::Prompts];
-
-    /// The notification of a change.
-    fn changed(self) -> &'static str {
-        match self {
-            Self::Tools => "notifications/tools/list_changed",
-            Self::Resources => "notifications/resources/list_changed",
-            Self::Prompts => "notifications/prompts/list_changed",
-        }
-    }
-
     /// The member of a subscription's filter that asks for it.
-    fn filter(self) -> &'static str {
-        match self {
-            Self::Tools => "toolsListChanged",
-            Self::Resources => "resourcesListChanged",
-            Self::Prompts => "promptsListChanged",
-        }
+    fn filter(self) -> String {
+        format!("{}ListChanged", self.as_str())
     }
 
     /// The digest of what `app` sees.
@@ -103,11 +95,11 @@ impl Client<'_> {
     pub(super) fn listen(&self, request: &Request<'_>) -> Response<Body> {
         let wanted = request.get("notifications").map_or("{}", |filter| filter.get());
         let wants =
-            |list: &List| member(wanted, list.filter()).is_some_and(|value| value.get() == "true");
+            |list: &List| member(wanted, &list.filter()).is_some_and(|value| value.get() == "true");
         let mut feed = self.feed(CancellationToken::new());
         feed.lists.retain(wants);
         let agreed: serde_json::Map<_, _> =
-            feed.lists.iter().map(|list| (list.filter().to_owned(), true.into())).collect();
+            feed.lists.iter().map(|list| (list.filter(), true.into())).collect();
         let meta =
             format!("\"_meta\":{{\"io.modelcontextprotocol/subscriptionId\":{}}}", request.id);
         let params = format!("{{{meta},\"notifications\":{}}}", json!(agreed));
@@ -146,7 +138,8 @@ impl Feed {
         let app = self.api.runs.calls.app(&self.app)?;
         for list in &self.lists {
             if self.known.learn(*list, &list.digest(&self.api, &app)) {
-                self.events.push_back(super::event(&notification(list.changed(), &self.params)));
+                let changed = format!("notifications/{}/list_changed", list.as_str());
+                self.events.push_back(super::event(&notification(&changed, &self.params)));
             }
         }
         Some(())

@@ -1,0 +1,87 @@
+//! `mantyx-bridge check --explain TOOL JSON`: what would become of a call, and which rule says so.
+//!
+//! Must not: ask the daemon, or make the call.
+
+use std::{path::Path, sync::Arc};
+
+use crate::{
+    catalogs,
+    cli::{Failure, Outcome, print},
+    config::{App, Backend, Config, Environment, Target, error::did_you_mean, find},
+    daemon,
+    model::{
+        catalog::Catalog,
+        json::Members,
+        naming::{Naming, ToolFilter},
+        offer::{Offer, Route, Source, Target as Leads},
+        rights::{Permission, Rules, permission},
+        schema::Verdict,
+        visible,
+    },
+    state_dir::StateDir,
+};
+
+/// Explains a call of `tool`, by its name for the model or as `backend/tool`: for the app `only`, or for
+/// each app.
+pub(in crate::cli) fn explain(
+    path: Option<&Path>,
+    [tool, arguments]: [&str; 2],
+    only: Option<&str>,
+) -> Outcome {
+    let config = Config::load(&find(path)?, &Environment::of_process())?;
+    Members::read(arguments)
+        .map_err(|error| Failure::Usage(format!("the arguments are no JSON object: {error}")))?;
+    let state = StateDir::new(config.state_dir.clone());
+    let sources: Vec<Source> = config.backends.values().map(|it| source(&state, it)).collect();
+    let offer = Offer::build(&sources);
+    let is_meant = |(name, route): &(&Arc<str>, &Route)| {
+        let own = (route.backend.as_str(), route.target.tool());
+        ***name == *tool || tool.split_once('/') == Some(own)
+    };
+    let Some((_, route)) = offer.routes().iter().find(is_meant) else {
+        let mut names: Vec<String> =
+            offer.routes().iter().map(|(name, _)| name.to_string()).collect();
+        names.sort_unstable();
+        let meant = did_you_mean(tool, names.iter().map(String::as_str));
+        return Err(Failure::Usage(format!(
+            "no tool `{tool}` is known; the tools of a server are, once the daemon has reached it. {}",
+            meant.map_or(format!("There are: {}.", visible::first(&names)), |it| format!(
+                "Did you mean `{it}`?"
+            ))
+        )));
+    };
+    let default = App::named(App::DEFAULT);
+    let apps = config.all_apps().chain(config.apps.is_empty().then_some(&default));
+    let apps: Vec<&App> =
+        apps.filter(|app| only.is_none_or(|it| app.name.as_str() == it)).collect();
+    if apps.is_empty() {
+        return Err(Failure::Usage(format!("there is no app `{}`", only.unwrap_or_default())));
+    }
+    let backend = config.backends.get(&route.backend);
+    let rules = backend.map(|it| Rules { naming: &it.naming, approve: &it.approve });
+    let verdict = match &route.target {
+        Leads::Tool { input: Some(input), .. } => input.check(arguments),
+        _ => Verdict::Valid,
+    };
+    let told = apps.iter().map(|App { name, rights, .. }| {
+        let (permission, place) = permission(Some(rights), rules, route, arguments, false);
+        let place = place.map(|place| format!(" ({place})")).unwrap_or_default();
+        match (permission, &verdict) {
+            (Permission::Refused(why), _) => format!("{name}: refused: {why}{place}\n"),
+            (_, Verdict::Invalid(why)) => format!("{name}: refused: {why}\n"),
+            (Permission::Ask, _) => format!("{name}: made once a person has approved it{place}\n"),
+            (Permission::Given, _) => format!("{name}: made\n"),
+        }
+    });
+    print(&told.collect::<String>())
+}
+
+/// The backend with all tools that the daemon has seen last, also those that it does not offer.
+fn source(state: &StateDir, backend: &Backend) -> Source {
+    let catalog = match &backend.target {
+        Target::Local(tool) => Some(Arc::new(Catalog::local(tool.definition.clone()))),
+        target => catalogs::load(state, &backend.name, &daemon::identity(target)),
+    };
+    let naming = Naming { tools: ToolFilter::default(), ..backend.naming.clone() };
+    Source { catalog, naming: Arc::new(naming), available: true, ..daemon::source(backend) }
+}

@@ -1,0 +1,244 @@
+//! A question of an MCP server for the user (elicitation), as a person answers it: whether it has a
+//! form, whether an answer fits that, and the result for the server.
+//!
+//! Must not: ask a person, or open a URL.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use serde_json::{Value, value::RawValue};
+
+use super::{
+    approval::Outcome,
+    json::{member, string_member},
+    schema::{InputSchema, Verdict},
+};
+
+/// What a question must be to have an answer: a URL of the web, or a form with the fields that
+/// 2025-11-25 knows.
+static FORM: LazyLock<InputSchema> = LazyLock::new(|| of_text(include_str!("question.json")));
+
+/// A question, with what its answer must be.
+#[derive(Debug)]
+pub struct Question {
+    /// The parameters of `elicitation/create`, verbatim.
+    pub params: Box<RawValue>,
+    /// Why it has no answer but a denial.
+    pub flaw: Option<String>,
+    content: InputSchema,
+}
+
+fn of_text(schema: &str) -> InputSchema {
+    // An empty schema is no JSON here, and no form either.
+    let schema = RawValue::from_string(schema.to_owned());
+    InputSchema::alone(&schema.unwrap_or_default())
+}
+
+impl Question {
+    pub fn new(params: Box<RawValue>) -> Self {
+        let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
+        let schema = member(params.get(), "requestedSchema").filter(|_| !is_url);
+        // A field that the form does not have is a mistake, unless the server says otherwise.
+        let fields = schema.and_then(|schema| schema.get().strip_prefix('{'));
+        let content = match fields {
+            Some(fields) => of_text(&format!(r#"{{"additionalProperties":false,{fields}"#)),
+            None => of_text(r#"{"type":"null"}"#),
+        };
+        let flaw = match (FORM.check_value(params.get()), content.check_value("{}")) {
+            (Verdict::Invalid(why), _) => Some(why.replace("the arguments:", "the question:")),
+            (Verdict::Unchecked { why, .. }, _) | (_, Verdict::Unchecked { why, .. }) => Some(why),
+            _ => None,
+        };
+        Self { params, flaw, content }
+    }
+
+    fn check(&self, content: Option<&str>) -> Result<(), String> {
+        if let Some(flaw) = &self.flaw {
+            return Err(format!("The question can only be denied, as it has no form: {flaw}."));
+        }
+        match self.content.check_value(content.unwrap_or("null")) {
+            Verdict::Valid => Ok(()),
+            Verdict::Invalid(why) | Verdict::Unchecked { why, .. } => {
+                let why = why.replace("the arguments:", "`content`:");
+                Err(format!("The answer is not what the question takes: {why}."))
+            }
+        }
+    }
+}
+
+/// Checks a decision on `question`, or on a call if that itself waits. The error is a sentence for
+/// the person.
+pub fn may_be(
+    question: Option<&Question>,
+    outcome: Outcome,
+    content: Option<&str>,
+) -> Result<(), String> {
+    match (question, outcome) {
+        (Some(question), Outcome::Answered) => question.check(content),
+        (_, Outcome::Denied) | (None, Outcome::Approved) if content.is_none() => Ok(()),
+        _ => {
+            let why = "A server's question is answered or denied, a call is approved or denied, and \
+                       only an answer has `content`.";
+            Err(why.to_owned())
+        }
+    }
+}
+
+/// The result for the server; an answer was checked before.
+pub fn result(outcome: Outcome, content: Option<&str>) -> String {
+    let action = match outcome {
+        Outcome::Answered => "accept",
+        Outcome::Denied => "decline",
+        _ => "cancel",
+    };
+    let content = content.map(|content| format!(r#","content":{content}"#)).unwrap_or_default();
+    format!(r#"{{"action":"{action}"{content}}}"#)
+}
+
+/// The content of what a person typed, each `key=value`, by the schema of the fields, or all of it as
+/// JSON. A key of a list may come several times. The error is a sentence.
+pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
+    if let [whole] = given
+        && whole.starts_with('{')
+    {
+        return Ok(whole.clone());
+    }
+    let kind = |key: &str| schema["properties"][key]["type"].as_str();
+    let mut members: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for pair in given {
+        let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is no key=value"))?;
+        let json = match kind(key).ok_or_else(|| format!("{key} is none of its fields"))? {
+            "string" | "array" => Value::from(value).to_string(),
+            _ if serde_json::from_str::<&RawValue>(value).is_ok() => value.to_owned(),
+            kind => return Err(format!("{key} must be a {kind}")),
+        };
+        members.entry(key).or_default().push(json);
+    }
+    let member = |(key, values): (&&str, &Vec<String>)| match (kind(key), values.as_slice()) {
+        (Some("array"), _) => Ok(format!("{}:[{}]", Value::from(*key), values.join(","))),
+        (_, [value]) => Ok(format!("{}:{value}", Value::from(*key))),
+        _ => Err(format!("{key} takes one value")),
+    };
+    let members: Result<Vec<String>, String> = members.iter().map(member).collect();
+    Ok(format!("{{{}}}", members?.join(",")))
+}
+
+#[cfg(test)]
+mod tests {
+    //! Which questions have an answer, and which answers fit.
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn raw(value: &Value) -> Box<RawValue> {
+        RawValue::from_string(value.to_string()).unwrap()
+    }
+
+    fn form_of(properties: &Value) -> Value {
+        let schema = json!({"type": "object", "properties": properties, "required": ["name"]});
+        json!({"message": "Who?", "requestedSchema": schema})
+    }
+
+    #[test]
+    fn what_is_no_form_can_only_be_denied() {
+        let schema = |schema: Value| json!({"message": "?", "requestedSchema": schema});
+        let object =
+            |properties: Value| schema(json!({"type": "object", "properties": properties}));
+        let url = |url: &str| json!({"mode": "url", "message": "?", "url": url});
+        for (params, part) in [
+            (json!({"message": "?"}), r#""requestedSchema" is required"#),
+            (schema(json!(7)), "/requestedSchema"),
+            (schema(json!({})), "/requestedSchema"),
+            (schema(json!({"type": "string"})), "/requestedSchema/type"),
+            (object(json!([])), "/requestedSchema/properties"),
+            (object(json!({"a": {"type": "object"}})), "/requestedSchema/properties/a/type"),
+            (object(json!({"a": 7})), "/requestedSchema/properties/a"),
+            (object(json!({"a": {"type": "array"}})), "/requestedSchema/properties/a"),
+            (object(json!({"a": {"type": "string", "minLength": "x"}})), "cannot be used"),
+            (object(json!({"a": {"type": "string", "pattern": "(?=x)"}})), "cannot be used"),
+            (url("javascript:alert(1)"), "/url"),
+            (url("/relative"), "/url"),
+            (json!({"mode": "url", "message": "?"}), r#""url" is required"#),
+            (json!({"mode": "voice", "message": "?"}), "/mode"),
+        ] {
+            let question = Question::new(raw(&params));
+            let flaw = question.flaw.as_deref().unwrap_or_else(|| panic!("{params}"));
+            println!("{flaw}");
+            assert!(flaw.contains(part), "{params}: {flaw}");
+            let told = question.check(Some("{}")).unwrap_err();
+            assert!(told.contains("can only be denied"), "{told}");
+        }
+        let question = Question::new(raw(&url("https://login.example/x")));
+        assert_eq!(question.flaw, None);
+        assert_eq!(question.check(None), Ok(()));
+        assert!(question.check(Some("{}")).is_err());
+    }
+
+    #[test]
+    fn an_answer_fits_the_form() {
+        let form = form_of(&json!({
+            "name": {"type": "string", "minLength": 2},
+            "age": {"type": "integer", "minimum": 0},
+            "sure": {"type": "boolean"},
+            "size": {"type": "string", "oneOf": [{"const": "s", "title": "Small"}]},
+            "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+        }));
+        let form = serde_json::to_string_pretty(&form).unwrap();
+        let question = Question::new(RawValue::from_string(form).unwrap());
+        assert_eq!(question.flaw, None);
+        let all = json!({"name": "Ada", "age": 1, "sure": true, "size": "s", "tags": ["b"]});
+        for good in [json!({"name": "Ada"}), all] {
+            assert_eq!(question.check(Some(&good.to_string())), Ok(()), "{good}");
+        }
+        for (bad, part) in [
+            (json!({}), r#"`content`: "name" is required"#),
+            (json!({"name": "A"}), "/name"),
+            (json!({"name": "Ada", "age": "1"}), "/age"),
+            (json!({"name": "Ada", "size": "m"}), "/size"),
+            (json!({"name": "Ada", "tags": ["c"]}), "/tags/0"),
+            (json!({"name": "Ada", "colour": "red"}), "dditional properties are not allowed"),
+            (json!(["Ada"]), "\"object\""),
+        ] {
+            let told = question.check(Some(&bad.to_string())).unwrap_err();
+            println!("{told}");
+            assert!(told.contains(part), "{bad}: {told}");
+        }
+        assert!(question.check(None).is_err());
+    }
+
+    #[test]
+    fn what_is_typed_becomes_what_the_field_takes() {
+        let schema = &form_of(&json!({
+            "name": {"type": "string"}, "n": {"type": "number"}, "sure": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+        }))["requestedSchema"];
+        let typed = |given: &[&str]| {
+            let given: Vec<String> = given.iter().map(|&one| one.to_owned()).collect();
+            typed(schema, &given)
+        };
+        assert_eq!(typed(&[]).unwrap(), "{}");
+        assert_eq!(typed(&[r#"{"n": 1}"#]).unwrap(), r#"{"n": 1}"#, "as it is");
+        let all = ["name=7", "tags=b", "n=1.10", "sure=true", "tags=a=\"c\""];
+        let content = r#"{"n":1.10,"name":"7","sure":true,"tags":["b","a=\"c\""]}"#;
+        assert_eq!(typed(&all).unwrap(), content);
+        for (given, part) in [
+            (&["name"][..], "key=value"),
+            (&["colour=red"], "none of its fields"),
+            (&["n=many"], "must be a number"),
+            (&["sure=yes"], "must be a boolean"),
+            (&["name=a", "name=b"], "one value"),
+        ] {
+            let told = typed(given).unwrap_err();
+            assert!(told.contains(part), "{given:?}: {told}");
+        }
+    }
+
+    #[test]
+    fn an_answer_goes_to_the_server_as_it_was_written() {
+        let accepted = result(Outcome::Answered, Some(r#"{"n": 1.10}"#));
+        assert_eq!(accepted, r#"{"action":"accept","content":{"n": 1.10}}"#);
+        assert_eq!(result(Outcome::Answered, None), r#"{"action":"accept"}"#);
+        assert_eq!(result(Outcome::Denied, None), r#"{"action":"decline"}"#);
+        assert_eq!(result(Outcome::Expired, None), r#"{"action":"cancel"}"#);
+    }
+}

@@ -1,0 +1,168 @@
+//! Which arguments fit, however they are written.
+
+use super::*;
+
+fn when(path: &str, test: Test) -> Rule {
+    let when = vec![Condition { path: path.to_owned(), keys: keys(path).unwrap(), test }];
+    Rule { glob: Glob::new("*").unwrap(), when, place: "approve[0]".to_owned() }
+}
+
+fn glob(text: &str) -> Test {
+    Test::Glob(Glob::new(text).unwrap().compile_matcher())
+}
+
+#[track_caller]
+fn check(rule: &Rule, expected: bool, all: &[&str]) {
+    for arguments in all {
+        assert_eq!(rule.holds(arguments), expected, "{}: {arguments}", rule.conditions());
+    }
+}
+
+#[test]
+fn numbers_are_compared_and_what_is_no_number_fits() {
+    let gt = when("/amount", Test::Gt(1000.0));
+    let beyond = [
+        r#"{"amount":1001}"#,
+        r#"{"amount":1000.5}"#,
+        r#"{"amount":1.001e3}"#,
+        r#"{"amount":18446744073709551616}"#,
+        r#"{"amount":340282366920938463463374607431768211456000}"#,
+        r#"{"amount":1e400}"#,
+        r#"{"amount":-1e400}"#,
+        r#"{"amount":1000.00000000000000000001}"#,
+        r#"{"amount":"5000"}"#,
+        r#"{"amount":"1"}"#,
+        r#"{"amount":null}"#,
+        r#"{"amount":true}"#,
+        r#"{"amount":[1]}"#,
+        r#"{"amount":{"value":1}}"#,
+        r#"{"am\u006funt":1001}"#,
+        r#"{ "amount" : 1001 , "to":"x"}"#,
+        // Servers read the first, the last, or one in another case.
+        r#"{"amount":1,"amount":1001}"#,
+        r#"{"amount":1001,"amount":1}"#,
+        r#"{"amount":1,"AMOUNT":1001}"#,
+        // A key that no text can hold.
+        r#"{"amount":1,"\ud800":1}"#,
+        // No object at all.
+        "null",
+        "[]",
+        r#""x""#,
+        "{",
+    ];
+    check(&gt, true, &beyond);
+    let within =
+        [r#"{"amount":1000}"#, r#"{"amount":1e3}"#, r#"{"amount":-5}"#, "{}", r#"{"a":5000}"#];
+    check(&gt, false, &within);
+    let lt = when("/amount", Test::Lt(-2.5));
+    check(&lt, true, &[r#"{"amount":-3}"#, r#"{"amount":"x"}"#, r#"{"amount":1e400}"#]);
+    check(&lt, false, &[r#"{"amount":-2.5}"#, r#"{"amount":7}"#]);
+}
+
+#[test]
+fn texts_are_compared_unescaped_and_as_plain_paths() {
+    let etc = when("/path", glob("/etc/**"));
+    let inside = [
+        r#"{"path":"/etc/passwd"}"#,
+        r#"{"path":"/etc"}"#,
+        r#"{"path":"/etc/"}"#,
+        r#"{"path":"\/etc\/passwd"}"#,
+        r#"{"path":"\u002fetc/passwd"}"#,
+        r#"{"path":"/tmp/../etc/passwd"}"#,
+        r#"{"path":"/tmp/../etc"}"#,
+        r#"{"path":"//etc//passwd"}"#,
+        r#"{"path":"/./etc/./passwd"}"#,
+        r#"{"path":"/../etc/passwd"}"#,
+        r#"{"path":"/a/b/../../../etc/x"}"#,
+        r#"{"path":"/etc/../tmp/x"}"#,
+        r#"{"path":"/etc/a\nb"}"#,
+        r#"{"path":"\ud800"}"#,
+        r#"{"path":["/tmp/x"]}"#,
+        r#"{"path":null}"#,
+        r#"{"path":"/tmp/x","path":"/etc/x"}"#,
+    ];
+    check(&etc, true, &inside);
+    let outside = [
+        r#"{"path":"/tmp/x"}"#,
+        r#"{"path":"/tmp/etc/passwd"}"#,
+        r#"{"path":"/etcetera"}"#,
+        r#"{"path":""}"#,
+        r#"{"path":5}"#,
+        r#"{"paths":"/etc/passwd"}"#,
+    ];
+    check(&etc, false, &outside);
+    assert_eq!(plain_path("../a/../../b/."), "../../b");
+}
+
+#[test]
+fn numbers_and_booleans_match_globs_as_they_are_written() {
+    let force = when("/force", glob("true"));
+    check(&force, true, &[r#"{"force":true}"#, r#"{"force":"true"}"#, r#"{"force":null}"#]);
+    check(&force, false, &[r#"{"force":false}"#, r#"{"force":1}"#, "{}"]);
+    check(&when("/n", glob("5*")), true, &[r#"{"n":50}"#, r#"{"n":5e400}"#, r#"{"n":-1e400}"#]);
+    check(&when("/n", glob("5*")), false, &[r#"{"n":15}"#]);
+}
+
+#[test]
+fn pointers_lead_into_objects_and_lists() {
+    for (path, arguments, expected) in [
+        ("/a/b", r#"{"a":{"b":9}}"#, true),
+        ("/a/b", r#"{"a":{"b":1},"a":{"b":9}}"#, true),
+        ("/a/b", r#"{"a":{"c":9}}"#, false),
+        // A server may make an object of it.
+        ("/a/b", r#"{"a":"{\"b\":9}"}"#, true),
+        ("/a/b", r#"{"a":[{"b":1}]}"#, true),
+        ("/a/1", r#"{"a":[1,9]}"#, true),
+        ("/a/1", r#"{"a":[9]}"#, false),
+        ("/a/1", r#"{"a":{"1":9}}"#, true),
+        ("/a~1b/c~0d", r#"{"a/b":{"c~d":9}}"#, true),
+        ("/~01", r#"{"~1":9}"#, true),
+        ("/", r#"{"":9}"#, true),
+        ("/sk", "{\"\u{17f}\u{212a}\":9}", true),
+    ] {
+        check(&when(path, Test::Gt(5.0)), expected, &[arguments]);
+    }
+    let deep = "/a".repeat(MAX_KEYS);
+    assert!(keys(&deep).is_some());
+    for bad in ["", "amount", "$.amount", "/a~", "/a~2", &format!("{deep}/a")] {
+        assert!(keys(bad).is_none(), "{bad}");
+    }
+}
+
+#[test]
+fn all_conditions_must_hold() {
+    let both = Rule {
+        when: [when("/n", Test::Gt(1.0)).when, when("/p", glob("a*")).when].concat(),
+        ..when("/n", Test::Gt(1.0))
+    };
+    check(&both, true, &[r#"{"n":2,"p":"ab"}"#]);
+    check(&both, false, &[r#"{"n":2,"p":"b"}"#, r#"{"n":1,"p":"a"}"#, r#"{"n":2}"#]);
+    assert_eq!(both.conditions(), "`/n` is greater than 1 and `/p` matches `a*`");
+    check(&Rule { when: Vec::new(), ..both }, true, &["{}"]);
+}
+
+#[test]
+fn a_closed_schema_knows_its_properties_alone() {
+    for (schema, path, expected) in [
+        (r#"{"properties":{"a":{}}}"#, "/a", true),
+        (r#"{"properties":{"A":{}}}"#, "/a", true),
+        (r#"{"properties":{"a":{}}}"#, "/b", false),
+        (r#"{"properties":{"a":{}},"additionalProperties":false}"#, "/b", false),
+        (r#"{"properties":{"a":{}},"additionalProperties":true}"#, "/b", true),
+        (r#"{"properties":{"a":{}},"additionalProperties":{}}"#, "/b", true),
+        (r##"{"properties":{"a":{}},"$ref":"#/x"}"##, "/b", true),
+        (r#"{"properties":{"a":{"properties":{"b":{}}}}}"#, "/a/b", true),
+        (r#"{"properties":{"a":{"properties":{"b":{}}}}}"#, "/a/c", false),
+        (r##"{"properties":{"a":{"$ref":"#/x"}}}"##, "/a/c", true),
+        (r#"{"properties":{"a":{"type":"array"}}}"#, "/a/0", true),
+        (r#"{"properties":{}}"#, "/a", false),
+        (r#"{"type":"object"}"#, "/a", true),
+        ("true", "/a", true),
+    ] {
+        let rule = when(path, Test::Gt(1.0));
+        assert_eq!(rule.unknown_path(&[schema]).is_none(), expected, "{schema} {path}");
+    }
+    let rule = when("/b", Test::Gt(1.0));
+    let (a, b) = (r#"{"properties":{"a":{}}}"#, r#"{"properties":{"b":{}}}"#);
+    assert!(rule.unknown_path(&[a, b]).is_none(), "one tool has it");
+}

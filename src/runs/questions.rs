@@ -1,0 +1,102 @@
+//! Puts to a person what the MCP server of a call asks the user while it works on the call, where no
+//! MCP client has made the call.
+//!
+//! Must not: know what an answer must be (model/question.rs does), or who may give it.
+
+use std::{future, pin::pin};
+
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::{
+    approvals::{Decision, TooMany},
+    calls::{ActiveCall, Calls, Left},
+};
+use crate::{
+    backend::peer::{self, MAX_QUESTION},
+    model::{
+        answer::Answer,
+        approval::{self, Outcome},
+        ending::Made,
+        question::{self, Question},
+    },
+};
+
+impl Calls {
+    /// Has the backend make an admitted call, and a person asked what its server asks meanwhile. If
+    /// the call then fails, its error also says what became of the question.
+    pub(super) async fn make(&self, call: &ActiveCall) -> Result<Made, Left> {
+        let mut made = pin!(self.backends.call(&call.context));
+        let mut questions = call.questions.lock().await;
+        let mut told = None;
+        let mut made = loop {
+            let put = async {
+                let Some(question) = questions.recv().await else { return future::pending().await };
+                self.put(call, question).await
+            };
+            tokio::select! {
+                biased;
+                made = &mut made => break made,
+                put = put => told = put?.or(told),
+            }
+        };
+        if let (Answer::Error(why), Some(told)) = (&mut made.answer, told) {
+            *why = format!("{why} {told}");
+        }
+        Ok(made)
+    }
+
+    /// Puts one question to a person. Returns what the model is told if the call fails.
+    async fn put(
+        &self,
+        call: &ActiveCall,
+        question: peer::Question,
+    ) -> Result<Option<String>, Left> {
+        // Before a person has the question, the call's record has it, if the server can be answered
+        // after a crash.
+        self.journal.commit(Vec::new()).await.ok();
+        let peer::Question { key, mark, params, mut answer } = question;
+        let decision = match params.get().len() {
+            0..=MAX_QUESTION => {
+                self.decided(call, Some((Question::new(params), &mark)), answer.closed()).await
+            }
+            _ => Err(TooMany),
+        };
+        let (outcome, content, told) = match decision {
+            // The call's record has the question, and the next process asks it again.
+            Ok(Decision { outcome: Outcome::Withdrawn, .. })
+                if key.is_some() && call.recorder.is_kept() =>
+            {
+                return Err(Left);
+            }
+            Ok(Decision { outcome, content, reason, .. }) => {
+                (outcome, content, approval::unanswered(outcome, reason.as_deref()))
+            }
+            Err(TooMany) => (Outcome::Withdrawn, None, Some(approval::NOT_PUT.to_owned())),
+        };
+        let result = question::result(outcome, content.as_deref());
+        answer.send(RawValue::from_string(result).expect("its parts are JSON")).ok();
+        Ok(told)
+    }
+
+    /// Has a person decide about a call, or about a question of its server until `over` ends.
+    pub(super) async fn decided(
+        &self,
+        call: &ActiveCall,
+        question: Option<(Question, &str)>,
+        over: impl Future<Output = ()>,
+    ) -> Result<Decision, TooMany> {
+        let left = call.context.deadline.saturating_duration_since(Instant::now());
+        let until = Instant::now() + approval::patience(left);
+        let is_servers = question.is_some();
+        let asked = self.approvals.ask(call.request(), question, until)?;
+        call.observer.waits(is_servers);
+        let decision = tokio::select! {
+            decision = asked.decided() => decision,
+            () = over => Decision::none(Outcome::Withdrawn),
+            () = self.drain.cancelled() => Decision::none(Outcome::Withdrawn),
+        };
+        call.observer.decided(decision.clone());
+        Ok(decision)
+    }
+}
