@@ -196,9 +196,9 @@ try {
   await page.screenshot({ path: `${shots}/light.png`, fullPage: true });
 
   // A refresh by its button.
-  const before = await page.$eval('[aria-label="Refresh plain"]', (button) => button.closest("tr").querySelector("td:nth-child(7) time").dateTime);
+  const before = await page.$eval('[aria-label="Refresh plain"]', (button) => button.closest("tr").querySelector("td:nth-child(8) time").dateTime);
   await page.click('[aria-label="Refresh plain"]');
-  await page.waitForFunction((before) => document.querySelector('[aria-label="Refresh plain"]').closest("tr").querySelector("td:nth-child(7) time").dateTime > before, {}, before);
+  await page.waitForFunction((before) => document.querySelector('[aria-label="Refresh plain"]').closest("tr").querySelector("td:nth-child(8) time").dateTime > before, {}, before);
 
   // A server that changes its mind: what it says now is shown as text, with what nobody would see.
   assert.ok(await page.$eval("#trust", (element) => element.hidden), "nothing to accept yet");

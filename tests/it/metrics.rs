@@ -107,6 +107,10 @@ async fn with_everything() -> Harness {
     rig.bridge.restart().await;
     rig.bridge.wait_backend("plain", "ready").await;
     rig.call("plain", "plain_note", r#"{"text":"x"}"#).await;
+    let end =
+        r#"{"subtype":"success","tokens":{"inputTokens":1,"cachedTokens":1,"outputTokens":1}}"#;
+    let run = rig.run(Script::new().event("result", end)).await;
+    crate::sse::whole(&rig.bridge, &run.stream).await;
     rig
 }
 
@@ -130,6 +134,7 @@ async fn the_page_is_documented_word_by_word() {
                 match *key {
                     "backend" => assert_eq!(*value, "plain", "a name of the configuration"),
                     "runtime" => assert_eq!(*value, "team", "a name of the configuration"),
+                    "app" => assert!(["default", "team"].contains(value), "{name}: {value}"),
                     "version" => assert_eq!(*value, env!("CARGO_PKG_VERSION")),
                     _ => assert!(text.contains(&format!("`{value}`")), "{name}: {key}={value}"),
                 }
