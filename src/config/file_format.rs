@@ -359,8 +359,7 @@ pub struct Mcp {
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `off`.
     pub pending_after: Option<At<PendingAfter>>,
-    /// The longest text of a result. The rest is kept for a day, and the model reads it in parts, with
-    /// the tool `bridge_call_result`. Default: 2 MB, and the rest is lost.
+    /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.
     pub redact: Option<At<Vec<At<Redact>>>>,
@@ -434,8 +433,7 @@ pub struct A2a {
     /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
     /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
     pub pending_after: Option<At<PendingAfter>>,
-    /// The longest text of a result. The rest is kept for a day, and the model reads it in parts, with
-    /// the tool `bridge_call_result`. Default: 2 MB, and the rest is lost.
+    /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.
     pub redact: Option<At<Vec<At<Redact>>>>,
@@ -555,8 +553,7 @@ pub struct Local {
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `off`.
     pub pending_after: Option<At<PendingAfter>>,
-    /// The longest text of a result. The rest is kept for a day, and the model reads it in parts, with
-    /// the tool `bridge_call_result`. Default: 2 MB, and the rest is lost.
+    /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.
     pub redact: Option<At<Vec<At<Redact>>>>,

@@ -14,6 +14,7 @@ use crate::{
         json::Members,
         naming::{Naming, ToolFilter},
         offer::{Offer, Route, Source, Target as Leads},
+        own::Own,
         rights::{Permission, Rules, permission},
         schema::Verdict,
         visible,
@@ -39,8 +40,8 @@ pub(in crate::cli) fn explain(
         ***name == *tool || tool.split_once('/') == Some(own)
     };
     let Some((_, route)) = offer.routes().iter().find(is_meant) else {
-        let mut names: Vec<String> =
-            offer.routes().iter().map(|(name, _)| name.to_string()).collect();
+        let routes = offer.routes().iter().filter(|(name, _)| Own::named(name).is_none());
+        let mut names: Vec<String> = routes.map(|(name, _)| name.to_string()).collect();
         names.sort_unstable();
         let meant = did_you_mean(tool, names.iter().map(String::as_str));
         return Err(Failure::Usage(format!(

@@ -23,7 +23,7 @@ fn refs(body: &str) -> Vec<String> {
             serde_json::Deserializer::from_str(rest).into_iter::<&serde_json::value::RawValue>();
         let one = values.next().expect("a ref").expect("JSON").get();
         refs.push(one.to_owned());
-        rest = rest[one.len()..].trim_start_matches(',');
+        rest = rest.split_at(one.len()).1.trim_start_matches(',');
     }
     refs
 }

@@ -192,6 +192,26 @@ fn by_substring(tools: &[(String, String)], questions: &[(&str, Vec<&str>)]) -> 
     hits
 }
 
+/// The questions that one of the tools is right for, with the right ones.
+fn askable<'q>(
+    questions: &[(&'q str, &'q str)],
+    names: &HashSet<&str>,
+    backends: &HashSet<&str>,
+) -> Vec<(&'q str, Vec<&'q str>)> {
+    let mut askable = Vec::new();
+    for (question, right) in questions {
+        let right: Vec<&str> = right.split(' ').collect();
+        for name in &right {
+            let backend = name.split('_').next().expect("a prefix");
+            assert!(!backends.contains(backend) || names.contains(name), "no tool {name}");
+        }
+        if right.iter().any(|name| names.contains(name)) {
+            askable.push((*question, right));
+        }
+    }
+    askable
+}
+
 async fn measure(config: &str, least: usize) {
     let mut rig =
         Harness::bare(&format!("mcp:\n{}", config.replace("offer: search", "offer: all"))).await;
@@ -223,17 +243,7 @@ async fn measure(config: &str, least: usize) {
     let (mut hits, mut asked, mut number) = (0, 0, 0);
     for (set, questions) in [("tuned on", FIRST), ("tuned on, too", MORE), ("not tuned on", CHECK)]
     {
-        let mut of_set = Vec::new();
-        for (question, right) in questions {
-            let right: Vec<&str> = right.split(' ').collect();
-            for name in &right {
-                let backend = name.split('_').next().expect("a prefix");
-                assert!(!backends.contains(backend) || names.contains(name), "no tool {name}");
-            }
-            if right.iter().any(|name| names.contains(name)) {
-                of_set.push((*question, right));
-            }
-        }
+        let of_set = askable(questions, &names, &backends);
         let mut found_of_set = 0;
         for (question, right) in &of_set {
             number += 1;
