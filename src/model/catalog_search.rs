@@ -244,6 +244,12 @@ mod tests {
         }
     }
 
+    /// After damage to the journal, only a repeatable call is made again without a record.
+    #[test]
+    fn a_call_of_an_unknown_tool_is_not_repeatable() {
+        assert!(!Route::to(Own::Call).repeatable && Route::to(Own::Find).repeatable);
+    }
+
     #[test]
     fn words_of_the_same_meaning_are_one() {
         for (one, other) in [
