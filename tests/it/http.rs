@@ -16,7 +16,7 @@ use tokio::{
 };
 
 /// No answer of the bridge takes this long unless it hangs; tests that measure say so themselves.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The first line and the headers of a message, names in lower case.
 #[derive(Debug, Clone)]
