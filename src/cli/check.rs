@@ -3,6 +3,7 @@
 //! Must not: start a program, open a socket, or print a secret.
 
 mod explain;
+mod kept;
 
 use std::{
     fmt, io,
@@ -14,18 +15,16 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 pub(super) use self::explain::explain;
+use self::kept::Kept;
 use crate::{
     backend::program::hiding::{exposure, possible},
-    catalogs,
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
         Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Program, ProgramSandbox,
         Runtime, Signers, Target, Upstream, error::Problem, find, value::format_duration,
     },
-    daemon::identity,
     http_client::Tls,
-    model::globs,
-    state_dir::StateDir,
+    model::offer::cost::{Cost, Injected, OfBackend},
 };
 
 /// The result of `check`: `--json` writes it, and the text for people is made of it.
@@ -60,6 +59,10 @@ struct Plan {
     backends: Vec<BackendPlan>,
     runtimes: Vec<RuntimePlan>,
     disabled: Vec<String>,
+    /// What the runs of each app would be given, by the catalogs that the daemon has stored.
+    injected: Vec<Injected>,
+    /// The backends without a stored catalog: `injected` is without their tools.
+    not_counted: Vec<String>,
 }
 
 /// One app of the plan.
@@ -100,24 +103,27 @@ struct TlsPlan {
     shows_certificate: bool,
 }
 
-/// Checks the file `path`, or the first default one. `look` finds further warnings.
+/// Checks the file `path`, or the first default one. `look` reads what else is on this machine.
 fn report(
     path: Option<&Path>,
     env: &Environment,
-    look: impl FnOnce(&Config) -> Vec<String>,
+    look: impl FnOnce(&Config) -> Kept,
 ) -> CheckReport {
     let loaded = find(path).and_then(|path| {
         let config = Config::load(&path, env)?;
         Ok((path.display().to_string(), config))
     });
     match loaded {
-        Ok((file, config)) => CheckReport {
-            file,
-            ok: true,
-            warnings: [look(&config), config.warnings.clone()].concat(),
-            plan: Some(Plan::new(&config)),
-            ..CheckReport::default()
-        },
+        Ok((file, config)) => {
+            let Kept { injected, not_counted, warnings } = look(&config);
+            CheckReport {
+                file,
+                ok: true,
+                warnings: [warnings, config.warnings.clone()].concat(),
+                plan: Some(Plan { injected, not_counted, ..Plan::new(&config) }),
+                ..CheckReport::default()
+            }
+        }
         Err(errors) => errors.into(),
     }
 }
@@ -134,21 +140,11 @@ fn exposures(config: &Config) -> Vec<String> {
     exposed.collect()
 }
 
-/// A warning for each backend with globs that match none of the tools which the daemon knew last.
-fn idle_globs(config: &Config) -> Vec<String> {
-    let state = StateDir::new(config.state_dir.clone());
-    let idle = config.backends.values().filter_map(|backend| {
-        let catalog = catalogs::load(&state, &backend.name, &identity(&backend.target))?;
-        let idle = config.idle_globs(backend, &catalog)?;
-        Some(format!("{}: {idle} {}", backend.name, globs::CURE))
-    });
-    idle.collect()
-}
-
 /// Runs the command; true if the file is valid.
 pub(super) fn run(path: Option<&Path>, json: bool, out: &mut dyn io::Write) -> io::Result<bool> {
     let report = report(path, &Environment::of_process(), |config| {
-        [exposures(config), idle_globs(config)].concat()
+        let kept = Kept::of(config);
+        Kept { warnings: [exposures(config), kept.warnings].concat(), ..kept }
     });
     if json {
         report.write_json(out)?;
@@ -231,6 +227,8 @@ impl Plan {
             backends: config.backends.values().map(BackendPlan::new).collect(),
             runtimes: config.runtimes.iter().map(RuntimePlan::new).collect(),
             disabled: texts(&config.disabled),
+            injected: Vec::new(),
+            not_counted: Vec::new(),
         }
     }
 }
@@ -446,7 +444,23 @@ impl fmt::Display for Plan {
         if !self.disabled.is_empty() {
             writeln!(f)?;
         }
-        row(f, "disabled", &json!(self.disabled))
+        row(f, "disabled", &json!(self.disabled))?;
+        if !self.injected.is_empty() {
+            writeln!(f)?;
+        }
+        for one in &self.injected {
+            writeln!(f, "each run of {}: {}", one.app, one.cost)?;
+            for OfBackend { name, cost } in
+                one.backends.iter().filter(|it| it.cost != Cost::default())
+            {
+                row(f, &format!("  {name:<16}"), &json!(cost.to_string()))?;
+            }
+            row(f, &format!("  {:<16}", "largest"), &json!(one.largest(None)))?;
+        }
+        match self.not_counted.join(", ") {
+            none if none.is_empty() => Ok(()),
+            some => writeln!(f, "not counted, as the daemon has not stored their tools: {some}"),
+        }
     }
 }
 

@@ -4,22 +4,19 @@
 
 use std::{path::Path, sync::Arc};
 
+use super::kept;
 use crate::{
-    catalogs,
     cli::{Failure, Outcome, print},
-    config::{App, Backend, Config, Environment, Target, error::did_you_mean, find},
-    daemon,
+    config::{App, Config, Environment, error::did_you_mean, find},
     model::{
-        catalog::Catalog,
         json::Members,
         naming::{Naming, ToolFilter},
-        offer::{Offer, Route, Source, Target as Leads},
+        offer::{Offer, Route, Source, Target},
         own::Own,
         rights::{Permission, Rules, permission},
         schema::Verdict,
         visible,
     },
-    state_dir::StateDir,
 };
 
 /// Explains a call of `tool`, by its name for the model or as `backend/tool`: for the app `only`, or for
@@ -32,8 +29,7 @@ pub(in crate::cli) fn explain(
     let config = Config::load(&find(path)?, &Environment::of_process())?;
     Members::read(arguments)
         .map_err(|error| Failure::Usage(format!("the arguments are no JSON object: {error}")))?;
-    let state = StateDir::new(config.state_dir.clone());
-    let sources: Vec<Source> = config.backends.values().map(|it| source(&state, it)).collect();
+    let sources: Vec<Source> = kept::sources(&config).into_iter().map(unfiltered).collect();
     let offer = Offer::build(&sources);
     let is_meant = |(name, route): &(&Arc<str>, &Route)| {
         let own = (route.backend.as_str(), route.target.tool());
@@ -51,17 +47,15 @@ pub(in crate::cli) fn explain(
             ))
         )));
     };
-    let default = App::named(App::DEFAULT);
-    let apps = config.all_apps().chain(config.apps.is_empty().then_some(&default));
-    let apps: Vec<&App> =
-        apps.filter(|app| only.is_none_or(|it| app.name.as_str() == it)).collect();
+    let mut apps = kept::apps(&config);
+    apps.retain(|app| only.is_none_or(|it| app.name.as_str() == it));
     if apps.is_empty() {
         return Err(Failure::Usage(format!("there is no app `{}`", only.unwrap_or_default())));
     }
     let backend = config.backends.get(&route.backend);
     let rules = backend.map(|it| Rules { naming: &it.naming, approve: &it.approve });
     let verdict = match &route.target {
-        Leads::Tool { input: Some(input), .. } => input.check(arguments),
+        Target::Tool { input: Some(input), .. } => input.check(arguments),
         _ => Verdict::Valid,
     };
     let told = apps.iter().map(|App { name, rights, .. }| {
@@ -78,11 +72,7 @@ pub(in crate::cli) fn explain(
 }
 
 /// The backend with all tools that the daemon has seen last, also those that it does not offer.
-fn source(state: &StateDir, backend: &Backend) -> Source {
-    let catalog = match &backend.target {
-        Target::Local(tool) => Some(Arc::new(Catalog::local(tool.definition.clone()))),
-        target => catalogs::load(state, &backend.name, &daemon::identity(target)),
-    };
-    let naming = Naming { tools: ToolFilter::default(), ..backend.naming.clone() };
-    Source { catalog, naming: Arc::new(naming), available: true, ..daemon::source(backend) }
+fn unfiltered(source: Source) -> Source {
+    let naming = Naming { tools: ToolFilter::default(), ..Naming::clone(&source.naming) };
+    Source { naming: Arc::new(naming), review: Arc::default(), ..source }
 }

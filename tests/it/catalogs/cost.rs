@@ -36,6 +36,23 @@ fn grouped(number: u64) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
+/// `check` says the same of the stored catalogs; they are on disk a moment after they are known.
+async fn assert_check_agrees(rig: &Harness, injected: &Value, said: &str) {
+    let path = rig.bridge.config_path().display().to_string();
+    let check = wait::soon("`check` should count both catalogs", async || {
+        let check = cli::run(&["check", "--json", "-c", &path]).await.expect(OK).json();
+        (check["plan"]["notCounted"] == json!([])).then_some(check)
+    })
+    .await;
+    assert_eq!(&check["plan"]["injected"], injected);
+    let shown = cli::run(&["check", "-c", &path]).await.expect(OK).out;
+    assert!(
+        shown.contains(&format!("each run of default: {said}\n  plain            ")),
+        "{shown}"
+    );
+    assert!(!shown.contains("not counted"), "{shown}");
+}
+
 #[tokio::test]
 async fn the_cost_is_that_of_the_spec() {
     let all = peers::with(&peers::everything_stdio(), "offer: all");
@@ -96,6 +113,8 @@ async fn the_cost_is_that_of_the_spec() {
         let name = one["name"].as_str().expect("a name");
         assert!(!of_plain.contains(name), "{name} is another backend's: {of_plain}");
     }
+
+    assert_check_agrees(&rig, &status["injected"], &said).await;
 
     let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
     for (backend, text) in ["plain", "all"].into_iter().zip(&refs) {

@@ -1,0 +1,75 @@
+//! What `check` knows of the backends without asking them: what the daemon has stored.
+//!
+//! Must not: write anything, or take what is stored for what the servers say now.
+
+use std::sync::Arc;
+
+use super::texts;
+use crate::{
+    catalogs,
+    config::{App, Backend, Config, Target},
+    daemon,
+    model::{
+        catalog::Catalog,
+        globs,
+        offer::{Offer, Source, cost::Injected},
+    },
+    state_dir::StateDir,
+    tool_pins,
+};
+
+/// What the stored catalogs say of the configuration.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// What each app's runs would be given.
+    pub injected: Vec<Injected>,
+    /// Backends whose tools are not known, as the daemon has never reached them.
+    pub not_counted: Vec<String>,
+    /// For each backend with globs that match none of its tools.
+    pub warnings: Vec<String>,
+}
+
+impl Kept {
+    pub(super) fn of(config: &Config) -> Self {
+        let idle = |backend: &Backend, catalog: &Catalog| {
+            let idle = config.idle_globs(backend, catalog)?;
+            Some(format!("{}: {idle} {}", backend.name, globs::CURE))
+        };
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            sources(config).into_iter().partition(|source| source.catalog.is_some());
+        let warnings = known.iter().filter_map(|source| {
+            idle(config.backends.get(&source.name)?, source.catalog.as_deref()?)
+        });
+        let offer = Arc::new(Offer::build(&known));
+        let injected = apps(config)
+            .into_iter()
+            .map(|app| offer.seen_by(&app.rights).injected(app.name.as_str()));
+        Self {
+            warnings: warnings.collect(),
+            injected: injected.collect(),
+            not_counted: texts(unknown.iter().map(|source| &source.name)),
+        }
+    }
+}
+
+/// The apps and the other runtimes.
+pub(super) fn apps(config: &Config) -> Vec<App> {
+    let default = config.apps.is_empty().then(|| App::named(App::DEFAULT));
+    default.into_iter().chain(config.all_apps().cloned()).collect()
+}
+
+/// All backends, with the catalogs and the pins that the daemon has stored last.
+pub(super) fn sources(config: &Config) -> Vec<Source> {
+    let state = StateDir::new(config.state_dir.clone());
+    config.backends.values().map(|backend| source(&state, backend)).collect()
+}
+
+fn source(state: &StateDir, backend: &Backend) -> Source {
+    let catalog = match &backend.target {
+        Target::Local(tool) => Some(Arc::new(Catalog::local(tool.definition.clone()))),
+        target => catalogs::load(state, &backend.name, &daemon::identity(target)),
+    };
+    let mut accepted = tool_pins::load(state, &backend.name);
+    let review = accepted.judge(backend.pin, catalog.as_deref(), &backend.naming);
+    Source { catalog, available: true, review: Arc::new(review), ..daemon::source(backend) }
+}
