@@ -8,6 +8,8 @@
 
 use std::time::Duration;
 
+use crate::random;
+
 /// The least share of a range that is waited.
 const LEAST: f64 = 0.45;
 
@@ -39,7 +41,7 @@ impl Backoff {
     pub fn next_wait(&mut self) -> Duration {
         let top = self.top();
         self.failures = self.failures.saturating_add(1);
-        top.mul_f64(rand::random_range(LEAST..=1.0))
+        top.mul_f64(LEAST + (1.0 - LEAST) * random::share())
     }
 
     /// The longest that the next wait can be.

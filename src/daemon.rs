@@ -358,6 +358,10 @@ async fn listeners(
     let handed = handed.into_iter().map(|socket| Listener::handed(socket, tls.cloned()));
     let handed = handed.collect::<io::Result<Vec<_>>>();
     let mut listeners = handed.map_err(failed("a socket of the socket unit".to_owned()))?;
+    #[cfg(test)]
+    if let Some(world) = crate::simulated::world() {
+        listeners.push(Listener::Simulated(tokio::sync::Mutex::new(world.connections())));
+    }
     if listen.by_default && !listeners.is_empty() {
         return Ok(listeners);
     }
@@ -449,3 +453,6 @@ fn spawn_watchdog(front: &mut Tasks, runs: Arc<Runs>) {
     };
     front.spawn("watchdog", systemd::watchdog(crossing, stop));
 }
+
+#[cfg(test)]
+mod tests;

@@ -179,6 +179,15 @@ impl Journal {
             lock,
         };
         writer.begin(store);
+        #[cfg(test)]
+        if let Some(world) = crate::simulated::world() {
+            crate::simulated::spawn_writer(writer.run_in(world, given));
+            let (writer, reading) = (Mutex::default(), tokio::sync::Mutex::default());
+            return Ok((
+                Self { jobs, shared, noted: kept.noted, path: path.into(), reading, writer },
+                kept,
+            ));
+        }
         let thread = thread::Builder::new()
             .name("journal".to_owned())
             .spawn(move || writer.run(&given))
@@ -221,6 +230,8 @@ impl Journal {
     ) -> Result<(), NotWritten> {
         let bytes = weight(&changes);
         self.shared.queue.add(bytes);
+        #[cfg(test)]
+        crate::simulated::world().iter().for_each(|world| world.disk_has_work());
         self.jobs.send(Job::Write { changes, done }).map_err(|_stopped| {
             self.shared.queue.remove(bytes);
             NotWritten
@@ -310,25 +321,50 @@ struct Writer {
 
 impl Writer {
     fn run(mut self, given: &mpsc::Receiver<Job>) {
+        while let Some(batch) = gather(given) {
+            if self.take(batch) {
+                break;
+            }
+        }
+        self.close();
+    }
+
+    /// The same as a task, whose turns come when `world` says so.
+    #[cfg(test)]
+    async fn run_in(mut self, world: Arc<dyn crate::simulated::World>, given: mpsc::Receiver<Job>) {
         loop {
-            let Some(Batch { changes, waiting, weight, stop }) = gather(given) else {
-                return self.close();
-            };
-            let groups = waiting.iter().map(|(range, _)| changes.get(range.clone()));
-            let written = self.write(groups.map(Option::unwrap_or_default));
-            if written.is_err() {
-                self.keep(changes, &waiting);
+            tokio::time::timeout(RETRY, Arc::clone(&world).disk_turns()).await.ok();
+            let mut batch = Batch::default();
+            while !batch.is_full() {
+                match given.try_recv() {
+                    Ok(job) => batch.add(job),
+                    Err(mpsc::TryRecvError::Empty) => break,
+                    Err(mpsc::TryRecvError::Disconnected) => return self.close(),
+                }
             }
-            for done in waiting.into_iter().filter_map(|(_, done)| done) {
-                // The caller may have gone away.
-                done.send(written).ok();
-            }
-            self.shared.queue.remove(weight);
-            if stop {
+            if self.take(batch) {
                 return self.close();
             }
+        }
+    }
+
+    /// Writes a batch, and tells those who wait for it. Whether it was the last one.
+    fn take(&mut self, batch: Batch) -> bool {
+        let Batch { changes, waiting, weight, stop } = batch;
+        let groups = waiting.iter().map(|(range, _)| changes.get(range.clone()));
+        let written = self.write(groups.map(Option::unwrap_or_default));
+        if written.is_err() {
+            self.keep(changes, &waiting);
+        }
+        for done in waiting.into_iter().filter_map(|(_, done)| done) {
+            // The caller may have gone away.
+            done.send(written).ok();
+        }
+        self.shared.queue.remove(weight);
+        if !stop {
             self.look_at_size();
         }
+        stop
     }
 
     fn begin(&mut self, store: Result<Store, StoreError>) {

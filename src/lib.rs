@@ -24,10 +24,13 @@ pub(crate) mod metrics;
 pub(crate) mod model;
 pub(crate) mod oauth;
 pub(crate) mod public_keys;
+pub(crate) mod random;
 pub(crate) mod runs;
 pub(crate) mod runtimes;
 pub(crate) mod sandbox;
 pub(crate) mod settings;
+#[cfg(test)]
+pub(crate) mod simulated;
 pub(crate) mod small_server;
 pub(crate) mod sse;
 pub(crate) mod state_dir;

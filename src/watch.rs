@@ -70,6 +70,14 @@ impl Watch {
         Ok(watch)
     }
 
+    /// A watch that looks when `changed` says so.
+    #[cfg(test)]
+    pub(crate) fn told_by(changed: Arc<Notify>) -> Self {
+        let hangup = signal(SignalKind::hangup()).expect("signals can be listened to");
+        let poll = interval_at(Instant::now() + POLL, POLL);
+        Self { changed, noted: false, hangup, poll, watcher: None, directories: Vec::new() }
+    }
+
     /// Also watches these files.
     pub fn follow<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
         for path in paths {

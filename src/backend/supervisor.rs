@@ -35,6 +35,7 @@ use crate::{
     backoff::Backoff,
     error_chain::error_chain,
     model::{ids::BackendName, words::words},
+    random,
 };
 
 /// A connection that lived this long resets the backoff when it is lost.
@@ -81,7 +82,7 @@ pub struct Timing {
 
 impl Timing {
     fn jittered(&self) -> Duration {
-        let share = self.jitter * (rand::random::<f64>() * 2.0 - 1.0);
+        let share = self.jitter * (random::share() * 2.0 - 1.0);
         self.interval.mul_f64((1.0 + share).max(0.0))
     }
 }

@@ -243,6 +243,11 @@ impl BackendManager {
             earlier.filter(|earlier| endpoint(&earlier.handle.rules.target) == endpoint(target));
         let conversations = same.map(|same| same.conversations.clone()).unwrap_or_default();
         let mut bundled = None;
+        #[cfg(test)]
+        if let Some(world) = crate::simulated::world() {
+            let dial = world.dial(&name);
+            return Ok(Connector::New { dial, conversations, agent: None });
+        }
         let dial: Arc<dyn Dial> = match target {
             Target::Mcp(server) => Arc::new(mcp::dialer(&name, server, launcher, client)),
             Target::A2a(agent) => {

@@ -57,6 +57,8 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         Listener::Tcp(_, None) => Way::Tcp,
         Listener::Tcp(_, Some(_)) => Way::Tls,
         Listener::Unix { .. } => Way::Unix,
+        #[cfg(test)]
+        Listener::Simulated(_) => Way::Unix,
     };
     let regular = Arc::new(ConnectionLimit::new(MAX_CONNECTIONS, MAX_UNKNOWN));
     let overflow = Arc::new(ConnectionLimit::new(OVERFLOW, OVERFLOW));
@@ -139,6 +141,13 @@ async fn accept_now(listener: &Listener) -> io::Result<(Socket, ClientInfo)> {
             let (stream, _) = listener.accept().await?;
             let client = ClientInfo::Unix { peer: process(&stream) };
             (Socket::Unix(stream), client)
+        }
+        #[cfg(test)]
+        Listener::Simulated(connections) => {
+            let Some(stream) = connections.lock().await.recv().await else {
+                return std::future::pending().await;
+            };
+            (Socket::Simulated(stream), ClientInfo::Unix { peer: None })
         }
     })
 }

@@ -92,6 +92,10 @@ impl Client {
     }
 
     async fn execute(&self, request: reqwest::Request) -> reqwest::Result<Response> {
+        #[cfg(test)]
+        if let Some(world) = crate::simulated::world() {
+            return world.exchange(request).await;
+        }
         let reuse = self.shared.reuse(&request.url().origin());
         let sent = self.shared.pool(reuse).execute(request).await;
         sent.inspect(|response| self.shared.heard(response))

@@ -12,6 +12,10 @@ use crate::model::moment::{Millis, Moment, Uptime};
 
 /// The present moment, by both clocks.
 pub fn moment() -> Moment {
+    #[cfg(test)]
+    if let Some(world) = crate::simulated::world() {
+        return world.moment();
+    }
     /// The beginning of the boot's id, enough to tell boots apart.
     static BOOT: LazyLock<Option<u64>> = LazyLock::new(|| {
         let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
@@ -23,11 +27,19 @@ pub fn moment() -> Moment {
         let up = Duration::try_from(up).ok()?;
         Some(Uptime((*BOOT)?, u64::try_from(up.as_millis()).ok()?))
     };
-    Moment { wall: now(), up: up() }
+    Moment { wall: wall(), up: up() }
 }
 
 /// The wall clock.
 pub fn now() -> Millis {
+    #[cfg(test)]
+    if let Some(world) = crate::simulated::world() {
+        return world.moment().wall;
+    }
+    wall()
+}
+
+fn wall() -> Millis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(Millis::MAX)
 }

@@ -10,12 +10,15 @@ use std::{
     collections::HashSet,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufWriter, Write as _},
-    os::unix::fs::{FileExt as _, OpenOptionsExt as _},
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
 };
 
 use bytes::Bytes;
 use tracing::{error, warn};
+
+#[cfg(not(test))]
+use std::os::unix::fs::FileExt as _;
 
 use super::{
     clock,
@@ -34,10 +37,16 @@ const KEEP_ASIDE: usize = 3;
 const MARK: &[u8] =
     b"A journal is kept beside this file. Without one, the bridge knows that it was lost.\n";
 
+/// A simulation has its own, which fails and loses what was not synced.
+#[cfg(test)]
+type JournalFile = crate::simulated::File;
+#[cfg(not(test))]
+type JournalFile = File;
+
 /// The open file.
 #[derive(Debug)]
 pub(super) struct Store {
-    file: File,
+    file: JournalFile,
     /// The length of the file in bytes, all of them on disk.
     size: u64,
     /// The length of the file after the last compaction.
@@ -279,6 +288,7 @@ impl Store {
         let live = live.without_unused_routes();
         // Arguments and answers are private: the file is readable for its owner alone.
         let file = owners().write(true).create(true).truncate(true).open(path)?;
+        let file = JournalFile::from(file);
         let mut writer = BufWriter::with_capacity(1 << 20, &file);
         writer.write_all(&frames::file_head(first, 0))?;
         let next = live.frames((first, clock::now()), |frame| writer.write_all(frame))?;

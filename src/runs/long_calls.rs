@@ -44,6 +44,7 @@ use crate::{
         paging,
         pending::{self, Asked},
     },
+    random,
 };
 
 /// How often a call that waits for its user is looked at.
@@ -490,9 +491,9 @@ fn part(answer: &Answer, asked: &Asked, max: Option<usize>, fetch: Option<&str>)
 
 /// A new id; `None` if the system has no random bytes. The call is then waited for.
 fn new_id() -> Option<CallId> {
-    let mut random = [0; 8];
-    match getrandom::fill(&mut random) {
-        Ok(()) => Some(pending::call_id(random)),
+    let mut bytes = [0; 8];
+    match random::fill(&mut bytes) {
+        Ok(()) => Some(pending::call_id(bytes)),
         Err(error) => {
             warn!(%error, "no random bytes for the id of a long call; waiting for the call");
             None

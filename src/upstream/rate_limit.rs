@@ -19,6 +19,7 @@ use tracing::debug;
 
 pub(super) use self::window::{BUCKET, Told};
 use self::window::{Post, Window};
+use crate::random;
 
 /// This long before its deadline, a post does not wait for the window any more.
 pub(super) const LAST_CHANCE: Duration = Duration::from_secs(5);
@@ -83,7 +84,7 @@ impl RateLimiter {
             if until >= deadline {
                 return None;
             }
-            sleep_until(until + PAUSE_JITTER.mul_f64(rand::random::<f64>())).await;
+            sleep_until(until + random::up_to(PAUSE_JITTER)).await;
         }
         let waited = begun.elapsed();
         if !waited.is_zero() {

@@ -23,6 +23,7 @@ use crate::{
         answer::{Answer, codes::OUTCOME_UNKNOWN},
         json::string_member,
     },
+    random,
 };
 
 mod state;
@@ -151,7 +152,7 @@ impl<'a> Followed<'a> {
     async fn end(&mut self, mut wait: Duration) -> Result<TaskEnd, CallError> {
         loop {
             tokio::select! {
-                () = sleep(wait.mul_f64(1.0 + JITTER * rand::random::<f64>())) => (),
+                () = sleep(wait.mul_f64(1.0 + JITTER * random::share())) => (),
                 () = self.connection.over() => (),
             }
             let answer = match self.ask(Question::Status).await {

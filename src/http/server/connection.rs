@@ -65,6 +65,8 @@ pub(super) enum Socket {
     /// With TLS, it begins with a handshake.
     Tcp(TcpStream, Option<Arc<Tls>>),
     Unix(UnixStream),
+    #[cfg(test)]
+    Simulated(tokio::io::DuplexStream),
 }
 
 /// A connection's slot, and the part of the bridge that answers its requests.
@@ -100,6 +102,8 @@ impl Connection {
         let served = async {
             match socket {
                 Socket::Unix(stream) => self.http1(stream, client).await,
+                #[cfg(test)]
+                Socket::Simulated(stream) => self.http1(stream, client).await,
                 Socket::Tcp(stream, tls) => {
                     without_delay(&stream);
                     match tls {

@@ -25,6 +25,9 @@ pub enum Listener {
         /// The socket's file, if the daemon created it; removed on drop.
         own: Option<PathBuf>,
     },
+    /// The connections that a simulation makes.
+    #[cfg(test)]
+    Simulated(tokio::sync::Mutex<tokio::sync::mpsc::Receiver<tokio::io::DuplexStream>>),
 }
 
 impl Listener {
@@ -59,6 +62,8 @@ impl Listener {
         match self {
             Self::Tcp(listener, _) => listener.local_addr().ok(),
             Self::Unix { .. } => None,
+            #[cfg(test)]
+            Self::Simulated(_) => None,
         }
     }
 
@@ -69,6 +74,8 @@ impl Listener {
             Self::Unix { listener, .. } => {
                 listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
             }
+            #[cfg(test)]
+            Self::Simulated(_) => None,
         }
     }
 
@@ -86,6 +93,8 @@ impl Listener {
                 Some(path) => format!("unix:{}", path.display()),
                 None => "unix:?".to_owned(),
             },
+            #[cfg(test)]
+            Self::Simulated(_) => "simulated".to_owned(),
         }
     }
 }

@@ -1,0 +1,321 @@
+//! The apps: they create runs and read them, call tools by hand, hand runs over, hang up anywhere, and
+//! try what they may not do.
+
+mod client;
+mod reading;
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+pub(super) use self::client::{Asked, ask};
+use self::reading::read;
+use super::world::World;
+
+/// MANTYX's part of a path.
+const API: &str = "/api/v1/workspaces/acme";
+
+/// What an app remembers over the lives of the bridge.
+#[derive(Default)]
+pub(super) struct AppState {
+    pub(super) name: &'static str,
+    runs: Vec<Known>,
+    sessions: Vec<String>,
+    /// Its own tools' calls that it has not answered: the run and the call.
+    own: Vec<(String, String)>,
+    /// What its requests with a key were, and what was answered.
+    keyed: BTreeMap<String, (String, Option<Value>)>,
+}
+
+/// A run that the app knows of.
+#[derive(Debug, Clone, Default)]
+struct Known {
+    id: String,
+    is_eval: bool,
+    /// The number of the last event that it has read.
+    last: usize,
+    has_ended: bool,
+    /// The bridge drives it.
+    is_driven: bool,
+    /// The app has submitted it, and handed it over.
+    is_attached: bool,
+}
+
+impl AppState {
+    pub(super) fn all() -> Vec<Self> {
+        ["a", "b"].map(|name| Self { name, ..Self::default() }).into()
+    }
+
+    /// The runs that it has not read to their ends, and the calls that it has not answered.
+    pub(super) fn unread(&self) -> impl Iterator<Item = String> {
+        let runs = self.runs.iter().filter(|run| !run.has_ended);
+        let runs = runs.map(|run| format!("{} unread after {}", run.id, run.last));
+        runs.chain(self.own.iter().map(|(_, call)| format!("{call} unanswered by its app")))
+    }
+}
+
+/// Lives until the world is calm and all of the app's runs have been read to their ends.
+pub(super) async fn live(world: Arc<World>, app: usize) {
+    loop {
+        world.pause(Duration::from_secs(20)).await;
+        answer_own(&world, app).await;
+        let (may_act, which, is_calm) = {
+            let mut state = world.state();
+            (state.act(), state.below(100), state.calm)
+        };
+        if may_act {
+            match which {
+                0..30 => create(&world, app).await,
+                30..40 => create_eval(&world, app).await,
+                40..52 => talk(&world, app).await,
+                52..64 => call_by_hand(&world, app).await,
+                64..74 => hand_over(&world, app).await,
+                74..80 => cancel(&world, app).await,
+                80..86 => pry(&world, app).await,
+                86..92 => forge(&world, app).await,
+                _ => {}
+            }
+        }
+        let next = {
+            let mut state = world.state();
+            let open: Vec<usize> = (0..state.apps[app].runs.len())
+                .filter(|at| !state.apps[app].runs[*at].has_ended)
+                .collect();
+            if open.is_empty() { None } else { Some(open[state.below(open.len())]) }
+        };
+        match next {
+            Some(at) => read(&world, app, at).await,
+            None if is_calm && world.state().is_done() => return,
+            None => {}
+        }
+    }
+}
+
+/// A spec of app number `app`, with a tool of its own at times.
+fn spec(world: &World, app: usize) -> Value {
+    let own = json!({"kind": "local", "name": "app_note", "description": "d", "parameters": {}});
+    let tools = if world.state().chance(300) { json!([own]) } else { json!([]) };
+    json!({"app": app, "model": "m", "prompt": "p", "tools": tools})
+}
+
+fn know(world: &World, app: usize, id: &str, is_eval: bool, is_driven: bool) {
+    let mut state = world.state();
+    let is_attached = !is_driven;
+    let known = Known { id: id.to_owned(), is_eval, is_driven, is_attached, ..Known::default() };
+    state.apps[app].runs.push(known);
+}
+
+/// Notes the run that an answer names.
+fn note(world: &World, app: usize, answer: Option<(u16, Value)>, is_eval: bool) {
+    if let Some((200..=299, body)) = answer
+        && let Some(id) = body["runId"].as_str()
+    {
+        know(world, app, id, is_eval, true);
+    }
+}
+
+async fn create(world: &Arc<World>, app: usize) {
+    let body = spec(world, app).to_string();
+    let own_api = world.state().chance(200);
+    let path = if own_api { "/v1/runs".to_owned() } else { format!("{API}/agent-runs") };
+    let asked = Asked { body, ..Asked::of(app, "POST", &path) };
+    let answer = ask(world, asked.breaking(world)).await;
+    note(world, app, answer, false);
+}
+
+async fn create_eval(world: &Arc<World>, app: usize) {
+    let spec = spec(world, app);
+    let body = json!({"app": app, "datasetId": "d", "agent": spec}).to_string();
+    let asked = Asked { body, ..Asked::of(app, "POST", &format!("{API}/eval-runs")) };
+    let answer = ask(world, asked.breaking(world)).await;
+    note(world, app, answer, true);
+}
+
+/// Begins a session, or sends a message to one.
+async fn talk(world: &Arc<World>, app: usize) {
+    let session = {
+        let mut state = world.state();
+        let count = state.apps[app].sessions.len();
+        if count == 0 || state.chance(300) { None } else { Some(state.below(count)) }
+    };
+    match session {
+        None => {
+            let body = spec(world, app).to_string();
+            let asked = Asked { body, ..Asked::of(app, "POST", &format!("{API}/agent-sessions")) };
+            if let Some((200..=299, body)) = ask(world, asked.breaking(world)).await {
+                let id = body["sessionId"].as_str().expect("an id").to_owned();
+                world.state().apps[app].sessions.push(id);
+            }
+        }
+        Some(at) => {
+            let id = world.state().apps[app].sessions[at].clone();
+            let body = json!({"app": app, "prompt": "p"}).to_string();
+            let path = format!("{API}/agent-sessions/{id}/messages");
+            let asked = Asked { body, ..Asked::of(app, "POST", &path) };
+            let answer = ask(world, asked.breaking(world)).await;
+            note(world, app, answer, false);
+        }
+    }
+}
+
+/// Has a tool called, perhaps twice under one key.
+async fn call_by_hand(world: &Arc<World>, app: usize) {
+    let (name, key, body) = {
+        let mut state = world.state();
+        let keys: Vec<String> = state.apps[app].keyed.keys().cloned().collect();
+        if !keys.is_empty() && state.chance(500) {
+            let key = keys[state.below(keys.len())].clone();
+            let body = state.apps[app].keyed[&key].0.clone();
+            ("again", Some(key), body)
+        } else {
+            let name = ["fs_write", "fs_read", "fs_ask", "hr_file"][state.below(4)];
+            let (intent, tool_use) = (state.id("i"), state.id("hand"));
+            let body = json!({"toolUseId": tool_use, "name": name, "args": {"intent": intent}});
+            let key = state.chance(600).then(|| format!("key-of-{tool_use}"));
+            if let Some(key) = &key {
+                let kept = (body.to_string(), None);
+                state.apps[app].keyed.insert(key.clone(), kept);
+            }
+            (name, key, body.to_string())
+        }
+    };
+    world.step(format!("{}: calls {name} by hand: {body}", ["a", "b"][app]));
+    let asked = Asked { body, key: key.clone(), ..Asked::of(app, "POST", "/v1/tool-calls") };
+    let Some((200, answer)) = ask(world, asked.breaking(world)).await else { return };
+    let Some(key) = key else { return };
+    let mut state = world.state();
+    let kept = state.apps[app].keyed.get_mut(&key).expect("it was kept");
+    match &kept.1 {
+        Some(before) if *before != answer => {
+            let what = format!("{key} was answered with {before} and with {answer}");
+            state.breaks(what);
+        }
+        _ => kept.1 = Some(answer),
+    }
+}
+
+/// Submits a run itself, and has the bridge answer its calls.
+async fn hand_over(world: &Arc<World>, app: usize) {
+    let again = {
+        let mut state = world.state();
+        let known: Vec<String> = state.apps[app].runs.iter().map(|run| run.id.clone()).collect();
+        if known.is_empty() || state.chance(600) {
+            None
+        } else {
+            Some(known[state.below(known.len())].clone())
+        }
+    };
+    let id = match again {
+        Some(id) => id,
+        None => {
+            let Some((200, refs)) = ask(world, Asked::of(app, "GET", "/v1/tool-refs")).await else {
+                return;
+            };
+            let id = world.state().new_run(&json!({ "app": app }), false, &refs["tools"]);
+            world.tell();
+            world.pause(Duration::from_secs(20)).await;
+            know(world, app, &id, false, false);
+            id
+        }
+    };
+    attach(world, app, &id).await;
+}
+
+async fn attach(world: &Arc<World>, app: usize, id: &str) {
+    let asked = Asked::of(app, "POST", &format!("/v1/runs/{id}/attach"));
+    let answer = ask(world, asked.breaking(world)).await;
+    if let Some((200..=299, _)) = answer {
+        let mut state = world.state();
+        if let Some(run) = state.mantyx.runs.get_mut(id) {
+            run.is_driven = true;
+        }
+        for known in state.apps[app].runs.iter_mut().filter(|known| known.id == id) {
+            known.is_driven = true;
+        }
+    }
+}
+
+async fn cancel(world: &Arc<World>, app: usize) {
+    let Some(Known { id, is_eval, .. }) = some_run(world, app) else { return };
+    let kind = if is_eval { "eval-runs" } else { "agent-runs" };
+    ask(world, Asked::of(app, "POST", &format!("{API}/{kind}/{id}/cancel")).breaking(world)).await;
+}
+
+fn some_run(world: &World, app: usize) -> Option<Known> {
+    let mut state = world.state();
+    let count = state.apps[app].runs.len();
+    let at = if count == 0 { return None } else { state.below(count) };
+    Some(state.apps[app].runs[at].clone())
+}
+
+/// Asks for what is another app's.
+async fn pry(world: &Arc<World>, app: usize) {
+    let Some(Known { id, is_eval, is_driven: true, .. }) = some_run(world, 1 - app) else { return };
+    let kind = if is_eval { "eval-runs" } else { "agent-runs" };
+    let which = world.state().below(4);
+    let (method, path) = match which {
+        0 => ("GET", format!("{API}/{kind}/{id}/stream")),
+        1 => ("POST", format!("{API}/{kind}/{id}/cancel")),
+        2 => ("GET", format!("/v1/runs/{id}")),
+        _ => ("POST", format!("/v1/runs/{id}/attach")),
+    };
+    let Some((status, body)) = ask(world, Asked::of(app, method, &path)).await else { return };
+    if status < 400 {
+        let what = format!("{method} {path} of another app: {status} {body}");
+        world.state().breaks(what);
+    }
+}
+
+/// Answers a call that is the bridge's.
+async fn forge(world: &Arc<World>, app: usize) {
+    let forged = some_run(world, app).filter(|run| run.is_driven && !run.is_eval).and_then(|run| {
+        let state = world.state();
+        let calls = &state.mantyx.runs.get(&run.id)?.calls;
+        let (tool_use, _) = calls.iter().find(|(_, call)| call.is_bridges)?;
+        Some((run.id, tool_use.clone()))
+    });
+    if let Some((run, tool_use)) = forged {
+        result(world, app, &run, &tool_use, "forged").await;
+    }
+}
+
+async fn result(
+    world: &Arc<World>,
+    app: usize,
+    run: &str,
+    tool_use: &str,
+    text: &str,
+) -> Option<(u16, Value)> {
+    let body = json!({"toolUseId": tool_use, "result": text}).to_string();
+    let path = format!("{API}/agent-runs/{run}/tool-results");
+    ask(world, Asked { body, ..Asked::of(app, "POST", &path) }).await
+}
+
+/// Answers the calls of the app's own tools.
+async fn answer_own(world: &Arc<World>, app: usize) {
+    let own = world.state().apps[app].own.clone();
+    for (run, tool_use) in own {
+        let answer = result(world, app, &run, &tool_use, "own").await;
+        if let Some((200..=299 | 404 | 409, _)) = answer {
+            world.state().apps[app].own.retain(|(_, it)| *it != tool_use);
+        }
+    }
+}
+
+/// What the bridge itself says once all is done.
+pub(super) async fn look_at_the_end(world: &Arc<World>) {
+    let asked = Asked { operator: true, ..Asked::of(0, "GET", "/v1/status") };
+    let Some((200, status)) = ask(world, asked).await else {
+        return world.state().breaks("the status cannot be read at the end");
+    };
+    let in_flight: u64 = status["backends"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|backend| backend["callsInFlight"].as_u64())
+        .sum();
+    let driven = status["runs"]["driven"].as_u64();
+    if driven != Some(0) || in_flight > 0 {
+        world.state().breaks(format!("at the end: {driven:?} driven, {in_flight} calls in flight"));
+    }
+}

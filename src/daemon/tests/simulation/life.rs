@@ -1,0 +1,177 @@
+//! The lives of a daemon: it begins, works, and stops or is killed, and begins again with what its disk
+//! has kept.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::{
+    sync::{oneshot, watch},
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+use super::{
+    Outcome, apps, mantyx, operator, peers,
+    tape::Tape,
+    world::{Plan, World},
+};
+use crate::{
+    config::{ConfigFile, Environment},
+    daemon::{Daemon, Options, reload::Reload},
+    simulated,
+    watch::Watch,
+};
+
+/// The most lives of one daemon.
+const LIVES: usize = 5;
+/// How long what has begun may take to come to its end: a call that outlives `pending_after` may take
+/// an hour.
+const END_WITHIN: Duration = Duration::from_secs(2 * 60 * 60);
+
+/// How a life ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Killed,
+    Stopped,
+    /// All that was begun is done.
+    Done,
+}
+
+/// Lives through a plan.
+pub(super) fn live(plan: Plan) -> Outcome {
+    let dir = tempfile::Builder::new().tempdir_in("/dev/shm").expect("memory has room");
+    let world = World::new(plan);
+    world.state().rules.dir = dir.path().to_owned();
+    world.state().write_yaml();
+    let _tape = tracing::subscriber::set_default(Tape(Arc::clone(&world)));
+    simulated::set_world(Some(Arc::clone(&world) as Arc<dyn simulated::World>));
+    let mut lives = 0;
+    let most = plan.lives.min(1 + world.state().below(LIVES));
+    loop {
+        lives += 1;
+        let last = lives >= most;
+        let end = one(&world, last);
+        let broken = !world.state().broken.is_empty();
+        if end == End::Done || broken {
+            break;
+        }
+    }
+    simulated::set_world(None);
+    let mut state = world.state();
+    state.judge();
+    Outcome {
+        broken: std::mem::take(&mut state.broken),
+        trace: std::mem::take(&mut state.trace),
+        faults: state.faults,
+        acts: state.acts,
+        lives,
+        calls: state.mantyx.runs.values().map(|run| run.calls.len()).sum(),
+        effects: state.peers.jobs.values().map(|job| job.effects).sum(),
+    }
+}
+
+/// One life of the process.
+fn one(world: &Arc<World>, last: bool) -> End {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .expect("a runtime can be built");
+    let end = runtime.block_on(async {
+        {
+            let mut state = world.state();
+            let dies_at = 5 + state.below(400);
+            let killed = state.chance(700) && !last;
+            state.begin(killed.then_some(dies_at));
+            state.step(format!("LIFE (last: {last})"));
+        }
+        let end = work(world, last).await;
+        world.state().step(format!("END: {end:?}"));
+        world.state().end();
+        end
+    });
+    drop(runtime);
+    let mut state = world.state();
+    if end == End::Killed {
+        state.disk_after_crash();
+    }
+    state.jobs_after_death();
+    end
+}
+
+async fn work(world: &Arc<World>, last: bool) -> End {
+    let death = world.state().death();
+    let path = world.state().rules.dir.join("bridge.yaml");
+    let (config, file) = ConfigFile::load(path, Environment::bare()).expect("the file is right");
+    world.state().rules_are_taken();
+    let watch = Watch::told_by(Arc::clone(&world.file_changed));
+    let options = Options { reload: Some(Reload { file, watch }), ..Options::default() };
+    let daemon = match Daemon::build(config, options).await {
+        Ok(daemon) => daemon,
+        Err(error) => {
+            let mut state = world.state();
+            if !state.is_dead() {
+                state.breaks(format!("the daemon does not start: {error:?}"));
+            }
+            return End::Killed;
+        }
+    };
+    let (stop, stopping) = oneshot::channel::<()>();
+    let (ending, ended) = watch::channel(false);
+    let mut tasks = JoinSet::new();
+    let stopping = async {
+        stopping.await.ok();
+    };
+    let mut running = Box::pin(daemon.run(stopping, std::future::pending()));
+    tasks.spawn(peers::work(Arc::clone(world), ended));
+    tasks.spawn(operator::operate(Arc::clone(world)));
+    tasks.spawn(mantyx::play_all(Arc::clone(world)));
+    let apps = [0, 1].map(|app| tasks.spawn(apps::live(Arc::clone(world), app)));
+    let stops_at = {
+        let mut state = world.state();
+        state.wait(Duration::from_secs(600))
+    };
+    let worked = async {
+        if !last {
+            sleep(stops_at).await;
+            return End::Stopped;
+        }
+        sleep(stops_at.min(Duration::from_secs(300))).await;
+        world.state().become_calm();
+        world.tell();
+        let done = async {
+            while !world.state().is_done() || apps.iter().any(|app| !app.is_finished()) {
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        if timeout(END_WITHIN, done).await.is_err() {
+            let what = world.state().is_undone();
+            world.state().breaks(format!("not at its end after {END_WITHIN:?}: {what}"));
+        }
+        apps::look_at_the_end(world).await;
+        End::Done
+    };
+    let end = tokio::select! {
+        biased;
+        () = death.cancelled() => return End::Killed,
+        ended = &mut running => {
+            world.state().breaks(format!("the daemon ended with {ended:?}"));
+            return End::Done;
+        }
+        end = worked => end,
+    };
+    world.step("SIGTERM");
+    stop.send(()).ok();
+    let ended = tokio::select! {
+        biased;
+        () = death.cancelled() => return End::Killed,
+        ended = timeout(Duration::from_secs(120), running) => ended,
+    };
+    // The process ends in this very moment; its journal has been written by then.
+    world.state().exit();
+    if !matches!(ended, Ok(Ok(()))) {
+        world.state().breaks(format!("the daemon ended with {ended:?}"));
+    }
+    sleep(Duration::from_secs(60)).await;
+    drop(ending);
+    end
+}

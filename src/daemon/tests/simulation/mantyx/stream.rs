@@ -1,0 +1,132 @@
+//! The streams of runs: they begin where they are asked to, or a little before, and break anywhere.
+
+use std::{io, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::{Stream, stream};
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{Event, Run};
+use crate::daemon::tests::simulation::world::World;
+
+struct Reading {
+    world: Arc<World>,
+    run: String,
+    agent_run: Option<String>,
+    /// The next event.
+    at: usize,
+    /// Bytes that are still to be sent.
+    rest: Bytes,
+    /// How many bytes are sent before the stream breaks.
+    breaks_after: Option<usize>,
+    broken: bool,
+}
+
+/// The events of `run` behind the number `after`.
+pub(super) fn events(
+    world: Arc<World>,
+    run: String,
+    agent_run: Option<String>,
+    after: usize,
+) -> impl Stream<Item = io::Result<Bytes>> + Send + 'static {
+    let (at, breaks_after) = {
+        let mut state = world.state();
+        let back = if state.fault(100) { state.below(4) } else { 0 };
+        let breaks = state.fault(250);
+        let breaks_after = state.wait(Duration::from_micros(4_000)).as_micros() as usize;
+        // An eval's events have no number, so that its stream begins anew.
+        (after.saturating_sub(back), breaks.then_some(breaks_after))
+    };
+    let reading =
+        Reading { world, run, agent_run, at, rest: Bytes::new(), breaks_after, broken: false };
+    stream::unfold(reading, |mut reading| async move {
+        let next = reading.next().await?;
+        Some((next, reading))
+    })
+}
+
+impl Reading {
+    async fn next(&mut self) -> Option<io::Result<Bytes>> {
+        if self.broken {
+            return None;
+        }
+        let mut news = self.world.news.subscribe();
+        while self.rest.is_empty() {
+            self.world.if_alive().await;
+            let next = {
+                let state = self.world.state();
+                let run = &state.mantyx.runs[&self.run];
+                let next = run.frames(self.agent_run.as_deref()).nth(self.at);
+                if next.is_none() && run.ended {
+                    return None;
+                }
+                next
+            };
+            match next {
+                Some(frame) => {
+                    self.at += 1;
+                    self.rest = Bytes::from(frame);
+                    let stalls = self.world.state().fault(15);
+                    let most = if stalls { 120_000 } else { 20 };
+                    self.world.pause(Duration::from_millis(most)).await;
+                }
+                None => {
+                    if timeout(Duration::from_secs(15), news.changed()).await.is_err() {
+                        self.rest = Bytes::from_static(b": ping\n\n");
+                    }
+                }
+            }
+        }
+        let (size, ends) = {
+            let mut state = self.world.state();
+            let size =
+                if state.chance(300) { 1 + state.below(self.rest.len()) } else { self.rest.len() };
+            (size.min(self.breaks_after.unwrap_or(usize::MAX)), state.chance(500))
+        };
+        if let Some(left) = &mut self.breaks_after {
+            *left -= size;
+            if size == 0 {
+                self.broken = true;
+                self.world.step(format!("mantyx: the stream of {} breaks", self.run));
+                return (!ends).then(|| Err(io::Error::other("the stream broke")));
+            }
+        }
+        Some(Ok(self.rest.split_to(size)))
+    }
+}
+
+impl Run {
+    /// What its stream, or that of one of its agent runs, sends.
+    fn frames<'a>(&'a self, agent_run: Option<&'a str>) -> impl Iterator<Item = String> + 'a {
+        let of = move |event: &Event| {
+            agent_run
+                .is_none_or(|id| event.data["agentRunId"] == id || event.kind.starts_with("run_"))
+        };
+        let events = self.log.iter().filter(move |event| of(event)).enumerate();
+        events.map(move |(at, event)| match self.is_eval && agent_run.is_none() {
+            true => event.flat(),
+            false => event.numbered(at + 1),
+        })
+    }
+}
+
+impl Event {
+    fn numbered(&self, seq: usize) -> String {
+        let kind = self.kind.strip_prefix("run_").map_or(self.kind, |kind| match kind {
+            "completed" => "result",
+            "failed" => "error",
+            kind => kind,
+        });
+        let data = json!({"seq": seq, "type": kind, "data": self.data});
+        format!("id: {seq}\nevent: {kind}\ndata: {data}\n\n")
+    }
+
+    fn flat(&self) -> String {
+        let mut data = json!({ "type": self.kind });
+        if let (Value::Object(to), Value::Object(from)) = (&mut data, &self.data) {
+            to.extend(from.clone());
+        }
+        format!("event: {}\ndata: {data}\n\n", self.kind)
+    }
+}

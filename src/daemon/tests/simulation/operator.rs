@@ -1,0 +1,183 @@
+//! The operator: decides what waits for a person, and changes bridge.yaml while the daemon runs.
+
+use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+
+use super::{
+    apps::{self, Asked},
+    world::{State, World},
+};
+use crate::model::call::CallRequest;
+
+/// What bridge.yaml allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a line of the file")]
+pub(super) struct Permissions {
+    b_has_hr: bool,
+    a_may_write: bool,
+    fs_may_write: bool,
+    fs_asks: bool,
+    hr_is_there: bool,
+}
+
+/// The file, and what is known of it.
+pub(super) struct Rules {
+    pub(super) dir: PathBuf,
+    now: Permissions,
+    /// What the file says, if the daemon has not read that yet.
+    next: Option<Permissions>,
+    /// The intents that a person has approved.
+    approved: BTreeSet<String>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        let now = Permissions {
+            b_has_hr: true,
+            a_may_write: true,
+            fs_may_write: true,
+            fs_asks: true,
+            hr_is_there: true,
+        };
+        Self { dir: PathBuf::new(), now, next: None, approved: BTreeSet::new() }
+    }
+}
+
+impl Permissions {
+    fn yaml(self, dir: &std::path::Path) -> String {
+        let Self { b_has_hr, a_may_write, fs_may_write, fs_asks, hr_is_there } = self;
+        let if_not = |is: bool, text: &'static str| if is { "" } else { text };
+        let hr = if hr_is_there { ", hr" } else { "" };
+        let b = if b_has_hr { hr } else { "" };
+        let asks = if fs_asks { "[ask]" } else { "[]" };
+        let hr_entry = match hr_is_there {
+            true => "  hr: {url: 'http://127.0.0.1:2/mcp', pending_after: 20s, pin: off}\n",
+            false => "",
+        };
+        format!(
+            "listen: {{unix: {dir}/socket, hosts: [bridge]}}\n\
+             upstream: {{base_url: 'http://127.0.0.1:9', workspace: acme, credential: key_of_mantyx}}\n\
+             state_dir: {dir}/state\n\
+             apps:\n\
+             \x20 a: {{token: token_of_the_app_a, backends: [fs{hr}]{a}}}\n\
+             \x20 b: {{token: token_of_the_app_b, backends: [fs{b}]}}\n\
+             mcp:\n\
+             \x20 fs: {{url: 'http://127.0.0.1:1/mcp', trust_annotations: true, approve: {asks}, pin: off{fs}}}\n\
+             {hr_entry}",
+            dir = dir.display(),
+            a = if_not(a_may_write, ", tools: {fs: {deny: [write]}}"),
+            fs = if_not(fs_may_write, ", tools: {deny: [write]}"),
+        )
+    }
+
+    fn allow(self, app: &str, backend: &str, tool: &str) -> bool {
+        match (backend, tool) {
+            ("hr", _) => self.hr_is_there && (app == "a" || self.b_has_hr),
+            ("fs", "write") => self.fs_may_write && (app != "a" || self.a_may_write),
+            _ => true,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn write_yaml(&mut self) {
+        let text = self.rules.next.unwrap_or(self.rules.now).yaml(&self.rules.dir);
+        fs::write(self.rules.dir.join("bridge.yaml"), text).expect("the file can be written");
+    }
+
+    /// The daemon has read the file.
+    pub(super) fn rules_are_taken(&mut self) {
+        if let Some(next) = self.rules.next.take() {
+            self.rules.now = next;
+            self.step(format!("operator: in force: {next:?}"));
+        }
+    }
+
+    /// The law of dispatches: what is sent may be sent now.
+    pub(super) fn check_dispatch(&mut self, backend: &str, request: &CallRequest, intent: &str) {
+        let (app, tool) = (request.app.as_str(), request.tool());
+        let may = [Some(self.rules.now), self.rules.next]
+            .into_iter()
+            .flatten()
+            .any(|rules| rules.allow(app, backend, tool));
+        if !may {
+            self.breaks(format!("{tool} of {backend} was sent for {app}, which may not use it"));
+        }
+        let asks = self.rules.now.fs_asks && self.rules.next.is_none_or(|next| next.fs_asks);
+        if asks && (backend, tool) == ("fs", "ask") && !self.rules.approved.contains(intent) {
+            self.breaks(format!("{tool} for {intent} was sent and nobody had approved it"));
+        }
+    }
+}
+
+/// Acts until there are no more acts.
+pub(super) async fn operate(world: Arc<World>) {
+    loop {
+        world.pause(Duration::from_secs(40)).await;
+        let (may_act, reloads) = {
+            let mut state = world.state();
+            (state.act(), state.chance(300))
+        };
+        if reloads && may_act {
+            change(&world);
+        } else {
+            // What waits for a person is decided in the end.
+            decide(&world, !may_act).await;
+        }
+    }
+}
+
+fn change(world: &World) {
+    let mut state = world.state();
+    if state.rules.next.is_some() {
+        return;
+    }
+    let mut next = state.rules.now;
+    let flags = [
+        &mut next.b_has_hr,
+        &mut next.a_may_write,
+        &mut next.fs_may_write,
+        &mut next.fs_asks,
+        &mut next.hr_is_there,
+    ];
+    let which = state.below(flags.len());
+    for (at, flag) in flags.into_iter().enumerate() {
+        *flag ^= at == which;
+    }
+    state.rules.next = Some(next);
+    state.step(format!("operator: changes the file to {next:?}"));
+    state.write_yaml();
+    world.file_changed.notify_one();
+}
+
+async fn decide(world: &Arc<World>, all: bool) {
+    let asked = Asked { operator: true, ..Asked::of(0, "GET", "/v1/approvals") };
+    let Some((200, list)) = apps::ask(world, asked).await else { return };
+    let waiting: Vec<Value> = list["approvals"].as_array().cloned().unwrap_or_default();
+    for one in waiting.iter().filter(|one| one["state"] == "waiting") {
+        let (ignores, denies, twice) = {
+            let mut state = world.state();
+            (state.chance(300), state.chance(300), state.chance(200))
+        };
+        if ignores && !all {
+            continue;
+        }
+        let id = one["id"].as_str().unwrap_or_default();
+        let intent = one["arguments"]["intent"].as_str().unwrap_or_default().to_owned();
+        let decision = if denies { "deny" } else { "approve" };
+        {
+            let mut state = world.state();
+            state.step(format!("operator: {decision} {intent}"));
+            if !denies {
+                state.rules.approved.insert(intent);
+            }
+        }
+        for _ in 0..1 + usize::from(twice) {
+            let body = json!({ "decision": decision }).to_string();
+            let path = format!("/v1/approvals/{id}");
+            let asked = Asked { operator: true, body, ..Asked::of(0, "POST", &path) };
+            apps::ask(world, asked).await;
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! The MCP servers behind the bridge. What a call does there happens in the server's own time, whether
+//! or not the bridge still waits for it; each effect is counted by the intent of the model that wanted
+//! it.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use serde_json::{Value, value::RawValue};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::world::{State, World};
+use crate::{
+    backend::peer::{
+        About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Recorder, ToolCall,
+    },
+    model::{answer::Answer, call::CallRequest, catalog::Catalog},
+};
+
+/// The tools of each server, as it lists them.
+pub(super) const TOOLS: [(&str, &[&str]); 2] = [
+    (
+        "fs",
+        &[
+            r#"{"name":"write"}"#,
+            r#"{"name":"read","annotations":{"readOnlyHint":true}}"#,
+            r#"{"name":"ask"}"#,
+            r#"{"name":"slow"}"#,
+        ],
+    ),
+    ("hr", &[r#"{"name":"file"}"#, r#"{"name":"task"}"#]),
+];
+
+#[derive(Default)]
+pub(super) struct Peers {
+    /// What every intent has led to.
+    pub(super) jobs: BTreeMap<String, Job>,
+}
+
+/// What a server does for one intent.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Job {
+    pub(super) tool: String,
+    pub(super) effects: usize,
+    /// When its effect happens, if that is still to come.
+    effect_at: Option<Duration>,
+    done_at: Duration,
+    /// The bridge has its name, and may ask for it later.
+    is_named: bool,
+}
+
+#[derive(Debug)]
+struct SimulatedDial {
+    world: Shared,
+    name: String,
+}
+
+#[derive(Debug)]
+struct SimulatedPeer {
+    world: Shared,
+    name: String,
+    /// When the connection breaks.
+    until: Option<Instant>,
+    lost: CancellationToken,
+}
+
+#[derive(Clone)]
+struct Shared(Arc<World>);
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("World")
+    }
+}
+
+pub(super) fn dial(world: Arc<World>, name: &str) -> Arc<dyn Dial> {
+    Arc::new(SimulatedDial { world: Shared(world), name: name.to_owned() })
+}
+
+impl Dial for SimulatedDial {
+    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
+        async move {
+            let world = &self.world.0;
+            world.if_alive().await;
+            let (fails, hangs) = {
+                let mut state = world.state();
+                (state.fault(80), state.fault(30))
+            };
+            world.pause(Duration::from_millis(if hangs { 60_000 } else { 30 })).await;
+            if fails {
+                world.step(format!("{}: cannot be reached", self.name));
+                return Err(PeerError::new(PeerErrorKind::Connect, "it is away"));
+            }
+            let until = {
+                let mut state = world.state();
+                let breaks = state.fault(300);
+                let within = state.wait(Duration::from_secs(600));
+                breaks.then(|| Instant::now() + within)
+            };
+            let lost = CancellationToken::new();
+            let peer =
+                SimulatedPeer { world: self.world.clone(), name: self.name.clone(), until, lost };
+            Ok(Arc::new(peer) as Arc<dyn Peer>)
+        }
+        .boxed()
+    }
+
+    fn transport(&self) -> &'static str {
+        "simulated"
+    }
+}
+
+/// The intent of a call.
+fn intent(request: &CallRequest) -> String {
+    let arguments: Value = serde_json::from_str(request.arguments.get()).unwrap_or_default();
+    arguments["intent"].as_str().unwrap_or("none").to_owned()
+}
+
+impl Peer for SimulatedPeer {
+    fn about(&self) -> About {
+        About::default()
+    }
+
+    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
+        async move {
+            let world = &self.world.0;
+            world.if_alive().await;
+            let fails = world.state().fault(50);
+            world.pause(Duration::from_millis(30)).await;
+            if fails || self.lost.is_cancelled() {
+                return Err(PeerError::new(PeerErrorKind::Connect, "it broke"));
+            }
+            let (_, tools) =
+                TOOLS.iter().find(|(name, _)| *name == self.name).expect("it is known");
+            let raw = |text: &&str| RawValue::from_string((*text).to_owned()).expect("JSON");
+            Ok(Arc::new(Catalog::mcp(None, tools.iter().map(raw).collect()).0))
+        }
+        .boxed()
+    }
+
+    fn closed(&self) -> BoxFuture<'_, PeerError> {
+        async move {
+            match self.until {
+                Some(until) => sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+            self.world.0.step(format!("{}: the connection breaks", self.name));
+            self.lost.cancel();
+            PeerError::new(PeerErrorKind::Connect, "it broke")
+        }
+        .boxed()
+    }
+
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        async move {
+            let world = Arc::clone(&self.world.0);
+            world.if_alive().await;
+            let intent = intent(&call.request);
+            let job = {
+                let mut state = world.state();
+                if self.lost.is_cancelled() || state.fault(20) {
+                    state.step(format!("{}: {intent} is not sent", self.name));
+                    return Err(CallError::NotSent("it is gone".to_owned()));
+                }
+                state.sent(&self.name, &call.request, &intent)
+            };
+            if job.is_named {
+                world.pause(Duration::from_millis(50)).await;
+                call.recorder.named(&Handle(intent.clone()));
+            }
+            let guard = Cancels {
+                world: Arc::clone(&world),
+                intent,
+                recorder: Arc::clone(&call.recorder),
+                done: false,
+            };
+            self.wait_for(guard, &call).await
+        }
+        .boxed()
+    }
+
+    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+        async move {
+            let world = Arc::clone(&self.world.0);
+            world.if_alive().await;
+            world.step(format!("{}: asked for {}", self.name, handle.0));
+            world.pause(Duration::from_millis(50)).await;
+            let guard = Cancels {
+                world,
+                intent: handle.0,
+                recorder: Arc::clone(&call.recorder),
+                done: false,
+            };
+            self.wait_for(guard, &call).await
+        }
+        .boxed()
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.lost.cancel();
+        std::future::ready(()).boxed()
+    }
+}
+
+impl SimulatedPeer {
+    /// Waits for the work of a call.
+    async fn wait_for(&self, mut guard: Cancels, call: &ToolCall) -> Result<Answer, CallError> {
+        let world = Arc::clone(&guard.world);
+        let (done_at, fails, breaks, touches) = {
+            let mut state = world.state();
+            let job = state.peers.jobs.get(&guard.intent).cloned();
+            let Some(job) = job else { return Err(CallError::Lost("unknown".to_owned())) };
+            (job.done_at, state.chance(100), state.fault(30), state.chance(300))
+        };
+        let left = |state: &State| done_at.saturating_sub(state.now());
+        let broken = async {
+            if breaks {
+                world.pause(Duration::from_secs(60)).await;
+            } else {
+                self.lost.cancelled().await;
+            }
+        };
+        let done = async {
+            loop {
+                let left = left(&world.state());
+                if left.is_zero() {
+                    return;
+                }
+                sleep(left.min(Duration::from_secs(10))).await;
+                if touches {
+                    call.progress.touch();
+                }
+            }
+        };
+        tokio::select! {
+            biased;
+            () = done => {
+                world.if_alive().await;
+                guard.done = true;
+                world.step(format!("{}: {} is done", self.name, guard.intent));
+                Ok(match fails {
+                    true => Answer::Error(format!("{} has failed", guard.intent)),
+                    false => Answer::text(format!("done {}", guard.intent)),
+                })
+            }
+            () = broken => {
+                world.if_alive().await;
+                guard.done = true;
+                world.step(format!("{}: the call for {} breaks", self.name, guard.intent));
+                Err(CallError::Lost("it broke".to_owned()))
+            }
+        }
+    }
+}
+
+/// Cancels the work if its call is dropped. The server may have done it all the same.
+struct Cancels {
+    world: Arc<World>,
+    intent: String,
+    recorder: Arc<dyn Recorder>,
+    done: bool,
+}
+
+impl Drop for Cancels {
+    fn drop(&mut self) {
+        let mut state = self.world.state();
+        if self.done || state.is_dead() {
+            return;
+        }
+        let is_left = self.recorder.is_left();
+        let too_late = state.chance(500);
+        state.step(format!("the call for {} is dropped (left: {is_left})", self.intent));
+        if let (false, false, Some(job)) =
+            (is_left, too_late, state.peers.jobs.get_mut(&self.intent))
+        {
+            job.effect_at = None;
+        }
+    }
+}
+
+impl State {
+    /// A call has been sent.
+    fn sent(&mut self, backend: &str, request: &CallRequest, intent: &str) -> Job {
+        let tool = request.tool().to_owned();
+        self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));
+        self.check_dispatch(backend, request, intent);
+        let most = match tool.as_str() {
+            "slow" => Duration::from_secs(400),
+            "file" | "task" => Duration::from_secs(200),
+            _ => Duration::from_secs(3),
+        };
+        let (first, second) = (self.wait(most), self.wait(Duration::from_secs(1)));
+        let now = self.now();
+        let is_named = tool == "task";
+        let job = self.peers.jobs.entry(intent.to_owned()).or_default();
+        if job.effect_at.is_some() {
+            // Sent twice, before the first one had its effect.
+            job.effects += 1;
+        }
+        (job.tool, job.is_named) = (tool, is_named);
+        (job.effect_at, job.done_at) = (Some(now + first), now + first + second);
+        job.clone()
+    }
+
+    /// Lets those effects happen whose time has come.
+    fn settle_jobs(&mut self, now: Duration) {
+        let mut due = Vec::new();
+        for (intent, job) in &mut self.peers.jobs {
+            if job.effect_at.is_some_and(|at| at <= now) {
+                job.effect_at = None;
+                job.effects += 1;
+                due.push((intent.clone(), job.clone()));
+            }
+        }
+        for (intent, job) in due {
+            self.step(format!("EFFECT of {intent} ({})", job.tool));
+            // A tool that only reads may be called twice, and no more often.
+            let most = if job.tool == "read" { 2 } else { 1 };
+            if job.effects > most {
+                self.breaks(format!("{intent} ({}) had {} effects", job.tool, job.effects));
+            }
+        }
+    }
+
+    /// The process has died. A server that was sent a call works on, or has noticed in time.
+    pub(super) fn jobs_after_death(&mut self) {
+        let now = self.now();
+        let open: Vec<String> = self
+            .peers
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.effect_at.is_some() && !job.is_named)
+            .map(|(intent, _)| intent.clone())
+            .collect();
+        for intent in open {
+            let works_on = self.chance(500);
+            if let Some(job) = self.peers.jobs.get_mut(&intent) {
+                job.effect_at = works_on.then_some(now);
+            }
+        }
+        self.settle_jobs(now);
+    }
+}
+
+/// Lets effects happen in their time.
+pub(super) async fn work(world: Arc<World>, mut stop: watch::Receiver<bool>) {
+    loop {
+        let next = {
+            let state = world.state();
+            state
+                .peers
+                .jobs
+                .values()
+                .filter_map(|job| job.effect_at)
+                .min()
+                .map(|at| (at, state.now()))
+        };
+        let wait = next.map_or(Duration::from_millis(100), |(at, now)| at.saturating_sub(now));
+        let wait = wait.clamp(Duration::from_micros(10), Duration::from_millis(100));
+        tokio::select! {
+            biased;
+            _ = stop.changed() => return,
+            () = sleep(wait) => {}
+        }
+        let mut state = world.state();
+        let now = state.now();
+        state.settle_jobs(now);
+    }
+}

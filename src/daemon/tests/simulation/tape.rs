@@ -1,0 +1,60 @@
+//! The daemon's log, on the trace of the world.
+
+use std::{fmt::Write as _, sync::Arc};
+
+use tracing::{
+    Event, Level, Metadata, Subscriber,
+    field::{Field, Visit},
+    span,
+};
+
+use super::world::World;
+
+/// Writes what the daemon logs into the trace.
+pub(super) struct Tape(pub(super) Arc<World>);
+
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        let name = field.name();
+        // Unlike all others, these differ from run to run.
+        if matches!(name, "message") {
+            self.0.insert_str(0, &format!("{value:?} "));
+        } else if !name.starts_with("log.") {
+            write!(self.0, "{name}={value:?} ").expect("a string takes it");
+        }
+    }
+}
+
+impl Subscriber for Tape {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target().starts_with("mantyx_bridge") && *metadata.level() <= Level::INFO
+    }
+
+    fn new_span(&self, _span: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _span: &span::Id, _values: &span::Record<'_>) {}
+
+    fn record_follows_from(&self, _span: &span::Id, _follows: &span::Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line(String::new());
+        event.record(&mut line);
+        let mut state = self.0.state();
+        if state.is_dead() {
+            return;
+        }
+        let text = line.0.replace(&state.rules.dir.display().to_string(), "DIR");
+        state.note(format!("  log: {}", text.trim_end()));
+        if text.starts_with("the configuration was taken") {
+            state.rules_are_taken();
+        }
+    }
+
+    fn enter(&self, _span: &span::Id) {}
+
+    fn exit(&self, _span: &span::Id) {}
+}

@@ -1,0 +1,290 @@
+//! What all parts of the made-up world share: the dice, the clock, the trace, and the moment of death.
+
+use std::{io, sync::Arc, time::Duration};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use parking_lot::{Mutex, MutexGuard};
+use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
+use tokio::{
+    io::DuplexStream,
+    sync::{Notify, mpsc, watch},
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{apps::AppState, disk::Disk, mantyx::Mantyx, operator::Rules, peers::Peers};
+use crate::{
+    backend::peer::Dial,
+    model::{
+        ids::BackendName,
+        moment::{Moment, Uptime},
+    },
+    simulated::{self, File},
+};
+
+/// What a seed may do. Less of it is tried when a failure is shortened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::daemon::tests) struct Plan {
+    pub(super) seed: u64,
+    /// The most faults.
+    pub(super) faults: usize,
+    /// The most acts of apps and of the operator.
+    pub(super) acts: usize,
+    /// How often the process may begin.
+    pub(super) lives: usize,
+}
+
+impl Plan {
+    pub(super) fn of(seed: u64) -> Self {
+        Self { seed, faults: usize::MAX, acts: usize::MAX, lives: usize::MAX }
+    }
+}
+
+/// The made-up world.
+pub(super) struct World {
+    state: Mutex<State>,
+    /// The journal's writer has work.
+    pub(super) disk_work: Notify,
+    /// MANTYX has news.
+    pub(super) news: watch::Sender<u64>,
+    /// bridge.yaml has changed.
+    pub(super) file_changed: Arc<Notify>,
+}
+
+pub(super) struct State {
+    pub(super) rng: StdRng,
+    plan: Plan,
+    pub(super) faults: usize,
+    pub(super) acts: usize,
+    /// No more faults and no more acts: what has begun comes to its end.
+    pub(super) calm: bool,
+    /// The process has died: it has no effect any more.
+    dead: CancellationToken,
+    /// The process has come to its end; only its journal is still written.
+    exited: bool,
+    /// The process dies after this step.
+    dies_at: Option<usize>,
+    pub(super) trace: Vec<String>,
+    begun: Option<Instant>,
+    /// The time that has passed in earlier lives.
+    passed: Duration,
+    boot: u64,
+    connections: Option<mpsc::Receiver<DuplexStream>>,
+    pub(super) doors: Option<mpsc::Sender<DuplexStream>>,
+    pub(super) broken: Vec<String>,
+    pub(super) mantyx: Mantyx,
+    pub(super) peers: Peers,
+    pub(super) disk: Disk,
+    pub(super) rules: Rules,
+    pub(super) apps: Vec<AppState>,
+}
+
+impl State {
+    pub(super) fn now(&self) -> Duration {
+        self.passed + self.begun.map_or(Duration::ZERO, |begun| begun.elapsed())
+    }
+
+    /// Adds a step to the trace. The process may die of it.
+    pub(super) fn step(&mut self, what: impl AsRef<str>) {
+        self.note(what);
+        let at = self.now();
+        if self.dies_at.is_some_and(|step| self.trace.len() >= step) && !self.dead.is_cancelled() {
+            self.dies_at = None;
+            self.trace.push(format!("{:>9.3} KILLED", at.as_secs_f64()));
+            self.dead.cancel();
+        }
+    }
+
+    /// Adds a line to the trace that is no step.
+    pub(super) fn note(&mut self, what: impl AsRef<str>) {
+        let at = self.now();
+        self.trace.push(format!("{:>9.3} {}", at.as_secs_f64(), what.as_ref()));
+    }
+
+    /// A law is broken.
+    pub(super) fn breaks(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        self.step(format!("BROKEN: {what}"));
+        self.broken.push(what);
+    }
+
+    pub(super) fn below(&mut self, top: usize) -> usize {
+        self.rng.random_range(0..top)
+    }
+
+    /// Whether something happens that happens in so many of a thousand cases.
+    pub(super) fn chance(&mut self, in_thousand: usize) -> bool {
+        self.below(1000) < in_thousand
+    }
+
+    /// Whether a fault happens. None does once the world is calm.
+    pub(super) fn fault(&mut self, in_thousand: usize) -> bool {
+        let happens = self.chance(in_thousand) && !self.calm && self.faults < self.plan.faults;
+        self.faults += usize::from(happens);
+        happens
+    }
+
+    /// Whether there may be another act.
+    pub(super) fn act(&mut self) -> bool {
+        let may = !self.calm && self.acts < self.plan.acts;
+        self.acts += usize::from(may);
+        may
+    }
+
+    /// A time of at most `most`; short ones are as frequent as long ones.
+    pub(super) fn wait(&mut self, most: Duration) -> Duration {
+        let top = most.as_micros().max(2) as f64;
+        let share: f64 = self.rng.random();
+        Duration::from_micros(top.powf(share) as u64)
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.is_cancelled()
+    }
+
+    pub(super) fn disk_is_dead(&self) -> bool {
+        self.is_dead() && !self.exited
+    }
+
+    /// The process ends by itself.
+    pub(super) fn exit(&mut self) {
+        self.exited = true;
+        self.dies_at = None;
+        self.dead.cancel();
+    }
+
+    pub(super) fn death(&self) -> CancellationToken {
+        self.dead.clone()
+    }
+
+    /// A new life begins.
+    pub(super) fn begin(&mut self, dies_at: Option<usize>) {
+        self.dead = CancellationToken::new();
+        self.exited = false;
+        self.dies_at = dies_at.map(|after| self.trace.len() + after);
+        self.begun = Some(Instant::now());
+        let (doors, connections) = mpsc::channel(64);
+        self.doors = Some(doors);
+        self.connections = Some(connections);
+    }
+
+    /// The life has ended.
+    pub(super) fn end(&mut self) {
+        self.dead.cancel();
+        self.passed = self.now();
+        self.begun = None;
+        self.doors = None;
+        self.connections = None;
+    }
+}
+
+impl World {
+    pub(super) fn new(plan: Plan) -> Arc<Self> {
+        let state = State {
+            rng: StdRng::seed_from_u64(plan.seed),
+            plan,
+            faults: 0,
+            acts: 0,
+            calm: false,
+            dead: CancellationToken::new(),
+            exited: false,
+            dies_at: None,
+            trace: Vec::new(),
+            begun: None,
+            passed: Duration::ZERO,
+            boot: 1,
+            connections: None,
+            doors: None,
+            broken: Vec::new(),
+            mantyx: Mantyx::default(),
+            peers: Peers::default(),
+            disk: Disk::default(),
+            rules: Rules::default(),
+            apps: AppState::all(),
+        };
+        Arc::new(Self {
+            state: Mutex::new(state),
+            disk_work: Notify::new(),
+            news: watch::Sender::default(),
+            file_changed: Arc::default(),
+        })
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(super) fn step(&self, what: impl AsRef<str>) {
+        self.state().step(what);
+    }
+
+    /// Waits for at most `most`.
+    pub(super) async fn pause(&self, most: Duration) {
+        let wait = self.state().wait(most);
+        sleep(wait).await;
+    }
+
+    /// Stops what belongs to the process if that is dead.
+    pub(super) async fn if_alive(&self) {
+        if self.state().is_dead() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    pub(super) fn tell(&self) {
+        self.news.send_modify(|count| *count += 1);
+    }
+}
+
+impl simulated::World for World {
+    fn exchange(
+        self: Arc<Self>,
+        request: reqwest::Request,
+    ) -> BoxFuture<'static, reqwest::Result<reqwest::Response>> {
+        super::mantyx::exchange(self, request).boxed()
+    }
+
+    fn connections(&self) -> mpsc::Receiver<DuplexStream> {
+        self.state().connections.take().expect("a life has one listener")
+    }
+
+    fn dial(self: Arc<Self>, backend: &BackendName) -> Arc<dyn Dial> {
+        super::peers::dial(self, backend.as_str())
+    }
+
+    fn random(&self) -> u64 {
+        self.state().rng.random()
+    }
+
+    fn moment(&self) -> Moment {
+        /// 2026-11-01.
+        const BEGIN: u64 = 1_793_491_200_000;
+        let state = self.state();
+        let passed = u64::try_from(state.now().as_millis()).expect("not that long");
+        Moment { wall: BEGIN + passed, up: Some(Uptime(state.boot, passed)) }
+    }
+
+    fn disk_turns(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        async move {
+            self.disk_work.notified().await;
+            let wait = self.state().disk_wait();
+            sleep(wait).await;
+            if self.state().disk_is_dead() {
+                std::future::pending::<()>().await;
+            }
+        }
+        .boxed()
+    }
+
+    fn disk_has_work(&self) {
+        self.disk_work.notify_one();
+    }
+
+    fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.state().disk_write(file, bytes, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.state().disk_sync(file)
+    }
+}
