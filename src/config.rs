@@ -16,8 +16,6 @@ mod program;
 mod redact;
 mod reference;
 pub mod scalars;
-#[cfg(test)]
-mod schema;
 mod secrets;
 mod token;
 mod validate;

@@ -5,6 +5,8 @@
 //! Must not: know the content or the purpose of a request.
 
 mod client;
+#[cfg(test)]
+pub(crate) mod fake;
 mod link_local;
 mod tls;
 
