@@ -70,7 +70,8 @@ pub struct Upstream {
     kept: KeptToken,
     health: watch::Sender<Health>,
     rate_limits: RateLimits,
-    posts: metrics::Posts,
+    /// Counters of posted results.
+    pub posts: metrics::Posts,
 }
 
 /// The HTTP clients for MANTYX, and the TLS settings that they were built with.
@@ -195,11 +196,6 @@ impl Upstream {
             rate_limits: RateLimits::default(),
             posts: metrics::Posts::default(),
         }
-    }
-
-    /// Counters of posted results.
-    pub fn posts(&self) -> &metrics::Posts {
-        &self.posts
     }
 
     /// Sets the TLS and the credential of all requests from now on.

@@ -176,7 +176,7 @@ impl McpDialer {
             }
         }
         let connection = outcome.map_err(|failed| failed.error)?;
-        let modern = !connection.revision().has_initialize();
+        let modern = !connection.revision.has_initialize();
         *self.last.lock() = Some(match attempt {
             Attempt::Only(Era::Oldest) => Era::Oldest,
             _ if modern => Era::Modern,
@@ -185,7 +185,7 @@ impl McpDialer {
         tracing::info!(
             backend = %self.backend,
             transport = self.transport(),
-            revision = %connection.revision(),
+            revision = %connection.revision,
             "connected"
         );
         Ok(Arc::new(connection))

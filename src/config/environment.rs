@@ -127,9 +127,3 @@ impl fmt::Debug for Environment {
             .finish_non_exhaustive()
     }
 }
-
-impl fmt::Debug for SmallFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SmallFile").field("mode", &self.mode).finish_non_exhaustive()
-    }
-}

@@ -20,7 +20,6 @@ pub(crate) mod trust;
 
 use std::{
     collections::BTreeSet,
-    fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -97,21 +96,14 @@ pub struct Loaded {
 }
 
 /// What a reload did not take over from the file, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// The whole file: it has a mistake, or the bridge cannot carry it out.
+    #[error("not taken, the earlier one stays: {0}")]
     NotTaken(String),
     /// Some keys, which only a restart takes over.
+    #[error("taken, but {0}")]
     NeedsRestart(String),
-}
-
-impl fmt::Display for Flaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotTaken(why) => write!(f, "not taken, the earlier one stays: {why}"),
-            Self::NeedsRestart(what) => write!(f, "taken, but {what}"),
-        }
-    }
 }
 
 impl Api {

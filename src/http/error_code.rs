@@ -3,8 +3,6 @@
 //!
 //! Must not: have a code that no answer uses.
 
-use std::fmt;
-
 use http::StatusCode;
 
 macro_rules! codes {
@@ -102,12 +100,6 @@ codes! {
     UpstreamRefused = "upstream_refused", BAD_GATEWAY;
     UpstreamUnauthorized = "upstream_unauthorized", BAD_GATEWAY;
     UpstreamUnreachable = "upstream_unreachable", BAD_GATEWAY;
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
 }
 
 #[cfg(test)]

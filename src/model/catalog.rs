@@ -251,21 +251,12 @@ impl Catalog {
 /// that of another which took its name, and work that one has begun is not asked of the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Identity(String);
+pub struct Identity(pub String);
 
 impl Identity {
     /// Of a backend that is reached as `text` says.
     pub fn of(text: &str) -> Self {
         Self(hex(&Sha256::digest(text)))
-    }
-
-    /// The one that was written down as `hash`.
-    pub fn from_hash(hash: &str) -> Self {
-        Self(hash.to_owned())
-    }
-
-    pub fn hash(&self) -> &str {
-        &self.0
     }
 }
 

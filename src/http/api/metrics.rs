@@ -215,7 +215,7 @@ fn of_runs(runs: &Runs) -> Vec<Row> {
 }
 
 fn posts(runs: &Runs) -> Vec<Row> {
-    let counted = runs.upstream().posts();
+    let counted = &runs.upstream().posts;
     let answered = by_label(&counted.answered);
     let retries = counter(counted.retries.get());
     let undelivered = "Results that MANTYX refused, or that could not be delivered";

@@ -242,7 +242,7 @@ impl Source {
                     self.framer.push(&chunk);
                     if let Some(finder) = &mut self.finder {
                         finder.read(&chunk);
-                        if finder.size() > MOST_PAST {
+                        if finder.size > MOST_PAST {
                             let size = None;
                             let why = NotRead::TooLarge { limit: LIMIT, size };
                             return Next::Broken(SseError::Body(why.to_string().into()));
