@@ -26,6 +26,7 @@ pub use tls::{Tls, TlsFlaw, certificates};
 
 use crate::{
     budget::{Buffer, NoRoom},
+    error_chain::error_chain,
     model::trace::{self, Trace},
 };
 
@@ -233,6 +234,12 @@ pub async fn body_up_to(
         }
     }
     Ok((read.into_bytes(), true))
+}
+
+/// Whether a request that got no answer was certainly not sent; and why it got none, without the
+/// address.
+pub fn why_no_answer(error: reqwest::Error) -> (bool, String) {
+    (error.is_connect() || error.is_builder(), error_chain(&error.without_url()))
 }
 
 /// Whether a gateway gave up on the server behind it, which may have taken the request. 520 and 524

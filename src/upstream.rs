@@ -291,11 +291,7 @@ impl Upstream {
         let sent = credential.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
             let request = fill(request)?;
-            let sent = if method.is_safe() {
-                client.send_repeatable(request).await
-            } else {
-                client.send(request).await
-            };
+            let sent = client.send_as(request, method.is_safe()).await;
             sent.map_err(|error| SendError::Broken(error.without_url()))
         });
         let sent = sent.await;

@@ -317,7 +317,8 @@ impl McpDialer {
         };
         let running = outcome.map_err(|error| Failed {
             error: PeerError::new(kind(&error), describe(&error, state)),
-            try_other: is_worth_another(&error),
+            // A server that answered may speak the other revision.
+            try_other: http_failure(&error).is_none_or(http::HttpFailure::is_by_server),
             may_be_older: http_failure(&error).is_some_and(http::HttpFailure::may_be_older),
         })?;
         // Without the cache, so that a refresh asks the server.
@@ -402,11 +403,6 @@ fn kind(error: &ClientInitializeError) -> PeerErrorKind {
         ) => PeerErrorKind::Connect,
         (None, _) => PeerErrorKind::Protocol,
     }
-}
-
-/// Whether a server answered the failed handshake and may speak the other revision.
-fn is_worth_another(error: &ClientInitializeError) -> bool {
-    http_failure(error).is_none_or(http::HttpFailure::is_by_server)
 }
 
 /// The failure of an HTTP transport behind `error`, if it is one.

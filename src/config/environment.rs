@@ -20,8 +20,8 @@ pub struct Environment {
     vars: BTreeMap<String, String>,
     /// `None`: those of the file system.
     files: Option<BTreeMap<PathBuf, SmallFile>>,
-    /// The bridge's own program.
-    own_program: Option<PathBuf>,
+    /// The bridge's own program, if the operating system tells.
+    pub own_program: Option<PathBuf>,
 }
 
 /// A file that was read whole.
@@ -84,11 +84,6 @@ impl Environment {
     /// The variable `name`, if it is set to something.
     pub fn filled_var(&self, name: &str) -> Option<&str> {
         self.var(name).filter(|value| !value.is_empty())
-    }
-
-    /// The bridge's own program, if the operating system tells.
-    pub fn own_program(&self) -> Option<&Path> {
-        self.own_program.as_deref()
     }
 
     /// Reads a regular file of UTF-8 text.

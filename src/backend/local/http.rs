@@ -17,7 +17,7 @@ use crate::{
         peer::{CallError, NotRead},
     },
     error_chain::error_chain,
-    http_client,
+    http_client::{self, why_no_answer},
     model::{answer::Answer, ids::BackendName, json::Members, trace::Trace},
 };
 
@@ -60,11 +60,11 @@ impl Endpoint {
             self.client.request(self.method.clone(), url).body(arguments.get().to_owned())
         };
         builder = builder.headers(headers);
-        let response = self.client.send(builder).await.map_err(|error| {
-            let not_sent = error.is_connect() || error.is_builder();
-            let text = error_chain(&error.without_url());
-            if not_sent { CallError::NotSent(text) } else { CallError::Lost(text) }
-        })?;
+        let response =
+            self.client.send(builder).await.map_err(|error| match why_no_answer(error) {
+                (true, text) => CallError::NotSent(text),
+                (false, text) => CallError::Lost(text),
+            })?;
         let status = response.status();
         if !status.is_success() {
             return Ok(Answer::Error(self.failure(status, response).await));

@@ -8,7 +8,7 @@
 
 use std::time::SystemTime;
 
-use http::{HeaderValue, Response, header};
+use http::StatusCode;
 use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 
 use super::{Api, routes::ApiRequest, status};
@@ -61,10 +61,7 @@ impl Api {
         ];
         let started = SystemTime::now().checked_sub(self.facts.since.elapsed());
         let text = page::write(own.into_iter().flatten().collect(), of_process(started));
-        let mut response = Response::new(response::full(text));
-        let kind = HeaderValue::from_static(page::CONTENT_TYPE);
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        Ok(response)
+        Ok(response::text(StatusCode::OK, page::CONTENT_TYPE, text))
     }
 }
 

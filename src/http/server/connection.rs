@@ -101,7 +101,10 @@ impl Connection {
             match socket {
                 Socket::Unix(stream) => self.http1(stream, client).await,
                 Socket::Tcp(stream, tls) => {
-                    without_delay(&stream);
+                    // Without Nagle's algorithm: events are small, and must not wait for more data.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        debug!(%error, "TCP_NODELAY");
+                    }
                     match tls {
                         Some(tls) => self.secured(stream, client, &tls).await,
                         None => self.http1(stream, client).await,
@@ -248,13 +251,6 @@ impl Connection {
         if let Err(error) = ended {
             debug!(error = %error_chain(&error), "connection ended");
         }
-    }
-}
-
-/// Turns Nagle's algorithm off: events are small, and must not wait for more data.
-fn without_delay(stream: &TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "TCP_NODELAY");
     }
 }
 
