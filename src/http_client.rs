@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, StatusCode,
-    header::{Entry, HeaderName, RETRY_AFTER},
+    header::{CONTENT_TYPE, Entry, HeaderName, RETRY_AFTER},
 };
 use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
@@ -234,6 +234,12 @@ pub async fn body_up_to(
         }
     }
     Ok((read.into_bytes(), true))
+}
+
+/// The media type that the headers name, without its parameters.
+pub fn media_type(headers: &HeaderMap) -> &str {
+    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    named.and_then(|value| value.split(';').next()).unwrap_or_default().trim()
 }
 
 /// Whether a request that got no answer was certainly not sent; and why it got none, without the

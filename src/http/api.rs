@@ -44,6 +44,7 @@ use crate::{
         proxy::{self, MAX_SPEC},
         response::{self, Answered, Body},
     },
+    http_client,
     metrics::Requests,
     model::{
         catalog::hex,
@@ -305,10 +306,7 @@ async fn json_body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Re
 /// Whether the headers declare a JSON body. A page of another origin cannot send this header unless
 /// the server allows it (CORS preflight).
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE);
-    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
+    http_client::media_type(headers).eq_ignore_ascii_case("application/json")
 }
 
 fn not_json() -> Response<Body> {

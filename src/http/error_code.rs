@@ -5,25 +5,18 @@
 
 use http::StatusCode;
 
+use crate::model::words::words;
+
 macro_rules! codes {
     ($($name:ident = $code:literal, $status:ident;)*) => {
-        /// The kind of an error.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Code {
-            $(#[doc = $code] $name,)*
+        words! {
+            /// The kind of an error.
+            pub enum Code {
+                $(#[doc = $code] $name = $code,)*
+            }
         }
 
         impl Code {
-            /// All codes.
-            #[cfg(test)]
-            const ALL: &[Self] = &[$(Self::$name,)*];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $code,)*
-                }
-            }
-
             /// The status that an answer with this code mostly has.
             pub fn status(self) -> StatusCode {
                 match self {
@@ -109,7 +102,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::answer::codes;
+    use crate::model::{answer::codes, words::Words as _};
 
     const PAGE: &str = include_str!("../../docs/errors.md");
 

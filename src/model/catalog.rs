@@ -265,6 +265,14 @@ fn brief(name: &str) -> &str {
     name.get(..name.floor_char_boundary(100)).unwrap_or_default()
 }
 
+/// A hash of `parts`, each with its length, so that no two lists of them are one text.
+pub(crate) fn hash_of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Sha256 {
+    parts.into_iter().fold(Sha256::new(), |hash, part| {
+        let part = part.as_ref();
+        hash.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
+    })
+}
+
 /// Lower-case hex of `bytes`.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {

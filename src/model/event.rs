@@ -16,9 +16,10 @@ use serde::{
     de::{DeserializeSeed, MapAccess, Visitor},
 };
 use serde_json::{Map, Value, json, value::RawValue};
-use sha2::{Digest as _, Sha256};
+use sha2::Digest as _;
 
 use super::{
+    catalog::hash_of,
     ending::RunEnding,
     ids::{RunId, RunKind, ToolUseId},
     json::{member, no_members},
@@ -77,10 +78,7 @@ impl Call {
     /// A hash of the call's content. It tells a repetition from another call under the same id. The
     /// journal keeps it over restarts, so it must be the same in every version.
     pub fn content(&self) -> u64 {
-        let mut hash = Sha256::new();
-        hash.update((self.name.len() as u64).to_be_bytes());
-        hash.update(&self.name);
-        hash.update(self.args.get());
+        let hash = hash_of([&self.name]).chain_update(self.args.get());
         hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 }

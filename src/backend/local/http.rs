@@ -145,8 +145,7 @@ fn put_into_query(arguments: &RawValue, url: &mut Url) -> Result<(), CallError> 
 /// The media type that the answer names, for an error.
 fn media_type(headers: &HeaderMap) -> String {
     const LONGEST: usize = 100;
-    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = named.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    let kind = http_client::media_type(headers);
     if kind.is_empty() {
         return "something of an unnamed type".to_owned();
     }
