@@ -132,7 +132,7 @@ fn file(name: &BackendName) -> PathBuf {
 fn write(catalog: &Catalog, identity: &Identity) -> String {
     let mut file = File {
         version: VERSION,
-        identity: identity.hash(),
+        identity: &identity.0,
         tools: None,
         server_info: None,
         gone: catalog.gone().into(),
@@ -158,7 +158,7 @@ fn read(text: &str) -> Result<(Identity, Catalog), String> {
             file.version
         ));
     }
-    let identity = Identity::from_hash(file.identity);
+    let identity = Identity(file.identity.to_owned());
     match (file.tools, file.card) {
         (Some(tools), None) => {
             let tools = tools.into_iter().map(ToOwned::to_owned).collect();

@@ -36,7 +36,7 @@ use tracing::error;
 use crate::{
     config::{ConfigErrors, Contact, Environment, find},
     http::server::socket_activation,
-    telemetry::{self, LogEnvironment, LogFormat},
+    telemetry::{self, LogFormat},
 };
 
 /// Gives MANTYX agent runs the MCP servers and A2A agents of your network.
@@ -325,14 +325,10 @@ fn complain_in_log(text: &str) {
 fn carry_out(cli: Cli) -> Outcome {
     let Cli { global, command } = cli;
     let env = Environment::of_process();
-    let log = LogEnvironment {
-        filter: env.filled_var("RUST_LOG").map(str::to_owned),
-        in_journal: env.filled_var("JOURNAL_STREAM").is_some(),
-        no_color: env.filled_var("NO_COLOR").is_some(),
-    };
     if command.logs() || global.verbose > 0 {
         let level = global.verbose;
-        telemetry::start(global.log_format, level, &log).map_err(Failure::Usage)?;
+        telemetry::start(global.log_format, level, |name| env.filled_var(name))
+            .map_err(Failure::Usage)?;
     }
     let contact_of = |app: Option<&str>| -> Result<Contact, Failure> {
         let contact = Contact::load(&find(global.config.as_deref())?, &env, app);

@@ -16,8 +16,6 @@ mod program;
 mod redact;
 mod reference;
 pub mod scalars;
-#[cfg(test)]
-mod schema;
 mod secrets;
 mod token;
 mod validate;
@@ -170,7 +168,7 @@ pub enum Auth {
 const OPERATOR: &str = "(operator)";
 
 /// One local program that uses the bridge.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct App {
     pub name: AppName,
     /// The hash of its token. An app has a token, users or a certificate, or several of them.
@@ -214,19 +212,7 @@ impl App {
     /// An app that may use all backends, within no limits of its own, and that no request is known
     /// to be from.
     pub fn named(name: &str) -> Self {
-        Self {
-            name: AppName::from(name),
-            token: None,
-            users: Vec::new(),
-            certificate: None,
-            rights: Arc::default(),
-            max_concurrent_calls: None,
-            approves: false,
-            names: BTreeMap::new(),
-            rate: None,
-            quota: None,
-            credential: None,
-        }
+        Self { name: name.into(), ..Self::default() }
     }
 
     /// The operator, for requests that name no app: it may see everything. No configured app can

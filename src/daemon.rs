@@ -92,9 +92,10 @@ pub struct Daemon {
     runs: Arc<Runs>,
     /// Requests that continue without their connections.
     requests: DetachedRequests,
-    urls: Vec<String>,
+    /// Where the daemon listens.
+    pub urls: Vec<String>,
     /// The token of the app `default`; empty if the configuration has apps.
-    token: SecretString,
+    pub token: SecretString,
 }
 
 /// The daemon could not start.
@@ -221,16 +222,6 @@ impl Daemon {
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, requests, urls, token })
-    }
-
-    /// Where the daemon listens.
-    pub fn urls(&self) -> &[String] {
-        &self.urls
-    }
-
-    /// The token of the app `default`; empty if the configuration has apps.
-    pub fn token(&self) -> &SecretString {
-        &self.token
     }
 
     /// Runs until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The

@@ -5,6 +5,8 @@
 //! Must not: know the content or the purpose of a request.
 
 mod client;
+#[cfg(test)]
+pub(crate) mod fake;
 mod link_local;
 mod tls;
 
@@ -13,7 +15,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use http::{
     HeaderMap, HeaderValue, StatusCode,
-    header::{Entry, HeaderName, RETRY_AFTER},
+    header::{CONTENT_TYPE, Entry, HeaderName, RETRY_AFTER},
 };
 use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
@@ -24,6 +26,7 @@ pub use tls::{Tls, TlsFlaw, certificates};
 
 use crate::{
     budget::{Buffer, NoRoom},
+    error_chain::error_chain,
     model::trace::{self, Trace},
 };
 
@@ -231,6 +234,18 @@ pub async fn body_up_to(
         }
     }
     Ok((read.into_bytes(), true))
+}
+
+/// The media type that the headers name, without its parameters.
+pub fn media_type(headers: &HeaderMap) -> &str {
+    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    named.and_then(|value| value.split(';').next()).unwrap_or_default().trim()
+}
+
+/// Whether a request that got no answer was certainly not sent; and why it got none, without the
+/// address.
+pub fn why_no_answer(error: reqwest::Error) -> (bool, String) {
+    (error.is_connect() || error.is_builder(), error_chain(&error.without_url()))
 }
 
 /// Whether a gateway gave up on the server behind it, which may have taken the request. 520 and 524

@@ -15,8 +15,6 @@ pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod descriptors;
 pub(crate) mod error_chain;
-#[cfg(test)]
-pub(crate) mod fake_http;
 pub(crate) mod http;
 pub(crate) mod http_client;
 pub(crate) mod journal;
@@ -42,6 +40,9 @@ pub(crate) mod tool_pins;
 pub(crate) mod traces;
 pub(crate) mod upstream;
 pub(crate) mod watch;
+
+#[cfg(test)]
+pub(crate) use http_client::fake as fake_http;
 
 pub use backend::program::{guard, launcher, mask};
 pub use cli::{Cli, run};

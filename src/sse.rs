@@ -35,7 +35,7 @@ pub struct FrameTooLarge {
 }
 
 /// Cuts pushed bytes into frames, wherever the pushes cut the lines.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Framer {
     buffer: BytesMut,
     /// How far `buffer` has been searched.
@@ -63,16 +63,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 impl Framer {
     /// A framer for one stream whose frames have at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
-        Self {
-            buffer: BytesMut::new(),
-            searched: 0,
-            line_empty: true,
-            after_cr: false,
-            ends_in_crlf: false,
-            at_start: true,
-            past: false,
-            limit,
-        }
+        Self { line_empty: true, at_start: true, limit, ..Self::default() }
     }
 
     /// Takes the next bytes of the stream.
@@ -144,7 +135,9 @@ impl Framer {
                 }
                 _ => {
                     self.line_empty = false;
-                    self.skip_line_body();
+                    // To the end of the line, with a search that is faster than byte by byte.
+                    let rest = self.buffer.get(self.searched..).unwrap_or_default();
+                    self.searched += memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
                 }
             }
         }
@@ -197,12 +190,6 @@ impl Framer {
     pub fn is_inside_frame(&self) -> bool {
         // A lone LF belongs to the previous frame.
         self.past || !matches!(self.buffer.as_ref(), b"" | b"\n")
-    }
-
-    /// Moves to the end of the line, with a search that is faster than byte by byte.
-    fn skip_line_body(&mut self) {
-        let rest = self.buffer.get(self.searched..).unwrap_or_default();
-        self.searched += memchr2(b'\r', b'\n', rest).unwrap_or(rest.len());
     }
 }
 

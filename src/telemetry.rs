@@ -32,32 +32,26 @@ pub enum LogFormat {
     Json,
 }
 
-/// The settings for the log in the environment.
-#[derive(Debug, Default)]
-pub struct LogEnvironment {
-    /// `RUST_LOG`, which replaces the level.
-    pub filter: Option<String>,
-    /// `JOURNAL_STREAM` is set: the journal adds the time itself.
-    pub in_journal: bool,
-    /// `NO_COLOR` is set.
-    pub no_color: bool,
-}
-
 /// Never logged, whatever `RUST_LOG` says: each change of a file beside bridge.yaml. The log may be
 /// such a file, and each line would cause the next one.
 const WITHOUT: &str = "notify=info";
 
-/// Starts logging. `verbosity` counts `-v`.
+/// Starts logging. `verbosity` counts `-v`; `look` knows the variables of the environment that are
+/// set and not empty.
 ///
 /// The error says why `RUST_LOG` is invalid.
-pub fn start(format: LogFormat, verbosity: u8, env: &LogEnvironment) -> Result<(), String> {
+pub fn start<'e>(
+    format: LogFormat,
+    verbosity: u8,
+    look: impl Fn(&str) -> Option<&'e str>,
+) -> Result<(), String> {
     // rmcp would repeat the bridge's own errors, and log whole notifications.
     let level = match verbosity {
         0 => "warn,rmcp=off,mantyx_bridge=info",
         1 => "info,rmcp=off,mantyx_bridge=debug",
         _ => "debug,mantyx_bridge=trace",
     };
-    let filter = env.filter.as_deref().unwrap_or(level);
+    let filter = look("RUST_LOG").unwrap_or(level);
     let filter =
         EnvFilter::try_new(filter).map_err(|error| format!("RUST_LOG={filter}: {error}"))?;
     let filter = filter.add_directive(WITHOUT.parse().expect("the constant is a directive"));
@@ -68,13 +62,14 @@ pub fn start(format: LogFormat, verbosity: u8, env: &LogEnvironment) -> Result<(
             registry.with(layer).try_init()
         }
         LogFormat::Pretty => {
-            let colours = io::stderr().is_terminal() && !env.no_color;
+            let colours = io::stderr().is_terminal() && look("NO_COLOR").is_none();
             let layer = fmt::layer()
                 .with_target(false)
                 .with_ansi(colours)
                 .fmt_fields(plain_fields())
                 .with_writer(io::stderr);
-            if env.in_journal {
+            // The journal adds the time itself.
+            if look("JOURNAL_STREAM").is_some() {
                 registry.with(layer.without_time()).try_init()
             } else {
                 registry.with(layer).try_init()

@@ -32,7 +32,8 @@ pub type Read = fn(&Path) -> io::Result<String>;
 /// The TLS of all listeners.
 #[derive(Debug)]
 pub struct Tls {
-    files: Files,
+    /// The files that it loads.
+    pub files: Files,
     read: Read,
     state: watch::Sender<State>,
 }
@@ -63,11 +64,6 @@ impl Tls {
         let settings = Arc::new(files.load(read)?);
         told("the listeners have this certificate", &settings.facts);
         Ok(Self { files, read, state: watch::Sender::new(State { settings, seen, flaw: None }) })
-    }
-
-    /// The files that it loads.
-    pub fn files(&self) -> &Files {
-        &self.files
     }
 
     /// Loads new files, if there are any; true if it did. Blocks.

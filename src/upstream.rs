@@ -70,7 +70,8 @@ pub struct Upstream {
     kept: KeptToken,
     health: watch::Sender<Health>,
     rate_limits: RateLimits,
-    posts: metrics::Posts,
+    /// Counters of posted results.
+    pub posts: metrics::Posts,
 }
 
 /// The HTTP clients for MANTYX, and the TLS settings that they were built with.
@@ -197,11 +198,6 @@ impl Upstream {
         }
     }
 
-    /// Counters of posted results.
-    pub fn posts(&self) -> &metrics::Posts {
-        &self.posts
-    }
-
     /// Sets the TLS and the credential of all requests from now on.
     pub fn set(&self, tls: Option<Tls>, credential: &Credential) {
         let same_way = !self.way.send_if_modified(|way| {
@@ -295,11 +291,7 @@ impl Upstream {
         let sent = credential.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
             let request = fill(request)?;
-            let sent = if method.is_safe() {
-                client.send_repeatable(request).await
-            } else {
-                client.send(request).await
-            };
+            let sent = client.send_as(request, method.is_safe()).await;
             sent.map_err(|error| SendError::Broken(error.without_url()))
         });
         let sent = sent.await;

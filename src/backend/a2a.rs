@@ -181,7 +181,10 @@ impl AgentSettings {
                 self.tell(signature.as_deref());
                 let link = Link {
                     name: self.name.clone(),
-                    client: self.client_for(endpoint.binding),
+                    client: match endpoint.binding {
+                        A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
+                        A2aBinding::Grpc => crate::http_client::http2(self.config.tls.as_ref()),
+                    },
                     headers: self.config.headers.clone(),
                     tokens: self.tokens.clone(),
                     endpoint,
@@ -226,13 +229,6 @@ impl AgentSettings {
                 why,
                 "the Agent Card is not signed by a key that is configured, and is taken all the same"
             ),
-        }
-    }
-
-    fn client_for(&self, binding: A2aBinding) -> Client {
-        match binding {
-            A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
-            A2aBinding::Grpc => crate::http_client::http2(self.config.tls.as_ref()),
         }
     }
 }

@@ -176,7 +176,7 @@ impl McpDialer {
             }
         }
         let connection = outcome.map_err(|failed| failed.error)?;
-        let modern = !connection.revision().has_initialize();
+        let modern = !connection.revision.has_initialize();
         *self.last.lock() = Some(match attempt {
             Attempt::Only(Era::Oldest) => Era::Oldest,
             _ if modern => Era::Modern,
@@ -185,7 +185,7 @@ impl McpDialer {
         tracing::info!(
             backend = %self.backend,
             transport = self.transport(),
-            revision = %connection.revision(),
+            revision = %connection.revision,
             "connected"
         );
         Ok(Arc::new(connection))
@@ -317,7 +317,8 @@ impl McpDialer {
         };
         let running = outcome.map_err(|error| Failed {
             error: PeerError::new(kind(&error), describe(&error, state)),
-            try_other: is_worth_another(&error),
+            // A server that answered may speak the other revision.
+            try_other: http_failure(&error).is_none_or(http::HttpFailure::is_by_server),
             may_be_older: http_failure(&error).is_some_and(http::HttpFailure::may_be_older),
         })?;
         // Without the cache, so that a refresh asks the server.
@@ -402,11 +403,6 @@ fn kind(error: &ClientInitializeError) -> PeerErrorKind {
         ) => PeerErrorKind::Connect,
         (None, _) => PeerErrorKind::Protocol,
     }
-}
-
-/// Whether a server answered the failed handshake and may speak the other revision.
-fn is_worth_another(error: &ClientInitializeError) -> bool {
-    http_failure(error).is_none_or(http::HttpFailure::is_by_server)
 }
 
 /// The failure of an HTTP transport behind `error`, if it is one.

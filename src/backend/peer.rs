@@ -345,10 +345,12 @@ impl Progress {
 ///
 /// The message is for operators: it may name addresses and commands, never a secret. `Display` gives
 /// it without its cause; [`crate::error_chain::error_chain`] gives both.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{text}")]
 pub struct PeerError {
     pub kind: PeerErrorKind,
     text: String,
+    #[source]
     cause: Option<Arc<dyn Error + Send + Sync>>,
 }
 
@@ -378,18 +380,6 @@ impl PeerError {
 
     pub fn because(self, cause: impl Error + Send + Sync + 'static) -> Self {
         Self { cause: Some(Arc::new(cause)), ..self }
-    }
-}
-
-impl fmt::Display for PeerError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl Error for PeerError {
-    fn source(&self) -> Option<&(dyn Error + 'static)> {
-        Some(self.cause.as_deref()?)
     }
 }
 

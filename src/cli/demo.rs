@@ -83,8 +83,8 @@ async fn with_bridge(
     let options = Options { launcher: std::env::current_exe().ok(), ..Options::default() };
     let shown = async {
         let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
-        let url = daemon.urls().first().cloned().unwrap_or_default();
-        let app = Client::at(url.clone(), daemon.token().clone(), state.clone());
+        let url = daemon.urls.first().cloned().unwrap_or_default();
+        let app = Client::at(url.clone(), daemon.token.clone(), state.clone());
         let stop = CancellationToken::new();
         let running = daemon.run(stop.cancelled(), std::future::pending());
         let showing = async {

@@ -38,6 +38,7 @@ use crate::{
             message::{self, RpcError, codes},
         },
     },
+    http_client::media_type,
     model::{
         answer::codes::OUTCOME_UNKNOWN,
         json::{member, string_member},
@@ -377,10 +378,8 @@ impl Link {
 
     /// Prints the answer to `message`. The error says why there is none.
     async fn print(&self, message: &Message, response: reqwest::Response) -> Result<(), Problem> {
-        let kind = response.headers().get(header::CONTENT_TYPE);
-        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default().to_owned();
         let broke_off = |why: &str| Problem { why: why.to_owned(), may_be_made: true };
-        if kind.starts_with("text/event-stream") {
+        if media_type(response.headers()).starts_with("text/event-stream") {
             return match self.events(response, message.id.as_deref()).await {
                 true => Ok(()),
                 false => {

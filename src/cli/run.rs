@@ -11,7 +11,7 @@ use std::{
 
 use clap::Args;
 use http::{HeaderMap, HeaderValue};
-use serde::Serialize;
+use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use self::transcript::{Event, RunEnd, Shown, Transcript};
@@ -53,18 +53,6 @@ pub(super) struct Settings {
     /// Prints the run's events as they come, one JSON object a line
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Spec<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    agent_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    model_id: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_prompt: Option<&'a str>,
-    prompt: &'a str,
 }
 
 /// `mantyx-bridge run PROMPT`.
@@ -136,13 +124,16 @@ impl Settings {
             Some(_) => None,
             None => Some(self.system.as_deref().unwrap_or(SYSTEM)),
         };
-        let spec = Spec {
-            agent_id: self.agent.as_deref(),
-            model_id: self.model.as_deref(),
-            system_prompt: system,
-            prompt: &prompt,
-        };
-        Ok(serde_json::to_string(&spec).map_err(io::Error::from)?)
+        let given = [
+            ("agentId", self.agent.as_deref()),
+            ("modelId", self.model.as_deref()),
+            ("systemPrompt", system),
+        ];
+        let mut spec = json!({ "prompt": prompt });
+        for (key, value) in given.into_iter().filter(|(_, value)| value.is_some()) {
+            spec[key] = value.into();
+        }
+        Ok(spec.to_string())
     }
 }
 

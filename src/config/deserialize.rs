@@ -41,7 +41,8 @@ pub struct At<T> {
 }
 
 /// A value that does not fit the expected type.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
 pub(super) struct Mistake {
     /// The value, or its key, if that is to blame.
     pub node: NodeId,
@@ -91,14 +92,6 @@ impl Mistake {
         self
     }
 }
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl std::error::Error for Mistake {}
 
 impl de::Error for Mistake {
     fn custom<T: fmt::Display>(message: T) -> Self {

@@ -55,7 +55,6 @@ pub(super) struct Place {
 }
 
 /// A parsed file.
-#[derive(Debug)]
 pub(super) struct Document {
     pub root: Node,
 }
@@ -154,13 +153,6 @@ impl Document {
             node = next.expect("an id is that of a value in this file");
         }
         (node, path, parent)
-    }
-}
-
-// The values may be secrets.
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

@@ -20,8 +20,8 @@ pub struct Environment {
     vars: BTreeMap<String, String>,
     /// `None`: those of the file system.
     files: Option<BTreeMap<PathBuf, SmallFile>>,
-    /// The bridge's own program.
-    own_program: Option<PathBuf>,
+    /// The bridge's own program, if the operating system tells.
+    pub own_program: Option<PathBuf>,
 }
 
 /// A file that was read whole.
@@ -86,11 +86,6 @@ impl Environment {
         self.var(name).filter(|value| !value.is_empty())
     }
 
-    /// The bridge's own program, if the operating system tells.
-    pub fn own_program(&self) -> Option<&Path> {
-        self.own_program.as_deref()
-    }
-
     /// Reads a regular file of UTF-8 text.
     pub fn read(&self, path: &Path) -> io::Result<SmallFile> {
         match &self.files {
@@ -125,11 +120,5 @@ impl fmt::Debug for Environment {
             .field("vars", &self.vars.len())
             .field("own_program", &self.own_program)
             .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for SmallFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SmallFile").field("mode", &self.mode).finish_non_exhaustive()
     }
 }

@@ -165,7 +165,7 @@ fn validated<T>(
     if let Some(file) = file {
         let checks = Validator::new(&document, env, path, &directory, &left_out);
         validated = validate(&checks, &file);
-        let findings = checks.into_findings();
+        let findings = checks.findings.into_inner();
         mistakes.extend(findings.mistakes);
         warnings = findings.warnings;
     }

@@ -131,7 +131,12 @@ impl Part {
                 Ok(Self::Env { name: name.into(), default: None })
             }
             Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
-            Some(("cred", name)) if is_credential(name) => Ok(Self::Cred(name.into())),
+            // systemd's rule for these names, which keeps them inside their directory.
+            Some(("cred", name))
+                if !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) =>
+            {
+                Ok(Self::Cred(name.into()))
+            }
             Some(("env" | "file" | "cred", _)) => {
                 flaw(format!("`${{{inside}}}` names nothing that there can be"), FORMS)
             }
@@ -233,11 +238,6 @@ fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
-}
-
-/// systemd's rule for the names of credentials, which keeps them inside their directory.
-fn is_credential(name: &str) -> bool {
-    !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0'])
 }
 
 /// Whether a key, a header, a variable or an option of this name probably holds a secret.

@@ -64,7 +64,7 @@ pub(super) struct Validator<'a> {
     directory: &'a Path,
     /// Values that were reported as wrong already.
     left_out: &'a HashSet<NodeId>,
-    findings: RefCell<Findings>,
+    pub findings: RefCell<Findings>,
 }
 
 /// The results of the checks.
@@ -87,10 +87,6 @@ impl<'a> Validator<'a> {
         left_out: &'a HashSet<NodeId>,
     ) -> Self {
         Self { document, env, file, directory, left_out, findings: RefCell::default() }
-    }
-
-    pub(super) fn into_findings(self) -> Findings {
-        self.findings.into_inner()
     }
 
     /// The configuration; `None` if a mistake was reported that prevents it.

@@ -22,7 +22,7 @@ use crate::{
         mcp,
         peer::Dial,
         program::hiding,
-        registry::{Lease, Registry, RegistryEntry},
+        registry::{Lease, RegistryEntry},
         supervisor::{Supervisor, Timing},
     },
     catalogs,
@@ -50,7 +50,7 @@ pub(super) struct BackendManager {
     /// Ends the supervisors.
     stop: CancellationToken,
     client: http_client::Client,
-    backends: Arc<Backends>,
+    pub backends: Arc<Backends>,
     managed: BTreeMap<BackendName, ManagedBackend>,
     /// Supervisors, and bundled agents.
     tasks: JoinSet<()>,
@@ -280,10 +280,6 @@ impl BackendManager {
             Err(cancelled) => warn!(%cancelled, "a task of a backend was cancelled"),
         }
         Some(())
-    }
-
-    pub(super) fn registry(&self) -> &Arc<Registry> {
-        &self.backends.registry
     }
 }
 

@@ -125,9 +125,9 @@ impl Reloader {
         close: CancellationToken,
         stop: CancellationToken,
     ) {
-        let registry = Arc::clone(self.manager.registry());
+        let registry = Arc::clone(&self.manager.backends.registry);
         if let (Some(reload), Some(tls)) = (&mut reload, &self.names.tls) {
-            reload.watch.follow(tls.files().paths());
+            reload.watch.follow(tls.files.paths());
         }
         // Not earlier: a reload would report to systemd that the daemon is ready.
         let mut started = false;
@@ -184,7 +184,7 @@ impl Reloader {
             Ok(config) => self.take(config).await,
             Err(mistakes) => self.refuse(&mistakes),
         }
-        let resolved = resolved(self.manager.registry());
+        let resolved = resolved(&self.manager.backends.registry);
         systemd::ready(&match &self.loaded.borrow().flaw {
             Some(flaw) => format!("{resolved}; configuration {flaw}"),
             None => resolved,

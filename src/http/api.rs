@@ -20,7 +20,6 @@ pub(crate) mod trust;
 
 use std::{
     collections::BTreeSet,
-    fmt,
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -45,6 +44,7 @@ use crate::{
         proxy::{self, MAX_SPEC},
         response::{self, Answered, Body},
     },
+    http_client,
     metrics::Requests,
     model::{
         catalog::hex,
@@ -97,21 +97,14 @@ pub struct Loaded {
 }
 
 /// What a reload did not take over from the file, and why.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Flaw {
     /// The whole file: it has a mistake, or the bridge cannot carry it out.
+    #[error("not taken, the earlier one stays: {0}")]
     NotTaken(String),
     /// Some keys, which only a restart takes over.
+    #[error("taken, but {0}")]
     NeedsRestart(String),
-}
-
-impl fmt::Display for Flaw {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotTaken(why) => write!(f, "not taken, the earlier one stays: {why}"),
-            Self::NeedsRestart(what) => write!(f, "taken, but {what}"),
-        }
-    }
 }
 
 impl Api {
@@ -313,10 +306,7 @@ async fn json_body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Re
 /// Whether the headers declare a JSON body. A page of another origin cannot send this header unless
 /// the server allows it (CORS preflight).
 fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE);
-    let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    kind.eq_ignore_ascii_case("application/json")
+    http_client::media_type(headers).eq_ignore_ascii_case("application/json")
 }
 
 fn not_json() -> Response<Body> {

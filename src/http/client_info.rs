@@ -90,12 +90,6 @@ impl OnAuthenticated {
     }
 }
 
-impl fmt::Debug for OnAuthenticated {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("OnAuthenticated")
-    }
-}
-
 /// For the log.
 impl fmt::Display for ClientInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,29 +3,20 @@
 //!
 //! Must not: have a code that no answer uses.
 
-use std::fmt;
-
 use http::StatusCode;
+
+use crate::model::words::words;
 
 macro_rules! codes {
     ($($name:ident = $code:literal, $status:ident;)*) => {
-        /// The kind of an error.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub enum Code {
-            $(#[doc = $code] $name,)*
+        words! {
+            /// The kind of an error.
+            pub enum Code {
+                $(#[doc = $code] $name = $code,)*
+            }
         }
 
         impl Code {
-            /// All codes.
-            #[cfg(test)]
-            const ALL: &[Self] = &[$(Self::$name,)*];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => $code,)*
-                }
-            }
-
             /// The status that an answer with this code mostly has.
             pub fn status(self) -> StatusCode {
                 match self {
@@ -104,12 +95,6 @@ codes! {
     UpstreamUnreachable = "upstream_unreachable", BAD_GATEWAY;
 }
 
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     //! docs/errors.md has every code, and no other.
@@ -117,7 +102,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::answer::codes;
+    use crate::model::{answer::codes, words::Words as _};
 
     const PAGE: &str = include_str!("../../docs/errors.md");
 

@@ -53,7 +53,12 @@ impl Proxy {
     ) -> Answered {
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), resource);
         if let Some(thing) = from.others() {
-            return Err(not_yours(thing));
+            // The answer does not reveal that the thing exists.
+            let message = match thing {
+                Thing::Run => "There is no such run.",
+                Thing::Session => "There is no such session.",
+            };
+            return Err(response::error(Code::NotFound, message));
         }
         Ok(match route {
             Proxied::CreateRun(workspace, kind) => {
@@ -158,15 +163,6 @@ impl Outgoing<'_> {
         }
         response
     }
-}
-
-/// The answer for a thing of another app; it does not reveal that the thing exists.
-fn not_yours(thing: Thing) -> Response<Body> {
-    let message = match thing {
-        Thing::Run => "There is no such run.",
-        Thing::Session => "There is no such session.",
-    };
-    response::error(Code::NotFound, message)
 }
 
 /// Where an app wants to resume: `?lastSeq=`, else `Last-Event-ID`, else the start

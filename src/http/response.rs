@@ -265,13 +265,21 @@ pub async fn either(answered: impl Future<Output = Answered>) -> Response<Body> 
     answered.await.unwrap_or_else(|refusal| refusal)
 }
 
-/// An answer in JSON text.
-pub fn json_text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(full(text));
-    *response.status_mut() = status;
-    let kind = HeaderValue::from_static("application/json");
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+/// An answer in this media type.
+pub fn text(
+    status: StatusCode,
+    media_type: &'static str,
+    text: impl Into<Bytes>,
+) -> Response<Body> {
+    let mut response = with_status(Response::new(full(text)), status);
+    let media_type = HeaderValue::from_static(media_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, media_type);
     response
+}
+
+/// An answer in JSON text.
+pub fn json_text(status: StatusCode, json: impl Into<Bytes>) -> Response<Body> {
+    text(status, "application/json", json)
 }
 
 /// An answer in JSON.

@@ -45,8 +45,8 @@ pub fn sign_in(refused: Option<&'static str>) -> Response<Body> {
 /// A redirect to the page, which sets this cookie. The session's key stands in the fragment, which
 /// browsers send to no server; the script removes it from the address.
 pub fn see_page(cookie: HeaderValue, key: Option<&str>) -> Response<Body> {
-    let mut response = Response::new(response::full(""));
-    *response.status_mut() = StatusCode::SEE_OTHER;
+    let see_other = StatusCode::SEE_OTHER;
+    let mut response = response::with_status(Response::new(response::full("")), see_other);
     let location = key.map_or_else(|| "/".to_owned(), |key| format!("/#key={key}"));
     let location = HeaderValue::try_from(location).expect("letters, digits and marks");
     response.headers_mut().insert(header::LOCATION, location);
@@ -56,11 +56,10 @@ pub fn see_page(cookie: HeaderValue, key: Option<&str>) -> Response<Body> {
 }
 
 fn document(status: StatusCode, text: &str) -> Response<Body> {
-    let mut response = Response::new(response::full(text.replace("{{style}}", STYLE)));
-    *response.status_mut() = status;
+    let text = text.replace("{{style}}", STYLE);
+    let mut response = response::text(status, "text/html; charset=utf-8", text);
     let headers = response.headers_mut();
     let text = HeaderValue::from_static;
-    headers.insert(header::CONTENT_TYPE, text("text/html; charset=utf-8"));
     headers.insert(header::CACHE_CONTROL, text("no-store"));
     headers.insert(header::REFERRER_POLICY, text("same-origin"));
     headers.insert(header::CONTENT_SECURITY_POLICY, POLICY.clone());

@@ -91,6 +91,18 @@ impl Client {
         }
     }
 
+    /// [`Self::send_repeatable`] if the request only reads, else [`Self::send`].
+    pub async fn send_as(
+        &self,
+        request: RequestBuilder,
+        only_reads: bool,
+    ) -> reqwest::Result<Response> {
+        match only_reads {
+            true => self.send_repeatable(request).await,
+            false => self.send(request).await,
+        }
+    }
+
     async fn execute(&self, request: reqwest::Request) -> reqwest::Result<Response> {
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
+use sha2::Digest as _;
 
 use super::{
     answer::codes::OUTCOME_UNKNOWN,
     call::CallRequest,
-    catalog::hex,
+    catalog::{hash_of, hex},
     globs::Globs,
     ids::{ApprovalId, RunId},
     recovery::LEAST_BUDGET,
@@ -71,14 +71,8 @@ pub fn id(call: &CallRequest, asked: [&str; 2]) -> ApprovalId {
         [call.app.as_str(), call.tool_use.as_str(), call.route.backend.as_str()];
     let run_id = run.map_or("", RunId::as_str);
     let parts = [app, run_id, tool_use, backend, call.tool(), call.arguments.get()];
-    let mut hash = Sha256::new();
-    // Each with its length, so that no two subjects have one text.
-    for part in parts.into_iter().chain(asked) {
-        hash.update((part.len() as u64).to_be_bytes());
-        hash.update(part);
-    }
-    hash.update([u8::from(run.is_some())]);
-    let digest = hex(&hash.finalize());
+    let hash = hash_of(parts.into_iter().chain(asked));
+    let digest = hex(&hash.chain_update([u8::from(run.is_some())]).finalize());
     // 96 bits: short enough for a line of a terminal, and too many to try.
     format!("apr_{}", digest.get(..24).unwrap_or(&digest)).into()
 }

@@ -251,27 +251,26 @@ impl Catalog {
 /// that of another which took its name, and work that one has begun is not asked of the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Identity(String);
+pub struct Identity(pub String);
 
 impl Identity {
     /// Of a backend that is reached as `text` says.
     pub fn of(text: &str) -> Self {
         Self(hex(&Sha256::digest(text)))
     }
-
-    /// The one that was written down as `hash`.
-    pub fn from_hash(hash: &str) -> Self {
-        Self(hash.to_owned())
-    }
-
-    pub fn hash(&self) -> &str {
-        &self.0
-    }
 }
 
 /// As much of a tool's name as a line of the log has room for.
 fn brief(name: &str) -> &str {
     name.get(..name.floor_char_boundary(100)).unwrap_or_default()
+}
+
+/// A hash of `parts`, each with its length, so that no two lists of them are one text.
+pub(crate) fn hash_of<P: AsRef<[u8]>>(parts: impl IntoIterator<Item = P>) -> Sha256 {
+    parts.into_iter().fold(Sha256::new(), |hash, part| {
+        let part = part.as_ref();
+        hash.chain_update((part.len() as u64).to_be_bytes()).chain_update(part)
+    })
 }
 
 /// Lower-case hex of `bytes`.

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use super::{
     answer::{Answer, codes::TOOL_INPUT_INVALID},
     event::Call,
-    json::{Members, lossy, member, string_member},
+    json::{Members, lossy, member, no_members, string_member},
     offer::{Offer, Ref, Route, Target},
     own::Own,
 };
@@ -218,8 +218,7 @@ fn asked(text: &str) -> Result<(String, Box<RawValue>), String> {
     let name = string_member(text, "name");
     let name = name.ok_or_else(|| format!("{TOOL_INPUT_INVALID}: `name` must be a string"))?;
     let args = unquoted.or_else(|| given.map(RawValue::to_owned));
-    let none = || RawValue::from_string("{}".to_owned()).expect("the constant is JSON");
-    Ok((name, args.unwrap_or_else(none)))
+    Ok((name, args.unwrap_or_else(no_members)))
 }
 
 #[cfg(test)]

@@ -16,12 +16,13 @@ use serde::{
     de::{DeserializeSeed, MapAccess, Visitor},
 };
 use serde_json::{Map, Value, json, value::RawValue};
-use sha2::{Digest as _, Sha256};
+use sha2::Digest as _;
 
 use super::{
+    catalog::hash_of,
     ending::RunEnding,
     ids::{RunId, RunKind, ToolUseId},
-    json::member,
+    json::{member, no_members},
     offer::RefKind,
     words::Words as _,
 };
@@ -69,20 +70,15 @@ pub struct Call {
 impl Call {
     /// A call that comes from no stream of MANTYX. Arguments that are missing or `null` are `{}`.
     pub fn by_hand(id: &str, name: String, args: Option<&RawValue>) -> Self {
-        let args = args.filter(|args| args.get() != "null").map(RawValue::to_owned);
-        let args = args.unwrap_or_else(|| {
-            RawValue::from_string("{}".to_owned()).expect("the constant is JSON")
-        });
+        let args = args.filter(|args| args.get() != "null");
+        let args = args.map_or_else(no_members, RawValue::to_owned);
         Self { tool_use: id.into(), agent_run: None, name, kind: None, args, mcp_server: None }
     }
 
     /// A hash of the call's content. It tells a repetition from another call under the same id. The
     /// journal keeps it over restarts, so it must be the same in every version.
     pub fn content(&self) -> u64 {
-        let mut hash = Sha256::new();
-        hash.update((self.name.len() as u64).to_be_bytes());
-        hash.update(&self.name);
-        hash.update(self.args.get());
+        let hash = hash_of([&self.name]).chain_update(self.args.get());
         hash.finalize().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
     }
 }
@@ -183,18 +179,11 @@ impl Call {
     pub fn read(payload: &str) -> Result<Self, serde_json::Error> {
         let data: CallData<'_> = serde_json::from_str(payload)?;
         let kind = data.kind.as_deref().unwrap_or("local");
-        let args = data.args.or(data.input).filter(|args| args.get() != "null");
-        let args = match args {
-            Some(args) => args.to_owned(),
-            None => RawValue::from_string("{}".to_owned())?,
-        };
         Ok(Self {
-            tool_use: data.tool_use_id.into(),
             agent_run: data.agent_run_id.map(RunId::from),
-            name: data.name,
             kind: RefKind::parse(kind),
-            args,
             mcp_server: data.mcp_server,
+            ..Self::by_hand(&data.tool_use_id, data.name, data.args.or(data.input))
         })
     }
 }

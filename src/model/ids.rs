@@ -14,6 +14,29 @@ use serde::{Deserialize, Serialize};
 
 use super::words::words;
 
+/// An identifier is shown as its text.
+macro_rules! text {
+    ($name:ident) => {
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
 /// The name of a backend: unique over `mcp`, `a2a` and `local` of one configuration.
 ///
 /// Matches `^[a-zA-Z0-9_]{1,40}$`, so that it can stand in model-facing names.
@@ -32,10 +55,6 @@ impl BackendName {
             && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         if legal { Ok(Self(name.into())) } else { Err(BadBackendName) }
     }
-
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
 }
 
 impl TryFrom<Arc<str>> for BackendName {
@@ -51,17 +70,7 @@ impl TryFrom<Arc<str>> for BackendName {
 #[error("a backend name has 1 to 40 characters out of a-z, A-Z, 0-9 and _")]
 pub struct BadBackendName;
 
-impl fmt::Debug for BackendName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
-    }
-}
-
-impl fmt::Display for BackendName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+text! { BackendName }
 
 impl std::borrow::Borrow<str> for BackendName {
     fn borrow(&self) -> &str {
@@ -85,11 +94,7 @@ macro_rules! opaque_id {
         #[serde(transparent)]
         pub struct $name(Arc<str>);
 
-        impl $name {
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
+        text! { $name }
 
         impl From<&str> for $name {
             fn from(id: &str) -> Self {
@@ -103,17 +108,6 @@ macro_rules! opaque_id {
             }
         }
 
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
     };
 }
 
@@ -204,6 +198,7 @@ opaque_id! {
 }
 opaque_id! {
     /// A local program that uses the bridge, as the configuration names it.
+    #[derive(Default)]
     AppName
 }
 opaque_id! {

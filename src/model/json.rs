@@ -10,6 +10,11 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+/// `{}`.
+pub fn no_members() -> Box<RawValue> {
+    RawValue::from_string("{}".to_owned()).expect("the constant is JSON")
+}
+
 /// The members of a JSON object in their order, duplicates included.
 #[derive(Debug)]
 pub struct Members<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);

@@ -15,13 +15,13 @@ use bytes::Bytes;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
+use sha2::Digest as _;
 
 use seen::Seen;
 
 pub use super::routes::{Route, Target};
 use super::{
-    catalog::{Catalog, Content, Tool, hex},
+    catalog::{Catalog, Content, Tool, hash_of, hex},
     catalog_search::Index,
     hints,
     ids::BackendName,
@@ -312,12 +312,7 @@ impl Offer {
 }
 
 fn digest_of<'a>(refs: impl IntoIterator<Item = &'a Ref>) -> String {
-    let mut hash = Sha256::new();
-    for tool_ref in refs {
-        hash.update((tool_ref.json.len() as u64).to_be_bytes());
-        hash.update(&tool_ref.json);
-    }
-    hex(&hash.finalize())
+    hex(&hash_of(refs.into_iter().map(|one| &one.json)).finalize())
 }
 
 impl Offered {

@@ -15,11 +15,11 @@ use std::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use sha2::{Digest as _, Sha256};
+use sha2::Digest as _;
 
 use super::{
     canonical::Node,
-    catalog::{Catalog, Content, hex},
+    catalog::{Catalog, Content, hash_of, hex},
     diff,
     naming::Naming,
     visible,
@@ -261,16 +261,9 @@ impl Review {
     }
 
     fn digest(&self) -> String {
-        let mut hash = Sha256::new();
-        let mut part = |text: &str| {
-            hash.update((text.len() as u64).to_be_bytes());
-            hash.update(text);
-        };
-        for Finding { tool, now, .. } in self.findings.values() {
-            part(tool);
-            part(now.as_deref().unwrap_or_default());
-        }
-        hex(&hash.finalize())
+        let findings = self.findings.values();
+        let parts = findings.flat_map(|one| [&one.tool, one.now.as_deref().unwrap_or_default()]);
+        hex(&hash_of(parts).finalize())
     }
 
     /// The findings that the operator has not accepted and should look at.

@@ -273,11 +273,6 @@ impl Table {
 }
 
 impl Spec {
-    /// Reads what injection needs from `body`, which starts an agent run.
-    pub fn read(body: Bytes) -> Result<Self, SpecError> {
-        Self::of(RunKind::Agent, body)
-    }
-
     /// Reads what injection needs from `body`, which starts a run of this kind. In an eval that has
     /// its agent inline, the spec is that agent.
     pub fn of(kind: RunKind, body: Bytes) -> Result<Self, SpecError> {

@@ -455,7 +455,7 @@ mod tests {
             files.add(DescribedFile { kind: "file", name, mime_type, data: "aGk=", twice: false })
         });
         let lines: Vec<_> = lines.collect();
-        Answer::Result { text: lines.join("\n"), files: files.into_files() }
+        Answer::Result { text: lines.join("\n"), files: files.files }
     }
 
     #[test]

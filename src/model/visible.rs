@@ -51,16 +51,12 @@ fn marked(text: &str) -> impl Iterator<Item = (char, bool)> {
             '\r' => after != Some('\n'),
             '\u{200c}' | '\u{200d}' => !(joins(before) && joins(after)),
             // One says how a character is drawn; several in a row are a message.
-            '\u{fe00}'..='\u{fe0f}' => before.is_none_or(is_selector),
+            '\u{fe00}'..='\u{fe0f}' => matches!(before, None | Some('\u{fe00}'..='\u{fe0f}')),
             _ => hides(c),
         };
         before = Some(c);
         Some((c, hidden))
     })
-}
-
-fn is_selector(c: char) -> bool {
-    matches!(c, '\u{fe00}'..='\u{fe0f}')
 }
 
 /// The hidden characters of `text`.

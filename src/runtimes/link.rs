@@ -165,9 +165,7 @@ impl Link {
         let request = request.header(header::ACCEPT, "text/event-stream");
         let sent = timeout(WITHIN, self.http.send_repeatable(request)).await;
         let response = accepted(sent.map_err(|_elapsed| LinkError::Silent)??)?;
-        let kind = response.headers().get(header::CONTENT_TYPE);
-        let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if !kind.starts_with("text/event-stream") {
+        if !http_client::media_type(response.headers()).starts_with("text/event-stream") {
             return Err(LinkError::NotAStream);
         }
         let held = Budget::of_process().hold_for(Some(self.name.clone()));

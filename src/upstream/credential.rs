@@ -47,7 +47,7 @@ impl UpstreamCredential {
                 let http = clients.to(&config.token_url).clone();
                 let grant = RefreshTokenGrant::new(Arc::clone(config), http, kept.clone());
                 let id = grant.id();
-                let tasks = kept.tasks().clone();
+                let tasks = kept.0.tasks.clone();
                 let shows = Shows::Tokens(Arc::new(Tokens::new(None, grant, MARGIN, tasks)));
                 Some(Self { shows, id, callers: false })
             }

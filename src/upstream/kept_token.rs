@@ -28,17 +28,18 @@ pub(super) type GrantId = [u8; 32];
 
 /// The token, and the tasks that must not end before it is written.
 #[derive(Debug, Clone)]
-pub(super) struct KeptToken(Arc<Inner>);
+pub(super) struct KeptToken(pub Arc<Inner>);
 
 #[derive(Debug)]
-struct Inner {
+pub(super) struct Inner {
     state: StateDir,
     /// Held during an exchange that may replace the token.
     turn: Semaphore,
     /// Held while the file is written, so that an older token is never written over a newer one.
     writing: Semaphore,
     unsaved: Mutex<Unsaved>,
-    tasks: TaskTracker,
+    /// The exchanges with the issuer.
+    pub tasks: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -60,11 +61,6 @@ impl KeptToken {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }))
-    }
-
-    /// The tasks of the exchanges with the issuer.
-    pub(super) fn tasks(&self) -> &TaskTracker {
-        &self.0.tasks
     }
 
     /// Waits until no other exchange may replace the token.

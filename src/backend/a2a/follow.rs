@@ -35,11 +35,14 @@ pub(super) enum Stale {
     All,
 }
 
-/// A call and, as soon as there is one, the task that the agent made of it.
+/// A call and, as soon as there is one, the task that the agent made of it. A drop before the task has
+/// ended cancels it in the background, unless the bridge is stopping and will ask for the task later.
 pub(super) struct Following<'a> {
-    link: &'a Link,
+    link: &'a Arc<Link>,
+    tracker: &'a TaskTracker,
     call: &'a ToolCall,
-    task: CancelOnDrop<'a>,
+    /// `None` if there is nothing to cancel, or nothing any more.
+    task: Option<String>,
     /// The task and conversation that the call recorded last.
     told: Option<Known>,
     stale: Stale,
@@ -47,15 +50,14 @@ pub(super) struct Following<'a> {
 
 impl<'a> Following<'a> {
     /// Follows no task yet. Cancellations run in `tracker`.
-    pub(super) fn new(link: &'a Arc<Link>, tracker: &TaskTracker, call: &'a ToolCall) -> Self {
-        let task = CancelOnDrop { link: link.clone(), tracker: tracker.clone(), call, task: None };
-        Self { link, call, task, told: None, stale: Stale::None }
+    pub(super) fn new(link: &'a Arc<Link>, tracker: &'a TaskTracker, call: &'a ToolCall) -> Self {
+        Self { link, tracker, call, task: None, told: None, stale: Stale::None }
     }
 
     /// Sets the task that is cancelled if the call is dropped.
     pub(super) fn know(&mut self, task: Option<&str>) {
-        if self.task.task.as_deref() != task {
-            self.task.task = task.map(str::to_owned);
+        if self.task.as_deref() != task {
+            self.task = task.map(str::to_owned);
         }
     }
 
@@ -72,16 +74,16 @@ impl<'a> Following<'a> {
 
     /// Whether a poll has shown work on the message that [`Self::answers`] a task.
     pub(super) fn saw_work(&self) -> bool {
-        self.task.task.is_some() && self.stale == Stale::None
+        self.task.is_some() && self.stale == Stale::None
     }
 
     pub(super) fn task(&self) -> Option<&str> {
-        self.task.task.as_deref()
+        self.task.as_deref()
     }
 
     /// Leaves nothing to cancel: the task has ended or waits.
     pub(super) fn forget(&mut self) {
-        self.task.task = None;
+        self.task = None;
     }
 
     pub(super) fn done(&mut self, reply: Reply) -> Reply {
@@ -94,7 +96,7 @@ impl<'a> Following<'a> {
     pub(super) fn works(&mut self, context: Option<&str>) {
         self.call.progress.touch();
         self.stale = Stale::None;
-        let Some(task) = self.task.task.as_deref() else { return };
+        let Some(task) = self.task.as_deref() else { return };
         let news = self.told.as_ref().is_none_or(|told| told.task != task);
         if let (true, Some(known)) = (news, Known::new(task, context)) {
             self.call.recorder.named(&known.handle());
@@ -116,7 +118,7 @@ impl<'a> Following<'a> {
         first: Duration,
         otherwise: String,
     ) -> Result<Reply, CallError> {
-        let Some(task) = self.task.task.clone() else { return Err(CallError::Lost(otherwise)) };
+        let Some(task) = self.task.clone() else { return Err(CallError::Lost(otherwise)) };
         let mut wait = first;
         let mut heard = Instant::now();
         loop {
@@ -167,22 +169,12 @@ impl<'a> Following<'a> {
     }
 }
 
-/// Cancels the task in the background if the call is dropped before the task has ended. If the
-/// bridge is stopping and will ask for the task later, it is not cancelled.
-struct CancelOnDrop<'a> {
-    link: Arc<Link>,
-    tracker: TaskTracker,
-    call: &'a ToolCall,
-    /// `None` if there is nothing to cancel, or nothing any more.
-    task: Option<String>,
-}
-
-impl Drop for CancelOnDrop<'_> {
+impl Drop for Following<'_> {
     fn drop(&mut self) {
         let Some(task) = self.task.take().filter(|_| !self.call.recorder.is_left()) else { return };
         // Outside of a runtime, nothing can be sent: the process is about to end.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let link = self.link.clone();
+        let link = Arc::clone(self.link);
         // The handle is not needed: the tracker knows the task.
         drop(self.tracker.spawn_on(async move { link.cancel(&task).await }, &runtime));
     }

@@ -25,8 +25,7 @@ use super::{
 use crate::{
     backend::auth::{self, Tokens},
     config::A2aBinding,
-    error_chain::error_chain,
-    http_client,
+    http_client::{self, why_no_answer},
     model::ids::BackendName,
 };
 
@@ -95,18 +94,12 @@ impl Link {
             if let Some(body) = &request.body {
                 builder = builder.body(body.clone());
             }
-            let sent = if operation.only_reads() {
-                self.client.send_repeatable(builder).await
-            } else {
-                self.client.send(builder).await
-            };
-            let response = sent.map_err(|error| {
-                let not_sent = error.is_connect() || error.is_builder();
-                let text = error_chain(&error.without_url());
-                if not_sent { A2aFailure::NotSent(text) } else { A2aFailure::Lost(text) }
+            let sent = self.client.send_as(builder, operation.only_reads()).await;
+            let response = sent.map_err(|error| match why_no_answer(error) {
+                (true, text) => A2aFailure::NotSent(text),
+                (false, text) => A2aFailure::Lost(text),
             })?;
-            let response = self.with_status_of_tokens(response);
-            Ok(response)
+            Ok(self.with_status_of_tokens(response))
         })
         .await
     }
@@ -131,15 +124,12 @@ impl Link {
 
     /// Reads a message, or a task as it stands.
     pub(super) fn read(&self, result: &RawValue) -> Result<Reply, A2aFailure> {
-        result::read(result.get(), self.part_encoding(), self.streams)
-            .map_err(|error| A2aFailure::Unreadable(error.to_string()))
-    }
-
-    fn part_encoding(&self) -> PartEncoding {
-        match (self.endpoint.generation, self.endpoint.binding) {
+        let encoding = match (self.endpoint.generation, self.endpoint.binding) {
             (Generation::V03, A2aBinding::HttpJson) => PartEncoding::Nested,
             _ => PartEncoding::Plain,
-        }
+        };
+        result::read(result.get(), encoding, self.streams)
+            .map_err(|error| A2aFailure::Unreadable(error.to_string()))
     }
 
     /// Cancels the task. To cancel it twice does no harm, so failures on the way are not the end.

@@ -192,7 +192,7 @@ impl Said {
             }
         }
         let text = lines(&texts.iter().map(String::as_str).collect::<Vec<_>>());
-        Self { text, files: files.into_files() }
+        Self { text, files: files.files }
     }
 
     /// Whether there is no content; a file always has its line.

@@ -17,7 +17,7 @@ use crate::{
         peer::{CallError, NotRead},
     },
     error_chain::error_chain,
-    http_client,
+    http_client::{self, why_no_answer},
     model::{answer::Answer, ids::BackendName, json::Members, trace::Trace},
 };
 
@@ -60,11 +60,11 @@ impl Endpoint {
             self.client.request(self.method.clone(), url).body(arguments.get().to_owned())
         };
         builder = builder.headers(headers);
-        let response = self.client.send(builder).await.map_err(|error| {
-            let not_sent = error.is_connect() || error.is_builder();
-            let text = error_chain(&error.without_url());
-            if not_sent { CallError::NotSent(text) } else { CallError::Lost(text) }
-        })?;
+        let response =
+            self.client.send(builder).await.map_err(|error| match why_no_answer(error) {
+                (true, text) => CallError::NotSent(text),
+                (false, text) => CallError::Lost(text),
+            })?;
         let status = response.status();
         if !status.is_success() {
             return Ok(Answer::Error(self.failure(status, response).await));
@@ -145,8 +145,7 @@ fn put_into_query(arguments: &RawValue, url: &mut Url) -> Result<(), CallError> 
 /// The media type that the answer names, for an error.
 fn media_type(headers: &HeaderMap) -> String {
     const LONGEST: usize = 100;
-    let named = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = named.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    let kind = http_client::media_type(headers);
     if kind.is_empty() {
         return "something of an unnamed type".to_owned();
     }

@@ -3,7 +3,7 @@
 //!
 //! Must not: start a program its own way (`backend::program` does), or read the server's stdout.
 
-use std::{fmt, io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
+use std::{io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use rustix::process::Signal;
@@ -128,12 +128,6 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         self.group.kill();
-    }
-}
-
-impl fmt::Debug for Child {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Child").field("group", &self.group).finish_non_exhaustive()
     }
 }
 

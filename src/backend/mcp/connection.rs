@@ -70,9 +70,10 @@ const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 /// A connection whose handshake is done.
 pub(super) struct Connection {
     backend: BackendName,
-    state: Arc<ConnectionState>,
+    pub(super) state: Arc<ConnectionState>,
     peer: RmcpPeer<RoleClient>,
-    revision: ProtocolVersion,
+    /// The revision that the handshake agreed on.
+    pub(super) revision: ProtocolVersion,
     /// Whether the server may get arguments as HTTP headers.
     has_headers: bool,
     /// The tools of the last list whose arguments go along as headers.
@@ -114,7 +115,7 @@ impl Connection {
             let of_prompts = prompts.as_ref().and_then(|it| it.list_changed);
             [of_tools, of_resources, of_prompts].contains(&Some(true))
         });
-        state.handshake().established = true;
+        state.handshake.lock().established = true;
 
         let modern = !revision.has_initialize();
         let (closed_sender, closed) = watch::channel(None);
@@ -141,11 +142,6 @@ impl Connection {
             runtime: Handle::current(),
             _tasks: tasks,
         }
-    }
-
-    /// The revision that the handshake agreed on.
-    pub(super) fn revision(&self) -> &ProtocolVersion {
-        &self.revision
     }
 
     /// All pages of a list, and the limit that cut it, if one did.
@@ -182,7 +178,7 @@ impl Connection {
                 }
             }
         }
-        Ok((pages.into_items(), cut))
+        Ok((pages.items, cut))
     }
 
     /// Sends a request that only reads.
@@ -201,7 +197,7 @@ impl Connection {
 
     async fn ask_for(&self, method: &str, params: Value) -> Result<Reply, CallError> {
         let (raw_request, answer) = self.read(method, params).await;
-        match (answer, raw_request.refusal()) {
+        match (answer, raw_request.refusal.get()) {
             (Err(_), Some(error)) => Ok(Err(error.clone())),
             (answer, _) => answer.map(Ok),
         }
@@ -231,7 +227,7 @@ impl Connection {
 
     async fn list(&self) -> Result<Arc<Catalog>, PeerError> {
         let (tools, cut) = self.pages("tools/list", "tools").await?;
-        let server_info = self.state.handshake().server_info.as_deref().map(ToOwned::to_owned);
+        let server_info = self.state.handshake.lock().server_info.as_deref().map(ToOwned::to_owned);
         let mut param_headers = HashMap::new();
         let fits = |name: &str, tool: &RawValue| {
             if self.has_headers {
@@ -297,7 +293,8 @@ impl Connection {
             Some(marked) => marked.headers(&call.request.arguments).map_err(CallError::Refused)?,
             None => Vec::new(),
         };
-        let as_task = self.as_tasks.lock().contains(tool) && self.state.handshake().takes_tasks;
+        let as_task =
+            self.as_tasks.lock().contains(tool) && self.state.handshake.lock().takes_tasks;
         // A task also where the tool merely may be one: after a crash of the bridge, a task can be
         // asked for, but a plain call is lost.
         let ttl = as_task.then_some(tasks::TTL);
@@ -313,7 +310,7 @@ impl Connection {
         }
         let meta = Some(meta).filter(|meta| !meta.is_empty());
         let sent = self.send_raw(request.into(), Arc::clone(&raw_request), meta).await;
-        match (sent, raw_request.refusal().cloned()) {
+        match (sent, raw_request.refusal.get().cloned()) {
             (Ok(result), _) => Ok((raw_request, result)),
             (Err(CallError::Refused(why)), Some(error)) if FOR_CLIENTS.contains(&error.code) => {
                 call.progress.error(&error);
@@ -366,10 +363,6 @@ impl Connection {
             state.forget(&id);
         };
         self.cancellations.spawn_on(send, &self.runtime);
-    }
-
-    pub(super) fn state(&self) -> &ConnectionState {
-        &self.state
     }
 
     /// Ends when the connection takes no more requests.
@@ -428,7 +421,7 @@ impl Connection {
 
 impl Peer for Connection {
     fn about(&self) -> About {
-        let handshake = self.state.handshake();
+        let handshake = self.state.handshake.lock();
         let version = handshake.protocol_version.clone();
         About {
             protocol_version: Some(version.unwrap_or_else(|| self.revision.to_string())),

@@ -41,7 +41,7 @@ pub fn read(data: &[u8]) {
     }
     // Short enough for lines that are too long.
     let mut lines = Lines::new(4096);
-    lines.buffer().extend_from_slice(data);
+    lines.buffer.extend_from_slice(data);
     while let Some(line) = lines.next_line() {
         match line {
             Line::Whole(line) => drop(state.incoming(&String::from_utf8_lossy(&line))),

@@ -103,7 +103,7 @@ impl StreamableHttpClient for Http {
         let raw_request = raw_request_of(&message);
         let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
         if let Some(raw_request) = &raw_request {
-            headers.extend(raw_request.headers().iter().filter_map(param_header));
+            headers.extend(raw_request.headers.iter().filter_map(param_header));
             raw_request.set_written(true);
         }
         let response = match self.request(Method::POST, headers, body).await {

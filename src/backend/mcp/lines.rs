@@ -23,7 +23,8 @@ pub(super) enum Line {
 /// Cuts pushed bytes into lines, wherever the pushes cut them.
 #[derive(Debug)]
 pub(super) struct Lines {
-    buffer: BytesMut,
+    /// Where the next bytes go: as much as there is of a line that has not ended.
+    pub(super) buffer: BytesMut,
     /// How far `buffer` has been searched.
     searched: usize,
     /// Set while the rest of a line that is too long is skipped.
@@ -35,16 +36,6 @@ impl Lines {
     /// Lines of at most `limit` bytes.
     pub(super) fn new(limit: usize) -> Self {
         Self { buffer: BytesMut::new(), searched: 0, past: None, limit }
-    }
-
-    /// Where the next bytes go.
-    pub(super) fn buffer(&mut self) -> &mut BytesMut {
-        &mut self.buffer
-    }
-
-    /// How much is there of a line that has not ended.
-    pub(super) fn unfinished(&self) -> usize {
-        self.buffer.len()
     }
 
     /// The next line, `None` until more bytes are there.
@@ -104,7 +95,7 @@ pub(super) struct IdFinder {
     /// Whether the object has ended.
     ended: bool,
     /// How many bytes it was shown.
-    size: u64,
+    pub(super) size: u64,
 }
 
 /// The longest `id` that is looked for, quotes included.
@@ -127,10 +118,6 @@ impl IdFinder {
     /// The JSON text of the id, and how many bytes were shown.
     pub(super) fn found(self) -> (Option<String>, u64) {
         (self.found.and_then(|id| String::from_utf8(id).ok()), self.size)
-    }
-
-    pub(super) fn size(&self) -> u64 {
-        self.size
     }
 
     fn step(&mut self, byte: u8) -> ControlFlow<()> {

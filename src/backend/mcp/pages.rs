@@ -26,7 +26,8 @@ const MOST_BYTES: usize = 32 * 1024 * 1024;
 pub(super) struct Pages {
     /// The member of each page that has its items.
     list: &'static str,
-    items: Vec<Box<RawValue>>,
+    /// The items of all pages, in the server's order.
+    pub(super) items: Vec<Box<RawValue>>,
     bytes: usize,
     pages: usize,
     cursors: HashSet<String>,
@@ -85,11 +86,6 @@ impl Pages {
             return Ok(Next::Cut);
         }
         Ok(Next::Page(cursor))
-    }
-
-    /// The items of all pages, in the server's order.
-    pub(super) fn into_items(self) -> Vec<Box<RawValue>> {
-        self.items
     }
 }
 

@@ -164,7 +164,8 @@ impl Search {
     /// Searches a schema. `on_way`: only `properties` are on the way to it.
     fn schema(&mut self, schema: &RawValue, on_way: bool) -> Result<(), String> {
         let json = schema.get();
-        if !may_mark(json) {
+        // Without a mark there; a backslash may escape a letter of one.
+        if !json.contains(MARK) && !json.contains('\\') {
             return Ok(());
         }
         if let Ok(schemas) = Elements::read(json) {
@@ -221,11 +222,6 @@ impl Search {
         self.found.push(Mark { path: self.path.clone(), header });
         Ok(())
     }
-}
-
-/// Whether this text may contain a mark. A backslash may escape a letter of it.
-fn may_mark(json: &str) -> bool {
-    json.contains(MARK) || json.contains('\\')
 }
 
 /// Whether a property has one of the three types that may be marked, with or without null.

@@ -51,7 +51,7 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
     let text = lines.join("\n");
 
     Ok(match (failed, text.is_empty()) {
-        (false, _) => Answer::Result { text, files: files.into_files() },
+        (false, _) => Answer::Result { text, files: files.files },
         (true, false) => Answer::Error(text),
         (true, true) => Answer::Error(NO_MESSAGE.to_owned()),
     })

@@ -192,9 +192,9 @@ where
                     None => continue,
                 }
             }
-            self.held.follow(self.lines.unfinished());
+            self.held.follow(self.lines.buffer.len());
             let reader = self.reader.as_mut()?;
-            match reader.read_buf(self.lines.buffer()).await {
+            match reader.read_buf(&mut self.lines.buffer).await {
                 Ok(0) => return None,
                 Ok(_) => (),
                 Err(error) => {

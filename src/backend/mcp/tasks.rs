@@ -58,18 +58,6 @@ enum Question {
     Result,
 }
 
-/// How a task ended.
-enum TaskEnd {
-    /// With the result, if the task's status brought it.
-    Completed(Option<Box<RawValue>>),
-    Failed {
-        message: Option<String>,
-        error: Option<Box<RawValue>>,
-    },
-    Cancelled(Option<String>),
-    InputRequired(Option<String>),
-}
-
 /// Finishes a call that the server answered with `result`: if that is a task, waits for its end.
 pub(super) async fn follow(
     connection: &Connection,
@@ -77,11 +65,11 @@ pub(super) async fn follow(
     raw_request: Arc<RawRequest>,
     result: &RawValue,
 ) -> Result<Answer, CallError> {
-    let created = Task::created(result, raw_request.wants_task()).map_err(unreadable)?;
+    let created = Task::created(result, raw_request.task_ttl.is_some()).map_err(unreadable)?;
     let Some(task) = created else { return complete(result, &call.progress) };
     call.recorder.named(&Handle(json!({ NAMED: task.id }).to_string()));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
-    connection.state().goes_on(&raw_request);
+    connection.state.goes_on(&raw_request);
     Followed::new(connection, task.id, Some(raw_request), call).outcome(wait).await
 }
 
@@ -120,36 +108,8 @@ impl<'a> Followed<'a> {
         Self { connection, recorder, progress, _raw_request: raw_request, task, ended: false }
     }
 
-    /// The outcome of the task. The first poll is after `wait`.
-    async fn outcome(mut self, wait: Duration) -> Result<Answer, CallError> {
-        match self.end(wait).await? {
-            TaskEnd::Completed(Some(result)) => complete(&result, &self.progress),
-            TaskEnd::Completed(None) => self.result().await.map_err(|error| match error {
-                // The task had completed, so a refusal here is not the tool's own error.
-                CallError::Refused(why) => CallError::Unreadable(why),
-                error => error,
-            }),
-            TaskEnd::Failed { message, error: Some(error) } => Err(failed(message, Some(&error))),
-            TaskEnd::Failed { message, error: None } => self.failure(message).await,
-            TaskEnd::Cancelled(message) => Err(CallError::Refused(format!(
-                "{OUTCOME_UNKNOWN}: the server cancelled the call: {}. It may have taken effect in part; check before \
-                 you repeat it.",
-                message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.')
-            ))),
-            TaskEnd::InputRequired(message) => {
-                let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
-                Err(CallError::Refused(format!(
-                    "{OUTCOME_UNKNOWN}: the tool asked for input from the user in the middle of its work, which the \
-                     bridge cannot give, so the call was cancelled{message}. It may have taken \
-                     effect in part; check before you repeat it, with all that it needs in the \
-                     arguments."
-                )))
-            }
-        }
-    }
-
-    /// Polls until the task has ended or cannot continue.
-    async fn end(&mut self, mut wait: Duration) -> Result<TaskEnd, CallError> {
+    /// Polls until the task has ended or cannot continue; its outcome. The first poll is after `wait`.
+    async fn outcome(mut self, mut wait: Duration) -> Result<Answer, CallError> {
         loop {
             tokio::select! {
                 () = sleep(wait.mul_f64(1.0 + JITTER * random::share())) => (),
@@ -163,23 +123,41 @@ impl<'a> Followed<'a> {
                 answer => answer?,
             };
             let task = Task::read(&answer).map_err(unreadable)?;
+            if task.status != Status::Working {
+                // A task that wants input has not ended; the drop cancels it.
+                self.ended = task.status != Status::InputRequired;
+                return self.answer(task).await;
+            }
             wait = task.wait;
-            let end = match task.status {
-                Status::Working => {
-                    self.progress.touch();
-                    continue;
-                }
-                // The task has not ended; the drop cancels it.
-                Status::InputRequired => return Ok(TaskEnd::InputRequired(task.message)),
-                Status::Completed => TaskEnd::Completed(task.result.map(ToOwned::to_owned)),
-                Status::Failed => {
-                    let error = task.error.map(ToOwned::to_owned);
-                    TaskEnd::Failed { message: task.message, error }
-                }
-                Status::Cancelled => TaskEnd::Cancelled(task.message),
-            };
-            self.ended = true;
-            return Ok(end);
+            self.progress.touch();
+        }
+    }
+
+    async fn answer(&self, task: Task<'_>) -> Result<Answer, CallError> {
+        let Task { status, message, result, error, .. } = task;
+        match (status, result, error) {
+            (Status::Completed, Some(result), _) => complete(result, &self.progress),
+            (Status::Completed, None, _) => self.result().await.map_err(|error| match error {
+                // The task had completed, so a refusal here is not the tool's own error.
+                CallError::Refused(why) => CallError::Unreadable(why),
+                error => error,
+            }),
+            (Status::Failed, _, None) => self.failure(message).await,
+            (Status::Failed, _, error) => Err(failed(message, error)),
+            (Status::Cancelled, ..) => Err(CallError::Refused(format!(
+                "{OUTCOME_UNKNOWN}: the server cancelled the call: {}. It may have taken effect in part; check before \
+                 you repeat it.",
+                message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.')
+            ))),
+            (Status::Working | Status::InputRequired, ..) => {
+                let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
+                Err(CallError::Refused(format!(
+                    "{OUTCOME_UNKNOWN}: the tool asked for input from the user in the middle of its work, which the \
+                     bridge cannot give, so the call was cancelled{message}. It may have taken \
+                     effect in part; check before you repeat it, with all that it needs in the \
+                     arguments."
+                )))
+            }
         }
     }
 
@@ -197,7 +175,7 @@ impl<'a> Followed<'a> {
                     CallError::NotSent(why) | CallError::Lost(why) | CallError::Unreadable(why),
                 ) => why,
                 Err(CallError::Refused(why))
-                    if question.is_open(raw_request.refusal().map(|error| error.code)) =>
+                    if question.is_open(raw_request.refusal.get().map(|error| error.code)) =>
                 {
                     why
                 }

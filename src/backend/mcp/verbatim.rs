@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, GetExtensions,
     GetMeta, JsonRpcMessage, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
@@ -58,10 +58,10 @@ pub(super) struct RawRequest {
     /// The call whose arguments replace those of rmcp's request.
     call: Option<Arc<CallRequest>>,
     /// The arguments that go along as HTTP headers: names and values.
-    headers: Vec<(String, String)>,
+    pub(super) headers: Vec<(String, String)>,
     /// Asks the server to run the call as a task (2025-11-25) and to keep it for this many
     /// milliseconds.
-    task_ttl: Option<u64>,
+    pub(super) task_ttl: Option<u64>,
     /// The answers to the server's questions, if it has asked some.
     inputs: Option<Inputs>,
     /// Touched when the server reports progress of the request.
@@ -71,7 +71,7 @@ pub(super) struct RawRequest {
     /// Whether the server may have received the request.
     written: AtomicBool,
     /// The JSON-RPC error, if the server answered with one.
-    refusal: OnceLock<ErrorReply>,
+    pub(super) refusal: OnceLock<ErrorReply>,
     /// How the transport failed.
     failure: OnceLock<PeerErrorKind>,
     outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
@@ -106,7 +106,8 @@ pub(super) struct ConnectionState {
     strays: Mutex<HashMap<i64, Instant>>,
     /// The requests that were answered with a task. Their progress goes on.
     tasks: Mutex<Vec<Weak<RawRequest>>>,
-    handshake: Mutex<Handshake>,
+    /// What the server said in the latest handshake.
+    pub(super) handshake: Mutex<Handshake>,
     /// The server's tools may differ from those that were last listed.
     pub(super) changed: Notify,
     /// Why the connection has become unusable, if it has.
@@ -151,11 +152,6 @@ impl RawRequest {
         Arc::new(Self { call: Some(call), headers, task_ttl, progress, inputs, ..Self::default() })
     }
 
-    /// The arguments that go along as HTTP headers, as names and values.
-    pub(super) fn headers(&self) -> &[(String, String)] {
-        &self.headers
-    }
-
     /// Notes whether the server may have received the request.
     pub(super) fn set_written(&self, written: bool) {
         self.written.store(written, Ordering::Release);
@@ -180,11 +176,6 @@ impl RawRequest {
         self.settle(Err(CallError::Refused(format!("{message} (JSON-RPC error {code})"))));
     }
 
-    /// The JSON-RPC error, if the server answered with one.
-    pub(super) fn refusal(&self) -> Option<&ErrorReply> {
-        self.refusal.get()
-    }
-
     /// Notes how the transport failed; only the first failure counts.
     pub(super) fn fail(&self, kind: PeerErrorKind) {
         self.failure.get_or_init(|| kind);
@@ -193,15 +184,6 @@ impl RawRequest {
     /// How the transport failed, if it did.
     pub(super) fn failure(&self) -> Option<PeerErrorKind> {
         self.failure.get().copied()
-    }
-
-    /// Whether the call asks for a task.
-    pub(super) fn wants_task(&self) -> bool {
-        self.task_ttl.is_some()
-    }
-
-    fn is_called(&self, token: i64) -> bool {
-        self.token.get() == Some(&token)
     }
 
     /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
@@ -292,7 +274,7 @@ impl ConnectionState {
             Waiting::Handshake(kind) => {
                 let mut handshake = self.handshake.lock();
                 let message = handshake.take(kind, text, id, envelope.result);
-                if handshake.take_repeated() {
+                if std::mem::take(&mut handshake.repeated) {
                     // The server lost its state, and may have restarted as another version with
                     // other tools.
                     self.changed.notify_one();
@@ -329,11 +311,6 @@ impl ConnectionState {
         let mut tasks = self.tasks.lock();
         tasks.retain(|task| task.strong_count() > 0);
         tasks.push(Arc::downgrade(raw_request));
-    }
-
-    /// What the server said in the latest handshake.
-    pub(super) fn handshake(&self) -> MutexGuard<'_, Handshake> {
-        self.handshake.lock()
     }
 
     /// Marks the connection as unusable; only the first reason counts.
@@ -404,7 +381,7 @@ impl ConnectionState {
                 requests.push(Arc::clone(raw_request));
             }
         }
-        for raw_request in requests.iter().filter(|one| one.is_called(about)) {
+        for raw_request in requests.iter().filter(|one| one.token.get() == Some(&about)) {
             raw_request.progress.report(params);
         }
     }

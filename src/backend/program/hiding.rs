@@ -5,7 +5,6 @@
 
 use std::{
     collections::BTreeSet,
-    fmt,
     fs::{self, File},
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -28,17 +27,25 @@ pub(super) struct Kept {
 }
 
 /// Why a program can read files of the bridge.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Exposure {
     /// The configuration says so.
+    #[error("With `sandbox: off` it can read {OWN}.")]
     Off,
     /// Nothing can be masked on this system, for this reason.
+    #[error("It can read {OWN}: this system does not let them be hidden ({0}).")]
     Unmasked(String),
     /// The same, and `sandbox` lists a directory with this file in it.
+    #[error("Its `sandbox` lists {0}, and this system does not let it be hidden ({1}).")]
     Listed(PathBuf, String),
     /// Another file has taken the place of this one, and with it the mask was gone.
+    #[error("{0} was replaced, and the program can read the new one.")]
     Replaced(PathBuf),
 }
+
+/// What a program can read then.
+const OWN: &str = "bridge.yaml, the state directory, and the secrets in files that bridge.yaml \
+                   names";
 
 impl Exposure {
     /// What to do about it.
@@ -59,27 +66,6 @@ impl Exposure {
             Self::Replaced(_) => {
                 "Restart the bridge. So that it does not come again, keep the file in a directory \
                  with nothing else in it, or write `sandbox: secrets` (docs/programs.md)."
-            }
-        }
-    }
-}
-
-impl fmt::Display for Exposure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const OWN: &str = "bridge.yaml, the state directory, and the secrets in files that \
-                           bridge.yaml names";
-        match self {
-            Self::Off => write!(f, "With `sandbox: off` it can read {OWN}."),
-            Self::Unmasked(why) => {
-                write!(f, "It can read {OWN}: this system does not let them be hidden ({why}).")
-            }
-            Self::Listed(path, why) => write!(
-                f,
-                "Its `sandbox` lists {}, and this system does not let it be hidden ({why}).",
-                path.display()
-            ),
-            Self::Replaced(path) => {
-                write!(f, "{} was replaced, and the program can read the new one.", path.display())
             }
         }
     }

@@ -15,6 +15,7 @@ mod pending;
 mod reading_again;
 mod rules;
 mod runtime;
+mod schema;
 mod secrets;
 mod signature;
 mod tls;

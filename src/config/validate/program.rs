@@ -2,7 +2,11 @@
 //!
 //! Must not: start the program or look for it.
 
-use std::{collections::BTreeMap, path::PathBuf, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use secrecy::{ExposeSecret as _, SecretString};
 
@@ -73,7 +77,7 @@ impl Validator<'_> {
             return self.refuse(at.node, "this is no program", "write its name or its path");
         }
         if command == OWN_PROGRAM {
-            let own = self.env.own_program().and_then(|path| path.to_str());
+            let own = self.env.own_program.as_deref().and_then(Path::to_str);
             return Some(own.unwrap_or(OWN_PROGRAM).to_owned());
         }
         if at.value.contains(' ') && !at.value.contains(['/', '$']) {

@@ -35,7 +35,7 @@ use crate::{
     backend::peer::Modes,
     http::{
         auth::Caller,
-        response::{self, Body},
+        response::{self, Answered, Body},
     },
     model::features::Feature,
     traces::Context,
@@ -72,47 +72,41 @@ enum Era {
 
 impl Api {
     /// Answers `/mcp` in all of its methods.
-    pub(super) async fn mcp(&self, asked: ApiRequest) -> Response<Body> {
+    pub(super) async fn mcp(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { mut caller, request, .. } = asked;
         let method = request.method().clone();
         if method != Method::POST {
-            return self.mcp_session(caller, &method, request.headers());
+            let answered = self.mcp_session(caller, &method, request.headers());
+            return answered.map_err(|error| error.response("null"));
         }
         let trace = self.runs.traces().context(proxy::trace(request.headers()));
-        let (headers, body) = match self.read_json(&mut caller, request, MAX_CALL).await {
-            Ok(read) => read,
-            Err(refused) => return refused,
-        };
-        let answered = match std::str::from_utf8(&body) {
-            Ok(text) => self.mcp_message(caller, &headers, trace, text).await,
-            Err(_) => {
-                let message = "the body is not UTF-8";
-                let error = RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, message);
-                Err(("null".to_owned(), error))
-            }
-        };
-        answered.unwrap_or_else(|(id, error)| response::json_text(error.status, error.text(&id)))
+        let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+        let text = std::str::from_utf8(&body).map_err(|_not_utf8| {
+            let message = "the body is not UTF-8";
+            RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, message).response("null")
+        })?;
+        self.mcp_message(caller, &headers, trace, text).await
     }
 
-    /// Answers a message. The error has the id of its request.
+    /// Answers a message.
     async fn mcp_message(
         &self,
         caller: Caller,
         headers: &HeaderMap,
         trace: Context,
         text: &str,
-    ) -> Result<Response<Body>, (String, RpcError)> {
-        let message = Message::read(text).map_err(|error| ("null".to_owned(), error))?;
+    ) -> Answered {
+        let message = Message::read(text).map_err(|error| error.response("null"))?;
         let (request, is_notification) = match message {
             Message::Request(request) => (request, false),
             Message::Notification(request) => (request, true),
             Message::Response(id, result) => {
                 let session = self.session(&caller, headers);
-                session.map_err(|error| ("null".to_owned(), error))?.answer(id, result);
+                session.map_err(|error| error.response("null"))?.answer(id, result);
                 return Ok(accepted());
             }
         };
-        let for_request = |error| (request.id.to_owned(), error);
+        let for_request = |error: RpcError| error.response(request.id);
         let begins = request.method == "initialize" && request.meta(VERSION).is_none();
         if begins && !is_notification {
             return self.initialize(&caller, &request).map_err(for_request);
@@ -169,24 +163,26 @@ impl Api {
     }
 
     /// Answers GET, which opens the stream of a session, and DELETE, which ends the session.
-    fn mcp_session(&self, caller: Caller, method: &Method, headers: &HeaderMap) -> Response<Body> {
-        let session = match self.session(&caller, headers) {
-            Ok(session) => session,
-            Err(error) => return response::json_text(error.status, error.text("null")),
-        };
+    fn mcp_session(
+        &self,
+        caller: Caller,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Result<Response<Body>, RpcError> {
+        let session = self.session(&caller, headers)?;
         if method == Method::DELETE {
             let id = headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
             self.mcp_sessions.end(id);
-            return response::json_text(StatusCode::OK, "");
+            return Ok(response::json_text(StatusCode::OK, ""));
         }
         let era = Era::Session(Arc::clone(&session));
         let client = Client { api: self, caller, headers, trace: Context::default(), era };
         if *method != Method::GET || !client.takes_events() {
             let message = "GET /mcp is an event stream: accept text/event-stream.";
-            let error = RpcError::new(StatusCode::NOT_ACCEPTABLE, codes::INVALID_REQUEST, message);
-            return response::json_text(error.status, error.text("null"));
+            let status = StatusCode::NOT_ACCEPTABLE;
+            return Err(RpcError::new(status, codes::INVALID_REQUEST, message));
         }
-        client.session_stream(&session)
+        Ok(client.session_stream(&session))
     }
 }
 
@@ -311,7 +307,5 @@ fn event(text: &str) -> Bytes {
 
 /// 202 without a body: a notification, or a request that was cancelled, has no other answer.
 fn accepted() -> Response<Body> {
-    let mut response = Response::new(response::full(Bytes::new()));
-    *response.status_mut() = StatusCode::ACCEPTED;
-    response
+    response::with_status(Response::new(response::full("")), StatusCode::ACCEPTED)
 }

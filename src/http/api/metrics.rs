@@ -8,7 +8,7 @@
 
 use std::time::SystemTime;
 
-use http::{HeaderValue, Response, header};
+use http::StatusCode;
 use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
 
 use super::{Api, routes::ApiRequest, status};
@@ -61,10 +61,7 @@ impl Api {
         ];
         let started = SystemTime::now().checked_sub(self.facts.since.elapsed());
         let text = page::write(own.into_iter().flatten().collect(), of_process(started));
-        let mut response = Response::new(response::full(text));
-        let kind = HeaderValue::from_static(page::CONTENT_TYPE);
-        response.headers_mut().insert(header::CONTENT_TYPE, kind);
-        Ok(response)
+        Ok(response::text(StatusCode::OK, page::CONTENT_TYPE, text))
     }
 }
 
@@ -215,7 +212,7 @@ fn of_runs(runs: &Runs) -> Vec<Row> {
 }
 
 fn posts(runs: &Runs) -> Vec<Row> {
-    let counted = runs.upstream().posts();
+    let counted = &runs.upstream().posts;
     let answered = by_label(&counted.answered);
     let retries = counter(counted.retries.get());
     let undelivered = "Results that MANTYX refused, or that could not be delivered";

@@ -128,41 +128,37 @@ const ONCE: Parameter = ("Idempotency-Key", "header", "the same request is made 
 
 /// All own routes, in the order of the OpenAPI document.
 pub static ROUTES: &[OwnRoute] = &[
-    open("/healthz", |_, _| super::alive()).called("health", "Whether the daemon lives").gives(
-        200,
-        "It does.",
-        Json(of::<Alive>),
-    ),
+    open("/healthz", |_, _| super::alive())
+        .called("health", "Whether the daemon lives")
+        .answers::<Alive>("It does."),
     open("/readyz", Api::ready)
         .called("ready", "Whether every required backend has been resolved")
         .access(Access::AnyoneAppsMore)
-        .gives(200, "They have.", Json(of::<ready::Ready>))
+        .answers::<ready::Ready>("They have.")
         .gives(503, "Some have not: `missing` names them.", Json(of::<ready::NotReady<'_>>)),
     get("/metrics", Api::metrics)
         .called("metrics", "The metrics of the whole bridge, for Prometheus")
         .access(Access::App)
         .gives(200, "OpenMetrics text.", Text("application/openmetrics-text")),
-    get("/v1/status", Api::status).called("status", "The daemon, MANTYX and every backend").gives(
-        200,
-        "How they are.",
-        Json(of::<status::Status>),
-    ),
+    get("/v1/status", Api::status)
+        .called("status", "The daemon, MANTYX and every backend")
+        .answers::<status::Status>("How they are."),
     get("/v1/tool-refs", Api::tool_refs)
         .called("toolRefs", "The refs as they go into specs")
         .parameters(&[WHOSE, KNOWN_TAG])
-        .gives(200, "The tools.", Json(of::<ToolRefs>))
+        .answers::<ToolRefs>("The tools.")
         .gives(304, "They are those that the caller has.", Nothing),
     get("/v1/tools", Api::tools)
         .called("tools", "The tools for the API of a model")
         .parameters(&[FORMAT, WHOSE, KNOWN_TAG])
-        .gives(200, "The tools.", Json(of::<ToolRefs>))
+        .answers::<ToolRefs>("The tools.")
         .gives(304, "They are those that the caller has.", Nothing),
     post("/v1/specs/inject", |api, asked| Box::pin(either(api.inject(asked))))
         .called("inject", "The spec that the proxy would send out")
         .access(Access::App)
         .parameters(&[BACKENDS_HEADER])
         .takes(of::<Spec>)
-        .gives(200, "The spec with refs.", Json(of::<Spec>)),
+        .answers::<Spec>("The spec with refs."),
     post("/v1/tool-calls", |api, asked| Box::pin(either(api.tool_call(asked))))
         .called("call", "Makes calls")
         .access(Access::App)
@@ -196,18 +192,18 @@ pub static ROUTES: &[OwnRoute] = &[
     .called("refresh", "Asks a backend for its tools now")
     .goes_on()
     .parameters(&[BACKEND])
-    .gives(200, "How it is then.", Json(of::<status::Backend>)),
+    .answers::<status::Backend>("How it is then."),
     get("/v1/trust", Api::trust)
         .called("trust", "What the backends show a model, against what the operator has accepted")
         .parameters(&[OPERATOR_HEADER])
-        .gives(200, "What was accepted, and what is not as it was.", Json(of::<trust::Trust>)),
+        .answers::<trust::Trust>("What was accepted, and what is not as it was."),
     post("/v1/trust/{name}", |api, asked| Box::pin(either(api.accept(asked))))
         .called("accept", "Accepts what a backend shows; for the operator")
         .access(Access::AppOrSessionWithKey)
         .goes_on()
         .parameters(&[BACKEND, OPERATOR_HEADER])
         .takes(of::<trust::Acceptance>)
-        .gives(200, "It is accepted.", Json(of::<trust::Pinned>)),
+        .answers::<trust::Pinned>("It is accepted."),
     post("/v1/runs", |api, asked| Box::pin(either(api.submit(asked))))
         .called("submit", "Submits a run, and drives it")
         .access(Access::App)
@@ -218,12 +214,11 @@ pub static ROUTES: &[OwnRoute] = &[
         .gives(202, "MANTYX has accepted it.", Json(of::<Submitted>)),
     get("/v1/runs", Api::list_runs)
         .called("runs", "The driven runs, and those that ended recently")
-        .gives(200, "The runs.", Json(of::<RunList<'_>>)),
-    get("/v1/runs/{id}", Api::show_run).called("run", "One run").parameters(&[RUN]).gives(
-        200,
-        "The run.",
-        Json(of::<runs::Shown<'_>>),
-    ),
+        .answers::<RunList<'_>>("The runs."),
+    get("/v1/runs/{id}", Api::show_run)
+        .called("run", "One run")
+        .parameters(&[RUN])
+        .answers::<runs::Shown<'_>>("The run."),
     post("/v1/runs/{id}/attach", |api, asked| Box::pin(either(api.attach(asked))))
         .called("attach", "Drives a run that the app submitted itself")
         .access(Access::App)
@@ -232,22 +227,22 @@ pub static ROUTES: &[OwnRoute] = &[
         .parameters(&[RUN])
         .takes(of::<runs::Attach>)
         .bodiless()
-        .gives(200, "It is driven already.", Json(of::<runs::Shown<'_>>))
+        .answers::<runs::Shown<'_>>("It is driven already.")
         .gives(202, "It is driven from now on.", Json(of::<runs::Shown<'_>>)),
     get("/v1/calls", Api::list_calls)
         .called("calls", "The calls that run, and the last that were answered")
-        .gives(200, "The calls.", Json(of::<CallList<'_>>)),
+        .answers::<CallList<'_>>("The calls."),
     get("/v1/approvals", Api::list_approvals)
         .called("approvals", "The calls that wait for a person, and recent decisions")
         .access(Access::AppOrSessionWithKey)
-        .gives(200, "The questions.", Json(of::<approvals::ApprovalList>)),
+        .answers::<approvals::ApprovalList>("The questions."),
     post("/v1/approvals/{id}", |api, asked| Box::pin(either(api.decide(asked))))
         .called("decide", "Approves or denies a call")
         .access(Access::AppOrSessionWithKey)
         .goes_on()
         .parameters(&[("id", "path", "the question's id")])
         .takes(of::<approvals::Decide>)
-        .gives(200, "It is decided.", Json(of::<approvals::Shown>)),
+        .answers::<approvals::Shown>("It is decided."),
     get("/v1/events", Api::events).called("events", "What happens, as server-sent events").gives(
         200,
         "`status`, `backend`, `run`, `call`, `approval` and `missed` events, until the caller \
@@ -257,11 +252,9 @@ pub static ROUTES: &[OwnRoute] = &[
     mcp("POST").traced("/mcp"),
     mcp("GET"),
     mcp("DELETE"),
-    get("/openapi.json", |_, _| Ok(openapi::document())).called("openapi", "This document").gives(
-        200,
-        "The document.",
-        Json(of::<Map<String, Value>>),
-    ),
+    get("/openapi.json", |_, _| Ok(openapi::document()))
+        .called("openapi", "This document")
+        .answers::<Map<String, Value>>("The document."),
     page("GET", "/", Handler::Page).access(Access::AppOrForm),
     // `AfterHangUp::Dropped` is enough: once the form has been read, these handlers wait for
     // nothing.
@@ -304,7 +297,7 @@ const fn open(path: Str, handler: fn(&Api, Option<&App>) -> Response<Body>) -> O
 
 /// The route of MCP clients. MCP describes it, and the OpenAPI document omits it.
 const fn mcp(method: Str) -> OwnRoute {
-    let handler = Handler::Api(|api, asked| Box::pin(api.mcp(asked)));
+    let handler = Handler::Api(|api, asked| Box::pin(either(api.mcp(asked))));
     OwnRoute { access: Access::App, kind: RouteKind::Mcp, ..route(method, "/mcp", handler) }
 }
 
@@ -355,6 +348,11 @@ impl OwnRoute {
 
     const fn bodiless(self) -> Self {
         Self { bodiless: true, ..self }
+    }
+
+    /// Says that the answer is 200 with a `T` in JSON.
+    const fn answers<T: JsonSchema>(self, what: Str) -> Self {
+        self.gives(200, what, Json(of::<T>))
     }
 
     const fn gives(mut self, status: u16, what: Str, content: Content) -> Self {

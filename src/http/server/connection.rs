@@ -105,7 +105,10 @@ impl Connection {
                 #[cfg(test)]
                 Socket::Simulated(stream) => self.http1(stream, client).await,
                 Socket::Tcp(stream, tls) => {
-                    without_delay(&stream);
+                    // Without Nagle's algorithm: events are small, and must not wait for more data.
+                    if let Err(error) = stream.set_nodelay(true) {
+                        debug!(%error, "TCP_NODELAY");
+                    }
                     match tls {
                         Some(tls) => self.secured(stream, client, &tls).await,
                         None => self.http1(stream, client).await,
@@ -252,13 +255,6 @@ impl Connection {
         if let Err(error) = ended {
             debug!(error = %error_chain(&error), "connection ended");
         }
-    }
-}
-
-/// Turns Nagle's algorithm off: events are small, and must not wait for more data.
-fn without_delay(stream: &TcpStream) {
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%error, "TCP_NODELAY");
     }
 }
 

@@ -72,7 +72,7 @@ pub struct DescribedFile<'a> {
 /// Collects the files of one answer.
 #[derive(Debug, Default)]
 pub struct Attachments {
-    files: Vec<File>,
+    pub files: Vec<File>,
     /// Their decoded bytes together.
     bytes: usize,
     /// How many files the peer sent, taken or not: the number for invented names.
@@ -118,10 +118,6 @@ impl Attachments {
             }
             Err(unfit) => line + "not passed on, " + unfit + "]",
         }
-    }
-
-    pub fn into_files(self) -> Vec<File> {
-        self.files
     }
 
     /// The decoded bytes of a file that fits; otherwise the reason, and its size as far as it is

@@ -22,7 +22,7 @@ fn an_answer_is_what_mantyx_takes() {
         data: "AAAA",
         twice: false,
     });
-    let answer = Answer::Result { text, files: files.into_files() };
+    let answer = Answer::Result { text, files: files.files };
     assert_eq!(
         written(&answer),
         r#"{"result":"[file image-1.png image/png, 3 bytes: attached]","files":[{"filename":"image-1.png","mimeType":"image/png","data":"AAAA"}]}"#
@@ -43,7 +43,7 @@ fn a_text_is_cut_and_its_files_stay() {
     });
     let text = "é".repeat(Answer::MAX_RESULT);
     let Answer::Result { text, files } =
-        (Answer::Result { text, files: files.into_files() }).within_limits()
+        (Answer::Result { text, files: files.files }).within_limits()
     else {
         panic!("a result");
     };

@@ -17,7 +17,7 @@ fn offer() -> Arc<Offer> {
 }
 
 fn inject(spec: &str, selection: &Selection) -> Result<Injected, InjectError> {
-    Spec::read(Bytes::from(spec.to_owned())).unwrap().inject(&offer(), selection)
+    Spec::of(RunKind::Agent, Bytes::from(spec.to_owned())).unwrap().inject(&offer(), selection)
 }
 
 fn text(injected: &Injected) -> String {
@@ -78,7 +78,7 @@ fn backends(names: &[&str]) -> Arc<Rights> {
 fn inject_local(spec: &str, allowed: &[&str]) -> Result<Injected, InjectError> {
     let page = local("page", r#"{"parameters":{"type":"object"}}"#);
     let offer = Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#]), page]));
-    let spec = Spec::read(Bytes::from(spec.to_owned())).unwrap();
+    let spec = Spec::of(RunKind::Agent, Bytes::from(spec.to_owned())).unwrap();
     spec.inject(&offer.seen_by(&backends(allowed)), &Selection::All)
 }
 
@@ -153,7 +153,7 @@ fn a_placeholder_of_the_wrong_kind_names_what_there_is() {
 
 #[test]
 fn an_app_gets_only_what_it_may_use() {
-    let spec = Spec::read(Bytes::from_static(b"{}")).unwrap();
+    let spec = Spec::of(RunKind::Agent, Bytes::from_static(b"{}")).unwrap();
     let offer = offer().seen_by(&backends(&["hr"]));
     let injected = spec.inject(&offer, &Selection::All).unwrap();
     assert_eq!(text(&injected), format!(r#"{{"tools":[{HR}]}}"#));
@@ -180,14 +180,16 @@ fn a_refused_backend_refuses_the_run() {
     let mut down = server("fs", &[]);
     (down.available, down.on_unavailable) = (false, OnUnavailable::Fail);
     let offer = Arc::new(Offer::build(&[down]));
-    let spec = Spec::read(Bytes::from_static(b"{}")).unwrap();
+    let spec = Spec::of(RunKind::Agent, Bytes::from_static(b"{}")).unwrap();
     let error = spec.inject(&offer, &Selection::All).unwrap_err();
     assert_eq!(error, InjectError::Refused(BackendName::parse("fs").unwrap()));
 }
 
 #[test]
 fn bodies_that_are_no_specs() {
-    let read = |text: &'static str| Spec::read(Bytes::from_static(text.as_bytes())).unwrap_err();
+    let read = |text: &'static str| {
+        Spec::of(RunKind::Agent, Bytes::from_static(text.as_bytes())).unwrap_err()
+    };
     assert_eq!(read("[1]"), SpecError::NotAnObject);
     assert_eq!(read(r#"{"a":1,"b":2,"a":3}"#), SpecError::DuplicateKey("a".to_owned()));
     assert_eq!(read(r#"{"a":1,"\u0061":3}"#), SpecError::DuplicateKey("a".to_owned()));
@@ -195,7 +197,7 @@ fn bodies_that_are_no_specs() {
     assert!(matches!(read("{"), SpecError::NotJson(_)));
     assert!(matches!(read(""), SpecError::NotJson(_)));
     assert!(matches!(
-        Spec::read(Bytes::from_static(b"{\"a\":\"\xff\"}")),
+        Spec::of(RunKind::Agent, Bytes::from_static(b"{\"a\":\"\xff\"}")),
         Err(SpecError::NotJson(_))
     ));
 }
@@ -285,7 +287,7 @@ fn pending_offer() -> Arc<Offer> {
 
 /// What a spec with these `tools` becomes, and its table.
 fn inject_pending(tools: &str, selection: &[&str]) -> (String, Table) {
-    let spec = Spec::read(Bytes::from(format!("{{\"tools\":[{tools}]}}"))).unwrap();
+    let spec = Spec::of(RunKind::Agent, Bytes::from(format!("{{\"tools\":[{tools}]}}"))).unwrap();
     let selection = Selection::Named(selection.iter().map(ToString::to_string).collect());
     let injected = spec.inject(&pending_offer(), &selection).unwrap();
     let counts: Vec<usize> = injected.counts.values().copied().collect();
@@ -402,7 +404,7 @@ fn a_kept_table_leads_where_it_led() {
 
 #[test]
 fn reading_stops_at_the_limits() {
-    let read = |text: String| Spec::read(Bytes::from(text)).map(|_| ());
+    let read = |text: String| Spec::of(RunKind::Agent, Bytes::from(text)).map(|_| ());
     let list = |count| vec!["0"; count].join(",");
     assert_eq!(read(format!("{{\"tools\":[{}]}}", list(MOST_TOOLS))), Ok(()));
     let over = Err(SpecError::TooManyTools);

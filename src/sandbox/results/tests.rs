@@ -69,7 +69,7 @@ fn as_many_files_as_the_bridge_attaches() {
         || files.add(DescribedFile { kind: "f", name: None, mime_type, data: &data, twice: false });
     let lines: Vec<String> = (0..=MAX_FILES).map(|_| add()).collect();
     assert!(lines.last().is_some_and(|line| line.contains("not passed on")), "{lines:?}");
-    let answer = Answer::Result { text: lines.join("\n"), files: files.into_files() };
+    let answer = Answer::Result { text: lines.join("\n"), files: files.files };
     let mut body = serde_json::to_value(&answer).unwrap();
     body["toolUseId"] = "t".into();
     let taken = read(body.to_string().as_bytes()).unwrap();

@@ -32,7 +32,7 @@ use crate::{
         peer::NotRead,
     },
     backoff::Backoff,
-    budget::{Budget, CHUNKS, Held},
+    budget::{Budget, Held},
     error_chain::error_chain,
     sse::{Fields, Frame, FrameTooLarge, Framer},
 };
@@ -233,8 +233,7 @@ impl Source {
             }
             // Adjust the budget before waiting: the frame may be gone, and the next chunk may
             // take long.
-            let there = self.framer.unfinished().len();
-            if let Err(no_room) = self.held.resize(if there > CHUNKS { there } else { 0 }).await {
+            if let Err(no_room) = self.held.keep_up(self.framer.unfinished().len()).await {
                 return Next::NotRead(no_room.into(), None);
             }
             match self.response.chunk().await {
@@ -242,7 +241,7 @@ impl Source {
                     self.framer.push(&chunk);
                     if let Some(finder) = &mut self.finder {
                         finder.read(&chunk);
-                        if finder.size() > MOST_PAST {
+                        if finder.size > MOST_PAST {
                             let size = None;
                             let why = NotRead::TooLarge { limit: LIMIT, size };
                             return Next::Broken(SseError::Body(why.to_string().into()));
@@ -303,7 +302,10 @@ mod tests {
     use futures_util::{FutureExt as _, StreamExt as _, poll};
 
     use super::*;
-    use crate::{backend::mcp::verbatim::tests::full, budget::tests::quiet_after};
+    use crate::{
+        backend::mcp::verbatim::tests::full,
+        budget::{CHUNKS, tests::quiet_after},
+    };
 
     #[tokio::test]
     async fn a_quiet_stream_does_not_pay_for_what_it_said() {

@@ -21,8 +21,7 @@ use crate::{
         address,
         auth::{self, Tokens},
     },
-    error_chain::error_chain,
-    http_client,
+    http_client::{self, why_no_answer},
     oauth::TokenError,
 };
 
@@ -101,18 +100,11 @@ impl Endpoint {
         for _hop in 0..=MOST_REDIRECTS {
             let request = self.client.request(method.clone(), url.clone());
             let request = request.headers(headers.clone()).body(body.bytes.clone());
-            let sent = if body.only_reads {
-                self.client.send_repeatable(request).await
-            } else {
-                self.client.send(request).await
-            };
+            let sent = self.client.send_as(request, body.only_reads).await;
             let response = sent.map_err(|error| {
-                let nothing_sent = error.is_connect() || error.is_builder();
-                let error = error_chain(&error.without_url());
-                SendError {
-                    failure: HttpFailure::Lost(format!("{}: {error}", self.place())),
-                    nothing_sent,
-                }
+                let (nothing_sent, error) = why_no_answer(error);
+                let failure = HttpFailure::Lost(format!("{}: {error}", self.place()));
+                SendError { failure, nothing_sent }
             })?;
             // Only 307 and 308 keep the method; other redirects turn a POST into a GET.
             let status = response.status();

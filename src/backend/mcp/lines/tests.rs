@@ -9,11 +9,11 @@ fn cut(text: &str, step: usize) -> Vec<Line> {
     let mut lines = Lines::new(32);
     let mut found = Vec::new();
     for piece in text.as_bytes().chunks(step) {
-        lines.buffer().extend_from_slice(piece);
+        lines.buffer.extend_from_slice(piece);
         while let Some(line) = lines.next_line() {
             found.push(line);
         }
-        assert!(lines.buffer().len() <= 32 + step);
+        assert!(lines.buffer.len() <= 32 + step);
     }
     found
 }

@@ -14,7 +14,7 @@ fn tools_stay_as_they_are_and_in_order() {
     let next = add(&mut pages, r#"{"tools":[{"b":1e400, "a":1}],"nextCursor":"x","y":0}"#);
     assert_eq!(next, Ok(Next::Page("x".to_owned())));
     assert_eq!(add(&mut pages, r#"{"tools":[7]}"#), Ok(Next::Done));
-    let tools: Vec<String> = pages.into_items().iter().map(|tool| tool.get().to_owned()).collect();
+    let tools: Vec<String> = pages.items.iter().map(|tool| tool.get().to_owned()).collect();
     assert_eq!(tools, [r#"{"b":1e400, "a":1}"#, "7"]);
 }
 
@@ -50,12 +50,12 @@ fn beyond_the_limits_what_came_before_is_kept() {
     let page = format!(r#"{{"tools":[{many},0]}}"#);
     let mut pages = Pages::of("tools");
     assert_eq!(add(&mut pages, &page), Ok(Next::Cut));
-    assert_eq!(pages.into_items().len(), MOST_ITEMS);
+    assert_eq!(pages.items.len(), MOST_ITEMS);
 
     let mut pages = Pages::of("tools");
     let large = format!(r#"{{"tools":["a","{}","b"]}}"#, "x".repeat(33 * 1024 * 1024));
     assert_eq!(add(&mut pages, &large), Ok(Next::Cut));
-    assert_eq!(pages.into_items().len(), 1);
+    assert_eq!(pages.items.len(), 1);
 }
 
 #[test]

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::model::json::{Members, string_member};
+use crate::model::{
+    json::{Members, string_member},
+    words::{Words as _, words},
+};
 
 /// The wait between polls of a task, if the server does not say.
 const USUAL_WAIT: Duration = Duration::from_secs(1);
@@ -22,14 +25,15 @@ pub(in crate::backend::mcp) fn may_be_task(tool: &RawValue) -> bool {
     support.is_some_and(|support| matches!(support.as_str(), "optional" | "required"))
 }
 
-/// The status of a task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
-    Working,
-    InputRequired,
-    Completed,
-    Failed,
-    Cancelled,
+words! {
+    /// The status of a task.
+    pub(super) enum Status {
+        Working = "working",
+        InputRequired = "input_required",
+        Completed = "completed",
+        Failed = "failed",
+        Cancelled = "cancelled",
+    }
 }
 
 /// A task as one message shows it.
@@ -73,20 +77,13 @@ impl<'a> Task<'a> {
 
     fn of(members: &Members<'a>) -> Result<Self, BadTask> {
         let either = |new: &str, old: &str| members.get(new).or_else(|| members.get(old));
-        let status = match members.string("status").as_deref() {
-            Some("working") => Status::Working,
-            Some("input_required") => Status::InputRequired,
-            Some("completed") => Status::Completed,
-            Some("failed") => Status::Failed,
-            Some("cancelled") => Status::Cancelled,
-            _ => return Err(BadTask),
-        };
+        let status = members.string("status").and_then(|status| Status::parse(&status));
         let interval = either("pollIntervalMs", "pollInterval").and_then(milliseconds);
         let ttl = either("ttlMs", "ttl").and_then(milliseconds);
         let object = |key| members.get(key).filter(|raw| raw.get().starts_with('{'));
         Ok(Self {
             id: members.string("taskId").filter(|id| !id.is_empty()).ok_or(BadTask)?,
-            status,
+            status: status.ok_or(BadTask)?,
             message: members.string("statusMessage").filter(|message| !message.trim().is_empty()),
             wait: wait(interval, ttl),
             result: object("result"),

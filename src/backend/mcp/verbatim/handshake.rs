@@ -34,15 +34,11 @@ pub(in crate::backend::mcp) struct Handshake {
     /// Whether the connection is in use. Another handshake then means that the server has forgotten
     /// the connection.
     pub(in crate::backend::mcp) established: bool,
-    repeated: bool,
+    /// There was a handshake since then.
+    pub(super) repeated: bool,
 }
 
 impl Handshake {
-    /// Whether there was a handshake since the connection is in use; true once for each.
-    pub(super) fn take_repeated(&mut self) -> bool {
-        std::mem::take(&mut self.repeated)
-    }
-
     /// Reads the response `text` with this `id` and `result`; returns the message for rmcp.
     pub(super) fn take(
         &mut self,

@@ -260,10 +260,10 @@ fn a_handshake_is_kept_verbatim_and_made_readable() {
     let ServerResult::InitializeResult(result) = response.result else { panic!("a handshake") };
     assert_eq!(result.protocol_version.as_str(), "2025-06-18");
     assert_eq!(result.capabilities.tools.unwrap().list_changed, Some(true));
-    assert_eq!(state.handshake().server_info.as_ref().unwrap().get(), info);
+    assert_eq!(state.handshake.lock().server_info.as_ref().unwrap().get(), info);
 
     assert!(!has_permit(&state), "the first handshake is no change");
-    state.handshake().established = true;
+    state.handshake.lock().established = true;
     state.outgoing(&hello()).unwrap();
     message(state.incoming(&text));
     assert!(has_permit(&state), "a second one is");

@@ -181,18 +181,17 @@ impl Client<'_> {
         // MCP, Tools: Error Handling.
         let route =
             route.ok_or_else(|| RpcError::invalid_params(format!("Unknown tool: {name}")))?;
-        let args = match request.get("arguments") {
-            Some(args) if args.get().starts_with('{') => args.to_owned(),
-            None => RawValue::from_string("{}".to_owned()).expect("it is JSON"),
-            Some(_) => return Err(RpcError::invalid_params("`arguments` must be an object.")),
-        };
+        let args = request.get("arguments");
+        if args.is_some_and(|args| !args.get().starts_with('{')) {
+            return Err(RpcError::invalid_params("`arguments` must be an object."));
+        }
+        let tool_use = format!("mcp_{}", uuid::Uuid::new_v4().simple());
+        let call = Call::by_hand(&tool_use, name, args);
         if matches!(self.era, Era::Stateless)
             && let Target::Tool { input: Some(input), .. } = &route.target
         {
-            revision::check_params(input.definition(), &args, self.headers)?;
+            revision::check_params(input.definition(), &call.args, self.headers)?;
         }
-        let tool_use = format!("mcp_{}", uuid::Uuid::new_v4().simple()).into();
-        let call = Call { tool_use, agent_run: None, name, kind: None, args, mcp_server: None };
         Ok((route.clone(), call))
     }
 

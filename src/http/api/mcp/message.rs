@@ -4,10 +4,14 @@
 
 use std::borrow::Cow;
 
-use http::StatusCode;
+use http::{Response, StatusCode};
 use serde_json::{Value, value::RawValue};
 
-use crate::{backend::peer::ErrorReply, model::json::Members};
+use crate::{
+    backend::peer::ErrorReply,
+    http::response::{self, Body},
+    model::json::Members,
+};
 
 /// The most members of a message, of its parameters and of `_meta`.
 const MAX_MEMBERS: usize = 256;
@@ -88,6 +92,11 @@ impl RpcError {
         let message = Value::from(&*self.message);
         let error = format!("{{\"code\":{code},\"message\":{message}{data}}}");
         format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"error\":{error}}}")
+    }
+
+    /// The response to the request `id`.
+    pub fn response(&self, id: &str) -> Response<Body> {
+        response::json_text(self.status, self.text(id))
     }
 }
 

@@ -49,7 +49,11 @@ pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Result
             Err(mismatch("MCP-Protocol-Version", Some(header), stated))
         }
         (Some(version), _) | (None, Some(version)) if !SUPPORTED.contains(&version) => {
-            Err(unsupported(version))
+            let message = "Unsupported protocol version";
+            Err(RpcError {
+                data: Some(json!({ "supported": SUPPORTED, "requested": version }).to_string()),
+                ..RpcError::new(StatusCode::BAD_REQUEST, codes::UNSUPPORTED_VERSION, message)
+            })
         }
         (Some(STATELESS), None) => Err(RpcError {
             status: StatusCode::BAD_REQUEST,
@@ -108,14 +112,6 @@ pub(super) fn check_params(
         let message = format!("Header mismatch: {name} does not repeat its argument");
         Err(RpcError::new(StatusCode::BAD_REQUEST, codes::HEADER_MISMATCH, message))
     })
-}
-
-fn unsupported(version: &str) -> RpcError {
-    let message = "Unsupported protocol version";
-    RpcError {
-        data: Some(json!({ "supported": SUPPORTED, "requested": version }).to_string()),
-        ..RpcError::new(StatusCode::BAD_REQUEST, codes::UNSUPPORTED_VERSION, message)
-    }
 }
 
 fn mismatch(name: &str, header: Option<&str>, body: &str) -> RpcError {

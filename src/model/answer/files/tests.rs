@@ -15,7 +15,7 @@ fn zeros(bytes: usize) -> String {
 fn one(found: DescribedFile<'_>) -> (String, Option<File>) {
     let mut files = Attachments::default();
     let line = files.add(found);
-    (line, files.into_files().pop())
+    (line, files.files.pop())
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn no_two_files_have_one_name() {
     for _ in 0..3 {
         files.add(found("a.txt", "", "AAAA"));
     }
-    let names: Vec<String> = files.into_files().into_iter().map(|file| file.filename).collect();
+    let names: Vec<String> = files.files.into_iter().map(|file| file.filename).collect();
     assert_eq!(names, ["a.txt", "a-2.txt", "a-3.txt"]);
 }
 
@@ -115,7 +115,7 @@ fn no_more_files_than_fit() {
         line,
         "[file file-21.txt text/plain, 3 bytes: not passed on, as an answer has 20 files at most]"
     );
-    assert_eq!(files.into_files().len(), MAX_FILES);
+    assert_eq!(files.files.len(), MAX_FILES);
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn no_more_bytes_than_fit() {
         "[file c.txt text/plain, 1 byte: attached]",
         "what is left is still used"
     );
-    assert_eq!(files.into_files().len(), 2);
+    assert_eq!(files.files.len(), 2);
     let (line, file) = one(found("a.txt", "", &zeros(MAX_BYTES)));
     assert!(file.is_some(), "{line}");
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use schemars::generate::SchemaSettings;
 
-use super::file_format::File;
+use crate::config::file_format::File;
 
 #[test]
 fn the_file_in_the_repository_is_current() {
