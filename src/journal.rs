@@ -45,7 +45,7 @@ use self::{
     record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
     store::{Lock, Store},
 };
-use crate::{error_chain::error_chain, metrics, model::moment::Moment};
+use crate::{error_chain::error_chain, metrics, model::moment::Moment, tasks::in_background};
 
 /// The most changes in one batch, and about the most bytes.
 const BATCH: usize = 1_000;
@@ -267,7 +267,7 @@ impl Journal {
         self.commit(Vec::new()).await.ok();
         let path = self.path.clone();
         let key = key.clone();
-        let read = tokio::task::spawn_blocking(move || store::answer(&path, &key)).await.ok()?;
+        let read = in_background(move || store::answer(&path, &key)).await.ok()?;
         read.map_err(|error| error!(%error, "cannot read a kept answer")).ok()?
     }
 

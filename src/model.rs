@@ -20,6 +20,7 @@ pub mod ids;
 pub mod json;
 pub mod limits;
 pub mod loom;
+pub mod maps;
 pub mod moment;
 pub mod naming;
 pub mod offer;

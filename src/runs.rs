@@ -31,7 +31,6 @@ mod shares;
 mod whose;
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -58,6 +57,7 @@ use self::{
     log::Room,
     owners::{Claims, How, Owned, Owners},
 };
+use crate::model::maps::HashMap;
 use crate::{
     budget,
     journal::{

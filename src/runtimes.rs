@@ -231,7 +231,7 @@ impl Runtime {
         loop {
             let begun = Instant::now();
             let listening = AssertUnwindSafe(self.listen(&link, &stop)).catch_unwind();
-            let ended = tokio::select! {
+            let ended = select! {
                 () = stop.cancelled() => return,
                 ended = listening => ended,
             };

@@ -23,7 +23,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::{error_chain::error_chain, model::catalog::hex};
+use crate::{error_chain::error_chain, model::catalog::hex, tasks};
 
 /// The state directory.
 #[derive(Debug, Clone)]
@@ -195,7 +195,7 @@ impl StateDir {
         work: impl FnOnce(&Self) -> Result<T, StateError> + Send + 'static,
     ) -> Result<T, String> {
         let state = self.clone();
-        match tokio::task::spawn_blocking(move || work(&state)).await {
+        match tasks::in_background(move || work(&state)).await {
             Ok(done) => done.map_err(|error| error_chain(&error)),
             Err(error) => Err(error.to_string()),
         }

@@ -24,6 +24,21 @@ pub enum TaskError {
     Panicked(#[source] JoinError),
 }
 
+/// Runs `work`, which may block, on a thread for such work.
+///
+/// # Errors
+///
+/// It panicked.
+pub async fn in_background<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    #[cfg(test)]
+    if crate::simulated::world().is_some() {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await
+}
+
 impl Tasks {
     /// Cancelled when the daemon shuts down.
     pub fn stop_token(&self) -> CancellationToken {

@@ -380,7 +380,7 @@ impl Backends {
         };
         let mut silent_until = pin!(sleep_until(limits.first_end()));
         let outcome = loop {
-            tokio::select! {
+            select! {
                 // An answer that has arrived counts, even if this task looks at it after the time-out.
                 biased;
                 answer = &mut answer => break answer.map_err(CallFailure::Call),

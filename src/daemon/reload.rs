@@ -27,6 +27,7 @@ use crate::{
     settings::Settings,
     state_dir::StateDir,
     systemd,
+    tasks::in_background,
     tls::Tls,
     watch::{News, Watch},
 };
@@ -132,7 +133,7 @@ impl Reloader {
         // Not earlier: a reload would report to systemd that the daemon is ready.
         let mut started = false;
         loop {
-            tokio::select! {
+            select! {
                 () = stop.cancelled() => break,
                 () = close.cancelled(), if reload.is_some() => reload = None,
                 Some(()) = self.manager.ended() => {}
@@ -152,7 +153,7 @@ impl Reloader {
     /// one.
     async fn look_at_certificate(&self) {
         let Some(tls) = self.names.tls.clone() else { return };
-        match tokio::task::spawn_blocking(move || tls.look()).await {
+        match in_background(move || tls.look()).await {
             Ok(true) => self.service.auth.set_hosts(self.names.hosts()),
             Ok(false) => (),
             Err(error) => error!(%error, "cannot reload the certificate; the earlier one stays"),
@@ -162,7 +163,7 @@ impl Reloader {
     /// Reads the file if necessary, and applies it.
     async fn look(&mut self, file: &mut ConfigFile, news: News) {
         let mut reader = file.clone();
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = in_background(move || {
             let read = match news {
                 News::Asked => Some(reader.reload()),
                 News::MayHaveChanged => reader.reload_if_changed(),

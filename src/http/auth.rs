@@ -13,7 +13,7 @@ pub mod lockout;
 pub mod rate_limit;
 pub mod sessions;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderName, Method, Request, Uri, header};
 use parking_lot::Mutex;
@@ -21,6 +21,7 @@ use tokio::{sync::watch, time::Instant};
 
 use self::{hosts::Hosts, lockout::Lockout, rate_limit::Bucket, sessions::Sessions};
 pub use crate::config::{App, TokenHash};
+use crate::model::maps::HashMap;
 use crate::{
     config::Auth,
     http::{

@@ -1,11 +1,6 @@
 //! The state that a file's changes add up to: the live records and their keys.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashMap, HashSet},
-    ops::Bound,
-    sync::Arc,
-};
+use std::{borrow::Cow, collections::BTreeMap, ops::Bound, sync::Arc};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -18,6 +13,7 @@ use super::{
         LossRecord, RunRecord, SessionRecord, Slot,
     },
 };
+use crate::model::maps::{HashMap, HashSet};
 use crate::model::{moment::Moment, recovery::Stage, routes::Routes};
 
 /// What the keys of a call and of an answer begin with.
@@ -279,9 +275,9 @@ impl<'a> Live<'a> {
     /// All records, as the types of `record`. One that cannot be read is left out and logged.
     pub(super) fn kept(&self) -> Kept {
         let mut kept = Kept::default();
-        let mut routes: HashMap<Arc<str>, Arc<Routes>> = HashMap::new();
-        let mut answers: HashMap<CallKey, Bytes> = HashMap::new();
-        let mut calls: HashMap<Slot, Vec<KeptCall>> = HashMap::new();
+        let mut routes: HashMap<Arc<str>, Arc<Routes>> = HashMap::default();
+        let mut answers: HashMap<CallKey, Bytes> = HashMap::default();
+        let mut calls: HashMap<Slot, Vec<KeptCall>> = HashMap::default();
         let mut runs = Vec::new();
         let mut sessions = Vec::new();
         kept.lost = self.lost();

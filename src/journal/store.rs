@@ -7,7 +7,6 @@
 //! Must not: retry, or know who waits for a write.
 
 use std::{
-    collections::HashSet,
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, BufWriter, Write as _},
     os::unix::fs::OpenOptionsExt as _,
@@ -26,6 +25,7 @@ use super::{
     live::{self, Live, Salvaged},
     record::{CallKey, Change, Kept, LossRecord, Millis},
 };
+use crate::model::maps::HashSet;
 
 /// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;

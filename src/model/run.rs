@@ -7,7 +7,7 @@
 //!
 //! Must not: do IO, spawn, or look at a clock; every ordering rule is tested here without them.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     answer::codes::TOOL_INPUT_INVALID,
@@ -18,6 +18,7 @@ use super::{
     replay::Unnumbered,
     spec::Table,
 };
+use crate::model::maps::HashMap;
 
 /// What the driver does about one event.
 #[derive(Debug, PartialEq)]
@@ -111,7 +112,7 @@ impl Run {
             last_seq: 0,
             read_to: 0,
             unnumbered: Unnumbered::default(),
-            taken: HashMap::new(),
+            taken: HashMap::default(),
             held: None,
             past_is_lost: false,
         }

@@ -278,7 +278,7 @@ async fn lifetimes_of_nothing_make_no_storm() {
                 answered
             };
             let keeper = Arc::clone(&tokens);
-            let answered = tokio::select! {
+            let answered = select! {
                 answered = requests => answered,
                 () = keeper.keep_fresh() => unreachable!("it never ends"),
             };

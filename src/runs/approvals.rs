@@ -8,7 +8,7 @@
 //! Must not: decide which calls need a person, or make one.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::SystemTime,
 };
@@ -23,6 +23,7 @@ use tokio::{
 use tracing::{info, warn};
 
 use super::changes::{Change, Changes};
+use crate::model::maps::HashMap;
 use crate::{
     metrics::{ByLabel, Counter},
     model::{

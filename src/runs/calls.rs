@@ -7,7 +7,6 @@ use std::{collections::BTreeMap, future, sync::Arc, thread, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
-    task::spawn_blocking,
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -51,6 +50,7 @@ use crate::{
         rights::{CallRefusal, Permission, Rules},
     },
     settings::Settings,
+    tasks::in_background,
     traces::Context,
 };
 
@@ -270,7 +270,7 @@ impl Calls {
         let mut active = self.activate(request, trace, recorder, within);
         active.context.client = by.client;
         let active = Arc::new(active);
-        let made = tokio::select! {
+        let made = select! {
             // First, so that no call begins that only waited for one of those that are dropped here.
             biased;
             // Dropping the call cancels it at its peer.
@@ -392,7 +392,7 @@ impl Calls {
         let offer = self.offer(&call.request().app);
         let table = call.driven().map(|run| Arc::clone(&run.table));
         let request = Arc::clone(&call.context.request);
-        let found = spawn_blocking(move || {
+        let found = in_background(move || {
             let may_call =
                 |name: &str| table.as_ref().is_none_or(|table| table.tool(name).is_some());
             catalog_search::find(request.arguments.get(), &offer, may_call)

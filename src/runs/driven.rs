@@ -4,7 +4,6 @@
 //! Must not: read its stream (driver.rs does).
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -23,6 +22,7 @@ use super::{
     credential::RunCredential,
     log::{EventLog, Room},
 };
+use crate::model::maps::HashMap;
 use crate::{
     journal::{
         self,

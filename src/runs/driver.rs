@@ -10,7 +10,7 @@
 
 mod tasks;
 
-use std::{collections::HashSet, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -28,6 +28,7 @@ use super::{
     call_recorder::CallRecorder,
     mask::masked,
 };
+use crate::model::maps::HashSet;
 use crate::{
     backoff::Backoff,
     budget::{self, Budget},
@@ -119,13 +120,13 @@ pub(super) async fn drive(
         unknown: if is_revived { UNKNOWN_RUN_LIMIT - 1 } else { 0 },
         has_read: is_revived,
         left,
-        named: HashSet::new(),
+        named: HashSet::default(),
     };
     if !driver.run.state().past_is_lost() {
         driver.answer_left();
     }
     let handed_over = driver.run.handed_over.clone();
-    let why = tokio::select! {
+    let why = select! {
         why = driver.read_to_the_end() => why,
         () = handed_over.cancelled() => Why::HandedOver,
     };
@@ -289,7 +290,7 @@ impl Driver {
                 );
                 return Some(Why::GivenUp);
             }
-            tokio::select! {
+            select! {
                 () = sleep_until(next) => return None,
                 () = self.run.credential.other_than(shown) => return None,
                 () = draining.cancelled() => return Some(Why::ShuttingDown),
@@ -326,7 +327,7 @@ impl Driver {
             let text = upstream.text(answer).await.ok()?;
             serde_json::from_slice::<Snapshot>(&text).ok()
         };
-        let snapshot = tokio::select! {
+        let snapshot = select! {
             snapshot = snapshot => snapshot,
             () = self.runs.draining().cancelled() => None,
         };
@@ -348,7 +349,7 @@ impl Driver {
         if std::mem::replace(&mut self.has_read, true) {
             self.runs.metrics.reconnects.inc();
         }
-        let opened = tokio::select! {
+        let opened = select! {
             opened = timeout(SILENCE, open) => opened,
             () = draining.cancelled() => return Err(StreamEnd::Drain),
         };
@@ -388,12 +389,12 @@ impl Driver {
             self.answer(recorder.call(), Task::PostAgain, recorder);
         }
         loop {
-            tokio::select! {
+            select! {
                 () = self.runs.journal().has_room() => (),
                 () = draining.cancelled() => return StreamEnd::Drain,
             }
             let patience = self.patience(&framer);
-            let chunk = tokio::select! {
+            let chunk = select! {
                 chunk = timeout(patience, response.chunk()) => chunk,
                 () = draining.cancelled() => return StreamEnd::Drain,
             };

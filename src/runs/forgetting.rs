@@ -2,7 +2,7 @@
 //!
 //! Must not: forget a run whose calls could then be made again, or write to the journal.
 
-use std::{collections::HashMap, hash::Hash, time::Duration};
+use std::{hash::Hash, time::Duration};
 
 use tokio::time::Instant;
 use tracing::warn;
@@ -11,6 +11,7 @@ use super::{
     DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, Runs, log::Room,
     owners::Owned,
 };
+use crate::model::maps::HashMap;
 use crate::{
     journal::record::{Change, Key},
     model::ids::RunKey,
@@ -109,7 +110,7 @@ pub(super) fn beyond<'a, A: Eq + Hash + ?Sized + 'a, T: Ord + Copy, K>(
     most: usize,
     all: impl Iterator<Item = (&'a A, (T, K))>,
 ) -> Vec<K> {
-    let mut by_app: HashMap<&A, Vec<(T, K)>> = HashMap::new();
+    let mut by_app: HashMap<&A, Vec<(T, K)>> = HashMap::default();
     for (app, one) in all {
         by_app.entry(app).or_default().push(one);
     }
@@ -132,7 +133,7 @@ pub(super) fn beyond_bytes<'a, A: Eq + Hash + ?Sized + 'a, O: Ord, K>(
     most: usize,
     all: impl Iterator<Item = (&'a A, (O, usize, K))>,
 ) -> Vec<K> {
-    let mut by_app: HashMap<&A, (usize, Measured<O, K>)> = HashMap::new();
+    let mut by_app: HashMap<&A, (usize, Measured<O, K>)> = HashMap::default();
     let mut total = 0;
     let mut beyond = Vec::new();
     for (app, one) in all {

@@ -4,7 +4,7 @@
 //! Must not: decide anything, or grow without a bound.
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::{Duration, SystemTime},
 };
@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::changes::{Change, Changes};
+use crate::model::maps::HashMap;
 use crate::model::{
     call::CallRequest,
     ending::Ending,

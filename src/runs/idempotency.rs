@@ -9,12 +9,13 @@
 //!
 //! Must not: know what a request asks for.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::watch;
 
 use super::{KEEP_ANSWERS, calls::Calls, forgetting::beyond_bytes};
+use crate::model::maps::HashMap;
 use crate::{
     journal::{
         self,
@@ -237,7 +238,7 @@ mod tests {
     fn a_day_later_a_request_is_forgotten_unless_it_is_under_way() {
         let (tell, answer) = watch::channel(None);
         let under_way = Asked { answer, ..ended(KEEP + 1_000, None) };
-        let mut requests = Requests::from([
+        let mut requests = Requests::from_iter([
             (key("a", 1), ended(KEEP + 1_000, Some(b"{}".to_vec()))),
             (key("a", 2), ended(KEEP + 1_000, None)),
             (key("a", 3), ended(KEEP - 60_000, None)),
@@ -258,7 +259,7 @@ mod tests {
             asked.record.post_to = Some("/result".to_owned());
             asked
         };
-        let mut requests = Requests::from([
+        let mut requests = Requests::from_iter([
             (key("hsafa", 1), unposted(KEEP_UNPOSTED - 60_000)),
             (key("hsafa", 2), unposted(KEEP_UNPOSTED + 1_000)),
         ]);

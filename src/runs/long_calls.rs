@@ -7,7 +7,6 @@
 mod kept;
 
 use std::{
-    collections::{HashMap, HashSet},
     panic::AssertUnwindSafe,
     pin::pin,
     sync::{Arc, atomic::Ordering},
@@ -30,6 +29,7 @@ use super::{
     calls::{ActiveCall, Calls, Left},
     forgetting::{beyond, beyond_bytes},
 };
+use crate::model::maps::{HashMap, HashSet};
 use crate::{
     budget,
     journal::{self, Journal, record::Millis},
@@ -397,7 +397,7 @@ impl Calls {
         let calls = Arc::clone(self);
         let app = call.request().app.clone();
         let to_its_end = async move {
-            let answer = tokio::select! {
+            let answer = select! {
                 // The end first, as for other calls.
                 biased;
                 () = stop.cancelled() => pending::cancelled(),
@@ -442,7 +442,7 @@ impl Calls {
         };
         let scope = Scope::new(call);
         let deadline = Instant::now() + asked.wait.min(self.settings().limits.timeout);
-        let fetched = tokio::select! {
+        let fetched = select! {
             fetched = self.long.fetch_by(&asked.call, &scope, deadline) => fetched,
             () = self.drain.cancelled() => self.long.fetch(&asked.call, &scope),
         };

@@ -11,11 +11,9 @@
 //!
 //! Must not: do IO; changes for the journal are returned to the caller.
 
-use std::{
-    collections::{HashMap, HashSet, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use crate::model::maps::{HashMap, HashSet};
 use crate::{
     journal::record::{Change, Key, Millis, OwnedKey, OwnerRecord, Slot},
     model::{
@@ -348,7 +346,7 @@ mod tests {
     async fn owners_of_all_apps_have_a_share_of_the_journal() {
         let long = "x".repeat(400);
         let mut owners = Owners::default();
-        let mut kept = HashMap::new();
+        let mut kept = HashMap::default();
         let mut own = |app: usize, id: usize| {
             let app = AppName::from(format!("app_{app}").as_str());
             for change in

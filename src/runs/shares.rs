@@ -4,11 +4,12 @@
 //!
 //! Must not: know what a call is, or write to the journal.
 
-use std::{collections::HashMap, sync::Arc};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::model::maps::HashMap;
 use crate::{journal, model::ids::AppName, settings::Settings};
 
 /// About how many bytes of the journal are for the arguments and answers of open calls. One half is
@@ -39,7 +40,7 @@ impl Shares {
     /// The shares of the apps in `settings`. No call holds anything yet.
     pub(super) fn new(settings: watch::Receiver<Arc<Settings>>) -> Self {
         let apps = settings.borrow().apps.len();
-        Self(Arc::new(Mutex::new(Held { settings, apps, by_app: HashMap::new() })))
+        Self(Arc::new(Mutex::new(Held { settings, apps, by_app: HashMap::default() })))
     }
 
     /// The share of a call of `app`, which holds nothing yet.

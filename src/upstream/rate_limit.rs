@@ -8,7 +8,7 @@
 
 mod window;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -19,6 +19,7 @@ use tracing::debug;
 
 pub(super) use self::window::{BUCKET, Told};
 use self::window::{Post, Window};
+use crate::model::maps::HashMap;
 use crate::random;
 
 /// This long before its deadline, a post does not wait for the window any more.
@@ -101,7 +102,7 @@ impl RateLimiter {
             if next <= now {
                 return self.state.lock().window.take(now);
             }
-            tokio::select! {
+            select! {
                 () = sleep_until(next) => (),
                 () = self.news.notified() => (),
             }

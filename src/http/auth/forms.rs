@@ -3,7 +3,7 @@
 //!
 //! Must not: look at the content of a form.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -14,6 +14,7 @@ use crate::http::{
     client_info::ClientKey,
     response::{BoxError, ReadError},
 };
+use crate::model::maps::HashMap;
 
 /// The largest form, which holds one token.
 const MAX_FORM: usize = 8 << 10;

@@ -2,12 +2,13 @@
 //!
 //! Must not: remember more than a bounded number of peers.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::rate_limit::Bucket;
+use crate::model::maps::HashMap;
 use crate::{config::Rate, http::client_info::ClientKey};
 
 /// The failures that a peer may have before the bridge makes it wait.

@@ -9,7 +9,7 @@
 //!
 //! Must not: let anyone in by anything but a cookie that was made here.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
@@ -21,6 +21,7 @@ use tokio::{
 
 use super::{TokenHash, forms::Forms};
 use crate::model::catalog::hex;
+use crate::model::maps::HashMap;
 
 /// How long a session lasts.
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);

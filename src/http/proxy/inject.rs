@@ -24,6 +24,7 @@ use crate::{
         trace::{self, Trace},
     },
     runs::{NewRun, NotStarted, Session},
+    tasks::in_background,
 };
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
@@ -320,7 +321,7 @@ pub async fn read_spec(kind: RunKind, body: Bytes) -> Result<Spec, SpecError> {
     if body.len() <= LARGE_SPEC {
         return Spec::of(kind, body);
     }
-    let reading = tokio::task::spawn_blocking(move || Spec::of(kind, body));
+    let reading = in_background(move || Spec::of(kind, body));
     reading.await.unwrap_or(Err(SpecError::GoingDown))
 }
 

@@ -6,7 +6,7 @@
 //!
 //! Must not: know what a request does.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
@@ -14,6 +14,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tracing::{error, info, warn};
 
+use crate::model::maps::HashMap;
 use crate::{
     http::{
         api::routes::AfterHangUp,
@@ -97,7 +98,7 @@ async fn run<F>(
 where
     F: Future<Output = Response<Body>> + Unpin,
 {
-    tokio::select! {
+    select! {
         // Polls the answer first: right after it, the caller is gone as well.
         biased;
         response = &mut work => return Some(response),
@@ -106,7 +107,7 @@ where
     }
     info!(%app, "an app has hung up; its request is handled to the end");
     let has_limit = after != AfterHangUp::ToItsEnd;
-    tokio::select! {
+    select! {
         _ = work => {}
         () = cut.cancelled() => {}
         () = sleep(ALONE), if has_limit => {
@@ -159,7 +160,7 @@ mod tests {
             ok()
         };
         let app = app();
-        tokio::select! {
+        select! {
             _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
         }
@@ -178,7 +179,7 @@ mod tests {
             ok()
         };
         let app = app();
-        tokio::select! {
+        select! {
             _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
         }

@@ -1,9 +1,8 @@
 //! What a damaged, shortened or lost file costs: no call is made that may have been made, and what is
 //! whole is used.
 
-use std::collections::HashSet;
-
 use super::*;
+use crate::model::maps::HashSet;
 use crate::model::{
     call::Of,
     ids::BackendName,
@@ -389,7 +388,7 @@ async fn a_file_of_the_first_version_is_read() {
         assert_eq!(stages, BTreeMap::from(expected));
         let answers: HashSet<&[u8]> =
             first.calls.iter().filter_map(|call| call.answer.as_deref()).collect();
-        assert_eq!(answers, HashSet::from(["{\"result\":\"é\"}".as_bytes()]));
+        assert_eq!(answers, ["{\"result\":\"é\"}".as_bytes()].into_iter().collect());
         assert_eq!((second.record.ended_at, second.calls.len()), (Some(5), 1));
         assert_eq!((kept.sessions.len(), kept.long.len(), kept.last_slot), (1, 1, 2));
         journal.close();

@@ -202,7 +202,7 @@ proptest! {
     ) {
         let log: Vec<u64> = (1..=calls as u64).collect();
         let mut run = agent_run();
-        let mut made = HashMap::<u64, usize>::new();
+        let mut made = HashMap::<u64, usize>::default();
         let deliver = |run: &mut Run, made: &mut HashMap<u64, usize>, from: u64, count: u64| {
             for seq in log.iter().filter(|seq| **seq > from).take(count as usize) {
                 let id = format!("tu{seq}");
@@ -349,7 +349,7 @@ proptest! {
         cuts in prop::collection::vec((any::<bool>(), 0usize..4, 1usize..12), 0..8),
     ) {
         let mut run = eval();
-        let mut made = HashMap::<String, usize>::new();
+        let mut made = HashMap::<String, usize>::default();
         let mut heard = 0;
         let rest = (true, 0, log.len());
         for (anew, rewind, count) in cuts.into_iter().chain([rest]) {
@@ -398,7 +398,7 @@ proptest! {
         log.extend((answers.len()..answers.len() + later).map(|call| (true, call)));
 
         let mut run = Run::with_past(RunKind::Agent, table());
-        let mut made = HashMap::<String, usize>::new();
+        let mut made = HashMap::<String, usize>::default();
         let mut count = |call: &Call, work: &Work| {
             if matches!(work, Work::Make(_)) {
                 *made.entry(call.tool_use.to_string()).or_default() += 1;

@@ -3,9 +3,10 @@
 //!
 //! Pure. Must not: decide what becomes of a call.
 
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::hash_map::Entry;
 
 use crate::journal::record::{Change, KeptCall, KeptRun, Slot};
+use crate::model::maps::HashMap;
 
 /// The runs, each once: the calls of all its drivers are those of its last one. Only that one is
 /// driven, and has the app and the credential that the run belongs to.
@@ -13,7 +14,7 @@ use crate::journal::record::{Change, KeptCall, KeptRun, Slot};
 /// `runs` are in the order of their slots. The changes are for the journal, in one piece.
 pub(super) fn by_the_last(runs: Vec<KeptRun>) -> (Vec<KeptRun>, Vec<Change>) {
     let mut changes = Vec::new();
-    let mut places = HashMap::new();
+    let mut places: HashMap<_, _> = HashMap::default();
     let mut all: Vec<KeptRun> = Vec::with_capacity(runs.len());
     for run in runs {
         match places.entry(run.record.key.clone()) {

@@ -58,6 +58,7 @@ impl AppState {
 pub(super) async fn live(world: Arc<World>, app: usize) {
     loop {
         world.pause(Duration::from_secs(20)).await;
+        world.if_alive().await;
         answer_own(&world, app).await;
         let (may_act, which, is_calm) = {
             let mut state = world.state();
@@ -184,6 +185,12 @@ async fn call_by_hand(world: &Arc<World>, app: usize) {
     let Some((200, answer)) = ask(world, asked.breaking(world)).await else { return };
     let Some(key) = key else { return };
     let mut state = world.state();
+    let kept = &state.apps[app].keyed[&key];
+    let intent = serde_json::from_str::<Value>(&kept.0).expect("JSON")["args"]["intent"].clone();
+    // A refusal leaves the key free.
+    if !state.peers.jobs.contains_key(intent.as_str().expect("an intent")) {
+        return;
+    }
     let kept = state.apps[app].keyed.get_mut(&key).expect("it was kept");
     match &kept.1 {
         Some(before) if *before != answer => {

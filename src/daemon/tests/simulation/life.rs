@@ -150,7 +150,7 @@ async fn work(world: &Arc<World>, last: bool) -> End {
         apps::look_at_the_end(world).await;
         End::Done
     };
-    let end = tokio::select! {
+    let end = select! {
         biased;
         () = death.cancelled() => return End::Killed,
         ended = &mut running => {
@@ -161,7 +161,7 @@ async fn work(world: &Arc<World>, last: bool) -> End {
     };
     world.step("SIGTERM");
     stop.send(()).ok();
-    let ended = tokio::select! {
+    let ended = select! {
         biased;
         () = death.cancelled() => return End::Killed,
         ended = timeout(Duration::from_secs(120), running) => ended,

@@ -115,6 +115,7 @@ impl State {
 pub(super) async fn operate(world: Arc<World>) {
     loop {
         world.pause(Duration::from_secs(40)).await;
+        world.if_alive().await;
         let (may_act, reloads) = {
             let mut state = world.state();
             (state.act(), state.chance(300))

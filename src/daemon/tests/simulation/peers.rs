@@ -235,7 +235,7 @@ impl SimulatedPeer {
                 }
             }
         };
-        tokio::select! {
+        select! {
             biased;
             () = done => {
                 world.if_alive().await;
@@ -360,7 +360,7 @@ pub(super) async fn work(world: Arc<World>, mut stop: watch::Receiver<bool>) {
         };
         let wait = next.map_or(Duration::from_millis(100), |(at, now)| at.saturating_sub(now));
         let wait = wait.clamp(Duration::from_micros(10), Duration::from_millis(100));
-        tokio::select! {
+        select! {
             biased;
             _ = stop.changed() => return,
             () = sleep(wait) => {}
