@@ -11,6 +11,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+#[cfg(any(test, fuzzing))]
+mod fake;
+
 /// No secret and no configuration is larger; the bound also ends the read of an endless device.
 const MAX_FILE_BYTES: u64 = 2 << 20;
 
@@ -46,34 +49,6 @@ impl Environment {
     /// An environment with nothing in it but the file system.
     pub fn bare() -> Self {
         Self::default()
-    }
-
-    #[cfg(any(test, fuzzing))]
-    pub fn with_var(mut self, name: &str, value: &str) -> Self {
-        self.vars.insert(name.to_owned(), value.to_owned());
-        self
-    }
-
-    /// Adds a made-up file; from then on no real file is read.
-    #[cfg(any(test, fuzzing))]
-    pub fn with_file(mut self, path: &str, text: &str, mode: u32) -> Self {
-        let file = SmallFile { text: text.to_owned(), mode, is_ours: true };
-        self.files.get_or_insert_default().insert(path.into(), file);
-        self
-    }
-
-    /// [`Self::with_file`] of another user.
-    #[cfg(test)]
-    pub(super) fn with_foreign_file(mut self, path: &str, text: &str, mode: u32) -> Self {
-        let file = SmallFile { text: text.to_owned(), mode, is_ours: false };
-        self.files.get_or_insert_default().insert(path.into(), file);
-        self
-    }
-
-    #[cfg(test)]
-    pub fn with_own_program(mut self, path: &str) -> Self {
-        self.own_program = Some(path.into());
-        self
     }
 
     /// The variable `name`, if it is set.

@@ -109,27 +109,19 @@ fn ids(parent: &str) -> Option<Ids> {
 
 /// `version-trace-parent-flags` (§3.2.2); a later version may have more behind that.
 fn is_parent(text: &str) -> bool {
-    let hex = |part: &str, length: usize| {
-        part.len() == length && part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-    };
-    let is_zero = |part: &str| part.bytes().all(|byte| byte == b'0');
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let mut parts = text.splitn(5, '-');
-    let mut part = || parts.next().unwrap_or_default();
-    let version = part();
-    let trace = part();
-    let parent = part();
-    let flags = part();
-    let rest = parts.next();
+    let is_written = [2, 32, 16, 2].iter().all(|length| {
+        parts.next().is_some_and(|part| part.len() == *length && part.bytes().all(is_hex))
+    });
+    // Neither of the ids is zero. Only later versions have more parts.
     text.len() <= MAX_PARENT
-        && hex(version, 2)
-        && version != "ff"
-        && hex(trace, 32)
-        && !is_zero(trace)
-        && hex(parent, 16)
-        && !is_zero(parent)
-        && hex(flags, 2)
-        && rest
-            .is_none_or(|rest| version != "00" && rest.bytes().all(|byte| byte.is_ascii_graphic()))
+        && is_written
+        && ids(text).is_some()
+        && !text.starts_with("ff")
+        && parts.next().is_none_or(|rest| {
+            !text.starts_with("00") && rest.bytes().all(|byte| byte.is_ascii_graphic())
+        })
 }
 
 /// A list of `key=value` (§3.3.1), with at least one.
