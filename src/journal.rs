@@ -6,11 +6,12 @@
 //! Changes are written in the order in which they were given, so that the file always shows the
 //! state of some moment.
 //!
-//! If the disk fails, nothing new is recorded, so no call is made. Changes that no caller waits for
-//! are kept in memory, and written first when the disk works again.
+//! If the disk fails, nothing new is recorded, so no call is made. Changes that no caller has to
+//! take back are kept in memory, and written first when the disk works again.
 //!
 //! Must not: know what a record is for.
 
+mod batch;
 pub mod clock;
 mod frames;
 #[cfg(fuzzing)]
@@ -21,10 +22,7 @@ mod store;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        mpsc::{self, RecvTimeoutError},
-    },
+    sync::{Arc, mpsc},
     thread::{self, JoinHandle},
     time::Duration,
 };
@@ -37,19 +35,17 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
+use self::{
+    batch::{Batch, Job, Waiter, Waiting, gather},
+    record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
+    store::{Lock, Store},
+};
 pub use self::{
     clock::{now, time},
     store::StoreError,
 };
-use self::{
-    record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
-    store::{Lock, Store},
-};
 use crate::{error_chain::error_chain, metrics, model::moment::Moment, tasks::in_background};
 
-/// The most changes in one batch, and about the most bytes.
-const BATCH: usize = 1_000;
-const BATCH_BYTES: usize = 1 << 20;
 /// The most changes without a waiting caller that are kept while the disk fails, and about the most
 /// bytes.
 const BACKLOG: usize = 10_000;
@@ -58,9 +54,6 @@ const BACKLOG_BYTES: usize = 32 << 20;
 const QUEUE_BYTES: usize = 32 << 20;
 /// About how many bytes a change takes beside the parts that may be large.
 const CHANGE: usize = 256;
-/// How long changes without a waiting caller may be held back. The work that a crash takes with
-/// them is repeated: an answer that MANTYX has taken is posted to it once more.
-const SOON: Duration = Duration::from_millis(1);
 /// How often the thread tries again to write after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 /// The size above which the journal forgets ended runs, in bytes. If that does not help, no calls
@@ -140,11 +133,6 @@ fn weight(changes: &[Change]) -> usize {
     changes.iter().map(|change| CHANGE + change.weight()).sum()
 }
 
-enum Job {
-    Write { changes: Vec<Change>, done: Option<oneshot::Sender<Result<(), NotWritten>>> },
-    Stop,
-}
-
 impl Journal {
     /// Opens the journal at `path`, and reads its contents. `has_run`: the bridge has run here
     /// before, so a missing journal was lost.
@@ -220,19 +208,15 @@ impl Journal {
     /// Has `changes` written soon, after all that were given before, without waiting for it.
     pub fn write(&self, changes: Vec<Change>) {
         // Without a receiver, the daemon has stopped.
-        self.give(changes, None).ok();
+        self.give(changes, Waiter::Kept(None)).ok();
     }
 
-    fn give(
-        &self,
-        changes: Vec<Change>,
-        done: Option<oneshot::Sender<Result<(), NotWritten>>>,
-    ) -> Result<(), NotWritten> {
+    fn give(&self, changes: Vec<Change>, waiter: Waiter) -> Result<(), NotWritten> {
         let bytes = weight(&changes);
         self.shared.queue.add(bytes);
         #[cfg(test)]
         crate::simulated::world().iter().for_each(|world| world.disk_has_work());
-        self.jobs.send(Job::Write { changes, done }).map_err(|_stopped| {
+        self.jobs.send(Job::Write { changes, waiter }).map_err(|_stopped| {
             self.shared.queue.remove(bytes);
             NotWritten
         })
@@ -254,8 +238,17 @@ impl Journal {
     /// The changes could not be written, and will not be.
     pub async fn commit(&self, changes: Vec<Change>) -> Result<(), NotWritten> {
         let (done, written) = oneshot::channel();
-        self.give(changes, Some(done))?;
+        self.give(changes, Waiter::Told(done))?;
         written.await.unwrap_or(Err(NotWritten))
+    }
+
+    /// Writes `changes`. When this returns, they are on disk, with all changes that were given
+    /// before; or the disk fails, and the journal keeps them to write them when it works again.
+    pub async fn keep(&self, changes: Vec<Change>) {
+        let (done, written) = oneshot::channel();
+        if self.give(changes, Waiter::Kept(Some(done))).is_ok() {
+            written.await.ok();
+        }
     }
 
     /// The kept answer to this call, read from the file. `None`: the file has none, or cannot be
@@ -264,7 +257,7 @@ impl Journal {
         let _one_at_a_time = self.reading.lock().await;
         // Afterwards the file has all changes that were given before. If it cannot be written, it
         // has those of before the failure.
-        self.commit(Vec::new()).await.ok();
+        self.keep(Vec::new()).await;
         let path = self.path.clone();
         let key = key.clone();
         let read = in_background(move || store::answer(&path, &key)).await.ok()?;
@@ -275,7 +268,7 @@ impl Journal {
     /// fails does not end it.
     pub async fn lives(&self) -> bool {
         let (done, passed) = oneshot::channel();
-        self.give(Vec::new(), Some(done)).is_ok() && passed.await.is_ok()
+        self.give(Vec::new(), Waiter::Told(done)).is_ok() && passed.await.is_ok()
     }
 
     /// The metrics of its writes.
@@ -309,7 +302,7 @@ struct Writer {
     shared: Arc<Shared>,
     /// `None` while the disk fails.
     store: Option<Store>,
-    /// Changes that could not be written and that no caller waits for.
+    /// Changes that could not be written and are kept.
     backlog: Vec<Change>,
     /// How many of those changes were given up.
     given_up: usize,
@@ -356,9 +349,12 @@ impl Writer {
         if written.is_err() {
             self.keep(changes, &waiting);
         }
-        for done in waiting.into_iter().filter_map(|(_, done)| done) {
+        for (_, waiter) in waiting {
             // The caller may have gone away.
-            done.send(written).ok();
+            match waiter {
+                Waiter::Told(done) => drop(done.send(written)),
+                Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
+            }
         }
         self.shared.queue.remove(weight);
         if !stop {
@@ -409,15 +405,15 @@ impl Writer {
         }
     }
 
-    /// Adds to the backlog those of `changes` that no caller waits for. The others are dropped, as
-    /// their callers get the error.
+    /// Adds to the backlog those of `changes` that are kept. The others are dropped, as their callers
+    /// get the error.
     fn keep(&mut self, changes: Vec<Change>, waiting: &[Waiting]) {
         let mut changes = changes.into_iter();
-        for (range, done) in waiting {
+        for (range, waiter) in waiting {
             let own = changes.by_ref().take(range.len());
-            match done {
-                Some(_) => own.for_each(drop),
-                None => self.backlog.extend(own),
+            match waiter {
+                Waiter::Told(_) => own.for_each(drop),
+                Waiter::Kept(_) => self.backlog.extend(own),
             }
         }
         let mut bytes = 0;
@@ -526,66 +522,6 @@ impl Writer {
         Ok(ended.into_iter().map(|(_, slot)| Change::ForgetRun(slot)).collect())
     }
 }
-
-/// The changes that are written at once.
-#[derive(Default)]
-struct Batch {
-    changes: Vec<Change>,
-    waiting: Vec<Waiting>,
-    weight: usize,
-    stop: bool,
-}
-
-impl Batch {
-    fn add(&mut self, job: Job) {
-        match job {
-            Job::Stop => self.stop = true,
-            Job::Write { changes, done } => {
-                let first = self.changes.len();
-                self.waiting.push((first..first + changes.len(), done));
-                self.weight += weight(&changes);
-                self.changes.extend(changes);
-            }
-        }
-    }
-
-    fn is_full(&self) -> bool {
-        self.stop || self.changes.len() >= BATCH || self.weight >= BATCH_BYTES
-    }
-
-    fn is_waited_for(&self) -> bool {
-        self.waiting.iter().any(|(_, done)| done.is_some())
-    }
-}
-
-/// Waits for changes, and takes all that there are; an empty batch after [`RETRY`]. Changes that no
-/// caller waits for are held back for [`SOON`], so that they can share the sync of a commit. `None`:
-/// all senders are gone.
-fn gather(given: &mpsc::Receiver<Job>) -> Option<Batch> {
-    let mut batch = Batch::default();
-    let mut next = match given.recv_timeout(RETRY) {
-        Ok(job) => Some(job),
-        Err(RecvTimeoutError::Timeout) => None,
-        Err(RecvTimeoutError::Disconnected) => return None,
-    };
-    let until = Instant::now() + SOON;
-    while let Some(job) = next {
-        batch.add(job);
-        if batch.is_full() {
-            break;
-        }
-        next = if batch.is_waited_for() {
-            given.try_recv().ok()
-        } else {
-            given.recv_timeout(until.saturating_duration_since(Instant::now())).ok()
-        };
-    }
-    Some(batch)
-}
-
-/// The range of changes that were given together, and the channel of the caller that waits for
-/// them.
-type Waiting = (std::ops::Range<usize>, Option<oneshot::Sender<Result<(), NotWritten>>>);
 
 #[cfg(test)]
 mod tests;

@@ -331,22 +331,25 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
 #[test]
 fn what_is_there_is_written_as_one_as_long_as_it_is_not_much() {
     let (jobs, given) = mpsc::channel();
-    let give = |changes, done| jobs.send(Job::Write { changes, done }).unwrap();
-    let large = Bytes::from(vec![b'x'; BATCH_BYTES]);
-    let waits = || Some(oneshot::channel().0);
-    give(run(1, None), None);
+    let give = |changes, waiter| jobs.send(Job::Write { changes, waiter }).unwrap();
+    let large = Bytes::from(vec![b'x'; batch::BATCH_BYTES]);
+    let waits = || Waiter::Told(oneshot::channel().0);
+    give(run(1, None), Waiter::Kept(None));
     give(vec![call(1, "tu_1", Stage::Received)], waits());
-    give(vec![call(1, "tu_2", Stage::Received)], None);
+    give(vec![call(1, "tu_2", Stage::Received)], Waiter::Kept(None));
     give(vec![Change::Answer(key(1, "tu_1"), large)], waits());
-    give(run(2, None), None);
+    give(run(2, None), Waiter::Kept(None));
     jobs.send(Job::Stop).unwrap();
-    give(run(3, None), None);
+    give(run(3, None), Waiter::Kept(None));
     let batch = |batch: Batch| (batch.changes.len(), batch.waiting.len(), batch.stop);
     assert_eq!(gather(&given).map(batch), Some((5, 4, false)), "up to what is large");
     assert_eq!(gather(&given).map(batch), Some((2, 1, true)), "up to the end");
     let begun = Instant::now();
     assert_eq!(gather(&given).map(batch), Some((2, 1, false)), "though nobody waits for it");
-    assert!(begun.elapsed() >= SOON, "somebody could have come whose sync it would have shared");
+    assert!(
+        begun.elapsed() >= batch::SOON,
+        "somebody could have come whose sync it would have shared"
+    );
     drop(jobs);
     assert!(gather(&given).is_none(), "there is nobody left");
 }
@@ -474,13 +477,14 @@ async fn a_start_does_not_need_a_disk_that_works() {
     assert!(!journal.is_open() && journal.health().error.is_some() && !journal.health().is_full);
     journal.commit(run(2, None)).await.unwrap_err();
     journal.write(run(3, None));
+    journal.keep(run(5, None)).await;
     fs::remove_dir(path.with_extension("new")).unwrap();
     write(&journal, run(4, None)).await;
     assert!(journal.is_open());
     journal.close();
     let slots = Journal::open(&path, false).unwrap().1.runs;
     let slots: Vec<u64> = slots.iter().map(|run| run.slot.0).collect();
-    assert_eq!(slots, [1, 3, 4], "what nobody waited for was kept");
+    assert_eq!(slots, [1, 3, 4, 5], "what was to be kept was kept");
 }
 
 /// Whatever bytes of the file are wrong: it opens, with what it had or with nothing.

@@ -221,8 +221,9 @@ impl CallRecorder {
     ///
     /// If the app has no room for the body, only the stage is written.
     ///
-    /// If the write fails, the answer is posted all the same. The next process would then say that
-    /// the outcome is unknown, and MANTYX, which has the answer, would ignore that.
+    /// If the disk fails, the answer is posted all the same, and written when the disk works again. A
+    /// process that begins before that says that the outcome is unknown, and MANTYX, which has the
+    /// answer, ignores that.
     pub(super) async fn answered(&self, body: Bytes) {
         {
             let mut record = self.record.lock();
@@ -241,7 +242,7 @@ impl CallRecorder {
             // An earlier answer that this one replaces.
             changes.push(Change::Forget(Key::Answer(self.key.clone())));
         }
-        self.keeping.journal.commit(changes).await.ok();
+        self.keeping.journal.keep(changes).await;
     }
 
     /// Closes the call, as MANTYX no longer waits for its answer.

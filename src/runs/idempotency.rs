@@ -171,8 +171,7 @@ impl Calls {
         } else {
             Change::Forget(Key::Request(key.clone()))
         };
-        // If this fails, the answer is lost with the process.
-        self.journal.commit(vec![ended]).await.ok();
+        self.journal.keep(vec![ended]).await;
         if answer.is_err() {
             // Only now: the journal would forget the next request with this key as well.
             self.requests.lock().remove(&key);

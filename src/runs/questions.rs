@@ -54,7 +54,7 @@ impl Calls {
     ) -> Result<Option<String>, Left> {
         // Before a person has the question, the call's record has it, if the server can be answered
         // after a crash.
-        self.journal.commit(Vec::new()).await.ok();
+        self.journal.keep(Vec::new()).await;
         let peer::Question { key, mark, params, mut answer } = question;
         let decision = match params.get().len() {
             0..=MAX_QUESTION => {

@@ -23,6 +23,8 @@ pub(super) struct AppState {
     sessions: Vec<String>,
     /// Its own tools' calls that it has not answered: the run and the call.
     own: Vec<(String, String)>,
+    /// Calls of the bridge that it has seen: the run and the call.
+    seen: Vec<(String, String)>,
     /// What its requests with a key were, and what was answered.
     keyed: BTreeMap<String, (String, Option<Value>)>,
 }
@@ -275,12 +277,16 @@ async fn pry(world: &Arc<World>, app: usize) {
 
 /// Answers a call that is the bridge's.
 async fn forge(world: &Arc<World>, app: usize) {
-    let forged = some_run(world, app).filter(|run| run.is_driven && !run.is_eval).and_then(|run| {
-        let state = world.state();
-        let calls = &state.mantyx.runs.get(&run.id)?.calls;
-        let (tool_use, _) = calls.iter().find(|(_, call)| call.is_bridges)?;
-        Some((run.id, tool_use.clone()))
-    });
+    let forged = {
+        let mut state = world.state();
+        match state.apps[app].seen.len() {
+            0 => None,
+            count => {
+                let at = state.below(count);
+                Some(state.apps[app].seen[at].clone())
+            }
+        }
+    };
     if let Some((run, tool_use)) = forged {
         result(world, app, &run, &tool_use, "forged").await;
     }

@@ -128,14 +128,14 @@ async fn work(world: &Arc<World>, last: bool) -> End {
     let apps = [0, 1].map(|app| tasks.spawn(apps::live(Arc::clone(world), app)));
     let stops_at = {
         let mut state = world.state();
-        state.wait(Duration::from_secs(600))
+        Duration::from_secs(1 + state.below(180) as u64)
     };
     let worked = async {
         if !last {
             sleep(stops_at).await;
             return End::Stopped;
         }
-        sleep(stops_at.min(Duration::from_secs(300))).await;
+        sleep(stops_at).await;
         world.state().become_calm();
         world.tell();
         let done = async {

@@ -335,6 +335,10 @@ impl State {
         };
         let status = if ended || call.expired || call.answer.is_some() { 409 } else { 200 };
         let other = call.posts.iter().find(|(earlier, _)| *earlier != text).cloned();
+        if body["result"] == "forged" && status == 409 {
+            self.step(format!("mantyx: takes no forged result of {tool_use}"));
+            return reply(409);
+        }
         let was_unkept = disk_failed.is_some_and(|at| at >= call.asked);
         call.posts.push((text.clone(), status));
         if status == 200 {

@@ -86,8 +86,8 @@ impl State {
             let what = format!("{}: event {seq} came after {}", known.id, known.last);
             return self.breaks(what);
         }
-        let call = said.tool_use.as_ref().map(|id| (id.clone(), &run.calls[id]));
-        let is_bridges = call.as_ref().is_some_and(|(_, call)| call.is_bridges);
+        let call = said.tool_use.as_ref().map(|id| (id.clone(), run.calls[id].is_bridges));
+        let is_bridges = call.as_ref().is_some_and(|(_, is_bridges)| *is_bridges);
         let is_masked = kind == "tool_call" && is_bridges;
         // A run that was handed over may have tools that the bridge has not any more.
         let must_mask = is_bridges && known.is_driven && !known.is_attached;
@@ -95,6 +95,10 @@ impl State {
         if kind != expected && !is_masked {
             let what = format!("{}: event {seq} is {kind} in place of {expected}", known.id);
             return self.breaks(what);
+        }
+        if let (Some((tool_use, _)), true) = (&call, is_masked) {
+            let seen = (known.id.clone(), tool_use.clone());
+            self.apps[app].seen.push(seen);
         }
         // What an app is shown is its own to answer.
         let is_own = !is_bridges || known.is_driven;
