@@ -207,12 +207,8 @@ fn unaccepted(review: &Review) -> Option<String> {
         0 => "offered all the same (pin: warn)",
         _ => "withdrawn until it is accepted (pin: enforce)",
     };
-    let open = (!named.is_empty()).then(|| {
-        format!(
-            "Not as it was accepted: {}; {becomes}.",
-            visible::first(&named, visible::MOST_NAMED)
-        )
-    });
+    let open = (!named.is_empty())
+        .then(|| format!("Not as it was accepted: {}; {becomes}.", visible::first(&named)));
     let text = [damaged, open].into_iter().flatten().collect::<String>();
     (!text.is_empty()).then(|| text.trim_end().to_owned())
 }
