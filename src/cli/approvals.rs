@@ -147,7 +147,12 @@ fn asked_by_server(one: &Shown, asked: &Value) -> Page {
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     page.note(Style::Heading, format!("its server asks: {}", text(&asked["message"])));
     if asked["mode"] == "url" {
-        page.note(Style::Plain, format!("open {}", text(&asked["url"])));
+        let url = text(&asked["url"]);
+        page.note(Style::Plain, format!("open {url}"));
+        // As a browser reads it: the text may look like another host's.
+        if let Some(host) = url::Url::parse(&url).ok().as_ref().and_then(url::Url::host_str) {
+            page.note(Style::Doubtful, format!("its host is {host}"));
+        }
     }
     let schema = &asked["requestedSchema"];
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
@@ -191,6 +196,10 @@ mod tests {
              "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z","flaw":"its `url` is odd",
              "question":{"message":"Go","mode":"url","url":"javascript:x"},
              "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
+            {"id":"apr_5","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
+             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
+             "question":{"message":"Go","mode":"url","url":"https://a.example@B.example\\@c"},
+             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
             {"id":"apr_0","state":"denied","kind":"call","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
              "since":"2026-01-01T00:00:00.000Z","deadline":"2026-01-01T00:04:00.000Z",
              "decidedAt":"2026-01-01T00:01:00.000Z","reason":"Not\ntoday."}]}"#;
@@ -222,6 +231,15 @@ asked 0s ago, denied by itself in 1s
 its server asks: Go
 open javascript:x
 It can only be denied: its `url` is odd.
+
+apr_5
+ask of ask, app b, by hand
+asked 0s ago, denied by itself in 1s
+{}
+its server asks: Go
+open https://a.example@B.example\@c
+its host is b.example
+mantyx-bridge approvals answer apr_5
 
 mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT
 "#;

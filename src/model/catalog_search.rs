@@ -11,15 +11,15 @@ use std::{
 
 use bm25::{DefaultTokenizer, Embedder, EmbedderBuilder, Language, Scorer, Tokenizer};
 use heck::ToSnakeCase as _;
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    answer::{Answer, codes::TOOL_INPUT_INVALID},
+    answer::Answer,
     event::Call,
     json::{Members, lossy, member, no_members, string_member},
     offer::{Offer, Ref, Route, Target},
-    own::Own,
+    own::{self, Own},
+    schema::refusal,
 };
 
 /// How many tools an answer has, unless the model says how many.
@@ -149,21 +149,17 @@ fn apart(text: &str) -> String {
 /// The answer to a call of [`Own::Find`], for a model that has `offer`, and may be told of the tools
 /// that `may_find` takes.
 pub fn find(arguments: &str, offer: &Offer, may_find: impl Fn(&str) -> bool) -> Answer {
-    #[derive(Deserialize)]
-    struct Wanted {
-        query: String,
-        limit: Option<usize>,
-    }
-    if let Err(mistakes) = Own::Find.check(arguments) {
-        return Answer::Error(mistakes);
-    }
-    let Ok(Wanted { query, limit }) = serde_json::from_str(arguments) else {
-        return Answer::Error(format!("{TOOL_INPUT_INVALID}: the arguments cannot be read"));
+    let wanted = Own::Find.check(arguments).and_then(|()| {
+        Ok((own::string(arguments, "query")?, own::number(arguments, "limit")?.unwrap_or(FEW)))
+    });
+    let (query, limit) = match wanted {
+        Ok(wanted) => wanted,
+        Err(mistakes) => return Answer::Error(mistakes),
     };
     let mut tools = Vec::new();
     let mut left = MOST_BYTES;
     let found = offer.find(&query).filter(|name| may_find(name));
-    for tool in found.filter_map(|name| offer.hidden_definition(name)).take(limit.unwrap_or(FEW)) {
+    for tool in found.filter_map(|name| offer.hidden_definition(name)).take(limit) {
         // One is answered in any case, however large it is.
         match left.checked_sub(tool.len()) {
             None if !tools.is_empty() => break,
@@ -215,8 +211,16 @@ fn asked(text: &str) -> Result<(String, Box<RawValue>), String> {
     if unquoted.is_none() {
         Own::Call.check(text)?;
     }
-    let name = string_member(text, "name");
-    let name = name.ok_or_else(|| format!("{TOOL_INPUT_INVALID}: `name` must be a string"))?;
+    // Also where the schema was not checked: with its arguments under another key, the tool would be
+    // called without them.
+    let is_odd = |all: Members<'_>| {
+        let mut keys = all.0.iter().map(|(key, _)| key.as_ref());
+        all.duplicate().is_some() || keys.any(|key| key != "name" && key != "arguments")
+    };
+    if Members::read(text).is_ok_and(is_odd) {
+        return Err(refusal("the arguments: give `name` and `arguments`, each once, and no more"));
+    }
+    let name = own::string(text, "name")?;
     let args = unquoted.or_else(|| given.map(RawValue::to_owned));
     Ok((name, args.unwrap_or_else(no_members)))
 }

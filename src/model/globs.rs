@@ -4,18 +4,22 @@
 //!
 //! Must not: know what becomes of the tools that match.
 
-use std::iter::once;
+use std::{cell::LazyCell, iter::once};
 
 use globset::{GlobSet, GlobSetBuilder};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::{
     catalog::{Catalog, Content, Tool},
     ids::BackendName,
+    naming::ToolFilter,
     rights::{Rights, Rules},
-    rules::Rule,
-    visible::first,
+    rules::{Condition, Rule},
+    visible::at_most,
 };
+
+/// The most mistakes that are named: a long configuration is corrected in one go.
+const MOST_IDLE: usize = 50;
 
 /// Globs, some of which match only calls with certain arguments.
 #[derive(Debug, Clone, Default)]
@@ -62,15 +66,26 @@ impl Globs {
 
     /// Says of each that has no effect on any of `tools` why, and its place.
     fn idle(&self, tools: &[Tool]) -> impl Iterator<Item = String> {
-        let mut matched = vec![Vec::new(); self.rules.len()];
+        // For each rule, the conditions that the tool does not know which knows most of them.
+        let mut unknown = vec![None::<Vec<&Condition>>; self.rules.len()];
         for tool in tools {
-            let schema = tool.input.schema().map_or("true", RawValue::get);
-            self.set.matches(&tool.name).into_iter().for_each(|at| matched[at].push(schema));
+            let schema = LazyCell::new(|| -> Value {
+                let schema = tool.input.schema().map(RawValue::get);
+                schema.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+            });
+            for at in self.set.matches(&tool.name) {
+                let of_tool = self.rules[at].when.iter().filter(|one| !one.is_known(&schema));
+                match &mut unknown[at] {
+                    Some(least) if least.is_empty() => {}
+                    Some(least) if least.len() <= of_tool.clone().count() => {}
+                    least => *least = Some(of_tool.collect()),
+                }
+            }
         }
-        self.rules.iter().zip(matched).filter_map(|(rule, schemas)| {
-            let with = match rule.unknown_path(&schemas) {
-                _ if schemas.is_empty() => String::new(),
-                path => format!(" with `{}`", path?),
+        self.rules.iter().zip(unknown).filter_map(|(rule, unknown)| {
+            let with = match unknown {
+                None => String::new(),
+                Some(unknown) => format!(" with `{}`", unknown.first()?.path),
             };
             Some(format!("`{}`{with} ({})", rule.glob, rule.place))
         })
@@ -88,16 +103,20 @@ pub fn idle<'a>(
 ) -> Option<String> {
     let Content::Mcp { tools, .. } = catalog.content() else { return None };
     let filters = once(&rules.naming.tools).chain(apps.filter_map(|app| app.tools.get(backend)));
-    let globs = filters.flat_map(|filter| filter.allow.iter().chain([&filter.deny]));
-    let globs = globs
-        .chain([&rules.approve.tools, &rules.naming.always])
+    let filters: Vec<&ToolFilter> = filters.collect();
+    // First those whose mistake lets calls pass.
+    let globs = once(&rules.approve.tools)
+        .chain(filters.iter().map(|filter| &filter.deny))
+        .chain(filters.iter().filter_map(|filter| filter.allow.as_ref()))
+        .chain([&rules.naming.always])
         .flat_map(|globs| globs.idle(tools));
     let is_gone = |name: &&String| !tools.iter().any(|tool| tool.name == **name);
     let renamed = rules.naming.rename.keys().filter(is_gone);
     let renamed = renamed.map(|name| format!("`{name}` (tools.rename of {backend})"));
     let idle: Vec<String> = globs.chain(renamed).collect();
     let is_any = !tools.is_empty() && !idle.is_empty();
-    is_any.then(|| format!("Of its {} tools, none matches {}.", tools.len(), first(&idle)))
+    let named = at_most(&idle, MOST_IDLE);
+    is_any.then(|| format!("Of its {} tools, none matches {named}.", tools.len()))
 }
 
 /// What to do about the text of [`idle`].
@@ -158,17 +177,47 @@ mod tests {
         let told = idle(&fs, &catalog, rules, once(&rights));
         assert_eq!(
             told.unwrap(),
-            "Of its 2 tools, none matches `rm` ([1]), `raed` ([1]), `destructiv` (a), `w*` with \
-             `/pth` (c), `raed` (tools.rename of fs)."
+            "Of its 2 tools, none matches `destructiv` (a), `w*` with `/pth` (c), `rm` ([1]), \
+             `raed` ([1]), `raed` (tools.rename of fs)."
         );
         let (empty, _) = Catalog::mcp(None, Vec::new());
         assert_eq!(idle(&fs, &empty, rules, [].into_iter()), None);
-        let six: Vec<String> = (0..6).map(|number| format!("no{number}")).collect();
-        let six: Vec<&str> = six.iter().map(String::as_str).collect();
-        let tools = ToolFilter { allow: None, deny: globs(&six) };
+        let many: Vec<String> = (0..=MOST_IDLE).map(|number| format!("no{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let tools = ToolFilter { allow: None, deny: globs(&many) };
         let naming = Naming { tools, ..Naming::default() };
         let rules = Rules { naming: &naming, approve: &Policy::default() };
         let told = idle(&fs, &catalog, rules, [].into_iter()).unwrap();
-        assert!(told.ends_with("and 1 more."), "{told}");
+        assert!(told.contains("`no49`") && told.ends_with("and 1 more."), "{told}");
+    }
+
+    /// A rule holds if all of its conditions do, so one tool must have all of its arguments.
+    #[test]
+    fn one_tool_has_all_paths_of_a_rule() {
+        let tool = |name: &str, properties: &str| {
+            let schema = format!(r#"{{"properties":{properties}}}"#);
+            let text = format!(r#"{{"name":"{name}","inputSchema":{schema}}}"#);
+            RawValue::from_string(text).unwrap()
+        };
+        let tools =
+            [tool("x", r#"{"a":{}}"#), tool("y", r#"{"a":{},"b":{}}"#), tool("z", r#"{"c":{}}"#)];
+        let (catalog, _) = Catalog::mcp(None, tools.into());
+        let told = |paths: &[&str]| {
+            let when = |path: &&str| Condition {
+                path: (*path).to_owned(),
+                keys: keys(path).unwrap(),
+                test: Test::Gt(1.0),
+            };
+            let rule = Rule {
+                glob: globset::Glob::new("*").unwrap(),
+                when: paths.iter().map(when).collect(),
+                place: "p".to_owned(),
+            };
+            let approve = Policy { tools: Globs::new(vec![rule]).unwrap(), destructive: false };
+            let rules = Rules { naming: &Naming::default(), approve: &approve };
+            idle(&BackendName::parse("fs").unwrap(), &catalog, rules, [].into_iter())
+        };
+        assert_eq!(told(&["/a", "/b"]), None);
+        assert!(told(&["/a", "/c"]).unwrap().contains("`*` with `/c` (p)"));
     }
 }

@@ -182,6 +182,8 @@ pub struct Ref {
     head: String,
     tail: &'static str,
     items: Vec<Item>,
+    /// The bridge's own tools that its text names, by their names in the offer.
+    others: Vec<(Own, Arc<str>)>,
 }
 
 /// One name in a ref, and the text around it.
@@ -225,10 +227,14 @@ impl Offer {
             };
             backends.insert(plan.source.name.clone(), offered);
         }
-        let own = Own::ALL.into_iter().zip(names).map(|(own, name)| {
-            let one = local(&name, own.definition());
-            routes.insert(name, Route::to(own));
-            (own, Arc::new(one))
+        let names: Vec<(Own, Arc<str>)> = Own::ALL.into_iter().zip(names).collect();
+        let own = names.iter().map(|(own, name)| {
+            let mut one = local(name, own.definition());
+            one.others = names.clone();
+            one.others.retain(|(other, _)| own.definition().get().contains(other.name()));
+            one.json = one.with_names(Arc::clone);
+            routes.insert(Arc::clone(name), Route::to(*own));
+            (*own, Arc::new(one))
         });
         let own = own.collect();
         let refs = backends.values().flat_map(|offered: &Offered| &offered.refs).cloned();
@@ -329,7 +335,7 @@ impl Offered {
 
 impl Ref {
     fn new(head: String, items: Vec<Item>, tail: &'static str) -> Self {
-        let mut this = Self { json: Bytes::new(), head, tail, items };
+        let mut this = Self { json: Bytes::new(), head, tail, items, others: Vec::new() };
         this.json = this.with_names(Arc::clone);
         this
     }
@@ -337,6 +343,11 @@ impl Ref {
     /// The model-facing names in it.
     pub fn names(&self) -> impl Iterator<Item = &Arc<str>> {
         self.items.iter().map(|item| &item.name)
+    }
+
+    /// Those, and the names of other tools in its text.
+    pub fn names_in_text(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.names().chain(self.others.iter().map(|(_, name)| name))
     }
 
     /// The ref with other names, for a run whose caller has taken some.
@@ -356,6 +367,9 @@ impl Ref {
             text.push_str(&item.after);
         }
         text.push_str(self.tail);
+        for (own, name) in &self.others {
+            text = text.replace(own.name(), &rename(name));
+        }
         Bytes::from(text)
     }
 }

@@ -2,14 +2,18 @@
 //!
 //! Must not: keep anything.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    str::FromStr,
+    sync::{Arc, LazyLock},
+};
 
 use serde_json::value::RawValue;
 
 use super::{
     ids::BackendName,
+    json::{member, string_member},
     pending,
-    schema::{InputSchema, Verdict},
+    schema::{InputSchema, Verdict, refusal},
 };
 
 /// One of the bridge's own tools.
@@ -72,4 +76,18 @@ impl Own {
             _ => Ok(()),
         }
     }
+}
+
+/// The text under `key` of `arguments`; the error is an answer for the model.
+pub(super) fn string(arguments: &str, key: &str) -> Result<String, String> {
+    string_member(arguments, key).ok_or_else(|| refusal(&format!("/{key}: it must be one string")))
+}
+
+/// The number under `key`, if there is one; a whole one may be written `2.0`, as a schema's `integer`
+/// may. The error is an answer for the model.
+pub(super) fn number<T: FromStr>(arguments: &str, key: &str) -> Result<Option<T>, String> {
+    let Some(given) = member(arguments, key) else { return Ok(None) };
+    let number = given.get().parse::<f64>().ok().filter(|number| number.is_finite());
+    let number = number.and_then(|number| number.to_string().parse().ok());
+    number.map(Some).ok_or_else(|| refusal(&format!("/{key}: the number is out of range")))
 }

@@ -5,16 +5,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{
-    answer::{
-        Answer,
-        codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID},
-    },
+    answer::{Answer, codes::OUTCOME_UNKNOWN},
     catalog::hex,
     ids::CallId,
-    own::Own,
+    own::{self, Own},
 };
 
 /// The name of the tool ([`Own::name`]).
@@ -42,21 +39,14 @@ pub fn call_id(random: [u8; 8]) -> CallId {
 
 /// Reads the arguments of the tool; the error is an answer for the model.
 pub fn read(arguments: &str) -> Result<Asked, String> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Arguments {
-        call_id: String,
-        wait: Option<f64>,
-        offset: Option<usize>,
-        limit: Option<usize>,
-    }
     Own::Results.check(arguments)?;
-    let Arguments { call_id, wait, offset, limit } = serde_json::from_str(arguments)
-        .map_err(|_odd| format!("{TOOL_INPUT_INVALID}: the arguments cannot be read"))?;
+    let call = own::string(arguments, "callId")?;
+    let wait = own::number(arguments, "wait")?;
     let wait = wait.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
     let wait = wait.map_or(WAIT, |wait| wait.min(MAX_WAIT));
+    let (offset, limit) = (own::number(arguments, "offset")?, own::number(arguments, "limit")?);
     let part = (offset.is_some() || limit.is_some()).then_some((offset.unwrap_or(0), limit));
-    Ok(Asked { call: call_id.into(), wait, part })
+    Ok(Asked { call: call.into(), wait, part })
 }
 
 #[derive(Serialize)]

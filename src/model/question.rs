@@ -9,8 +9,9 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     approval::Outcome,
-    json::{member, string_member},
+    json::{Members, member, string_member},
     schema::{InputSchema, Verdict},
+    visible::hides,
 };
 
 /// What a question must be to have an answer: a URL of the web, or a form with the fields that
@@ -36,6 +37,7 @@ fn of_text(schema: &str) -> InputSchema {
 impl Question {
     pub fn new(params: Box<RawValue>) -> Self {
         let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
+        let url = string_member(params.get(), "url").filter(|_| is_url);
         let schema = member(params.get(), "requestedSchema").filter(|_| !is_url);
         // A field that the form does not have is a mistake, unless the server says otherwise.
         let fields = schema.and_then(|schema| schema.get().strip_prefix('{'));
@@ -46,6 +48,9 @@ impl Question {
         let flaw = match (FORM.check_value(params.get()), content.check_value("{}")) {
             (Verdict::Invalid(why), _) => Some(why.replace("the arguments:", "the question:")),
             (Verdict::Unchecked { why, .. }, _) | (_, Verdict::Unchecked { why, .. }) => Some(why),
+            _ if url.is_some_and(|url| url.chars().any(|c| c.is_control() || hides(c))) => {
+                Some("/url: it has characters that cannot be seen".to_owned())
+            }
             _ => None,
         };
         Self { params, flaw, content }
@@ -54,6 +59,10 @@ impl Question {
     fn check(&self, content: Option<&str>) -> Result<(), String> {
         if let Some(flaw) = &self.flaw {
             return Err(format!("The question can only be denied, as it has no form: {flaw}."));
+        }
+        let members = content.and_then(|content| Members::read(content).ok());
+        if let Some(key) = members.as_ref().and_then(Members::duplicate) {
+            return Err(format!("The answer has the field `{key}` twice."));
         }
         match self.content.check_value(content.unwrap_or("null")) {
             Verdict::Valid => Ok(()),
@@ -159,6 +168,10 @@ mod tests {
             (url("javascript:alert(1)"), "/url"),
             (url("/relative"), "/url"),
             (json!({"mode": "url", "message": "?"}), r#""url" is required"#),
+            (url("https://good.example/\u{202e}moc.live"), "/url"),
+            (url("https://good.exa\u{200b}mple/"), "/url"),
+            (url("https://good.example/\n@evil.example"), "/url"),
+            (url("https://good.example/\u{1b}[2K"), "/url"),
             (json!({"mode": "voice", "message": "?"}), "/mode"),
         ] {
             let question = Question::new(raw(&params));
@@ -204,6 +217,8 @@ mod tests {
             assert!(told.contains(part), "{bad}: {told}");
         }
         assert!(question.check(None).is_err());
+        let twice = question.check(Some(r#"{"name":"Ada","age":9,"age":1}"#)).unwrap_err();
+        assert!(twice.contains("`age` twice"), "{twice}");
     }
 
     #[test]

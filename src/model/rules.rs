@@ -7,10 +7,12 @@
 //!
 //! Must not: know what becomes of a call that a rule matches, or build a `Value` of all arguments.
 
+use std::{collections::HashSet, ptr, slice};
+
 use globset::{Glob, GlobMatcher};
 use serde_json::Value;
 
-use super::json::{Elements, Members, each_member};
+use super::json::{Elements, each_member};
 
 /// The most keys of a path, as each of them takes a pass over the arguments.
 const MAX_KEYS: usize = 32;
@@ -62,13 +64,6 @@ impl Rule {
         self.when.iter().all(|one| fits_under(arguments, &one.keys, &one.test))
     }
 
-    /// The first path that no input schema among `schemas` knows; a schema that is open, or not
-    /// understood, knows all.
-    pub fn unknown_path(&self, schemas: &[&str]) -> Option<&str> {
-        let is_known = |one: &&Condition| schemas.iter().any(|schema| knows(schema, &one.keys));
-        self.when.iter().find(|one| !is_known(one)).map(|one| one.path.as_str())
-    }
-
     /// Its conditions, for the model and people.
     pub fn conditions(&self) -> String {
         let told = self.when.iter().map(|Condition { path, test, .. }| match test {
@@ -77,6 +72,24 @@ impl Rule {
             Test::Glob(glob) => format!("`{path}` matches `{}`", glob.glob()),
         });
         told.collect::<Vec<_>>().join(" and ")
+    }
+}
+
+impl Condition {
+    /// Whether arguments that fit the JSON Schema `schema` can have its path, as far as the schema is
+    /// understood. With `properties`, a schema has no others: a key that it does not name is mistyped
+    /// more often than it is one that the server reads all the same.
+    pub fn is_known(&self, schema: &Value) -> bool {
+        let mut here = vec![schema];
+        for key in &self.keys {
+            let Some(all) = parts(schema, here) else { return true };
+            here = all.iter().flat_map(|part| inner(part, key)).collect();
+            if here.is_empty() {
+                let mut lists = all.iter().filter_map(|part| part.get("properties"));
+                return lists.next().is_none() && all.iter().any(|part| is_open(part, key));
+            }
+        }
+        true
     }
 }
 
@@ -90,11 +103,18 @@ impl Test {
             Self::Lt(limit) => number.is_none_or(|it| it < *limit || may_equal(it, *limit)),
             Self::Glob(glob) => match serde_json::from_str::<Value>(value) {
                 Ok(Value::String(text)) => {
-                    let plain = plain_path(&text);
-                    // With a slash, as `/etc/**` is meant to match `/etc`.
-                    [&text, &plain, &format!("{plain}/")].iter().any(|it| glob.is_match(it))
+                    // Servers written in C read up to the first `\0`.
+                    let read = text.split('\0').next().unwrap_or_default();
+                    [&text, read].map(plain_path).iter().any(|plain| {
+                        // With a slash, as `/etc/**` is meant to match `/etc`.
+                        glob.is_match(plain) || glob.is_match(format!("{plain}/"))
+                    }) || glob.is_match(&text)
                 }
-                Ok(Value::Number(_) | Value::Bool(_)) => glob.is_match(value),
+                Ok(Value::Number(_) | Value::Bool(_)) => {
+                    let other = glob.glob().glob().parse::<f64>();
+                    glob.is_match(value)
+                        || number.is_some_and(|it| other == Ok(it) || glob.is_match(it.to_string()))
+                }
                 _ => true,
             },
         }
@@ -137,18 +157,60 @@ fn plain_path(path: &str) -> String {
     format!("{root}{}", parts.join("/"))
 }
 
-/// Whether values that fit the JSON Schema `schema` may have something under `keys`.
-fn knows(schema: &str, keys: &[String]) -> bool {
-    const OPEN: &str =
-        "$ref $dynamicRef additionalProperties allOf anyOf oneOf if patternProperties items";
-    let (Some((key, rest)), Ok(schema)) = (keys.split_first(), Members::read(schema)) else {
-        return true;
-    };
-    let Some(properties) = schema.object("properties") else { return true };
-    match properties.0.iter().find(|(name, _)| is_key(name, key)) {
-        Some((_, schema)) => knows(schema.get(), rest),
-        None => OPEN.split(' ').any(|key| schema.get(key).is_some_and(|it| it.get() != "false")),
+/// The keywords that have the other schemas which a value must fit as well, or one of them.
+const COMBINED: [&str; 5] = ["allOf", "anyOf", "oneOf", "then", "else"];
+
+/// The schemas `here`, within `whole`, and all that they are combined of. `None` if one of them is
+/// elsewhere.
+fn parts<'a>(whole: &'a Value, mut here: Vec<&'a Value>) -> Option<Vec<&'a Value>> {
+    let mut all = Vec::new();
+    // References may lead in circles.
+    let mut seen = HashSet::new();
+    while let Some(schema) = here.pop() {
+        if !seen.insert(ptr::from_ref(schema)) {
+            continue;
+        }
+        all.push(schema);
+        if let Some(reference) = schema.get("$ref") {
+            here.push(whole.pointer(reference.as_str()?.strip_prefix('#')?)?);
+        }
+        let combined = COMBINED.iter().filter_map(|key| schema.get(*key));
+        here.extend(
+            combined.flat_map(|it| it.as_array().map_or(slice::from_ref(it), Vec::as_slice)),
+        );
     }
+    Some(all)
+}
+
+/// The schemas that `schema` alone has for the member or the element `key`.
+fn inner<'a>(schema: &'a Value, key: &str) -> Vec<&'a Value> {
+    let object = |name: &str| schema.get(name).and_then(Value::as_object).into_iter().flatten();
+    let named = object("properties").filter(|(name, _)| is_key(name, key));
+    let mut found: Vec<&Value> = named.map(|(_, schema)| schema).collect();
+    if let Ok(index) = key.parse::<usize>() {
+        let items = schema.get("items");
+        let list = schema.get("prefixItems").or(items).and_then(|list| list.get(index));
+        found.extend(list.or(items.filter(|items| !items.is_array())));
+    }
+    if found.is_empty() {
+        found.extend(object("patternProperties").map(|(_, schema)| schema));
+        let others = schema.get("additionalProperties");
+        found.extend(others.filter(|it| it.as_object().is_some_and(|it| !it.is_empty())));
+    }
+    found
+}
+
+/// Whether `schema` says nothing of `key`, and yet takes it.
+fn is_open(schema: &Value, key: &str) -> bool {
+    let kinds = schema.get("type");
+    let is = |kind: &str| match kinds {
+        Some(Value::Array(kinds)) => kinds.iter().any(|it| it == kind),
+        only => only.is_some_and(|it| it == kind),
+    };
+    let mut more = COMBINED.iter().chain(&["$ref"]);
+    let is_any = kinds.is_none() && *schema != false && !more.any(|it| schema.get(*it).is_some());
+    (is("object") || is_any) && schema.get("additionalProperties") != Some(&false.into())
+        || is("array") && key.parse::<usize>().is_ok()
 }
 
 #[cfg(test)]

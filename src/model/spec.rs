@@ -439,11 +439,11 @@ impl Table {
     /// The text of `one` for this run, with other names in place of those that the caller has
     /// taken.
     fn settle(&mut self, one: &Ref, caller: &HashSet<&str>) -> Bytes {
-        if !one.names().any(|name| caller.contains(name.as_ref())) {
+        if !one.names_in_text().any(|name| caller.contains(name.as_ref())) {
             return one.json.clone();
         }
         let mut given = HashMap::new();
-        for name in one.names().filter(|name| caller.contains(name.as_ref())) {
+        for name in one.names_in_text().filter(|name| caller.contains(name.as_ref())) {
             let Some(route) = self.routes.get(name) else { continue };
             let tool = route.target.tool();
             // A handful of rounds at most: each takes another hash.

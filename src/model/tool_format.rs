@@ -154,6 +154,12 @@ impl Format {
             return Err(wrong("type", kind));
         }
         let inner = member(text, inside).map_or(text, RawValue::get);
+        // Of a member that stands twice, neither can be left out in silence.
+        for object in [text, inner].map(Members::read).into_iter().flatten() {
+            if let Some(key) = object.duplicate() {
+                return Err(format!("`{key}` of {at} stands twice."));
+            }
+        }
         let shown = string(inner, "name")?;
         let name = shown.strip_prefix(self.prefix(&shown)).unwrap_or(&shown).to_owned();
         let lax = self == Self::Gemini;
@@ -424,6 +430,23 @@ mod tests {
         assert_eq!(read(Format::Chat, blank).args.get(), "{}");
         let broken = r#"{"id":"1","function":{"name":"x","arguments":"{\"a\":"}}"#;
         assert_eq!(read(Format::Chat, broken).args.get(), r#""{\"a\":""#);
+    }
+
+    #[test]
+    fn a_member_that_stands_twice_is_refused() {
+        for (format, body) in calls("{}") {
+            for key in ["name", "arguments", "input", "args", "type", "function", "functionCall"] {
+                let whole = format!(r#""{key}":"#);
+                if !body.contains(&whole) {
+                    continue;
+                }
+                let twice = body.replacen(&whole, &format!(r#"{whole}0,{whole}"#), 1);
+                let why = format.read(&twice).expect_err(&twice);
+                assert_eq!(why, format!("`{key}` of the call stands twice."));
+            }
+        }
+        let args = r#"[{"name":"x","args":{"n":1},"args":{"n":2}}]"#;
+        assert_eq!(Format::Gemini.read(args).unwrap_err(), "`args` of [0] stands twice.");
     }
 
     #[test]

@@ -10,7 +10,12 @@ const MOST_NAMED: usize = 5;
 
 /// The first of `names`, and how many more there are.
 pub fn first(names: &[String]) -> String {
-    let shown = names.get(..MOST_NAMED).unwrap_or(names);
+    at_most(names, MOST_NAMED)
+}
+
+/// The first `most` of `names`, and how many more there are.
+pub fn at_most(names: &[String], most: usize) -> String {
+    let shown = names.get(..most).unwrap_or(names);
     let more = match names.len() - shown.len() {
         0 => String::new(),
         more => format!(" and {more} more"),

@@ -369,10 +369,10 @@ mcp:
 "
     );
     let mut bridge = Bridge::ready(&config).await;
-    let operators = "Of its 5 tools, none matches `additve` (mcp.plain.tools.deny[0], line 6), `raed` \
+    let operators = "Of its 5 tools, none matches `destructiv` (mcp.plain.approve[0], line 6), \
+                     `additve` (mcp.plain.tools.deny[0], line 6), `raed` \
                      (apps.mine.tools.plain.deny[0], line 3), `rite` \
-                     (apps.theirs.tools.plain.deny[0], line 4), `destructiv` (mcp.plain.approve[0], \
-                     line 6).";
+                     (apps.theirs.tools.plain.deny[0], line 4).";
     let problem = async |bridge: &Bridge, is_operator: bool| {
         let mut request = Request::new("GET", "/v1/status").bearer(&mine);
         if is_operator {

@@ -151,8 +151,17 @@ async fn what_cannot_be_understood_is_said_and_nothing_is_called() {
         (CALL, r#"{"name":"plain_note","arguments":[]}"#, "arguments"),
         (CALL, r#"{"name":"plain_note","arguments":"text"}"#, "arguments"),
         (CALL, r#"{"name":"bridge_call_tool","arguments":{}}"#, "no tool `bridge_call_tool`"),
+        // Under another key, they would be lost, and the tool takes a call without them.
+        (CALL, r#"{"name":"plain_args","args":{"a":1}}"#, "tool_input_invalid"),
+        (CALL, r#"{"name":"plain_args","Arguments":{"a":1}}"#, "tool_input_invalid"),
+        (CALL, r#"{"name":"plain_args","args":{"a":1e400}}"#, "tool_input_invalid"),
+        (CALL, r#"{"name":"plain_args","arguments":"{}","args":{"a":1}}"#, "tool_input_invalid"),
+        (CALL, r#"{"name":"plain_args","arguments":{"a":1},"arguments":{}}"#, "each once"),
+        (CALL, r#"{"name":"plain_args","name":"plain_args","arguments":{}}"#, "each once"),
         (FIND, "{}", "query"),
         (FIND, r#"{"query":""}"#, "query"),
+        (FIND, r#"{"query":"note","query":"note"}"#, "query"),
+        (FIND, r#"{"query":"note","limit":1e400}"#, "limit"),
         (FIND, &long, "query"),
         (FIND, r#"{"query":"note","limit":0}"#, "limit"),
         (FIND, r#"{"query":"note","limit":21}"#, "limit"),
@@ -174,8 +183,10 @@ async fn what_cannot_be_understood_is_said_and_nothing_is_called() {
     }
     // Some models write the object as a text.
     let quoted = r#"{"name":"plain_note","arguments":"{\"text\":\"q\"}"}"#;
-    let answer = answers(&rig, &[("tu_q", CALL, quoted)]).await.remove(0);
-    assert_eq!(answer["result"], "noted: q");
+    let whole = r#"{"query":"note","limit":1.0}"#;
+    let all = answers(&rig, &[("tu_q", CALL, quoted), ("tu_w", FIND, whole)]).await;
+    assert_eq!(all[0]["result"], "noted: q");
+    assert_eq!(found(all[1]["result"].as_str().expect("a result")).len(), 1, "{all:?}");
 }
 
 #[tokio::test]

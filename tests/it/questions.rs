@@ -55,6 +55,7 @@ async fn an_answer_reaches_the_server_as_the_person_wrote_it() {
         (r#"{"decision":"answer"}"#.to_owned(), "`content`"),
         (answer("{}"), r#"`content`: "name" is required"#),
         (answer(r#"{"name":7}"#), "/name: the value is not of type"),
+        (answer(r#"{"name":"Ada","n":9,"n":1}"#), "`n` twice"),
         (answer(r#"{"name":"Ada","age":7}"#), "dditional properties are not allowed"),
         (answer("[]"), "`content`"),
     ] {
@@ -123,6 +124,7 @@ async fn what_has_no_form_can_only_be_denied() {
     for (params, part) in [
         (json!({"message": "?", "requestedSchema": 7}), "/requestedSchema"),
         (json!({"message": "?", "mode": "url", "url": "javascript:alert(1)"}), "/url"),
+        (json!({"message": "?", "mode": "url", "url": "https://a.example/\u{202e}x"}), "/url: it"),
     ] {
         let args = json!({"params": params}).to_string();
         let tool_use = format!("tu_{part}");
@@ -156,6 +158,7 @@ async fn a_url_is_shown_and_answered_without_content() {
     let id = asked(&rig.bridge).await;
     let listed = with(&rig, &["approvals"]).await.expect(OK).out;
     assert!(listed.contains("open https://login.example/x\n"), "{listed}");
+    assert!(listed.contains("its host is login.example\n"), "{listed}");
     decide(&rig.bridge, &id, &answer("{}")).await.expect_error(400);
     let answered = with(&rig, &["approvals", "answer", &id]).await.expect(OK);
     assert_eq!(answered.out, "the question of ask_ask is answered\n");
@@ -314,6 +317,17 @@ async fn a_question_of_2026_outlives_a_crash_and_the_call_has_one_effect() {
     rig.bridge.restart().await;
     waiting(&rig.bridge, 0).await;
     assert_eq!(effects(&dir), 1);
+}
+
+/// The bridge has no roots, so the person's answer would be of no use.
+#[tokio::test]
+async fn no_person_is_asked_if_something_else_cannot_be_answered() {
+    let (rig, dir) = asking("").await;
+    let answer = rig.call("ask", "ask_greet", r#"{"roots":true}"#).await;
+    let error = answer["error"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    assert!(error.contains("the server wants input"), "{error}");
+    assert!(list(&rig.bridge).await.is_empty(), "no person is asked");
+    assert_eq!(effects(&dir), 0);
 }
 
 /// With its first answer long posted.

@@ -85,6 +85,18 @@ async fn check_explains_which_rule_decides() {
             "refused: the tool may not be used any more (mcp.plain.tools.deny[1], line ",
         ),
         ("plain_note", r#"{"text":5}"#, "refused: tool_input_invalid: /text"),
+        (
+            "bridge_call_tool",
+            r#"{"name":"plain_args","arguments":{"amount":1001}}"#,
+            "`/amount` is greater than 1000 (mcp.plain.tools.deny[0], line ",
+        ),
+        (
+            "bridge_call_tool",
+            r#"{"name":"plain_args","arguments":{"amount":1}}"#,
+            "default: made\n",
+        ),
+        ("bridge_call_tool", r#"{"name":"plain_x"}"#, "refused: There is no tool `plain_x`"),
+        ("bridge_call_tool", r#"{"name":"plain_args","args":{}}"#, "refused: tool_input_invalid"),
     ] {
         let ran = explain(tool, arguments, &["--app", "default"]).await.expect(cli::OK);
         assert!(ran.out.starts_with("default: ") && ran.out.contains(told), "{}", ran.out);
@@ -103,11 +115,14 @@ async fn check_explains_which_rule_decides() {
 #[tokio::test]
 async fn a_rule_without_effect_is_told_everywhere() {
     let rules = "tools: {rename: {ehco: hi}, deny: [{tool: echo, when: [{path: /mesage, gt: 1}]}, \
-                 {tool: 'get-*', when: [{path: /a, gt: 5}]}, {tool: ech, when: [{path: /a, gt: 1}]}]}";
+                 {tool: 'get-*', when: [{path: /a, gt: 5}]}, {tool: ech, when: [{path: /a, gt: 1}]}]}, \
+                 always: [x1, x2, x3], approve: [ehco]";
     let all = peers::with(&peers::everything_stdio(), rules);
     let bridge = Bridge::ready(&format!("upstream: {{sandbox: true}}\nmcp:\n  all: {all}\n")).await;
-    let expected = "none matches `echo` with `/mesage` (mcp.all.tools.deny[0], line 3), `ech` \
-                    (mcp.all.tools.deny[2], line 3), `ehco` (tools.rename of all).";
+    let expected = "none matches `ehco` (mcp.all.approve[0], line 3), `echo` with `/mesage` \
+                    (mcp.all.tools.deny[0], line 3), `ech` (mcp.all.tools.deny[2], line 3), `x1` \
+                    (mcp.all.always[0], line 3), `x2` (mcp.all.always[1], line 3), `x3` \
+                    (mcp.all.always[2], line 3), `ehco` (tools.rename of all).";
     let told = wait::soon("the status should tell", async || {
         let problems = bridge.status().await["problems"].clone();
         let mut told = problems.as_array().expect("a list").iter().map(ToString::to_string);

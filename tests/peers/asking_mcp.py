@@ -3,7 +3,8 @@ result of a call, and by the same call once more.
 
     asking_mcp.py [LEDGER]
 
-Its tool `greet` asks for a name, and then for a colour. Its effect is a line in the file LEDGER.
+Its tool `greet` asks for a name, and then for a colour. Its effect is a line in the file LEDGER. With
+the argument `roots`, it asks for a name and for the roots of the client at once.
 """
 
 import asyncio
@@ -33,8 +34,11 @@ async def call_tool(context, params):
             question = types.ElicitRequestFormParams(
                 message=f"Which {key}?", requested_schema=SCHEMA
             )
+            requests = {key: types.ElicitRequest(params=question)}
+            if (params.arguments or {}).get("roots"):
+                requests["roots"] = types.ListRootsRequest()
             return types.InputRequiredResult(
-                input_requests={key: types.ElicitRequest(params=question)},
+                input_requests=requests,
                 request_state=json.dumps(known),
             )
     for ledger in sys.argv[1:]:

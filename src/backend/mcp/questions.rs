@@ -54,13 +54,18 @@ pub(super) async fn answer(result: &RawValue, call: &ToolCall) -> Result<Inputs,
     let state = member(result.get(), "requestState").map(RawValue::to_owned);
     let members = Members::read(requests.map_or("{}", RawValue::get));
     let members = members.ok().filter(|_| requests.is_some() || state.is_some());
-    call.recorder.named(&Handle(format!("{{\"{KEPT}\":{result}}}")));
-    let mut responses = Vec::new();
+    let mut questions = Vec::new();
     for (key, request) in members.ok_or_else(refused)?.0 {
         let is_for_user =
             string_member(request.get(), "method").as_deref() == Some("elicitation/create");
         let mark = format!("{key} {}", state.as_ref().map_or("", |state| state.get()));
         let params = member(request.get(), "params").filter(|_| is_for_user).ok_or_else(refused)?;
+        questions.push((key, mark, params));
+    }
+    // No person is asked before all of them can be answered.
+    call.recorder.named(&Handle(format!("{{\"{KEPT}\":{result}}}")));
+    let mut responses = Vec::new();
+    for (key, mark, params) in questions {
         let answer = call.progress.ask(Some(key.to_string()), mark, params.to_owned()).await;
         responses.push(format!("{}:{}", serde_json::Value::from(key), answer.ok_or_else(refused)?));
     }

@@ -9,6 +9,8 @@ use crate::{
     cli::{Failure, Outcome, print},
     config::{App, Config, Environment, error::did_you_mean, find},
     model::{
+        catalog_search::{resolved, unresolved},
+        event::Call,
         json::Members,
         naming::{Naming, ToolFilter},
         offer::{Offer, Route, Source, Target},
@@ -35,7 +37,7 @@ pub(in crate::cli) fn explain(
         let own = (route.backend.as_str(), route.target.tool());
         ***name == *tool || tool.split_once('/') == Some(own)
     };
-    let Some((_, route)) = offer.routes().iter().find(is_meant) else {
+    let Some((name, route)) = offer.routes().iter().find(is_meant) else {
         let routes = offer.routes().iter().filter(|(name, _)| Own::named(name).is_none());
         let mut names: Vec<String> = routes.map(|(name, _)| name.to_string()).collect();
         names.sort_unstable();
@@ -52,10 +54,14 @@ pub(in crate::cli) fn explain(
     if apps.is_empty() {
         return Err(Failure::Usage(format!("there is no app `{}`", only.unwrap_or_default())));
     }
+    let call = Call::by_hand("", name.to_string(), serde_json::from_str(arguments).ok());
+    let (call, route) = &resolved(call, route.clone(), |name| offer.route(name));
+    let arguments = call.args.get();
     let backend = config.backends.get(&route.backend);
     let rules = backend.map(|it| Rules { naming: &it.naming, approve: &it.approve });
     let verdict = match &route.target {
         Target::Tool { input: Some(input), .. } => input.check(arguments),
+        Target::Own(Own::Call) => Verdict::Invalid(unresolved(arguments)),
         _ => Verdict::Valid,
     };
     let told = apps.iter().map(|App { name, rights, .. }| {

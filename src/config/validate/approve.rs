@@ -33,6 +33,15 @@ impl Validator<'_> {
         for at in written.iter().filter(|at| is_word(at)) {
             self.error(at.node, "an agent does not say what may destroy something", cure);
         }
+        let conditions = written.iter().filter_map(|at| match &at.value {
+            GlobOrRule::Rule(rule) => rule.when.as_ref(),
+            GlobOrRule::Glob(_) => None,
+        });
+        let paths = conditions.flat_map(|when| &when.value).filter_map(|at| at.value.path.as_ref());
+        for path in paths.filter(|path| !path.value.eq_ignore_ascii_case("/message")) {
+            let message = format!("an agent has no argument `{}`", path.value);
+            self.error(path.node, message, "write `path: /message`, its only argument");
+        }
         let asks_nothing = !policy.tools.is_empty() && !policy.tools.has(name.as_str());
         if asks_nothing && !policy.destructive {
             let message = format!("no glob matches `{name}`, the name of this agent's one tool");

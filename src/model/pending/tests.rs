@@ -27,6 +27,7 @@ fn a_part_of_a_result_may_be_asked() {
         (r#"{"callId":"c","offset":7}"#, (7, None)),
         (r#"{"callId":"c","limit":10}"#, (0, Some(10))),
         (r#"{"callId":"c","offset":0,"limit":1000000}"#, (0, Some(1_000_000))),
+        (r#"{"callId":"c","offset":2.0,"limit":1e3}"#, (2, Some(1000))),
     ] {
         assert_eq!(read(arguments).unwrap().part, Some(part), "{arguments}");
     }
@@ -41,7 +42,12 @@ fn what_may_not_be_asked() {
         (r#"{"callId":"call_1","wait":241}"#, "/wait"),
         (r#"{"callId":"call_1","wait":"20"}"#, "/wait"),
         (r#"{"callId":"call_1","wait":null}"#, "/wait"),
-        (r#"{"callId":"call_1","wait":1e400}"#, "arguments"),
+        (r#"{"callId":"call_1","wait":1e400}"#, "/wait"),
+        (r#"{"callId":"call_1","offset":1e400}"#, "/offset"),
+        (r#"{"callId":"call_1","offset":1e30}"#, "/offset"),
+        (r#"{"callId":"call_1","offset":123456789012345678901234567890}"#, "/offset"),
+        (r#"{"callId":"call_1","offset":2.5}"#, "/offset"),
+        (r#"{"callId":"call_1","callId":"call_2"}"#, "/callId"),
         (r#"{"callId":"call_1","offset":-1}"#, "/offset"),
         (r#"{"callId":"call_1","limit":0}"#, "/limit"),
         (r#"{"callId":"call_1","limit":1000001}"#, "/limit"),

@@ -80,6 +80,9 @@ fn texts_are_compared_unescaped_and_as_plain_paths() {
         r#"{"path":["/tmp/x"]}"#,
         r#"{"path":null}"#,
         r#"{"path":"/tmp/x","path":"/etc/x"}"#,
+        r#"{"path":"/etc\u0000"}"#,
+        r#"{"path":"/tmp/../etc\u0000.txt"}"#,
+        r#"{"path":"/x\u0000/../etc/passwd"}"#,
     ];
     check(&etc, true, &inside);
     let outside = [
@@ -101,6 +104,11 @@ fn numbers_and_booleans_match_globs_as_they_are_written() {
     check(&force, false, &[r#"{"force":false}"#, r#"{"force":1}"#, "{}"]);
     check(&when("/n", glob("5*")), true, &[r#"{"n":50}"#, r#"{"n":5e400}"#, r#"{"n":-1e400}"#]);
     check(&when("/n", glob("5*")), false, &[r#"{"n":15}"#]);
+    // One number has several forms.
+    for text in ["5", "5.0", "{5,6}", "5e0"] {
+        check(&when("/n", glob(text)), true, &[r#"{"n":5}"#, r#"{"n":5.0}"#, r#"{"n":0.5e1}"#]);
+        check(&when("/n", glob(text)), false, &[r#"{"n":50}"#, r#"{"n":5.5}"#, r#"{"n":true}"#]);
+    }
 }
 
 #[test]
@@ -141,28 +149,75 @@ fn all_conditions_must_hold() {
     check(&Rule { when: Vec::new(), ..both }, true, &["{}"]);
 }
 
-#[test]
-fn a_closed_schema_knows_its_properties_alone() {
-    for (schema, path, expected) in [
-        (r#"{"properties":{"a":{}}}"#, "/a", true),
-        (r#"{"properties":{"A":{}}}"#, "/a", true),
-        (r#"{"properties":{"a":{}}}"#, "/b", false),
-        (r#"{"properties":{"a":{}},"additionalProperties":false}"#, "/b", false),
-        (r#"{"properties":{"a":{}},"additionalProperties":true}"#, "/b", true),
-        (r#"{"properties":{"a":{}},"additionalProperties":{}}"#, "/b", true),
-        (r##"{"properties":{"a":{}},"$ref":"#/x"}"##, "/b", true),
-        (r#"{"properties":{"a":{"properties":{"b":{}}}}}"#, "/a/b", true),
-        (r#"{"properties":{"a":{"properties":{"b":{}}}}}"#, "/a/c", false),
-        (r##"{"properties":{"a":{"$ref":"#/x"}}}"##, "/a/c", true),
-        (r#"{"properties":{"a":{"type":"array"}}}"#, "/a/0", true),
-        (r#"{"properties":{}}"#, "/a", false),
-        (r#"{"type":"object"}"#, "/a", true),
-        ("true", "/a", true),
-    ] {
-        let rule = when(path, Test::Gt(1.0));
-        assert_eq!(rule.unknown_path(&[schema]).is_none(), expected, "{schema} {path}");
+/// Whether the path may lead somewhere in arguments that fit the schema.
+#[track_caller]
+fn check_known(schema: &str, known: &[&str], unknown: &[&str]) {
+    let value = serde_json::from_str(schema).unwrap();
+    for (paths, expected) in [(known, true), (unknown, false)] {
+        for path in paths {
+            let is_known = when(path, Test::Gt(1.0)).when[0].is_known(&value);
+            assert_eq!(is_known, expected, "{schema} {path}");
+        }
     }
-    let rule = when("/b", Test::Gt(1.0));
-    let (a, b) = (r#"{"properties":{"a":{}}}"#, r#"{"properties":{"b":{}}}"#);
-    assert!(rule.unknown_path(&[a, b]).is_none(), "one tool has it");
+}
+
+#[test]
+fn a_schema_knows_its_properties_alone() {
+    check_known(r#"{"properties":{"A":{}}}"#, &["/a", "/a/x", "/a/0"], &["/b", "/b/a"]);
+    check_known(r#"{"properties":{"a":{}},"additionalProperties":true}"#, &["/a"], &["/b"]);
+    check_known(r#"{"properties":{"a":{"properties":{"b":{}}}}}"#, &["/a/b"], &["/a/c"]);
+    let typed = r#"{"properties":{"a":{}},"additionalProperties":{"type":"number"}}"#;
+    check_known(typed, &["/a", "/b"], &["/b/c"]);
+    check_known(r#"{"properties":{}}"#, &[], &["/a"]);
+    check_known(r#"{"patternProperties":{"^x":{"type":"string"}}}"#, &["/xa"], &["/xa/b"]);
+}
+
+#[test]
+fn only_what_is_open_knows_all() {
+    for open in ["true", "{}", "null", r#"{"type":"object"}"#, r#"{"additionalProperties":{}}"#] {
+        check_known(open, &["/a", "/a/0"], &[]);
+    }
+    let closed = r#"{"type":"object","additionalProperties":false}"#;
+    for closed in ["false", closed, r#"{"type":["string","null"]}"#, r#"{"type":"number"}"#] {
+        check_known(closed, &[], &["/a", "/0"]);
+    }
+}
+
+#[test]
+fn the_elements_of_a_list_are_known_by_numbers() {
+    let items = r#"{"properties":{"a":{"type":"array","items":{"properties":{"n":{}}}}}}"#;
+    check_known(items, &["/a/0", "/a/7/n"], &["/a/n", "/a/-/n", "/a/*/n", "/a/0/m"]);
+    check_known(r#"{"properties":{"a":{"type":"array"}}}"#, &["/a/0", "/a/0/n"], &["/a/n"]);
+    for key in ["prefixItems", "items"] {
+        let tuple = format!(
+            r#"{{"properties":{{"a":{{"type":"array","{key}":[{{"type":"string"}},{{"properties":{{"n":{{}}}}}}]}}}}}}"#
+        );
+        check_known(&tuple, &["/a/1/n", "/a/5"], &["/a/0/n", "/a/1/m"]);
+    }
+}
+
+#[test]
+fn references_and_alternatives_are_followed() {
+    let root =
+        r##"{"$ref":"#/$defs/A","$defs":{"A":{"type":"object","properties":{"amount":{}}}}}"##;
+    check_known(root, &["/amount"], &["/amont"]);
+    let inner = r##"{"properties":{"to":{"$ref":"#/definitions/T"}},"definitions":{"T":{"properties":{"iban":{}}}}}"##;
+    check_known(inner, &["/to/iban"], &["/to/ibn"]);
+    for key in ["anyOf", "oneOf", "allOf"] {
+        let either = format!(
+            r#"{{"properties":{{"any":{{"{key}":[{{"type":"object","properties":{{"q":{{}}}}}},{{"type":"null"}}]}}}}}}"#
+        );
+        check_known(&either, &["/any/q"], &["/any/r", "/any/0"]);
+    }
+    let required = r#"{"properties":{"a":{}},"anyOf":[{"required":["a"]},{"required":["b"]}],"then":{"properties":{"c":{}}}}"#;
+    check_known(required, &["/a", "/c"], &["/b"]);
+    check_known(r#"{"anyOf":[{"type":"string"},{"type":"object"}]}"#, &["/a"], &[]);
+    check_known(r#"{"anyOf":[{"type":"string"},{"type":"number"}]}"#, &[], &["/a"]);
+    // Elsewhere, or nowhere.
+    for reference in ["https://schemas.example/x", "#/$defs/gone", "#name"] {
+        check_known(&format!(r#"{{"$ref":"{reference}","properties":{{}}}}"#), &["/a"], &[]);
+    }
+    let circle =
+        r##"{"$ref":"#","anyOf":[{"$ref":"#"},{"$ref":"#"}],"properties":{"a":{"$ref":"#"}}}"##;
+    check_known(circle, &["/a/a/a"], &["/b", "/a/a/b"]);
 }

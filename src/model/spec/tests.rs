@@ -4,10 +4,10 @@ mod routing;
 
 use super::*;
 use crate::model::offer::{
-    OnUnavailable,
+    OfferMode, OnUnavailable, Source,
     tests::{agent, local, peer_name, pends, server},
 };
-use crate::model::{pending, rights::Rights};
+use crate::model::{naming::Naming, pending, rights::Rights};
 
 const FS: &str = r#"{"kind":"mcp_local","name":"fs","serverInfo":{"name":"S", "x":1e400},"tools":[{"name":"fs_ls"}]}"#;
 const HR: &str = r#"{"kind":"a2a_local","name":"hr","agentCard":{ "name": "HR", "x-y": [1.0] }}"#;
@@ -333,6 +333,41 @@ fn the_caller_keeps_the_name_of_the_tool_that_fetches_results() {
         assert_eq!(table.results(), Some(given.as_str()), "what a pending answer says");
         assert!(table.route(pending::TOOL).is_none());
         assert_eq!(table.route(&given).unwrap().target, Target::Own(Own::Results));
+    }
+}
+
+#[test]
+fn the_tools_of_a_search_name_each_other_as_the_run_has_them() {
+    let fs = server("fs", &[r#"{"name":"ls"}"#]);
+    let searched = Naming { offer: OfferMode::Search, ..Naming::clone(&fs.naming) };
+    let fs = Source { naming: Arc::new(searched), ..fs };
+    let given = |own: Own| naming::suffixed(own.name(), own.name(), "", 0);
+    // A tool of the caller has the name, or one of a backend.
+    let own = |own: Own| {
+        format!(r#"{{"tools":[{{"kind":"local","name":"{}","parameters":{{}}}}]}}"#, own.name())
+    };
+    let clash = server("bridge", &[r#"{"name":"call_tool"}"#]);
+    for (sources, body, find, call) in [
+        (
+            vec![fs.clone()],
+            "{}".to_owned(),
+            Own::Find.name().to_owned(),
+            Own::Call.name().to_owned(),
+        ),
+        (vec![fs.clone()], own(Own::Call), Own::Find.name().to_owned(), given(Own::Call)),
+        (vec![fs.clone()], own(Own::Find), given(Own::Find), Own::Call.name().to_owned()),
+        (vec![fs, clash], "{}".to_owned(), Own::Find.name().to_owned(), given(Own::Call)),
+    ] {
+        let offer = Arc::new(Offer::build(&sources)).seen_by(&Arc::default());
+        let spec = Spec::read(Bytes::from(body.clone())).unwrap();
+        let injected = spec.inject(&offer, &Selection::All).unwrap();
+        let text = text(&injected);
+        assert!(text.contains(&format!("Call what you have found with {call}.")), "{text}");
+        assert!(text.contains(&format!("Calls a tool that {find} has found.")), "{text}");
+        for (name, own) in [(find, Own::Find), (call, Own::Call)] {
+            assert!(text.contains(&format!(r#"{{"kind":"local","name":"{name}""#)), "{text}");
+            assert_eq!(injected.table.route(&name).unwrap().target, Target::Own(own));
+        }
     }
 }
 

@@ -85,3 +85,24 @@ error: an agent does not say what may destroy something
 4 errors in /srv/bridge.yaml"#,
     );
 }
+
+/// A rule on an argument that an agent cannot get would never ask.
+#[test]
+fn an_agent_has_one_argument() {
+    let rule = |path: &str| {
+        format!(
+            "upstream: {{sandbox: true}}\n\
+             a2a: {{c: {{bundled: true, approve: [{{tool: c, when: [{{path: {path}, glob: x}}]}}]}}}}\n"
+        )
+    };
+    assert!(parse(&rule("/message")).is_ok());
+    check(
+        &rule("/mesage"),
+        r#"error: an agent has no argument `/mesage`
+ --> /srv/bridge.yaml:2:60 (a2a.c.approve[0].when[0].path)
+  |
+2 | a2a: {c: {bundled: true, approve: [{tool: c, when: [{path: /mesage, glob: x}]}]}}
+  |                                                            ^^^^^^^
+  = write `path: /message`, its only argument"#,
+    );
+}
