@@ -15,6 +15,7 @@ use crate::{
     model::{
         ids::AppName,
         json::{member, string_member},
+        redaction::{Part, Redaction},
     },
 };
 
@@ -114,18 +115,14 @@ impl McpClient {
         });
     }
 
-    /// Changes the texts of what is kept, where `change` has another.
-    pub fn change(&self, mut change: impl FnMut(&str) -> Option<String>) {
+    /// Replaces what matches in what is kept.
+    pub fn redact(&self, redact: &Redaction, count: &mut u64) {
         let mut kept = self.kept.lock();
-        if let Some(Ok(result)) = &mut kept.result
-            && let Some(changed) = change(result.get())
-        {
-            *result = RawValue::from_string(changed).expect("only its strings have changed");
+        if let Some(Ok(result)) = &mut kept.result {
+            redact.apply_to(result, Part::Result, count);
         }
         if let Some(error) = &mut kept.error {
-            // Its data has links for the user, and no text of a tool.
-            let changed = change(&error.message);
-            error.message = changed.unwrap_or_else(|| std::mem::take(&mut error.message));
+            error.redact(redact, count);
         }
     }
 
