@@ -73,6 +73,8 @@ pub struct Question {
 struct Kept {
     /// The server's `CallToolResult`, or the reason for which it was not kept.
     result: Option<Result<Box<RawValue>, NoRoom>>,
+    /// The content of the result is too long: that of the answer takes its place.
+    is_cut: bool,
     error: Option<ErrorReply>,
     /// Counts the result for the client's app.
     held: Held,
@@ -94,7 +96,7 @@ impl McpClient {
             modes,
             draining,
             open_questions: AtomicUsize::new(0),
-            kept: Mutex::new(Kept { result: None, error: None, held }),
+            kept: Mutex::new(Kept { result: None, is_cut: false, error: None, held }),
         }
     }
 
@@ -135,10 +137,23 @@ impl McpClient {
         self.kept.lock().error.take()
     }
 
-    /// Takes the server's result, if it gave one, and the part of the budget that counts it.
-    pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, Held) {
+    /// The `structuredContent` of the server's result.
+    pub fn structured(&self) -> Option<String> {
+        let kept = self.kept.lock();
+        let result = kept.result.as_ref()?.as_ref().ok()?;
+        Some(member(result.get(), "structuredContent")?.get().to_owned())
+    }
+
+    /// Notes that the client gets the content of the answer, which is shorter.
+    pub fn cut(&self) {
+        self.kept.lock().is_cut = true;
+    }
+
+    /// Takes the server's result, if it gave one, whether its content is cut, and the part of the
+    /// budget that counts it.
+    pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, bool, Held) {
         let mut kept = self.kept.lock();
-        (kept.result.take(), kept.held.take())
+        (kept.result.take(), kept.is_cut, kept.held.take())
     }
 }
 
