@@ -357,22 +357,24 @@ impl Backends {
         limits: Limits,
     ) -> Result<Answer, CallFailure> {
         let mut span = span(call, handle.is_some());
+        let all = self.all();
+        let backend = all.handles.get(&call.request.route.backend);
+        let redact =
+            backend.map(|it| (Arc::clone(&it.rules.redact), it.metrics().redacted.clone()));
+        let (redact, redacted) = redact.unwrap_or_default();
         let progress = Progress::of(
             call.client.clone(),
             call.person.clone(),
             Arc::clone(&call.permission_check),
             Arc::clone(&call.request),
-        );
-        let all = self.all();
-        let backend = all.handles.get(&call.request.route.backend);
-        let redact = backend.map(|backend| Arc::clone(&backend.rules.redact));
+        )
+        .without(redact, redacted);
         let tool_call = ToolCall {
             request: Arc::clone(&call.request),
             // The peer continues the trace from this span.
             trace: span.context().trace().cloned(),
             progress: progress.clone(),
             recorder: Arc::clone(&call.recorder),
-            redact: redact.unwrap_or_default(),
         };
         let mut answer = match handle {
             Some(handle) => connection.peer.resume(handle, tool_call),

@@ -88,7 +88,6 @@ pub(crate) fn tool_call(request: CallRequest) -> ToolCall {
         trace: None,
         progress: Progress::default(),
         recorder: Arc::new(Unrecorded),
-        redact: Arc::default(),
     }
 }
 

@@ -28,12 +28,13 @@ use super::program::hiding::Exposure;
 use crate::{
     budget::NoRoom,
     http_client::BodyError,
+    metrics::Counter,
     model::{
         answer::{Answer, codes::STORAGE_UNAVAILABLE},
         call::CallRequest,
         catalog::{Catalog, Identity},
         features::Features,
-        redaction::Redaction,
+        redaction::{Part, Redaction},
         rights::Permission,
         trace::Trace,
     },
@@ -125,6 +126,13 @@ impl ErrorReply {
     pub const URL_FIRST: i32 = -32042;
     /// The call needs what its client cannot do (2026-07-28).
     pub const CAPABILITY_MISSING: i32 = -32021;
+
+    /// Replaces what matches in the message. The data has links for the user, and no text of a tool.
+    pub fn redact(&mut self, redact: &Redaction, count: &mut u64) {
+        if let Some(redacted) = redact.apply(&self.message, count) {
+            self.message = redacted;
+        }
+    }
 }
 
 /// What a peer said about itself in the handshake.
@@ -159,8 +167,6 @@ pub struct ToolCall {
     pub progress: Progress,
     /// Records how far the call got.
     pub recorder: Arc<dyn Recorder>,
-    /// What no log may show of its result.
-    pub redact: Arc<Redaction>,
 }
 
 /// A peer's name for the work that a call has started, such as a task: enough to ask for the
@@ -247,6 +253,9 @@ pub struct Progress {
     client: Option<Arc<McpClient>>,
     person: Option<mpsc::Sender<Question>>,
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
+    /// What nobody may see of what the peer says.
+    pub redact: Arc<Redaction>,
+    redacted: Counter,
 }
 
 impl Progress {
@@ -259,6 +268,18 @@ impl Progress {
         request: Arc<CallRequest>,
     ) -> Self {
         Self { client, person, permission: Some((check, request)), ..Self::default() }
+    }
+
+    /// The same, without what matches in what is passed on; `redacted` counts it.
+    pub fn without(self, redact: Arc<Redaction>, redacted: Counter) -> Self {
+        Self { redact, redacted, ..self }
+    }
+
+    fn redact(&self, params: &RawValue) -> Box<RawValue> {
+        let (mut params, mut count) = (params.to_owned(), 0);
+        self.redact.apply_to(&mut params, Part::Message, &mut count);
+        self.redacted.inc_by(count);
+        params
     }
 
     /// Whether the call may still be made.
@@ -280,7 +301,7 @@ impl Progress {
             && params.get().len() <= MAX_PROGRESS
         {
             // A client that reads slowly misses some progress; the next one says more anyway.
-            progress.try_send(params.to_owned()).ok();
+            progress.try_send(self.redact(params)).ok();
         }
     }
 
@@ -311,7 +332,7 @@ impl Progress {
         params: Box<RawValue>,
     ) -> Option<Box<RawValue>> {
         let (answer, mut answered) = oneshot::channel();
-        let question = Question { key, mark, params, answer };
+        let question = Question { key, mark, params: self.redact(&params), answer };
         let client = self.client.as_ref();
         match client {
             _ if !self.is_permitted() => return None,

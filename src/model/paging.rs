@@ -32,7 +32,7 @@ pub fn first(text: &str, max: usize, kept: Option<(&str, &CallId)>) -> String {
 pub fn too_large(size: usize, max: usize, kept: Option<(&str, &CallId)>) -> String {
     let [size, max] = [size, max].map(grouped);
     let rest = match kept {
-        Some((fetch, id)) => format!("read its text in parts: call {fetch} with callId {id}"),
+        Some((fetch, id)) => format!("read it in parts: call {fetch} with callId {id}"),
         None => "ask for less".to_owned(),
     };
     format!(

@@ -109,8 +109,8 @@ pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
 /// The answer to a fetch for a call that does not exist, or belongs to another scope.
 pub fn unknown() -> Answer {
     Answer::Error(
-        "There is no such call. A callId is one that a pending answer in this run or session gave; \
-         results are kept for a day."
+        "There is no such call. A callId is one that a pending answer in this run or session gave. \
+         Results are kept for a day; if they take too much room, the oldest are forgotten earlier."
             .to_owned(),
     )
 }

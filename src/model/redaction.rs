@@ -5,12 +5,14 @@
 //!
 //! Must not: know where a result comes from.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, cmp::Ordering};
 
 use regex::{Captures, Regex};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::{Deserializer, Value, value::RawValue};
+
+use super::json;
 
 /// Patterns that the bridge knows; the `use` of bridge.yaml.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
@@ -21,16 +23,30 @@ pub enum Known {
     PrivateKeys,
     // By the beginnings that their issuers gave them, JSON Web Tokens, and what follows `Bearer`.
     AccessTokens,
-    // 13 to 19 digits with a right check digit (ISO/IEC 7812).
+    // 13 to 19 digits with a right check digit (ISO/IEC 7812), also beside other digits.
     CardNumbers,
 }
 
 const PRIVATE_KEYS: &str = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)";
 const ACCESS_TOKENS: &str = r"(?-u)\b(?:gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{22,}|glpat-[\w-]{20,}|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{35}|sk-[\w-]{20,}|[rs]k_(?:live|test)_\w{16,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}|mantyx_\w{16,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)|(?i:\bbearer )[\w.~+/-]{16,}=*";
-const CARD_NUMBERS: &str = r"(?-u)\b\d(?:[ -]?\d){12,18}\b";
+/// Groups of digits, in which card numbers are searched.
+const CARD_NUMBERS: &str = r"(?-u)\b\d(?:[ -]?\d){12,}\b";
 
-/// Members of MCP's content blocks with bytes in base64, which no pattern is for.
-const BYTES: [&str; 2] = ["data", "blob"];
+/// Members of MCP's results with content blocks. Their keys are the protocol's.
+const BLOCKS: [&str; 3] = [r#""content""#, r#""contents""#, r#""messages""#];
+/// Members of these blocks with bytes in base64, which no pattern is for.
+const BYTES: [&str; 2] = [r#""data""#, r#""blob""#];
+
+/// The strings of a JSON text that are looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// All, keys of objects included.
+    Whole,
+    /// The same of an MCP server's result, without the protocol's own keys and its base64.
+    Result,
+    /// The member `message` of MCP's parameters alone.
+    Message,
+}
 
 /// What is replaced in the results of one backend. The default is nothing.
 #[derive(Debug, Clone, Default)]
@@ -70,9 +86,8 @@ impl Pattern {
 
     fn replace<'t>(&self, text: &'t str, count: &mut u64) -> Cow<'t, str> {
         self.regex.replace_all(text, |found: &Captures<'_>| {
-            let found = &found[0];
-            if self.is_card && !has_check_digit(found) {
-                return found.to_owned();
+            if self.is_card && !is_card(&found[0]) {
+                return without_cards(&found[0], &self.with, count);
             }
             *count += 1;
             self.with.clone()
@@ -80,48 +95,95 @@ impl Pattern {
     }
 }
 
-/// Luhn's check digit.
-fn has_check_digit(number: &str) -> bool {
+/// Whether `number` has 13 to 19 digits, the last of which checks the others (Luhn).
+fn is_card(number: &str) -> bool {
     let digits = number.bytes().rev().filter(u8::is_ascii_digit).map(|digit| digit - b'0');
-    let sum = digits.enumerate().map(|(place, digit)| match (place % 2, digit * 2) {
-        (0, _) => u32::from(digit),
-        (_, double) => u32::from(double / 10 + double % 10),
-    });
-    sum.sum::<u32>() % 10 == 0
+    // Others would be long to look at.
+    let digits: Vec<u8> = digits.take(20).collect();
+    let weighted = digits.iter().zip([1, 2].iter().cycle()).map(|(digit, weight)| digit * weight);
+    (13..=19).contains(&digits.len()) && weighted.map(|it| it / 10 + it % 10).sum::<u8>() % 10 == 0
+}
+
+/// `digits`, in groups, without the card numbers that begin and end with one of the groups. In these,
+/// each group but the last has four digits or more: a long list of small numbers would have many
+/// right check digits by chance.
+fn without_cards(digits: &str, with: &str, count: &mut u64) -> String {
+    let groups: Vec<&str> = digits.split_inclusive([' ', '-']).collect();
+    let (mut new, mut card_end) = (String::new(), 0);
+    for (at, group) in groups.iter().enumerate() {
+        let ends_card = |end: &usize| {
+            let number = groups.get(at..*end).unwrap_or_default();
+            number.iter().rev().skip(1).all(|group| group.len() > 4) && is_card(&number.concat())
+        };
+        // At most four groups of four digits, and one of three.
+        if let Some(end) = (at + 1..=groups.len().min(at + 5)).rev().find(ends_card) {
+            if at >= card_end {
+                new.push_str(with);
+                *count += 1;
+            }
+            card_end = card_end.max(end);
+        }
+        match (at + 1).cmp(&card_end) {
+            Ordering::Greater => new.push_str(group),
+            Ordering::Equal => new.push_str(group.trim_start_matches(|c: char| c.is_ascii_digit())),
+            Ordering::Less => {}
+        }
+    }
+    new
 }
 
 impl Redaction {
-    /// Replaces what matches in `text` and, if that is JSON, in its strings alone; `None` if nothing
-    /// does. `count` goes up by one for each place.
+    /// Replaces what matches in `text`, and in the strings of JSON that it is or that one of its lines
+    /// is; `None` if nothing does. `count` goes up by one for each place.
     pub fn apply(&self, text: &str, count: &mut u64) -> Option<String> {
-        let may_be_json = !self.0.is_empty() && text.trim_start().starts_with(['{', '[']);
-        if may_be_json && serde_json::from_str::<&RawValue>(text).is_ok() {
-            return self.in_strings(text, count);
+        if self.0.is_empty() || is_json(text) {
+            return self.in_strings(text, Part::Whole, count);
         }
-        let replaced = self.0.iter().fold(Cow::Borrowed(text), |text, pattern| {
-            match pattern.replace(&text, count) {
-                Cow::Borrowed(_) => text,
-                Cow::Owned(replaced) => Cow::Owned(replaced),
-            }
-        });
-        match replaced {
-            Cow::Owned(replaced) => Some(replaced),
-            Cow::Borrowed(_) => None,
+        let before = *count;
+        let mut replaced = text.to_owned();
+        for pattern in &self.0 {
+            replaced = pattern.replace(&replaced, count).into_owned();
+        }
+        // After that, as what matches may have several lines.
+        let in_line = |line: &str| {
+            let replaced = is_json(line).then(|| self.in_strings(line, Part::Whole, count));
+            replaced.flatten().unwrap_or_else(|| line.to_owned())
+        };
+        let replaced: String = replaced.split_inclusive('\n').map(in_line).collect();
+        (*count > before).then_some(replaced)
+    }
+
+    /// Replaces what matches in `part` of what an MCP server has sent.
+    pub fn apply_to(&self, json: &mut Box<RawValue>, part: Part, count: &mut u64) {
+        if let Some(changed) = self.in_strings(json.get(), part, count) {
+            *json = RawValue::from_string(changed).expect("only its strings have changed");
         }
     }
 
-    fn in_strings(&self, json: &str, count: &mut u64) -> Option<String> {
-        let (mut new, mut rest, mut key, mut is_changed) = (String::new(), json, "", false);
+    fn in_strings(&self, json: &str, part: Part, count: &mut u64) -> Option<String> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let (mut new, mut rest, mut is_changed) = (String::new(), json, false);
+        // The last key, that of the outermost object, and how many objects and arrays are open.
+        let (mut key, mut member, mut depth) = ("", "", 0);
         while let Some((before, literal, after)) = first_string(rest) {
             rest = after;
             new.push_str(before);
+            depth += before.matches(['{', '[']).count();
+            depth -= before.matches(['}', ']']).count();
             let is_key = after.trim_start().starts_with(':');
             let is_bytes = BYTES.contains(&std::mem::take(&mut key)) && is_base64(literal);
             if is_key {
-                key = literal.trim_matches('"');
+                key = literal;
+                member = if depth == 1 { literal } else { member };
             }
-            let text = serde_json::from_str::<Cow<'_, str>>(literal).ok();
-            let text = text.filter(|_| !is_key && !is_bytes);
+            let is_left = match part {
+                Part::Whole => false,
+                Part::Result => (is_key || is_bytes) && (depth == 1 || BLOCKS.contains(&member)),
+                Part::Message => is_key || member != r#""message""#,
+            };
+            let text = json::lossy(literal).filter(|_| !is_left);
             match text.and_then(|text| self.apply(&text, count)) {
                 Some(replaced) => {
                     new.push_str(&Value::from(replaced).to_string());
@@ -135,17 +197,16 @@ impl Redaction {
     }
 }
 
+fn is_json(text: &str) -> bool {
+    text.trim_start().starts_with(['{', '[', '"'])
+        && serde_json::from_str::<&RawValue>(text).is_ok()
+}
+
 /// The first string in a JSON text with its quotes, and the text before and after it.
 fn first_string(json: &str) -> Option<(&str, &str, &str)> {
     let (before, string) = json.split_at_checked(json.find('"')?)?;
-    let mut escaped = false;
-    let close = string.bytes().skip(1).position(|byte| {
-        let ends = byte == b'"' && !escaped;
-        escaped = byte == b'\\' && !escaped;
-        ends
-    });
-    let (literal, after) = string.split_at_checked(close? + 2)?;
-    Some((before, literal, after))
+    let literal = Deserializer::from_str(string).into_iter::<&RawValue>().next()?.ok()?.get();
+    Some((before, literal, string.get(literal.len()..)?))
 }
 
 fn is_base64(literal: &str) -> bool {
@@ -209,11 +270,10 @@ mod tests {
     #[test]
     fn of_json_only_strings_change() {
         let all = [Known::CardNumbers, Known::AccessTokens];
-        let bytes = "41111111111111110".repeat(8);
         for (text, expected) in [
             (
                 r#"{ "4111111111111111" : 4111111111111111, "s":"4111111111111111"}"#.to_owned(),
-                r#"{ "4111111111111111" : 4111111111111111, "s":"X"}"#.to_owned(),
+                r#"{ "X" : 4111111111111111, "s":"X"}"#.to_owned(),
             ),
             (
                 r#"["a\"4111111111111111\u0041", 1.0e400]"#.into(),
@@ -223,10 +283,7 @@ mod tests {
                 r#"[{"text":"{\"n\":4111111111111111}"},"\\", "5500000000000004"]"#.into(),
                 r#"[{"text":"{\"n\":4111111111111111}"},"\\", "X"]"#.into(),
             ),
-            (
-                format!(r#"{{"data":"{bytes}","blob":"4111111111111111"}}"#),
-                format!(r#"{{"data":"{bytes}","blob":"X"}}"#),
-            ),
+            (r#""\u0034111111111111111 \ud800""#.into(), "\"X \u{fffd}\u{fffd}\u{fffd}\"".into()),
             // No JSON at all.
             ("{4111111111111111".into(), "{X".into()),
         ] {
@@ -237,6 +294,84 @@ mod tests {
                 assert_eq!(changed, expected);
             }
         }
+    }
+
+    #[test]
+    fn a_card_number_is_found_beside_other_digits() {
+        for (text, expected, count) in [
+            ("4111 1111 1111 1111 123", "X 123", 1),
+            ("4111111111111111 12/27", "X 12/27", 1),
+            ("1 4111 1111 1111 1111", "1 X", 1),
+            ("2 5500000000000004", "2 X", 1),
+            ("5500-0000-0000-0004-1", "X-1", 1),
+            ("2026-11-22 4111-1111-1111-1111 5500000000000004-7", "2026-11-22 X X-7", 2),
+            ("3782 822463 10005 1", "X 1", 1),
+            ("12 4111111111111112", "12 4111111111111112", 0),
+            // The earlier of two that overlap does not end the search for the later.
+            ("1004 4111 1111 1111 1111", "X", 1),
+            // In small groups, only if nothing else is there.
+            ("4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1", "X", 1),
+            ("4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 2 3", "4 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 2 3", 0),
+        ] {
+            assert_eq!(
+                redacted(&[Known::CardNumbers], text),
+                (expected.to_owned(), count),
+                "{text}"
+            );
+        }
+        let long = "1234 ".repeat(1 << 16);
+        assert_eq!(redacted(&[Known::CardNumbers], &long).0, long, "1234 four times is none");
+    }
+
+    #[test]
+    fn lines_of_json_are_read_as_json() {
+        let (key, rest) = ("-----BEGIN PRIVATE KEY-----", "\nMII\n-----END PRIVATE KEY-----");
+        let known = [Known::AccessTokens, Known::PrivateKeys];
+        let token = r"\u0041KIAIOSFODNN7EXAMPLE";
+        for (text, expected) in [
+            (
+                format!("{{\"a\":\"{token}\"}}\r\n[1]\n\"{token}\"\nb"),
+                "{\"a\":\"X\"}\r\n[1]\n\"X\"\nb",
+            ),
+            (format!("x\n{{\"a\":\"{token}\"}}"), "x\n{\"a\":\"X\"}"),
+            // A key that begins in such a line goes on behind it.
+            (format!("\"{key}\"{rest}"), "\"X"),
+        ] {
+            assert_eq!(
+                redacted(&known, &text),
+                (expected.to_owned(), expected.matches('X').count() as u64),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn of_a_servers_result_the_protocols_own_stays() {
+        let bytes = format!("AKIAIOSFODNN7EXAMPLE/{}", "A".repeat(60));
+        let redact = Redaction(vec![Pattern::new("AKIA[A-Z0-9]+|content", Some("X")).unwrap()]);
+        let apply = |part, text: String| {
+            let (mut json, mut count) = (RawValue::from_string(text).unwrap(), 0);
+            redact.apply_to(&mut json, part, &mut count);
+            (Box::<str>::from(json).into_string(), count)
+        };
+        let result = |bytes: &str, rest: &str| {
+            format!(
+                r#"{{"content":[{{"type":"image","data":"{bytes}"}},{{"type":"resource","resource":{{"blob":"{bytes}"}}}},{rest}}}"#
+            )
+        };
+        let before = r#"{"type":"text","text":"AKIA1","data":"AKIA2"}],"structuredContent":{"AKIA3":{"content":1},"data":"B"}"#;
+        let after = r#"{"type":"text","text":"X","data":"X"}],"structuredContent":{"X":{"X":1},"data":"X/A"}"#;
+        let long = format!("\"{bytes}\"");
+        assert_eq!(
+            apply(Part::Result, result(&bytes, &before.replace("\"B\"", &long))),
+            (result(&bytes, &after.replace("X/A", &bytes.replace("AKIAIOSFODNN7EXAMPLE", "X"))), 5)
+        );
+        // In a text, nothing is the protocol's.
+        let text = format!(r#"{{"content":[{{"type":"image","data":"{bytes}"}}]}}"#);
+        let replaced = redact.apply(&text, &mut 0).unwrap();
+        assert!(replaced.starts_with(r#"{"X":[{"type":"image","data":"X/AAA"#), "{replaced}");
+        let params = r#"{"message":"AKIA1","requestedSchema":{"message":"AKIA2"},"url":"AKIA3"}"#;
+        assert_eq!(apply(Part::Message, params.to_owned()), (params.replace("AKIA1", "X"), 1));
     }
 
     #[test]

@@ -38,7 +38,6 @@ use crate::{
         call::{CallingRun, Of},
         ending::Made,
         ids::{AppName, BackendName, CallId, RunKey, SessionId, Workspace},
-        json::member,
         offer::{Route, Target},
         own::Own,
         paging,
@@ -170,18 +169,20 @@ impl LongCalls {
         self.calls.lock().insert(id, call);
     }
 
-    /// Keeps the answer of a call. Does nothing if the call was forgotten: then no scope could
-    /// fetch it.
-    fn finish(&self, id: &CallId, answer: Answer) {
+    /// Keeps the answer of a call; returns whether it can be fetched. Does nothing if the call was
+    /// forgotten: then no scope could fetch it.
+    fn finish(&self, id: &CallId, answer: Answer) -> bool {
         let mut calls = self.calls.lock();
-        let Some(call) = calls.get_mut(id) else { return };
+        let Some(call) = calls.get_mut(id) else { return false };
         call.finished = Some(Finished::new(journal::now(), answer));
         self.write(id, call);
         // The work holds the arguments, which would take memory for a day.
         call.work = None;
         self.erase(&make_room(&mut calls));
+        let is_kept = calls.contains_key(id);
         drop(calls);
         self.finished.notify_waiters();
+        is_kept
     }
 
     pub fn fetch(&self, id: &CallId, scope: &Scope) -> Fetched {
@@ -306,31 +307,35 @@ impl Calls {
             Target::Tool { .. } => self.backends.max_result(&route.backend),
             Target::Stub | Target::Own(_) => None,
         };
-        let (Some(max), Answer::Result { text, files }) = (max, &answer) else { return answer };
-        if text.len() <= max {
-            return answer;
-        }
-        let fetch = self.fetch_tool(call.driven());
-        let kept = fetch.and_then(|fetch| Some((fetch, new_id()?)));
-        let kept = kept.as_ref().map(|(fetch, id)| (fetch.as_str(), id));
+        let Some(max) = max else { return answer };
+        let Answer::Result { text, files } = answer else { return answer };
         // An MCP client gets the shorter answer, too. But what has a schema cannot be cut.
-        let whole = call.context.client.as_ref().and_then(|client| client.take_result().0?.ok());
-        let has_schema = whole.is_some_and(|it| member(it.get(), "structuredContent").is_some());
-        let short = match has_schema {
-            true => Answer::Error(paging::too_large(text.len(), max, kept)),
-            false => {
-                let text = paging::first(text, max, kept);
-                Answer::Result { text, files: files.clone() }.within_limits()
-            }
-        };
-        if let Some((_, id)) = kept {
+        let client = call.context.client.as_ref();
+        let structured = client.and_then(|client| client.structured());
+        let too_large = structured.filter(|it| it.len() > max);
+        if text.len() <= max && too_large.is_none() {
+            return Answer::Result { text, files };
+        }
+        if let Some(client) = client {
+            client.cut();
+        }
+        let can_be_cut = too_large.is_none();
+        let text = too_large.unwrap_or(text);
+        // Only what is kept may be promised: there may be no room for it.
+        let kept = self.fetch_tool(call.driven()).zip(new_id()).filter(|(_, id)| {
             let (scope, work) = (Scope::new(call), Some(Work::of(call)));
             self.long.begin(id.clone(), scope, call.tool(), work, CancellationToken::new());
-            self.long.finish(id, answer);
+            self.long.finish(id, Answer::Result { text: text.clone(), files: files.clone() })
+        });
+        if kept.is_some() {
             // The caller may count on the rest. If the disk is full, this process still has it.
             self.journal.keep(Vec::new()).await;
         }
-        short
+        let kept = kept.as_ref().map(|(fetch, id)| (fetch.as_str(), id));
+        if !can_be_cut {
+            return Answer::Error(paging::too_large(text.len(), max, kept));
+        }
+        Answer::Result { text: paging::first(&text, max, kept), files }.within_limits()
     }
 
     async fn begun(

@@ -26,7 +26,7 @@ pub(crate) struct Client<'a> {
     session: Option<String>,
 }
 
-const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+pub(crate) const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 
 impl<'a> Client<'a> {
     /// A client of 2026-07-28.
@@ -35,7 +35,7 @@ impl<'a> Client<'a> {
     }
 
     /// A client with a session of 2025-11-25.
-    async fn with_session(bridge: &'a Bridge) -> Self {
+    pub(crate) async fn with_session(bridge: &'a Bridge) -> Self {
         Self::with_token(bridge, bridge.token()).await
     }
 
@@ -60,7 +60,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    fn post(&self, message: &str) -> Request {
+    pub(crate) fn post(&self, message: &str) -> Request {
         self.request("POST").json(message)
     }
 

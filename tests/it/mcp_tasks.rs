@@ -182,7 +182,7 @@ pub(crate) fn tool_call(tool: &str, arguments: &str, recorder: Arc<dyn Recorder>
         arguments: RawValue::from_string(arguments.to_owned()).expect("JSON"),
     };
     let (request, progress) = (Arc::new(request), Progress::default());
-    ToolCall { request, trace: None, progress, recorder, redact: Arc::default() }
+    ToolCall { request, trace: None, progress, recorder }
 }
 
 /// Remembers what the peer named.

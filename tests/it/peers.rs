@@ -283,6 +283,12 @@ pub(crate) fn eliciting() -> String {
     stdio(&fetch::interpreter(), &[script.to_str().expect("a path is UTF-8")])
 }
 
+/// The stdio server that says whatever it is told to (tests/peers/saying_mcp.py).
+pub(crate) fn saying(text: &str) -> String {
+    let script = repository("tests/peers/saying_mcp.py");
+    stdio(&fetch::interpreter(), &[script.to_str().expect("a path is UTF-8"), text])
+}
+
 /// The stdio server whose tools have effects (tests/peers/effects_mcp.py).
 pub(crate) fn effects(ledger: &Path, args: &[&str]) -> String {
     let script = repository("tests/peers/effects_mcp.py");

@@ -5,7 +5,14 @@ use std::fs;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::{bridge::Bridge, frames::Script, harness::Harness, peers, wait};
+use crate::{
+    bridge::Bridge,
+    frames::Script,
+    harness::Harness,
+    http::Request,
+    mcp_server::{Client, META},
+    peers, wait,
+};
 
 /// Makes a call by hand; its answer.
 async fn by_hand(bridge: &Bridge, name: &str, args: &Value) -> Value {
@@ -131,4 +138,125 @@ async fn what_is_to_be_removed_is_nowhere() {
         journal.contains("[card number removed]").then(|| assert!(!journal.contains(&token)))
     })
     .await;
+}
+
+/// Calls the tool `say` over `/mcp` with these arguments, as a client that takes progress and questions;
+/// all that comes of it.
+async fn say(bridge: &Bridge, arguments: &Value) -> String {
+    let meta = META
+        .replace("Capabilities\":{}", "Capabilities\":{\"elicitation\":{}},\"progressToken\":7");
+    let message = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"it_say","arguments":{arguments},{meta}}}}}"#
+    );
+    let client = Client::stateless(bridge);
+    let request = client.post(&message).header("MCP-Protocol-Version", "2026-07-28");
+    let request = request.header("Mcp-Method", "tools/call").header("Mcp-Name", "it_say");
+    request.answer(bridge.addr()).await.text()
+}
+
+#[tokio::test]
+async fn a_client_of_mcp_gets_nothing_that_is_to_be_removed() {
+    let it = peers::with(&peers::saying("PRJ-1"), "redact: [{pattern: 'PRJ-[0-9]+', with: gone}]");
+    let rig = Harness::bare(&format!("mcp:\n  it: {it}\n")).await;
+    rig.bridge.wait_backend("it", "ready").await;
+    let removed = async || {
+        let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
+        let (_, count) = metrics.split_once("redactions_total{backend=\"it\"} ").expect("a count");
+        count.lines().next().and_then(|count| count.parse::<u64>().ok()).expect("a number")
+    };
+    let client = Client::with_session(&rig.bridge).await;
+    // Resources are listed after the tools.
+    let read = wait::soon("the resource", async || {
+        let read = client.answer("resources/read", r#""uri":"say://it""#).await.expect(200);
+        read["result"]["contents"][0]["text"].as_str().map(str::to_owned)
+    });
+    assert_eq!(read.await, "gone");
+    assert_eq!(removed().await, 1);
+    let prompt = client.answer("prompts/get", r#""name":"it_say""#).await.expect(200);
+    assert_eq!(prompt["result"]["messages"][0]["content"]["text"], "gone", "{prompt}");
+    assert_eq!(removed().await, 2);
+
+    let result = json!({ "content": [], "structuredContent": { "PRJ-2": { "a": "PRJ-3" } } });
+    let text =
+        json!({ "content": [{ "type": "text", "text": "x" }], "structuredContent": "PRJ-4" });
+    // One of each is in the progress.
+    for (result, count) in [(&result, 5), (&text, 7)] {
+        let told = say(&rig.bridge, &json!({ "result": result, "progress": "PRJ-5" })).await;
+        assert!(told.contains(r#""message":"gone""#) && !told.contains("PRJ-"), "{told}");
+        assert_eq!(removed().await, count);
+    }
+    let schema = json!({ "type": "object", "properties": { "PRJ-6": { "type": "string" } } });
+    let asks =
+        json!({ "result": {}, "params": { "message": "PRJ-7?", "requestedSchema": &schema } });
+    let asked = say(&rig.bridge, &asks).await;
+    let asked: Value = serde_json::from_str(&asked).expect("one response");
+    let question = &asked["result"]["inputRequests"]["question"]["params"];
+    assert_eq!((&question["message"], &question["requestedSchema"]), (&"gone?".into(), &schema));
+}
+
+#[tokio::test]
+async fn what_has_a_schema_is_never_cut_and_the_text_beside_it_is() {
+    let it = peers::with(&peers::saying("-"), "max_result: 4KiB");
+    let rig = Harness::bare(&format!("mcp:\n  it: {it}\n")).await;
+    rig.bridge.wait_backend("it", "ready").await;
+    let long = "y".repeat(20_000);
+    let told = async |text: &str, structured: &Value| -> Value {
+        let content = json!([{ "type": "text", "text": text }]);
+        let result = json!({ "content": content, "structuredContent": structured });
+        let told = say(&rig.bridge, &json!({ "result": result })).await;
+        serde_json::from_str::<Value>(&told).expect("one response")["result"].clone()
+    };
+    let short = json!({ "a": 1 });
+    let cut = told(&long, &short).await;
+    assert_eq!((&cut["structuredContent"], &cut["isError"]), (&short, &json!(false)), "{cut}");
+    let text = cut["content"][0]["text"].as_str().expect("a text");
+    let (call, offset) = way_on(text);
+    assert!(text.len() <= 4096 && text.starts_with("yyy"), "{text}");
+    assert_eq!(rest(&rig.bridge, &call, offset, 30_000).await.len(), 20_000 - 3896);
+
+    let structured = json!({ "a": long });
+    let refused = told("y", &structured).await;
+    assert_eq!((&refused["structuredContent"], &refused["isError"]), (&Value::Null, &json!(true)));
+    let text = refused["content"][0]["text"].as_str().expect("a text");
+    let (_, call) = text.split_once("callId ").expect(text);
+    let whole = rest(&rig.bridge, call.trim_end_matches('.'), 0, 30_000).await;
+    assert!(serde_json::from_str::<Value>(&whole).is_ok_and(|whole| whole == structured), "{text}");
+}
+
+#[tokio::test]
+async fn only_a_rest_that_is_kept_is_promised() {
+    let much = |bytes: u32| {
+        format!(
+            "{{command: [sh, -c, 'head -c {bytes} /dev/zero | tr \"\\0\" a'], max_result: 4KiB}}"
+        )
+    };
+    let config = format!(
+        "apps:\n  a: {{token: aaaaaaaaaaaaaaaa}}\n  b: {{token: bbbbbbbbbbbbbbbb}}\n\
+         local:\n  much: {}\n  more: {}\n",
+        much(4_000_000),
+        much(5_000_000)
+    );
+    let rig = Harness::bare(&config).await;
+    let call = async |token: &str, name: &str, args: Value| -> Value {
+        let call = json!({ "toolUseId": "tu", "name": name, "args": args }).to_string();
+        let request = Request::new("POST", "/v1/tool-calls").bearer(token).json(call);
+        request.answer(rig.bridge.addr()).await.expect(200)
+    };
+    let (a, b) = ("aaaaaaaaaaaaaaaa", "bbbbbbbbbbbbbbbb");
+    let kept = call(a, "much", json!({})).await;
+    let (id, _) = way_on(text(&kept));
+    // Together they would take more than there is room for, and this app takes more of it.
+    let lost = call(b, "more", json!({})).await;
+    assert!(
+        text(&lost).ends_with("of 5,000,000 bytes. The rest is lost: ask for less.]"),
+        "{lost}"
+    );
+    let part = json!({ "callId": id, "offset": 3_999_999 });
+    assert!(text(&call(a, "bridge_call_result", part.clone()).await).contains("\"a\""));
+    // A later result of the same app replaces the earlier.
+    let later = call(a, "more", json!({})).await;
+    way_on(text(&later));
+    let gone = call(a, "bridge_call_result", part).await;
+    let why = gone["error"].as_str().expect("an error");
+    assert!(why.contains("the oldest are forgotten"), "{why}");
 }

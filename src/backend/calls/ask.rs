@@ -8,7 +8,10 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::{Backends, Limits, admit, failure::CallFailure, sign};
-use crate::{backend::peer::Reply, model::ids::BackendName};
+use crate::{
+    backend::peer::Reply,
+    model::{ids::BackendName, redaction::Part},
+};
 
 impl Backends {
     /// Sends a request to a server, and waits for its answer within the backend's timeout. The
@@ -25,7 +28,11 @@ impl Backends {
         };
         let idle = backend.rules.call_timeout;
         let limits = Limits::new(idle, Instant::now() + idle);
-        let for_client = |failure: CallFailure| failure.for_reader(name);
+        let redact = &*backend.rules.redact;
+        let for_client = |failure: CallFailure| {
+            let why = failure.for_reader(name);
+            redact.apply(&why, &mut 0).unwrap_or(why)
+        };
         let admission = admit(backend, &all.permits, true, limits).await.map_err(for_client)?;
         let asked = async {
             let connection = self.connected(name, None).await?;
@@ -37,6 +44,13 @@ impl Backends {
         if let Some(pass) = admission.pass {
             pass.end(sign(&outcome));
         }
-        outcome.map_err(for_client)
+        let mut reply = outcome.map_err(for_client)?;
+        let mut count = 0;
+        match &mut reply {
+            Ok(result) => redact.apply_to(result, Part::Result, &mut count),
+            Err(error) => error.redact(redact, &mut count),
+        }
+        backend.metrics().redacted.inc_by(count);
+        Ok(reply)
     }
 }

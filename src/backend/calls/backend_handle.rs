@@ -107,16 +107,23 @@ impl BackendHandle {
     /// `answer` without what the operator wants removed, also from what `client` has got of it.
     pub(super) fn redacted(&self, mut answer: Answer, client: Option<&McpClient>) -> Answer {
         let redact = &self.rules.redact;
-        let mut count = 0;
+        let (mut count, mut of_client) = (0, 0);
+        if let Answer::Result { text, files } = &mut answer {
+            for (number, file) in (1..).zip(files) {
+                if redact.apply(file.filename(), &mut count).is_some() {
+                    file.rename(format!("removed-{number}"), text);
+                }
+            }
+        }
         let (Answer::Result { text, .. } | Answer::Error(text)) = &mut answer;
         if let Some(replaced) = redact.apply(text, &mut count) {
             *text = replaced;
         }
-        // The client's text is the same, so it is not counted again.
         if let Some(client) = client {
-            client.change(|text| redact.apply(text, &mut 0));
+            client.redact(redact, &mut of_client);
         }
-        self.metrics().redacted.inc_by(count);
+        // The client has the same text, and may have more.
+        self.metrics().redacted.inc_by(count.max(of_client));
         answer
     }
 

@@ -2,6 +2,7 @@
 
 mod failing;
 mod permitted;
+mod redacted;
 mod reload;
 mod withdrawn;
 

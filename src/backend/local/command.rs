@@ -142,7 +142,7 @@ impl Runner {
         let status = status
             .unwrap_or_else(|_gone| Err(io::Error::other("nobody has waited for its end")))
             .map_err(|error| CallError::Lost(format!("its end is not known: {error}")))?;
-        self.answer(status, &output.bytes.into_bytes(), &errors, &call.redact)
+        self.answer(status, &output.bytes.into_bytes(), &errors, &call.progress.redact)
     }
 
     fn answer(

@@ -15,6 +15,7 @@ use crate::{
     model::{
         ids::AppName,
         json::{member, string_member},
+        redaction::{Part, Redaction},
     },
 };
 
@@ -72,6 +73,8 @@ pub struct Question {
 struct Kept {
     /// The server's `CallToolResult`, or the reason for which it was not kept.
     result: Option<Result<Box<RawValue>, NoRoom>>,
+    /// The content of the result is too long: that of the answer takes its place.
+    is_cut: bool,
     error: Option<ErrorReply>,
     /// Counts the result for the client's app.
     held: Held,
@@ -93,7 +96,7 @@ impl McpClient {
             modes,
             draining,
             open_questions: AtomicUsize::new(0),
-            kept: Mutex::new(Kept { result: None, error: None, held }),
+            kept: Mutex::new(Kept { result: None, is_cut: false, error: None, held }),
         }
     }
 
@@ -114,18 +117,14 @@ impl McpClient {
         });
     }
 
-    /// Changes the texts of what is kept, where `change` has another.
-    pub fn change(&self, mut change: impl FnMut(&str) -> Option<String>) {
+    /// Replaces what matches in what is kept.
+    pub fn redact(&self, redact: &Redaction, count: &mut u64) {
         let mut kept = self.kept.lock();
-        if let Some(Ok(result)) = &mut kept.result
-            && let Some(changed) = change(result.get())
-        {
-            *result = RawValue::from_string(changed).expect("only its strings have changed");
+        if let Some(Ok(result)) = &mut kept.result {
+            redact.apply_to(result, Part::Result, count);
         }
         if let Some(error) = &mut kept.error {
-            // Its data has links for the user, and no text of a tool.
-            let changed = change(&error.message);
-            error.message = changed.unwrap_or_else(|| std::mem::take(&mut error.message));
+            error.redact(redact, count);
         }
     }
 
@@ -138,10 +137,23 @@ impl McpClient {
         self.kept.lock().error.take()
     }
 
-    /// Takes the server's result, if it gave one, and the part of the budget that counts it.
-    pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, Held) {
+    /// The `structuredContent` of the server's result.
+    pub fn structured(&self) -> Option<String> {
+        let kept = self.kept.lock();
+        let result = kept.result.as_ref()?.as_ref().ok()?;
+        Some(member(result.get(), "structuredContent")?.get().to_owned())
+    }
+
+    /// Notes that the client gets the content of the answer, which is shorter.
+    pub fn cut(&self) {
+        self.kept.lock().is_cut = true;
+    }
+
+    /// Takes the server's result, if it gave one, whether its content is cut, and the part of the
+    /// budget that counts it.
+    pub fn take_result(&self) -> (Option<Result<Box<RawValue>, NoRoom>>, bool, Held) {
         let mut kept = self.kept.lock();
-        (kept.result.take(), kept.held.take())
+        (kept.result.take(), kept.is_cut, kept.held.take())
     }
 }
 

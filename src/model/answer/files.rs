@@ -185,6 +185,15 @@ impl File {
         [before, &line, &after.replacen("attached]", left_out, 1)].concat()
     }
 
+    /// Gives it another name, in its line of the answer's `text` too.
+    pub fn rename(&mut self, stem: String, text: &mut String) {
+        let line = |name: &str| format!("[file {name} {}, ", self.mime_type);
+        let ending = extension(&self.mime_type);
+        let name = if ending.is_empty() { stem } else { format!("{stem}.{ending}") };
+        *text = text.replacen(&line(&self.filename), &line(&name), 1);
+        self.filename = name;
+    }
+
     pub fn filename(&self) -> &str {
         &self.filename
     }

@@ -9,7 +9,7 @@
 //! 2026-07-28 gets it as the result, and the call waits for the request that brings the answer.
 //!
 //! Must not: change a byte of a server's result, other than to add the `resultType` that 2026-07-28
-//! requires.
+//! requires, or to cut a text that is longer than the operator wants.
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
@@ -45,6 +45,8 @@ use crate::{
     traces::Context,
 };
 
+/// The member of a result that the tool's `outputSchema` is for.
+const STRUCTURED: &str = "structuredContent";
 /// How often an event stream without events shows that it lives, and how long a call is waited for
 /// before its answer becomes a stream.
 const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -368,11 +370,15 @@ impl Answering {
 /// answer.
 fn result(answer: &Answer, client: &McpClient, is_stateless: bool) -> (String, Held) {
     let failed = matches!(answer, Answer::Error(_));
-    let (own, held) = client.take_result();
+    let (own, is_cut, held) = client.take_result();
     let text = match own {
         // Where the two disagree, the bridge has an error to tell that the server's result has not:
         // an MCP task has failed with a result that claims success.
-        Some(Ok(own)) if failed == is_error(&own) => Box::<str>::from(own).into_string(),
+        Some(Ok(own)) if failed == is_error(&own) && !is_cut => Box::<str>::from(own).into_string(),
+        Some(Ok(own)) if is_cut && !failed => match member(own.get(), STRUCTURED) {
+            Some(own) => super::with(&of_answer(answer), &format!("\"{STRUCTURED}\":{own}")),
+            None => of_answer(answer),
+        },
         Some(Err(no_room)) => {
             let why = format!("The tool has run, but {no_room}, so its result is lost.");
             of_answer(&Answer::Error(why))
