@@ -222,9 +222,8 @@ impl Driver {
                         self.backoff.reset();
                     }
                     if let Some(ending) = self.is_over().await {
-                        if self.riddle {
-                            self.run.log.leave_last();
-                        }
+                        // The log has no last event. MANTYX may have it: apps look there.
+                        self.run.log.leave_last();
                         return Why::Ended(ending);
                     }
                     debug!(run = %self.run.key.run, why, "the stream broke; resuming");

@@ -157,7 +157,8 @@ impl EventLog {
         self.flush();
     }
 
-    /// The run's last event is too large to be kept: readers get it from MANTYX.
+    /// The log does not get the last event of the run: it is too large, or never came. Readers ask
+    /// MANTYX for it.
     pub fn leave_last(&self) {
         self.inner.lock().last_is_elsewhere = true;
     }

@@ -161,6 +161,30 @@ async fn an_eval_with_numbers_is_resumed_by_them() {
     assert!(resumed.iter().any(|request| request.target.contains("lastSeq=")), "{resumed:?}");
 }
 
+/// The stream breaks in the last event, and again at the same place: MANTYX's snapshot tells the
+/// bridge of the end, and an app still gets the last event.
+#[tokio::test]
+async fn an_app_gets_the_last_event_that_the_bridge_never_read() {
+    let rig = Harness::start().await;
+    let before = Script::new().raw_event(&call("run_a", "tu_1")).until("tu_1");
+    let cut = before.bytes().len() + 10;
+    let script = before.raw_event(&flat("run_completed", "")).cut([cut, cut]);
+    rig.mantyx.canned(
+        "GET",
+        &format!("{API}/eval-runs/run_1"),
+        &["HTTP/1.1 200 OK", "Content-Type: application/json"],
+        r#"{"id":"run_1","status":"succeeded"}"#,
+    );
+    let run = start(&rig, script).await;
+    let path = format!("/v1/runs/{}", run["runId"].as_str().expect("an id"));
+    wait::soon("the eval should have ended", async || {
+        let shown = rig.bridge.api("GET", &path, None).await.expect(200);
+        (shown["state"] == "ended").then_some(())
+    })
+    .await;
+    assert_eq!(types(&events(&rig, &run).await), ["tool_call", "run_completed"]);
+}
+
 #[tokio::test]
 async fn an_eval_that_is_over_is_not_waited_for() {
     let rig = Harness::start().await;

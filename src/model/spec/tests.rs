@@ -359,7 +359,7 @@ fn the_tools_of_a_search_name_each_other_as_the_run_has_them() {
         (vec![fs, clash], "{}".to_owned(), Own::Find.name().to_owned(), given(Own::Call)),
     ] {
         let offer = Arc::new(Offer::build(&sources)).seen_by(&Arc::default());
-        let spec = Spec::read(Bytes::from(body.clone())).unwrap();
+        let spec = Spec::of(RunKind::Agent, Bytes::from(body.clone())).unwrap();
         let injected = spec.inject(&offer, &Selection::All).unwrap();
         let text = text(&injected);
         assert!(text.contains(&format!("Call what you have found with {call}.")), "{text}");

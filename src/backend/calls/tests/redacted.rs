@@ -24,7 +24,7 @@ async fn names_of_files_are_removed_in_both_places() {
             DescribedFile { kind: "file", name: Some(name), mime_type, data: "eA==", twice: false };
         files.add(file)
     });
-    let answer = Answer::Result { text: lines.join("\n"), files: files.into_files() };
+    let answer = Answer::Result { text: lines.join("\n"), files: files.files };
     let Answer::Result { text, files } = backend.redacted(answer, None) else {
         panic!("no result")
     };
