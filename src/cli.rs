@@ -315,7 +315,7 @@ fn complain(text: &str) {
 }
 
 fn complain_in_log(text: &str) {
-    if telemetry::has_started() {
+    if tracing::dispatcher::has_been_set() {
         error!("{}", text.trim_end());
     } else {
         complain(text);

@@ -45,8 +45,6 @@ pub use self::{
 use crate::{
     http_client::Tls,
     model::{
-        catalog::Catalog,
-        globs,
         ids::{AppName, BackendName},
         rights::Rules,
         words::words,
@@ -193,10 +191,9 @@ pub struct App {
 }
 
 impl Config {
-    /// Names the globs for the tools of `backend` that match none of `catalog`.
-    pub fn idle_globs(&self, backend: &Backend, catalog: &Catalog) -> Option<String> {
-        let rules = Rules { naming: &backend.naming, approve: &backend.approve };
-        globs::idle(&backend.name, catalog, rules, self.all_apps().map(|app| &*app.rights))
+    /// The rights of [`Self::all_apps`].
+    pub fn all_rights(&self) -> impl Iterator<Item = &Rights> {
+        self.all_apps().map(|app| app.rights.as_ref())
     }
 
     /// The apps and the other runtimes.
@@ -404,6 +401,11 @@ pub enum HttpTransport {
 }
 
 impl Backend {
+    /// What decides about its calls.
+    pub fn rules(&self) -> Rules<'_> {
+        Rules { naming: &self.naming, approve: &self.approve }
+    }
+
     /// The program of an MCP server, or the one that each call of a local tool runs.
     pub fn program(&self) -> Option<&Program> {
         match &self.target {
@@ -523,10 +525,6 @@ pub struct Written<T> {
 impl<T> Written<T> {
     pub fn new(value: T, shown: String) -> Self {
         Self { value, shown }
-    }
-
-    pub fn into_value(self) -> T {
-        self.value
     }
 }
 

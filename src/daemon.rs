@@ -209,7 +209,7 @@ impl Daemon {
         let proxy = Proxy { runs: Arc::clone(&runs) };
         let requests = DetachedRequests::default();
         let service = Arc::new(Service::new(auth, api, proxy, traces, requests.clone()));
-        spawn_credential(&mut back, Arc::clone(runs.upstream()));
+        spawn_credential(&mut back, Arc::clone(&runs.upstream));
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&service), front.stop_token());
             front.spawn("listener", serving);
@@ -269,7 +269,7 @@ impl Daemon {
         // From here on the journal closes, so that no call may continue unrecorded.
         self.requests.finish(Duration::ZERO).await;
         self.runs.leave(LEAVE).await;
-        let (stuck, ()) = tokio::join!(self.back.shut_down(CLOSE), self.runs.upstream().finish());
+        let (stuck, ()) = tokio::join!(self.back.shut_down(CLOSE), self.runs.upstream.finish());
         if stuck > 0 {
             warn!("some backends did not close within {CLOSE:?}");
         }

@@ -72,7 +72,7 @@ pub fn over_tls(settings: rustls::ClientConfig) -> Client {
 /// TLS settings must not apply to them.
 #[derive(Debug, Clone)]
 pub struct Clients {
-    own: Client,
+    pub own: Client,
     /// `None` if the server has no URL.
     origin: Option<Origin>,
     others: Client,
@@ -90,10 +90,6 @@ impl Clients {
     /// The same, for a server on this unix socket, if there is one.
     pub fn on_socket(self, path: Option<&std::path::Path>) -> Self {
         Self { socket: path.map(over_unix), ..self }
-    }
-
-    pub fn own(&self) -> &Client {
-        &self.own
     }
 
     /// The client for a request to `url`, an address that the server has named. `is_own` says that

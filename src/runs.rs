@@ -47,15 +47,15 @@ use tracing::{info, warn};
 pub use self::{
     access::{Access, StreamFailure},
     driven::DrivenRun,
+    owners::{How, Owned},
     whose::Thing,
 };
 use self::{
     answer::Task,
     call_recorder::CallRecorder,
     calls::Calls,
-    changes::Changes,
     log::Room,
-    owners::{Claims, How, Owned, Owners},
+    owners::{Claims, Owners},
 };
 use crate::model::maps::HashMap;
 use crate::{
@@ -133,9 +133,11 @@ impl Session {
 #[derive(Debug)]
 pub struct Runs {
     pub calls: Arc<Calls>,
-    upstream: Arc<Upstream>,
-    metrics: metrics::Runs,
-    traces: Traces,
+    pub upstream: Arc<Upstream>,
+    /// The metrics of runs and of apps' streams.
+    pub metrics: metrics::Runs,
+    /// The exporter of spans.
+    pub traces: Traces,
     /// The next run's number in the journal.
     next_slot: AtomicU64,
     /// For the events of all runs.
@@ -303,13 +305,14 @@ impl Runs {
     /// MANTYX's, so the answer is posted again once the stream opens. `false`: MANTYX shows the run
     /// and so does not want the answer, or the app has no room for it.
     fn keep_unwanted(&self, run: &DrivenRun, entry: &Arc<CallRecorder>, size: usize) -> bool {
-        let kept =
-            |run: &Arc<DrivenRun>| run.unwanted().values().map(|(_, size)| size).sum::<usize>();
+        let kept = |run: &Arc<DrivenRun>| {
+            run.unwanted.lock().values().map(|(_, size)| size).sum::<usize>()
+        };
         let held: usize = self.of_app(Some(&run.app)).iter().map(kept).sum();
         let share = KEEP_UNWANTED / self.calls.settings().apps.len().max(1);
         if held + size > share {
             warn!(
-                app = %run.app, run = %run.key.run, toolUseId = %entry.key().tool_use,
+                app = %run.app, run = %run.key.run, toolUseId = %entry.key.tool_use,
                 "MANTYX does not know the run, and the app has {share} bytes of such answers; this \
                  one is dropped"
             );
@@ -390,7 +393,7 @@ impl Runs {
     }
 
     pub fn forget_session(&self, workspace: &Workspace, id: &SessionId) {
-        self.calls.forget_session(workspace, id);
+        self.calls.long.forget(|of| of.is_session(workspace, id));
         let known = self.inner.lock().sessions.remove_entry(&(workspace.clone(), id.clone()));
         // The journal's key has the spelling of the first request.
         if let Some((key, _)) = known {
@@ -403,27 +406,8 @@ impl Runs {
         &self.calls.journal
     }
 
-    /// The metrics of runs and of apps' streams.
-    pub fn metrics(&self) -> &metrics::Runs {
-        &self.metrics
-    }
-
-    /// The exporter of spans.
-    pub fn traces(&self) -> &Traces {
-        &self.traces
-    }
-
-    /// The feed of changes of runs, calls and approvals.
-    pub fn changes(&self) -> &Changes {
-        &self.calls.changes
-    }
-
     fn tell(&self, run: &DrivenRun) {
-        self.changes().tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
-    }
-
-    pub fn upstream(&self) -> &Arc<Upstream> {
-        &self.upstream
+        self.calls.changes.tell(|| changes::Change::Run(run.app.clone(), run.key.clone()));
     }
 
     /// Cancelled when the daemon shuts down.

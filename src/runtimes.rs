@@ -367,7 +367,7 @@ impl Runtime {
         }
         let by = CalledBy { run: Some(run), client: None };
         let calls = &self.runs.calls;
-        let trace = self.runs.traces().context(None);
+        let trace = self.runs.traces.context(None);
         let made = calls.call_by_hand(&self.name, &route, call.clone(), &trace, by).await;
         let mut held = hold();
         // Once for the answer, and once for what it is posted as.

@@ -81,11 +81,6 @@ pub fn start<'e>(
     Ok(())
 }
 
-/// Whether logging has started: an error that ends the program then belongs in the log.
-pub fn has_started() -> bool {
-    tracing::dispatcher::has_been_set()
-}
-
 /// Formats the fields of a line for people.
 fn plain_fields() -> impl for<'writer> FormatFields<'writer> + 'static {
     let write = |writer: &mut format::Writer<'_>,

@@ -155,7 +155,7 @@ mod tests {
             let stop = CancellationToken::new();
             stop.cancel();
             keep(registry, state.clone(), stop).await;
-            assert!(matches!(load(&state, leases[0].name()), Accepted::Pins(_)));
+            assert!(matches!(load(&state, &leases[0].name), Accepted::Pins(_)));
         }
     }
 

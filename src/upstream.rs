@@ -62,7 +62,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 /// MANTYX, as all parts of the bridge reach it.
 #[derive(Debug)]
 pub struct Upstream {
-    base: Url,
+    pub base: Url,
     way: watch::Sender<Way>,
     /// The bridge's own credential; `None` if each app brings one.
     own: watch::Sender<Option<UpstreamCredential>>,
@@ -252,10 +252,6 @@ impl Upstream {
         self.own.borrow().clone()
     }
 
-    pub fn base(&self) -> &Url {
-        &self.base
-    }
-
     /// The credential for `app`; `None` if the app brings its own.
     pub fn credential_of(&self, app: &App) -> Option<UpstreamCredential> {
         match &app.credential {
@@ -287,7 +283,7 @@ impl Upstream {
         fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
     ) -> Result<reqwest::Response, SendError> {
         let url = target::below(&self.base, path).ok_or(OddPath)?;
-        let client = self.way.borrow().clients.own().clone();
+        let client = self.way.borrow().clients.own.clone();
         let sent = credential.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
             let request = fill(request)?;

@@ -101,7 +101,7 @@ impl A2aDialer {
             CardSource::File(_) | CardSource::Bundled => None,
         };
         let clients = Clients::of(url, config.tls.as_ref(), client);
-        let client = clients.own().clone();
+        let client = clients.own.clone();
         let tokens = config
             .oauth
             .as_ref()

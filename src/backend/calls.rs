@@ -23,6 +23,7 @@ use super::{
     registry::{InUse, Phase, Registry},
 };
 use crate::{
+    config::Backend,
     metrics,
     model::{
         answer::Answer,
@@ -31,7 +32,7 @@ use crate::{
         ending::{Ending, Made},
         ids::BackendName,
         offer::Target,
-        rights::{Permission, Rights, Rules, permission},
+        rights::{Permission, Rights, permission},
         schema::Verdict,
     },
     traces::{Context, Kind, Span},
@@ -149,8 +150,7 @@ impl Backends {
     ) -> Permission {
         let CallRequest { route, arguments, .. } = call;
         let all = self.all();
-        let rules = all.handles.get(&route.backend).map(|backend| &backend.rules);
-        let rules = rules.map(|it| Rules { naming: &it.naming, approve: &it.approve });
+        let rules = all.handles.get(&route.backend).map(|backend| backend.rules.rules());
         permission(app, rules, route, arguments.get(), is_approved).0
     }
 
@@ -178,14 +178,9 @@ impl Backends {
         None
     }
 
-    /// After how long a call to `name` becomes a long call: it gets a first answer and continues.
-    pub fn pending_after(&self, name: &BackendName) -> Option<Duration> {
-        self.all().handles.get(name)?.rules.pending_after
-    }
-
-    /// The longest text of a result of `name`, in bytes, if the operator has limited it.
-    pub fn max_result(&self, name: &BackendName) -> Option<usize> {
-        self.all().handles.get(name)?.rules.max_result
+    /// The entry of `name` in bridge.yaml.
+    pub fn rules(&self, name: &BackendName) -> Option<Arc<Backend>> {
+        self.all().handles.get(name).map(|backend| Arc::clone(&backend.rules))
     }
 
     /// The metrics of the calls to `name`.
@@ -312,7 +307,7 @@ impl Backends {
                 // One that a crash has repeated already is not made a third time.
                 if !is_repeat
                     && self.registry.is_repeatable(route)
-                    && limits.have_time()
+                    && Instant::now() < limits.first_end()
                     // Work that was only asked for was not checked against this schema.
                     && self.refuse_invalid(&call.request).is_none() =>
             {
@@ -586,11 +581,6 @@ impl Limits {
     fn turn_by(&self) -> Instant {
         let half = self.first_end().saturating_duration_since(self.start) / 2;
         self.start + half.min(TURN_PATIENCE)
-    }
-
-    /// Whether there is time left to make the call once more.
-    fn have_time(&self) -> bool {
-        Instant::now() < self.first_end()
     }
 
     fn waited(&self) -> Duration {

@@ -176,8 +176,8 @@ pub(crate) fn registry<'a>(
 
 /// How the fake backend of `lease` is offered.
 pub(crate) fn entry(lease: &Lease) -> RegistryEntry {
-    let identity = Some(Identity::of(lease.name().as_str()));
-    let source = source(lease.name().as_str());
+    let identity = Some(Identity::of(lease.name.as_str()));
+    let source = source(lease.name.as_str());
     RegistryEntry { lease: lease.clone(), source, identity, accepted: Accepted::Nothing }
 }
 

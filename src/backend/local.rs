@@ -57,9 +57,9 @@ impl LocalDialer {
                 let clients = Clients::of(Some(url), tls.as_ref(), client);
                 let endpoint = Endpoint {
                     name,
-                    client: clients.own().clone(),
+                    client: clients.own,
                     method: method.clone(),
-                    url: url.clone().into_value(),
+                    url: url::Url::clone(url),
                     headers: headers.clone(),
                 };
                 ("http", Act::Http(endpoint))

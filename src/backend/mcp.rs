@@ -139,7 +139,7 @@ pub fn dialer(
             let resource = Some(&url).filter(|_| socket.is_none());
             let socket = socket.as_deref();
             let clients = Clients::of(Some(&url), tls.as_ref(), client).on_socket(socket);
-            let own = clients.own().clone();
+            let own = clients.own.clone();
             let tokens = oauth
                 .as_ref()
                 .map(|oauth| auth::tokens(name.clone(), oauth.clone(), resource, clients));

@@ -133,16 +133,12 @@ impl Connection {
 /// The right of one supervisor to write to a slot of the registry.
 #[derive(Debug, Clone)]
 pub struct Lease {
-    name: BackendName,
+    pub name: BackendName,
     token: CancellationToken,
     id: u64,
 }
 
 impl Lease {
-    pub fn name(&self) -> &BackendName {
-        &self.name
-    }
-
     /// Ends when the slot goes to another lease or is removed. From then on, no call gets the
     /// connection of this lease.
     pub async fn lost(&self) {

@@ -154,7 +154,7 @@ impl Supervisor {
                         waiting.clear();
                         self.finish(&connection, &stop).await;
                     }
-                    close(self.lease.name(), connection.peer.as_ref()).await;
+                    close(&self.lease.name, connection.peer.as_ref()).await;
                     if lost.is_none() {
                         return;
                     }
@@ -166,7 +166,7 @@ impl Supervisor {
             }
             answer(&mut waiting);
             let wait = backoff.next_wait().max(least);
-            debug!(backend = %self.lease.name(), ?wait, "next connection attempt");
+            debug!(backend = %self.lease.name, ?wait, "next connection attempt");
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.lease.lost() => return,
@@ -227,7 +227,8 @@ impl Supervisor {
             reason = tokio::select! {
                 end = over(&self.lease, peer.as_ref(), stop) => return end,
                 () = sleep_until(refreshed + wait) => Reason::Timer,
-                () = retimed(&mut self.timing) => Reason::Timer,
+                // Once the sender is gone, the timing stays as it is.
+                Ok(()) = self.timing.changed() => Reason::Timer,
                 () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
                 ask = next_ask(&mut self.asks, refreshed + ASKED_GAP) => {
                     waiting.push(ask);
@@ -254,7 +255,7 @@ impl Supervisor {
             biased;
             () = stop.cancelled() => {}
             () = connection.unused() => {
-                info!(backend = %self.lease.name(), "all calls on the earlier connection ended");
+                info!(backend = %self.lease.name, "all calls on the earlier connection ended");
             }
         }
     }
@@ -282,9 +283,9 @@ impl Supervisor {
             known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
-            info!(backend = %self.lease.name(), tools, reason = reason.as_str(), "ready");
+            info!(backend = %self.lease.name, tools, reason = reason.as_str(), "ready");
         } else {
-            debug!(backend = %self.lease.name(), tools, reason = reason.as_str(), "refreshed, nothing new");
+            debug!(backend = %self.lease.name, tools, reason = reason.as_str(), "refreshed, nothing new");
         }
     }
 
@@ -297,17 +298,17 @@ impl Supervisor {
             }),
             Ok(Err(error)) => {
                 let error = error_chain(&error);
-                warn!(backend = %self.lease.name(), error, "resources and prompts were not listed");
+                warn!(backend = %self.lease.name, error, "resources and prompts were not listed");
             }
             Err(_elapsed) => {
-                warn!(backend = %self.lease.name(), ?patience, "resources and prompts were not listed in time");
+                warn!(backend = %self.lease.name, ?patience, "resources and prompts were not listed in time");
             }
         }
     }
 
     fn degraded(&self, connection: &Connection, error: &PeerError, wait: Duration) {
         let error = error_chain(error);
-        warn!(backend = %self.lease.name(), error, "refresh failed; the last good catalog stays");
+        warn!(backend = %self.lease.name, error, "refresh failed; the last good catalog stays");
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
             known.connection = Some(connection.clone());
@@ -331,9 +332,9 @@ impl Supervisor {
             known.failures += 1;
         });
         if news {
-            warn!(backend = %self.lease.name(), error, "down; the bridge keeps trying to connect");
+            warn!(backend = %self.lease.name, error, "down; the bridge keeps trying to connect");
         } else {
-            debug!(backend = %self.lease.name(), error, "still down");
+            debug!(backend = %self.lease.name, error, "still down");
         }
     }
 }
@@ -377,14 +378,6 @@ fn answer(waiting: &mut Vec<Ask>) {
     for ask in waiting.drain(..) {
         // The caller may have gone away.
         let _gone = ask.send(());
-    }
-}
-
-/// Ends when a reload changes the timing.
-async fn retimed(timing: &mut watch::Receiver<Timing>) {
-    if timing.changed().await.is_err() {
-        // The sender is gone, so the timing stays as it is.
-        std::future::pending::<()>().await;
     }
 }
 

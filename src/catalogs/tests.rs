@@ -67,6 +67,6 @@ async fn what_is_there_when_the_bridge_stops_is_kept() {
         let stop = CancellationToken::new();
         stop.cancel();
         keep(registry, state.clone(), stop).await;
-        assert!(load(&state, leases[0].name(), &Identity::of("fs")).is_some());
+        assert!(load(&state, &leases[0].name, &Identity::of("fs")).is_some());
     }
 }

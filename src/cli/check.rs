@@ -52,7 +52,7 @@ struct Plan {
     /// The credential for the upstream: `own`, `oauth`, `passthrough`, or none for the sandbox.
     credential: Option<&'static str>,
     /// Unusual TLS settings for the upstream.
-    tls: Option<TlsPlan>,
+    tls: Option<Value>,
     auth: Auth,
     apps: Vec<AppPlan>,
     state_dir: String,
@@ -92,16 +92,6 @@ struct BackendPlan(Vec<Member>);
 
 /// A member of the JSON, and a line of the text.
 type Member = (&'static str, Value);
-
-/// Unusual TLS settings for one server.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct TlsPlan {
-    /// The number of authorities that replace the machine's; `None` if the machine's are trusted.
-    authorities: Option<usize>,
-    /// Whether the server gets a client certificate.
-    shows_certificate: bool,
-}
 
 /// Checks the file `path`, or the first default one. `look` reads what else is on this machine.
 fn report(
@@ -207,13 +197,19 @@ impl Plan {
                     Credential::Oauth(_) => "oauth",
                     Credential::Passthrough => "passthrough",
                 };
-                (base_url.to_string(), workspace.clone(), Some(whose), TlsPlan::new(tls))
+                (base_url.to_string(), workspace.clone(), Some(whose), tls_plan(tls))
             }
         };
         let apps = config.apps.iter().map(|app| AppPlan {
             name: app.name.to_string(),
             backends: app.rights.backends.as_ref().map(texts),
             some_tools_of: texts(app.rights.tools.keys()),
+        });
+        let runtimes = config.runtimes.iter().map(|Runtime { app, link }| RuntimePlan {
+            name: app.name.to_string(),
+            kind: link.wire.as_str(),
+            url: link.url.to_string(),
+            backends: app.rights.backends.as_ref().map(texts),
         });
         Self {
             listen: tcp.chain(unix).collect(),
@@ -225,7 +221,7 @@ impl Plan {
             apps: apps.collect(),
             state_dir: config.state_dir.display().to_string(),
             backends: config.backends.values().map(BackendPlan::new).collect(),
-            runtimes: config.runtimes.iter().map(RuntimePlan::new).collect(),
+            runtimes: runtimes.collect(),
             disabled: texts(&config.disabled),
             injected: Vec::new(),
             not_counted: Vec::new(),
@@ -262,17 +258,6 @@ impl BackendPlan {
     }
 }
 
-impl RuntimePlan {
-    fn new(Runtime { app, link }: &Runtime) -> Self {
-        Self {
-            name: app.name.to_string(),
-            kind: link.wire.as_str(),
-            url: link.url.to_string(),
-            backends: app.rights.backends.as_ref().map(texts),
-        }
-    }
-}
-
 impl Serialize for BackendPlan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
@@ -283,7 +268,7 @@ impl Serialize for BackendPlan {
 /// and of headers.
 fn reached(target: &Target) -> Vec<Member> {
     let headers = |all: &HeaderMap| ("headers", json!(texts(all.keys())));
-    let secured = |tls| ("tls", json!(TlsPlan::new(tls)));
+    let secured = |tls| ("tls", json!(tls_plan(tls)));
     match target {
         Target::Mcp(Mcp::Stdio(program))
         | Target::Local(Local { action: Action::Command(program), .. }) => {
@@ -339,11 +324,12 @@ fn reached(target: &Target) -> Vec<Member> {
     }
 }
 
-impl TlsPlan {
-    fn new(tls: &Option<Tls>) -> Option<Self> {
-        let tls = tls.as_ref()?;
-        Some(Self { authorities: tls.authorities(), shows_certificate: tls.shows_certificate() })
-    }
+/// Unusual TLS settings for one server: the number of authorities that replace the machine's, and
+/// whether the server gets a client certificate.
+fn tls_plan(tls: &Option<Tls>) -> Option<Value> {
+    let tls = tls.as_ref()?;
+    let (authorities, shows) = (tls.authorities(), tls.shows_certificate());
+    Some(json!({ "authorities": authorities, "showsCertificate": shows }))
 }
 
 fn issuer(oauth: &ClientCredentials) -> String {

@@ -28,13 +28,13 @@ pub struct Problem {
     /// How to fix it.
     pub cure: Option<String>,
     #[serde(skip)]
-    pub(super) snippet: Option<Snippet>,
+    pub snippet: Option<Snippet>,
 }
 
 /// The source line of a mistake, as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Snippet {
-    text: String,
+pub struct Snippet {
+    pub text: String,
     /// Characters before the caret.
     indent: usize,
     width: usize,
@@ -88,11 +88,6 @@ impl Problem {
             (Some(line), Some(column)) => format!("{file}:{line}:{column}"),
             _ => file.to_owned(),
         }
-    }
-
-    /// The line itself, masked.
-    pub fn source_line(&self) -> Option<&str> {
-        self.snippet.as_ref().map(|snippet| snippet.text.trim_start())
     }
 
     fn render(&self, file: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {

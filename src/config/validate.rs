@@ -184,13 +184,9 @@ impl<'a> Validator<'a> {
     }
 
     fn audit(&self, at: &At<file_format::Audit>) -> Option<Audit> {
-        let Some(file) = &at.value.file else {
-            return self.missing(
-                at.node,
-                "`file` is missing: where is the audit log written?",
-                "write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`",
-            );
-        };
+        let message = "`file` is missing: where is the audit log written?";
+        let cure = "write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`";
+        let file = self.needed(at.node, &at.value.file, message, cure)?;
         let arguments = at.value.arguments.as_ref().is_some_and(|at| at.value);
         Some(Audit { file: self.path(file)?, arguments })
     }
@@ -282,6 +278,17 @@ impl<'a> Validator<'a> {
             self.error(node.key(), message, cure);
         }
         None
+    }
+
+    /// The value of a key that the map `node` must have; [`Self::missing`] without one.
+    fn needed<'t, T>(
+        &self,
+        node: NodeId,
+        value: &'t Option<T>,
+        message: impl Into<String>,
+        cure: impl Into<String>,
+    ) -> Option<&'t T> {
+        value.as_ref().or_else(|| self.missing(node, message, cure))
     }
 
     fn warn(&self, node: NodeId, message: impl Into<String>) {
@@ -378,6 +385,11 @@ impl<'a> Validator<'a> {
     fn line(&self, node: NodeId) -> usize {
         self.document.place(node.key()).line
     }
+}
+
+/// All values. Those behind a `None` are computed as well, so that every mistake is reported.
+fn all<T, C: FromIterator<T>>(values: impl Iterator<Item = Option<T>>) -> Option<C> {
+    values.collect::<Vec<_>>().into_iter().collect()
 }
 
 /// The value of a key that may be absent. `None` outside: a mistake was reported.

@@ -60,10 +60,6 @@ fn mantyx(upstream: &Upstream) -> (&'static str, String) {
 }
 
 impl Fixed {
-    fn mantyx(&self) -> (&'static str, String) {
-        mantyx(&self.config.upstream)
-    }
-
     /// The keys whose values in `config` differ.
     fn differences(&self, config: &Config) -> Vec<&'static str> {
         let before = &self.config;
@@ -72,7 +68,7 @@ impl Fixed {
         let same_listen = (as_written || *tcp == self.bound)
             && *unix == before.listen.unix
             && *tls == before.listen.tls;
-        let (now, mantyx) = (mantyx(&config.upstream), self.mantyx());
+        let (now, mantyx) = (mantyx(&config.upstream), mantyx(&before.upstream));
         let upstream = if now.0 == mantyx.0 { now.0 } else { "upstream.sandbox" };
         let keys = [
             (!same_listen).then_some("listen"),
@@ -209,7 +205,7 @@ impl Reloader {
         // From here on, no step fails. Apps are replaced first, so that none gets a new backend
         // that it may not use.
         let runs = &self.service.api.runs;
-        let same_mantyx = mantyx(&upstream) == self.fixed.mantyx();
+        let same_mantyx = mantyx(&upstream) == mantyx(&self.fixed.config.upstream);
         let mut loaded = self.loaded.borrow().clone();
         let max_concurrent = calls.max_concurrent;
         self.settings.send_modify(|now| {
@@ -220,7 +216,7 @@ impl Reloader {
         });
         // A credential for one MANTYX must not be sent to another.
         if same_mantyx && let Upstream::Mantyx(mantyx) = upstream {
-            runs.upstream().set(mantyx.tls, &mantyx.credential);
+            runs.upstream.set(mantyx.tls, &mantyx.credential);
             loaded.workspace = mantyx.workspace;
         }
         self.names.others = listen.hosts;
@@ -250,7 +246,7 @@ impl Reloader {
             error!(
                 at = problem.place(&mistakes.file),
                 key = problem.path,
-                line = problem.source_line(),
+                line = problem.snippet.as_ref().map(|line| line.text.trim_start()),
                 mistake = problem.message,
                 cure = problem.cure,
                 "the configuration was not taken"

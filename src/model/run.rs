@@ -54,11 +54,6 @@ pub enum Work {
 }
 
 impl Work {
-    /// Whether the call gets no answer by this.
-    pub fn is_nothing(&self) -> bool {
-        matches!(self, Self::Nothing | Self::Hold | Self::Altered | Self::Astray)
-    }
-
     /// The call may have been made. Only `Make` reaches a tool, so only `Make` becomes doubtful.
     fn doubt(&mut self) {
         if let Self::Make(route @ Route { target: Target::Tool { .. }, .. }) = self {

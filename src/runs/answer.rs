@@ -112,7 +112,7 @@ async fn body(
     let tool_use = call.tool_use.clone();
     let answer = match task {
         Task::Post(body) => return Some(body),
-        Task::PostAgain => match runs.journal().answer(recorder.key()).await {
+        Task::PostAgain => match runs.journal().answer(&recorder.key).await {
             Some(body) => return Some(body),
             None => Answer::Error(format!(
                 "{OUTCOME_UNKNOWN}: the bridge could not keep the answer of `{}`. The call may or may \
@@ -141,7 +141,7 @@ async fn delivered(
     recorder: &CallRecorder,
     post: ResultPost<'_>,
 ) -> (Posted, Bytes) {
-    let upstream = runs.upstream();
+    let upstream = &runs.upstream;
     let credential = OfRun { runs, run };
     let posted = upstream.post_result(post.clone(), &credential).await;
     match posted {

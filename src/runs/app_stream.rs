@@ -61,7 +61,7 @@ struct Wake {
 
 impl Wake {
     fn of(run: &DrivenRun) -> Self {
-        Self { events: run.log.subscribe(), access: run.watch_access(), begun: Instant::now() }
+        Self { events: run.log.subscribe(), access: run.access.subscribe(), begun: Instant::now() }
     }
 
     /// The state of the run's stream. Any later change wakes [`Self::news`].
@@ -206,14 +206,14 @@ async fn replay(
 ) -> Result<reqwest::Response, OpenError> {
     let path = run.key.stream_path();
     let shown = runs.credential_of(run);
-    match runs.upstream().open_stream(&path, last_seq, &shown).await {
+    match runs.upstream.open_stream(&path, last_seq, &shown).await {
         Err(error) if error.is_of_the_credential() => {
             run.credential.refuse(&shown);
             let other = runs.credential_of(run);
             if other.is_same(&shown) {
                 return Err(error);
             }
-            runs.upstream().open_stream(&path, last_seq, &other).await
+            runs.upstream.open_stream(&path, last_seq, &other).await
         }
         opened => opened,
     }

@@ -27,7 +27,7 @@ const PENDING: &str = "pending";
 /// cancelled or, at shutdown, left to the next process.
 #[derive(Debug)]
 pub(super) struct CallObserver {
-    running: Running,
+    pub(super) running: Running,
     /// `None` for fetching a result, which is no call to a backend.
     metrics: Option<Arc<metrics::Calls>>,
     audit: Option<(Arc<Audit>, audit::Call)>,
@@ -35,7 +35,7 @@ pub(super) struct CallObserver {
     asking: Mutex<Asking>,
     leaving: CancellationToken,
     /// The trace context in which the call is made.
-    trace: Context,
+    pub(super) trace: Context,
     /// `None` once the call has ended.
     span: Mutex<Option<Span>>,
 }
@@ -146,11 +146,6 @@ fn audited(audit: &Audit, call: &CallRequest) -> audit::Call {
 }
 
 impl CallObserver {
-    /// The trace context in which the call is made.
-    pub(super) fn trace(&self) -> &Context {
-        &self.trace
-    }
-
     /// Notes that the call has had a first answer, and continues.
     pub(super) fn goes_on(&self) {
         self.running.pending();
@@ -181,11 +176,6 @@ impl CallObserver {
     fn took(&self, asking: &Asking) -> Duration {
         let waits = asking.since.map(|(since, _)| since.elapsed()).unwrap_or_default();
         self.begun.elapsed().saturating_sub(asking.waited + waits)
-    }
-
-    /// Notes that the call has had its first answer from an earlier process, and continues.
-    pub(super) fn goes_on_again(&self) {
-        self.running.pending();
     }
 
     /// Notes that the peer is asked for work that the call began in an earlier process.

@@ -55,7 +55,7 @@ pub(super) struct Keeping {
 pub(super) struct CallRecorder {
     keeping: Keeping,
     is_by_hand: bool,
-    key: CallKey,
+    pub(super) key: CallKey,
     record: Mutex<CallRecord>,
     /// When this process first knew the call.
     since: Instant,
@@ -129,10 +129,6 @@ impl CallRecorder {
         // If that is not known, its time counts as over: MANTYX may not wait for it any more.
         let before = keeping.journal.since(received).unwrap_or(Duration::MAX);
         Self::of(keeping, key, record, before)
-    }
-
-    pub(super) fn key(&self) -> &CallKey {
-        &self.key
     }
 
     /// The change that writes the record as it is now.

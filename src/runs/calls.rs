@@ -33,13 +33,12 @@ use crate::{
         queue::{Permit, Rejected},
     },
     budget,
-    config::{App, Backend},
+    config::App,
     journal::Journal,
     model::{
         answer::Answer,
         approval::{self, Outcome},
         call::{CallRequest, CallingRun},
-        catalog::Catalog,
         catalog_search::{self, resolved, unresolved},
         ending::{Ending, Made},
         event::Call,
@@ -47,7 +46,7 @@ use crate::{
         ids::AppName,
         offer::{Offer, Route, Target},
         own::Own,
-        rights::{CallRefusal, Permission, Rules},
+        rights::{CallRefusal, Permission},
     },
     settings::Settings,
     tasks::in_background,
@@ -71,12 +70,14 @@ pub struct Calls {
     /// The open approvals and recent ones that have ended.
     pub approvals: Approvals,
     pub audit: Option<Arc<Audit>>,
-    pub(super) settings: watch::Receiver<Arc<Settings>>,
+    /// Tells of each reload.
+    pub settings: watch::Receiver<Arc<Settings>>,
     pub(super) long: Arc<LongCalls>,
     /// The requests with an `Idempotency-Key`.
     pub(super) requests: parking_lot::Mutex<Requests>,
     pub(super) journal: Arc<Journal>,
-    pub(super) changes: Changes,
+    /// The feed of changes of runs, calls and approvals.
+    pub changes: Changes,
     /// How many bytes of the journal the open calls of each app take.
     shares: Shares,
     pub(super) tracker: TaskTracker,
@@ -124,7 +125,7 @@ impl ActiveCall {
 
     /// The run that waits for the call.
     pub(super) fn driven(&self) -> Option<&DrivenRun> {
-        self.in_flight.as_ref().map(InFlight::run)
+        self.in_flight.as_ref().map(|call| &*call.run)
     }
 
     /// The answer of a call by hand that has not ended when the bridge shuts down.
@@ -196,29 +197,17 @@ impl Calls {
         Arc::clone(&self.settings.borrow())
     }
 
-    /// Names the globs for the tools of `backend` that match none of its `catalog`, in its own entry
-    /// and in those of the apps that are `shown`.
-    pub fn idle_globs(
-        &self,
-        backend: &Backend,
-        catalog: &Catalog,
-        shown: impl Fn(&AppName) -> bool,
-    ) -> Option<String> {
-        let settings = self.settings();
-        let apps = settings.apps.iter().filter(|it| shown(&it.app.name));
-        let rules = Rules { naming: &backend.naming, approve: &backend.approve };
-        globs::idle(&backend.name, catalog, rules, apps.map(|it| &*it.app.rights))
-    }
-
-    /// Logs them as soon as the tools of a backend are known, and when they change, until `stop`.
+    /// Logs globs that match no tool, as soon as the tools of a backend are known, and when they
+    /// change, until `stop`.
     pub async fn report_idle_globs(self: Arc<Self>, stop: CancellationToken) {
         let mut told = BTreeMap::new();
         loop {
             let news = self.backends.registry.wait_for(|registry| {
-                let handles = self.backends.handles();
+                let (handles, settings) = (self.backends.handles(), self.settings());
+                let rights = || settings.apps.iter().map(|it| &*it.app.rights);
                 let idle = handles.iter().filter_map(|(name, handle)| {
                     let catalog = registry.snapshot(name.as_str())?.catalog?;
-                    let idle = self.idle_globs(&handle.rules, &catalog, |_| true)?;
+                    let idle = globs::idle(name, &catalog, handle.rules.rules(), rights())?;
                     (told.get(name) != Some(&idle)).then(|| (name.clone(), idle))
                 });
                 Some(idle.collect::<Vec<_>>()).filter(|idle| !idle.is_empty())
@@ -229,11 +218,6 @@ impl Calls {
                 told.insert(backend, idle);
             }
         }
-    }
-
-    /// Tells of each reload.
-    pub fn watch_settings(&self) -> watch::Receiver<Arc<Settings>> {
-        self.settings.clone()
     }
 
     /// What the recorder of a call of `app` needs.
@@ -308,7 +292,7 @@ impl Calls {
         let (person, questions) = mpsc::channel(QUESTIONS);
         let context = CallContext {
             request,
-            trace: observer.trace().clone(),
+            trace: observer.trace.clone(),
             permission_check: Arc::clone(&permission_check) as _,
             handle,
             peer: recorder.peer(),
@@ -373,11 +357,6 @@ impl Calls {
                 return Ok(made);
             }
         }
-    }
-
-    /// All apps that are configured now.
-    pub fn apps(&self) -> Vec<Arc<App>> {
-        self.settings().apps.iter().map(|known| Arc::clone(&known.app)).collect()
     }
 
     /// The tools that `app` may use now.

@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{DrivenRun, Runs};
 use crate::{
-    model::ids::{AppName, RunId, RunKey, RunKind, SessionId, Workspace},
+    model::ids::{AppName, RunId, RunKey, RunKind},
     upstream::{PostCredential, UpstreamCredential},
 };
 
@@ -231,18 +231,6 @@ impl Runs {
             // MANTYX refused the stream to the credential before: readers now wait for the next
             // attempt.
             run.is_tried_anew();
-        }
-    }
-
-    /// The same for the app's runs of a session.
-    pub fn accepted_for_session(
-        &self,
-        (workspace, session): (&Workspace, &SessionId),
-        app: &AppName,
-        shown: &UpstreamCredential,
-    ) {
-        for run in self.of_session(workspace, session).iter().filter(|run| run.app == *app) {
-            self.accepted(run, shown);
         }
     }
 

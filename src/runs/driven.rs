@@ -69,10 +69,10 @@ pub struct DrivenRun {
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
     /// Whether MANTYX serves the run's stream.
-    access: watch::Sender<Access>,
+    pub(super) access: watch::Sender<Access>,
     /// The calls whose answers MANTYX refused as unknown while it did not show the run either, with
     /// the sizes of the answers in bytes. The journal has the answers.
-    unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, usize)>>,
+    pub(super) unwanted: Mutex<HashMap<CallKey, (Arc<CallRecorder>, usize)>>,
     /// The recorders of calls that an earlier process left and that may be made again.
     left: Mutex<Entries>,
 }
@@ -80,15 +80,9 @@ pub struct DrivenRun {
 /// A call of a run: one that the run waits for, or a long call.
 #[derive(Debug)]
 pub(super) struct InFlight {
-    run: Arc<DrivenRun>,
+    pub run: Arc<DrivenRun>,
     /// Cancels the call, with its run.
     pub stop: CancellationToken,
-}
-
-impl InFlight {
-    pub(super) fn run(&self) -> &DrivenRun {
-        &self.run
-    }
 }
 
 impl Drop for InFlight {
@@ -404,11 +398,6 @@ impl DrivenRun {
         self.access.borrow().clone()
     }
 
-    /// A receiver of changes of [`Self::access`].
-    pub(super) fn watch_access(&self) -> watch::Receiver<Access> {
-        self.access.subscribe()
-    }
-
     pub(super) fn set_access(&self, access: Access) {
         self.access.send_replace(access);
     }
@@ -436,22 +425,18 @@ impl DrivenRun {
 
     /// [`Runs::keep_unwanted`], after its check for room. `false`: MANTYX shows the run.
     pub(super) fn keep_unwanted(&self, recorder: &Arc<CallRecorder>, size: usize) -> bool {
-        let mut unwanted = self.unwanted();
+        let mut unwanted = self.unwanted.lock();
         // Check under the lock: the driver marks the stream as open before it takes the kept
         // answers, so no answer is added after it took them.
         if matches!(*self.access.borrow(), Access::Open) {
             return false;
         }
-        unwanted.insert(recorder.key().clone(), (Arc::clone(recorder), size));
+        unwanted.insert(recorder.key.clone(), (Arc::clone(recorder), size));
         true
     }
 
     pub(super) fn take_unwanted(&self) -> Vec<Arc<CallRecorder>> {
-        self.unwanted().drain().map(|(_, (recorder, _))| recorder).collect()
-    }
-
-    pub(super) fn unwanted(&self) -> MutexGuard<'_, HashMap<CallKey, (Arc<CallRecorder>, usize)>> {
-        self.unwanted.lock()
+        self.unwanted.lock().drain().map(|(_, (recorder, _))| recorder).collect()
     }
 
     pub(super) fn state(&self) -> MutexGuard<'_, Run> {

@@ -146,7 +146,8 @@ pub(super) async fn drive(
         // MANTYX does not wait for these answers after the end of the run.
         run.end_calls();
         run.take_unwanted().iter().for_each(|recorder| recorder.close());
-        runs.calls.forget_run(&run.key);
+        // Those of a session stay, as its next run can fetch them.
+        runs.calls.long.forget(|of| of.is_run(&run.key));
     }
     run.log.end();
     while let Some(ended) = calls.join_next().await {
@@ -321,7 +322,7 @@ impl Driver {
         }
         let path = key.path();
         let snapshot = async {
-            let upstream = self.runs.upstream();
+            let upstream = &self.runs.upstream;
             let answer = upstream.ask(&path, &credential).await.ok()?;
             let text = upstream.text(answer).await.ok()?;
             serde_json::from_slice::<Snapshot>(&text).ok()
@@ -344,7 +345,7 @@ impl Driver {
         let last_seq = self.run.state().last_seq();
         let draining = self.runs.draining().clone();
         let credential = self.runs.credential_of(&self.run);
-        let open = self.runs.upstream().open_stream(&path, last_seq, &credential);
+        let open = self.runs.upstream.open_stream(&path, last_seq, &credential);
         if std::mem::replace(&mut self.has_read, true) {
             self.runs.metrics.reconnects.inc();
         }
@@ -490,7 +491,7 @@ impl Driver {
         let event = read(&self.run, frame)?;
         let ending = self.take_event(event, Some(&frame.raw))?;
         if let Some(counted) = frame.fields().data.as_deref().and_then(tokens) {
-            self.runs.metrics().used(&self.run.app, counted);
+            self.runs.metrics.used(&self.run.app, counted);
         }
         Some(ending)
     }

@@ -42,8 +42,8 @@ struct Inner {
 /// One call.
 #[derive(Debug, Clone)]
 pub struct HistoryEntry {
-    /// Its number; later calls have greater ones.
-    id: u64,
+    /// Its number among the calls of this process; later calls have greater ones.
+    pub number: u64,
     pub app: AppName,
     /// `None` for a call that no run asked for.
     pub run: Option<RunId>,
@@ -57,7 +57,8 @@ pub struct HistoryEntry {
     pending: bool,
     /// It waits for a person's approval.
     waiting: bool,
-    ended: Option<(Outcome, Duration)>,
+    /// How it ended and how long it took; `None` while it runs.
+    pub ended: Option<(Outcome, Duration)>,
 }
 
 words! {
@@ -88,16 +89,6 @@ impl Outcome {
 }
 
 impl HistoryEntry {
-    /// Its number among the calls of this process.
-    pub fn number(&self) -> u64 {
-        self.id
-    }
-
-    /// How it ended and how long it took; `None` while it runs.
-    pub fn ended(&self) -> Option<(Outcome, Duration)> {
-        self.ended
-    }
-
     /// Whether it has had a first answer and still runs.
     pub fn is_pending(&self) -> bool {
         self.pending && self.ended.is_none()
@@ -126,7 +117,7 @@ impl History {
         let id = inner.next;
         inner.next += 1;
         let entry = HistoryEntry {
-            id,
+            number: id,
             app: call.app.clone(),
             run: call.run_id().cloned(),
             tool_use: call.tool_use.clone(),
@@ -151,7 +142,7 @@ impl History {
             return Some(entry.clone()).filter(|entry| entry.app == *app);
         }
         let mut answered = inner.answered.get(app)?.iter().rev();
-        answered.find(|entry| entry.id == id).cloned()
+        answered.find(|entry| entry.number == id).cloned()
     }
 
     /// The calls of `app`, or of all apps, the latest first: running calls, then ended ones.
@@ -236,7 +227,7 @@ mod tests {
 
     fn told(history: &History, app: &str) -> Vec<(String, Option<Outcome>)> {
         let told = |entry: &HistoryEntry| {
-            (entry.tool_use.to_string(), entry.ended().map(|(outcome, _)| outcome))
+            (entry.tool_use.to_string(), entry.ended.map(|(outcome, _)| outcome))
         };
         history.of(Some(&app.into())).iter().map(told).collect()
     }

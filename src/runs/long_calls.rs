@@ -37,7 +37,7 @@ use crate::{
         answer::Answer,
         call::{CallingRun, Of},
         ending::Made,
-        ids::{AppName, BackendName, CallId, RunKey, SessionId, Workspace},
+        ids::{AppName, BackendName, CallId, RunKey},
         offer::{Route, Target},
         own::Own,
         paging,
@@ -227,7 +227,7 @@ impl LongCalls {
 
     /// Forgets the calls of every scope that `is_over`: no caller can fetch their results any more.
     /// Calls that still run are cancelled, as the model could not learn of their effects.
-    fn forget(&self, is_over: impl Fn(&Of) -> bool) {
+    pub(super) fn forget(&self, is_over: impl Fn(&Of) -> bool) {
         let mut over = Vec::new();
         self.calls.lock().retain(|id, call| {
             let keep = !is_over(&call.scope.of);
@@ -273,7 +273,7 @@ impl Calls {
         if !matches!(route.target, Target::Tool { .. }) {
             return None;
         }
-        let after = self.backends.pending_after(&route.backend)?;
+        let after = self.backends.rules(&route.backend)?.pending_after?;
         Some(Patience { after, fetch: self.fetch_tool(driven)? })
     }
 
@@ -304,7 +304,7 @@ impl Calls {
     async fn shortened(&self, call: &ActiveCall, answer: Answer) -> Answer {
         let route = &call.request().route;
         let max = match route.target {
-            Target::Tool { .. } => self.backends.max_result(&route.backend),
+            Target::Tool { .. } => self.backends.rules(&route.backend).and_then(|it| it.max_result),
             Target::Stub | Target::Own(_) => None,
         };
         let Some(max) = max else { return answer };
@@ -458,22 +458,11 @@ impl Calls {
                 still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
             }
             Fetched::Finished(answer, backend) => {
-                let max = backend.and_then(|backend| self.backends.max_result(&backend));
+                let max = backend.and_then(|name| self.backends.rules(&name)?.max_result);
                 part(&answer, &asked, max, self.fetch_tool(call.driven()).as_deref())
             }
             Fetched::Unknown => pending::unknown(),
         }
-    }
-
-    /// Forgets the long calls of a run that has ended. Those of a session stay, as its next run can
-    /// fetch them.
-    pub(super) fn forget_run(&self, run: &RunKey) {
-        self.long.forget(|of| of.is_run(run));
-    }
-
-    /// The session is over.
-    pub(super) fn forget_session(&self, workspace: &Workspace, session: &SessionId) {
-        self.long.forget(|of| of.is_session(workspace, session));
     }
 }
 

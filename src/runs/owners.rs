@@ -35,18 +35,18 @@ const RECORD: usize = 200;
 
 /// What has an owner.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Owned {
+pub enum Owned {
     Run(RunKey),
     Session(Workspace, SessionId),
 }
 
 /// How an app came to own a run or a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum How {
+pub enum How {
     /// MANTYX created it for the app.
     Created,
-    /// The app was the first to attach it. It may belong to another app, which the bridge cannot
-    /// know yet.
+    /// The app was the first to attach the run, or to send a message to the session, as far as the
+    /// bridge knows. It may belong to another app, for which MANTYX's answer is still under way.
     Attached,
     /// It is an agent run of this eval of the app's.
     OfEval(RunId),
@@ -83,10 +83,6 @@ pub(super) struct Owners {
 
 impl Owned {
     const SESSIONS: &'static str = "agent-sessions";
-
-    fn is_session(&self) -> bool {
-        matches!(self, Self::Session(..))
-    }
 
     /// The key in the journal.
     fn kept(&self) -> OwnedKey {
@@ -193,7 +189,7 @@ impl Owners {
         let known = self.all.get_key_value(&owned).map(|(known, _)| Arc::clone(known));
         let owned = known.unwrap_or_else(|| Arc::new(owned));
         let mut changes = vec![Change::Owner(owned.kept(), owner.record())];
-        let is_session = owned.is_session();
+        let is_session = matches!(*owned, Owned::Session(..));
         self.all.insert(Arc::clone(&owned), owner);
         let own = self.by_app.entry(app.clone()).or_default();
         own.bytes += size;

@@ -46,7 +46,7 @@ impl Runs {
         let Kept { upstream, runs, sessions, owners, long, requests, last_slot, lost, .. } = kept;
         self.calls.restore_requests(requests);
         self.next_slot.store(last_slot + 1, Ordering::Relaxed);
-        let now = self.upstream.base().to_string();
+        let now = self.upstream.base.to_string();
         if upstream.is_none() && lost.is_some() {
             // The address may be what was lost, so the runs are kept: answering their calls is
             // safer than forgetting them.
@@ -97,7 +97,10 @@ impl Runs {
                 None => self.upstream.own(),
             };
             match credential.filter(|_| !run.record.callers_credential) {
-                Some(credential) => self.resume(run, credential),
+                Some(credential) => {
+                    let resumed = self.take_up_run(&mut self.inner.lock(), run, credential);
+                    self.drive_on(resumed);
+                }
                 None if app.is_some() => self.await_credential(run),
                 None => {
                     warn!(
@@ -194,11 +197,6 @@ impl Runs {
             let states: Vec<&str> = state.as_deref().into_iter().collect();
             Trace::read(&[parent], &states).map(Arc::new)
         }))
-    }
-
-    fn resume(self: &Arc<Self>, kept: KeptRun, credential: UpstreamCredential) {
-        let resumed = self.take_up_run(&mut self.inner.lock(), kept, credential);
-        self.drive_on(resumed);
     }
 
     /// Claims again what the driver of a run had claimed in an earlier process. The journal has a
@@ -351,14 +349,6 @@ pub(super) fn doubtful(entry: &CallRecorder, route: Route) -> Task {
     }
 }
 
-fn unknown(name: &str) -> Task {
-    let why = format!(
-        "{OUTCOME_UNKNOWN}: the bridge was restarted while `{name}` was being called. The call may \
-         or may not have taken effect; check before you repeat it."
-    );
-    Task::Refuse(why, Ending::Unknown)
-}
-
 /// How to answer a call that is not simply made again; `None` if nothing is left to do.
 fn task(
     recovery: Recovery,
@@ -379,7 +369,11 @@ fn task(
         }
         // A call that should be made but has no route is one whose routes are lost.
         (Recovery::Unknown | Recovery::Post | Recovery::Resume | Recovery::Make, _, _) => {
-            Some(unknown(name))
+            let why = format!(
+                "{OUTCOME_UNKNOWN}: the bridge was restarted while `{name}` was being called. The call \
+                 may or may not have taken effect; check before you repeat it."
+            );
+            Some(Task::Refuse(why, Ending::Unknown))
         }
     }
 }

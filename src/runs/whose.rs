@@ -23,7 +23,7 @@ use crate::{
     },
     model::{
         event::Call,
-        ids::{AppName, RunId, RunKey, RunKind, SessionId, Workspace, is_segment},
+        ids::{AppName, RunId, RunKey, RunKind, Workspace, is_segment},
     },
 };
 
@@ -52,35 +52,10 @@ impl Runs {
         is_others(&session).then_some(Thing::Session)
     }
 
-    /// Makes `app` the owner of a run that it has created and that the bridge does not drive. The
-    /// journal has the owner when this returns: an app that has the run's id may rely on it.
-    pub async fn own_run(self: &Arc<Self>, key: RunKey, app: &AppName) {
-        self.own(Owned::Run(key), app, How::Created).await;
-    }
-
-    /// The same for a session that the bridge need not remember otherwise.
-    pub async fn own_session(
-        self: &Arc<Self>,
-        workspace: &Workspace,
-        id: &SessionId,
-        app: &AppName,
-    ) {
-        self.own(Owned::Session(workspace.clone(), id.clone()), app, How::Created).await;
-    }
-
-    /// Makes `app` the owner of a session to which it was the first to send a message, as far as
-    /// the bridge knows. The session may belong to another app, for which MANTYX's answer is still
-    /// under way.
-    pub async fn use_session(
-        self: &Arc<Self>,
-        workspace: &Workspace,
-        id: &SessionId,
-        app: &AppName,
-    ) {
-        self.own(Owned::Session(workspace.clone(), id.clone()), app, How::Attached).await;
-    }
-
-    async fn own(self: &Arc<Self>, owned: Owned, app: &AppName, how: How) {
+    /// Makes `app` the owner of a run that the bridge does not drive, or of a session that it need not
+    /// remember otherwise. The journal has the owner when this returns: an app that has the run's id
+    /// may rely on it.
+    pub async fn own(self: &Arc<Self>, owned: Owned, app: &AppName, how: How) {
         let owner = owned.clone();
         let changes = self.inner.lock().own(owned, app, how);
         if let (Owned::Run(key), Ok(_)) = (owner, &changes) {

@@ -60,7 +60,7 @@ pub(super) async fn listen_v7(
     skill: &str,
 ) -> Result<Infallible, LinkError> {
     let mut offers = runtime.runs.calls.backends.registry.version();
-    let mut settings = runtime.runs.calls.watch_settings();
+    let mut settings = runtime.runs.calls.settings.clone();
     let mut registered = String::new();
     let mut again = Some(Instant::now());
     let stream = link.url(["skills", skill, "actions", "stream"]);

@@ -89,14 +89,14 @@ pub(super) struct Link {
 impl Link {
     pub(super) fn new(link: &RuntimeLink, name: AppName) -> Self {
         let clients = Clients::of(Some(&link.url), link.tls.as_ref(), http_client::new());
-        let mut base = link.url.clone().into_value();
+        let mut base = Url::clone(&link.url);
         if let Wire::HsafaV7 { base: segments, .. } = &link.wire {
             base = below(base, segments.iter().map(String::as_str));
         }
         Self {
             wire: link.wire.clone(),
             base,
-            http: clients.own().clone(),
+            http: clients.own,
             headers: match link.wire {
                 Wire::Claude { .. } => super::claude::headers(&link.headers),
                 _ => link.headers.clone(),

@@ -46,7 +46,7 @@ pub(super) struct Run {
     max_log_bytes: usize,
     state: Mutex<State>,
     /// The `seq` of the last event.
-    last: watch::Sender<u64>,
+    pub(super) last: watch::Sender<u64>,
     /// Fires when the run has ended.
     pub(super) over: CancellationToken,
 }
@@ -192,15 +192,6 @@ impl Run {
     /// Cancels the run for `reason`; does nothing to a run that has ended.
     pub(super) fn cancel(&self, reason: &'static str) {
         self.finish(RunEnd::cancelled(reason));
-    }
-
-    pub(super) fn is_over(&self) -> bool {
-        self.over.is_cancelled()
-    }
-
-    /// Follows the `seq` of the last event.
-    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.last.subscribe()
     }
 
     /// The events after `seq`, about `max` bytes of them, and at least one if there is one.

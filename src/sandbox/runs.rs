@@ -29,7 +29,7 @@ impl Runs {
 
     /// Forgets the oldest finished run; false if none has finished.
     pub(super) fn forget_oldest_finished(&mut self) -> bool {
-        let finished = self.by_id.values().filter(|run| run.is_over());
+        let finished = self.by_id.values().filter(|run| run.over.is_cancelled());
         let Some(id) = finished.min_by_key(|run| run.started).map(|run| run.id.clone()) else {
             return false;
         };

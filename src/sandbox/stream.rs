@@ -39,7 +39,7 @@ pub(super) fn respond(
     heartbeat: Duration,
     stop: CancellationToken,
 ) -> Response<Body> {
-    let news = run.subscribe();
+    let news = run.last.subscribe();
     let reader = Reader { run, seq, news, heartbeat, stop };
     let chunks = stream::unfold(Some(reader), |reader| async {
         let (bytes, reader) = reader?.next().await?;

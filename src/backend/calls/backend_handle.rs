@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        circuit_breaker::{CircuitBreaker, Look},
+        circuit_breaker::CircuitBreaker,
         peer::{Dial, McpClient},
         queue::AdmissionQueue,
         quota::Meter,
@@ -40,7 +40,7 @@ pub struct BackendHandle {
     /// Bounds how many calls run at once, and how many wait.
     pub(super) queue: Arc<AdmissionQueue>,
     /// Rejects calls while the backend keeps failing.
-    pub(super) breaker: Arc<CircuitBreaker>,
+    pub breaker: Arc<CircuitBreaker>,
     /// Asks the supervisor for a refresh.
     pub(super) asks: mpsc::Sender<Ask>,
     /// Counts its calls, if it has a quota.
@@ -134,11 +134,6 @@ impl BackendHandle {
 
     pub fn in_flight(&self) -> usize {
         self.traffic.in_flight.load(Ordering::Relaxed)
-    }
-
-    /// The state of the circuit breaker.
-    pub fn breaker(&self) -> Look {
-        self.breaker.look()
     }
 
     /// When the last call ended, and whether the peer answered.

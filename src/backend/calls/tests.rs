@@ -48,16 +48,16 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
     let timing = watch::Sender::new(timing);
     for ((_, world), lease) in worlds.iter().zip(leases.clone()) {
         let (asks, asked) = mpsc::channel(8);
-        let rules = crate::config::Backend {
+        let rules = Backend {
             call_timeout: idle,
             concurrency,
-            ..crate::backend::fake::config(lease.name().as_str())
+            ..crate::backend::fake::config(lease.name.as_str())
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
+        let breaker = Arc::new(CircuitBreaker::new(lease.name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
-        handles.insert(lease.name().clone(), Arc::new(backend));
+        handles.insert(lease.name.clone(), Arc::new(backend));
         let supervisor = Supervisor {
             lease,
             dial,

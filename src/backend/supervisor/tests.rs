@@ -28,7 +28,7 @@ impl Harness {
             timeout: Duration::from_secs(30),
         };
         let supervisor = Supervisor {
-            breaker: Arc::new(CircuitBreaker::new(lease.name().clone())),
+            breaker: Arc::new(CircuitBreaker::new(lease.name.clone())),
             lease,
             dial: Arc::new(FakeDial(Arc::clone(&world))),
             timing: watch::Sender::new(timing).subscribe(),

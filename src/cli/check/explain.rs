@@ -7,7 +7,7 @@ use std::{path::Path, sync::Arc};
 use super::kept;
 use crate::{
     cli::{Failure, Outcome, print},
-    config::{App, Config, Environment, error::did_you_mean, find},
+    config::{App, Backend, Config, Environment, error::did_you_mean, find},
     model::{
         catalog_search::{resolved, unresolved},
         event::Call,
@@ -15,7 +15,7 @@ use crate::{
         naming::{Naming, ToolFilter},
         offer::{Offer, Route, Source, Target},
         own::Own,
-        rights::{Permission, Rules, permission},
+        rights::{Permission, permission},
         schema::Verdict,
         visible,
     },
@@ -58,7 +58,7 @@ pub(in crate::cli) fn explain(
     let (call, route) = &resolved(call, route.clone(), |name| offer.route(name));
     let arguments = call.args.get();
     let backend = config.backends.get(&route.backend);
-    let rules = backend.map(|it| Rules { naming: &it.naming, approve: &it.approve });
+    let rules = backend.map(Backend::rules);
     let verdict = match &route.target {
         Target::Tool { input: Some(input), .. } => input.check(arguments),
         Target::Own(Own::Call) => Verdict::Invalid(unresolved(arguments)),

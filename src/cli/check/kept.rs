@@ -31,14 +31,12 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn of(config: &Config) -> Self {
-        let idle = |backend: &Backend, catalog: &Catalog| {
-            let idle = config.idle_globs(backend, catalog)?;
-            Some(format!("{}: {idle} {}", backend.name, globs::CURE))
-        };
         let (known, unknown): (Vec<_>, Vec<_>) =
             sources(config).into_iter().partition(|source| source.catalog.is_some());
-        let warnings = known.iter().filter_map(|source| {
-            idle(config.backends.get(&source.name)?, source.catalog.as_deref()?)
+        let warnings = known.iter().filter_map(|Source { name, catalog, .. }| {
+            let rules = config.backends.get(name)?.rules();
+            let idle = globs::idle(name, catalog.as_deref()?, rules, config.all_rights())?;
+            Some(format!("{name}: {idle} {}", globs::CURE))
         });
         let offer = Arc::new(Offer::build(&known));
         let injected = apps(config)

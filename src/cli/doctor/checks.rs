@@ -86,7 +86,7 @@ impl Context {
     /// Checks the network path to a server, with its own TLS settings.
     async fn reach(&self, check: &mut Check, url: &Url, tls: Option<&Tls>, key: &str) -> bool {
         let clients = Clients::of(Some(url), tls, self.client.clone());
-        network::reach(check, clients.own(), url, key).await
+        network::reach(check, &clients.own, url, key).await
     }
 }
 
@@ -115,7 +115,10 @@ pub(super) async fn backend(
                 let client = context.client.clone();
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
                 let catalog = mcp_server(check, context, &dialer, server, pass).await;
-                if let Some(idle) = catalog.and_then(|it| config.idle_globs(backend, &it)) {
+                let idle = |catalog: Arc<Catalog>| {
+                    globs::idle(&backend.name, &catalog, backend.rules(), config.all_rights())
+                };
+                if let Some(idle) = catalog.and_then(idle) {
                     check.begin("globs");
                     check.warn(idle, globs::CURE);
                 }

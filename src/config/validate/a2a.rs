@@ -74,21 +74,11 @@ impl Validator<'_> {
 
     fn card(&self, node: NodeId, entry: &file_format::A2a) -> Option<CardSource> {
         let bundled = entry.bundled.as_ref().filter(|at| at.value);
-        let given: Vec<NodeId> = [
-            entry.url.as_ref().map(|at| at.node),
-            entry.card_url.as_ref().map(|at| at.node),
-            entry.card_file.as_ref().map(|at| at.node),
-            bundled.map(|at| at.node),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
-        if let [_, second, ..] = given[..] {
-            return self.refuse(
-                second.key(),
-                "an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`",
-                "remove all but one",
-            );
+        let mut given = self.given(node, &["url", "card_url", "card_file", "bundled"]);
+        given.retain(|(key, _)| *key != "bundled" || bundled.is_some());
+        if let [_, (_, second), ..] = given[..] {
+            let message = "an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`";
+            return self.refuse(second.key(), message, "remove all but one");
         }
         if let Some(at) = &entry.url {
             let url = self.url(at, Dialect::Own)?;

@@ -59,11 +59,8 @@ impl Validator<'_> {
     fn bearer(&self, at: &At<Scalar>) -> Option<HeaderValue> {
         let token = self.secret(at.node, &at.value.0, "bearer")?;
         if token.expose_secret().to_ascii_lowercase().starts_with("bearer") {
-            return self.refuse(
-                at.node,
-                "the word Bearer is put before it",
-                "write the token alone",
-            );
+            let message = "the word Bearer is put before it";
+            return self.refuse(at.node, message, "write the token alone");
         }
         let value = format!("Bearer {}", token.expose_secret());
         let mut value = HeaderValue::try_from(value).expect("`secret` lets only graphic ASCII in");
@@ -127,16 +124,11 @@ impl Validator<'_> {
         at: &Option<At<Scalar>>,
         cure: &str,
     ) -> Option<String> {
-        let Some(at) = at else {
-            return self.missing(node, "`client_id` is missing", cure);
-        };
+        let at = self.needed(node, at, "`client_id` is missing", cure)?;
         let id = self.open_text(at.node, &at.value.0, Dialect::Own)?;
         if id.is_empty() || id.chars().any(char::is_control) {
-            return self.refuse(
-                at.node,
-                "this is no client id",
-                "write the id that was registered",
-            );
+            let message = "this is no client id";
+            return self.refuse(at.node, message, "write the id that was registered");
         }
         Some(id)
     }
@@ -148,11 +140,8 @@ impl Validator<'_> {
         at: &Option<At<Scalar>>,
         key: &str,
     ) -> Option<SecretString> {
-        let Some(at) = at else {
-            let cure =
-                format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
-            return self.missing(node, format!("`{key}` is missing"), cure);
-        };
+        let cure = format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
+        let at = self.needed(node, at, format!("`{key}` is missing"), cure)?;
         self.secret(at.node, &at.value.0, key)
     }
 

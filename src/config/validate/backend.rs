@@ -57,11 +57,6 @@ impl Backends {
         self.ready.get_key_value(name).map(|(name, _)| name.clone())
     }
 
-    /// Whether the backend has tools to choose from.
-    pub(super) fn is_mcp(&self, name: &BackendName) -> bool {
-        self.ready.get(name).is_some_and(|backend| matches!(backend.target, Target::Mcp(_)))
-    }
-
     pub(super) fn is_written(&self, name: &str) -> bool {
         self.written.contains_key(name)
     }

@@ -2,17 +2,13 @@
 //!
 //! Must not: know the purpose of the value.
 
-use super::Validator;
+use super::{Validator, all};
 use crate::config::document::{Kind, Node};
 
 impl Validator<'_> {
     /// The JSON text of a value of the file. A value that JSON cannot express is reported as a
     /// mistake.
     pub(super) fn json(&self, Node { id, kind, .. }: &Node) -> Option<String> {
-        // All parts are read, so that every mistake is reported.
-        let joined = |parts: Vec<Option<String>>| {
-            parts.into_iter().collect::<Option<Vec<_>>>().map(|parts| parts.join(","))
-        };
         Some(match kind {
             Kind::Null => "null".to_owned(),
             Kind::Bool(value) => value.to_string(),
@@ -26,13 +22,15 @@ impl Validator<'_> {
             }
             Kind::Str(value) => quoted(value),
             Kind::Seq(items) => {
-                format!("[{}]", joined(items.iter().map(|item| self.json(item)).collect())?)
+                let items: Vec<_> = all(items.iter().map(|item| self.json(item)))?;
+                format!("[{}]", items.join(","))
             }
             Kind::Map(entries) => {
                 let member = |(key, value): &(String, Node)| {
                     Some(format!("{}:{}", quoted(key), self.json(value)?))
                 };
-                format!("{{{}}}", joined(entries.iter().map(member).collect())?)
+                let members: Vec<_> = all(entries.iter().map(member))?;
+                format!("{{{}}}", members.join(","))
             }
         })
     }

@@ -116,11 +116,9 @@ impl Validator<'_> {
         let host = named.as_ref().and_then(Url::host_str);
         // As it is written, since `Host` is compared with this text.
         if host.is_none_or(|host| !text.starts_with(host) || host.contains('*')) {
-            return self.refuse(
-                at.node,
-                format!("`{}` is no name of a host", at.value),
-                "write it without a scheme or a path: bridge.acme.intranet",
-            );
+            let message = format!("`{}` is no name of a host", at.value);
+            let cure = "write it without a scheme or a path: bridge.acme.intranet";
+            return self.refuse(at.node, message, cure);
         }
         Some(text)
     }
@@ -129,11 +127,9 @@ impl Validator<'_> {
         let Some(At { value: Auth::Off, node }) = section else { return Auth::Token };
         let open = |listen: &Listen| listen.tcp.iter().find(|tcp| !tcp.ip().is_loopback()).copied();
         if let Some(open) = listen.and_then(open) {
-            self.error(
-                *node,
-                format!("whoever reaches {open} could use the bridge"),
-                "write `auth: token`, or listen on 127.0.0.1 or a unix socket only",
-            );
+            let message = format!("whoever reaches {open} could use the bridge");
+            let cure = "write `auth: token`, or listen on 127.0.0.1 or a unix socket only";
+            self.error(*node, message, cure);
         }
         Auth::Off
     }
@@ -152,11 +148,8 @@ impl Validator<'_> {
         for at in items {
             match self.address(at, has_tls) {
                 Some(address) if address.port() != 0 && addresses.contains(&address) => {
-                    self.error(
-                        at.node,
-                        format!("{address} is here twice"),
-                        "remove one of the two",
-                    );
+                    let message = format!("{address} is here twice");
+                    self.error(at.node, message, "remove one of the two");
                 }
                 Some(address) => addresses.push(address),
                 None => complete = false,

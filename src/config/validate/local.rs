@@ -140,10 +140,8 @@ impl Validator<'_> {
             HttpMethod::Patch => Method::PATCH,
             HttpMethod::Delete => Method::DELETE,
         };
-        let Some(url) = &http.url else {
-            let cure = "write `url: https://…` into it";
-            return self.missing(*node, "nothing says where this request is sent", cure);
-        };
+        let cure = "write `url: https://…` into it";
+        let url = self.needed(*node, &http.url, "nothing says where this request is sent", cure)?;
         let url = self.url(url, Dialect::Own);
         let headers = self.headers(http.headers.as_ref(), Dialect::Own, url.as_deref());
         let tls = self.server_tls(http.tls.as_ref(), Dialect::Own, url.as_deref())?;

@@ -150,11 +150,8 @@ impl Validator<'_> {
             let assignment = line.strip_prefix("export ").unwrap_or(line);
             let Some((name, value)) = assignment.split_once('=') else {
                 let message = format!("{}, line {}: no NAME=value", path.display(), number + 1);
-                return self.refuse(
-                    at.node,
-                    message,
-                    "write one NAME=value a line, comments after a #",
-                );
+                let cure = "write one NAME=value a line, comments after a #";
+                return self.refuse(at.node, message, cure);
             };
             let value = value.trim();
             let quoted = ['"', '\''].iter().find_map(|&quote| {
@@ -180,11 +177,9 @@ impl Validator<'_> {
     fn prefix(&self, name: &BackendName, at: Option<&At<String>>) -> String {
         let Some(At { value: prefix, node }) = at else { return format!("{name}_") };
         if !prefix.chars().all(is_tool_char) || prefix.len() > BackendName::MAX_LEN + 1 {
-            self.error(
-                *node,
-                format!("`{prefix}` is no prefix"),
-                "up to 41 characters out of a-z, A-Z, 0-9 and _; \"\" for none",
-            );
+            let message = format!("`{prefix}` is no prefix");
+            let cure = "up to 41 characters out of a-z, A-Z, 0-9 and _; \"\" for none";
+            self.error(*node, message, cure);
         }
         prefix.clone()
     }
@@ -196,11 +191,9 @@ impl Validator<'_> {
         let mut rename: BTreeMap<String, String> = BTreeMap::new();
         for (old, At { value: new, node }) in section.iter().flat_map(|at| &at.value) {
             if new.is_empty() || new.len() > MAX_TOOL_NAME || !new.chars().all(is_tool_char) {
-                self.error(
-                    *node,
-                    format!("`{new}` is no name for a tool"),
-                    format!("1 to {MAX_TOOL_NAME} characters out of a-z, A-Z, 0-9 and _"),
-                );
+                let message = format!("`{new}` is no name for a tool");
+                let cure = format!("1 to {MAX_TOOL_NAME} characters out of a-z, A-Z, 0-9 and _");
+                self.error(*node, message, cure);
             }
             if let Some((first, _)) = rename.iter().find(|(_, taken)| *taken == new) {
                 let message = format!("`{first}` is renamed to `{new}` already");

@@ -10,7 +10,7 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{Validator, optional, plain_secret};
+use super::{Validator, all, optional, plain_secret};
 use crate::config::{
     Confinement, Program, ProgramSandbox, Written,
     deserialize::At,
@@ -97,14 +97,9 @@ impl Validator<'_> {
 
     /// Its arguments, each with the text that may be shown.
     fn args(&self, items: &[At<Scalar>], dialect: Dialect) -> Option<Vec<Written<String>>> {
-        let mut args: Vec<Written<String>> = Vec::new();
-        let mut complete = true;
         let mut after_secret_option = false;
-        for At { value: Scalar(text), node } in items {
-            let Some((value, template)) = self.resolve(*node, text, dialect) else {
-                complete = false;
-                continue;
-            };
+        all(items.iter().map(|At { value: Scalar(text), node }| {
+            let (value, template) = self.resolve(*node, text, dialect)?;
             if value.contains('\0') {
                 self.error(*node, "an argument cannot hold a zero byte", "remove it");
             }
@@ -126,9 +121,8 @@ impl Validator<'_> {
                 self.warn(*node, plain_secret("an argument"));
             }
             after_secret_option = is_secret_option && !value.contains('=');
-            args.push(self.written(value, shown));
-        }
-        complete.then_some(args)
+            Some(self.written(value, shown))
+        }))
     }
 
     /// Its access to files.
@@ -145,9 +139,7 @@ impl Validator<'_> {
         };
         let paths = |list: &Option<At<Vec<At<String>>>>| -> Option<Vec<PathBuf>> {
             let list = list.iter().flat_map(|at| &at.value);
-            // All of them are checked, so that every mistake is reported.
-            let paths: Vec<_> = list.map(|at| self.path_in(at, dialect)).collect();
-            paths.into_iter().collect()
+            all(list.map(|at| self.path_in(at, dialect)))
         };
         let read = paths(&sandbox.read);
         let write = paths(&sandbox.write);
@@ -160,17 +152,12 @@ impl Validator<'_> {
         section: Option<&At<BTreeMap<String, At<Scalar>>>>,
         dialect: Dialect,
     ) -> Option<BTreeMap<String, SecretString>> {
-        let mut env = before;
-        let mut complete = true;
-        for (name, at) in section.iter().flat_map(|section| &section.value) {
+        let own = section.iter().flat_map(|section| &section.value).map(|(name, at)| {
             if name.is_empty() || name.contains(['=', '\0']) {
                 let message = format!("`{name}` is no name of an environment variable");
                 self.error(at.node.key(), message, "letters, digits and _, such as API_KEY");
             }
-            let Some((value, template)) = self.resolve(at.node, &at.value.0, dialect) else {
-                complete = false;
-                continue;
-            };
+            let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
             if value.contains('\0') {
                 self.error(at.node, "a variable cannot hold a zero byte", "remove it");
             }
@@ -178,11 +165,12 @@ impl Validator<'_> {
             if template.is_plain() && is_value && looks_secret(name) {
                 self.warn(at.node, plain_secret(name));
             }
-            env.insert(name.clone(), value.into());
-        }
+            Some((name.clone(), SecretString::from(value)))
+        });
+        let env: BTreeMap<_, _> = all(before.into_iter().map(Some).chain(own))?;
         // A path is more useful in a log than hidden.
         let values = env.values().map(SecretString::expose_secret);
         values.filter(|value| !value.starts_with('/')).for_each(|value| self.keep_secret(value));
-        complete.then_some(env)
+        Some(env)
     }
 }

@@ -4,7 +4,7 @@
 
 use globset::Glob;
 
-use super::{MAX_REFRESH, Validator};
+use super::{MAX_REFRESH, Validator, all};
 use crate::{
     config::{
         Quota, ToolFilter,
@@ -54,10 +54,8 @@ impl Validator<'_> {
                 self.rule(*node, &At { value: glob.clone(), node: *node }, &[])
             }
             GlobOrRule::Rule(file_format::Rule { tool, when }) => {
-                let Some(tool) = tool else {
-                    let cure = "write `tool: GLOB`; `\"*\"` is for all";
-                    return self.missing(*node, "nothing says of which tools this is", cure);
-                };
+                let cure = "write `tool: GLOB`; `\"*\"` is for all";
+                let tool = self.needed(*node, tool, "nothing says of which tools this is", cure)?;
                 let Some(when) = when.as_ref().filter(|when| !when.value.is_empty()) else {
                     let cure = "write `when: [{path: /amount, gt: 1000}]`, or the glob alone";
                     return self.missing(*node, "nothing says of which calls this is", cure);
@@ -83,9 +81,8 @@ impl Validator<'_> {
     /// The rule, or the glob, `node`.
     fn rule(&self, node: NodeId, tool: &At<String>, when: &[At<Comparison>]) -> Option<Rule> {
         let cure = "write a tool's name, with * for any characters and ? for one";
-        // All are read, so that every mistake is reported.
-        let when: Vec<_> = when.iter().map(|at| self.condition(at)).collect();
-        let (glob, when) = (self.glob(tool, cure)?, when.into_iter().collect::<Option<_>>()?);
+        let when = all(when.iter().map(|at| self.condition(at)));
+        let (glob, when) = (self.glob(tool, cure)?, when?);
         let place = format!("{}, line {}", self.document.path(node), self.line(node));
         Some(Rule { glob, when, place })
     }
@@ -97,10 +94,9 @@ impl Validator<'_> {
 
     fn condition(&self, At { value, node }: &At<Comparison>) -> Option<Condition> {
         let Comparison { path, gt, lt, glob } = value;
-        let Some(At { value: path, node: path_node }) = path else {
-            let cure = "write `path: /amount`: a JSON Pointer into the arguments";
-            return self.missing(*node, "nothing says which argument this is about", cure);
-        };
+        let cure = "write `path: /amount`: a JSON Pointer into the arguments";
+        let message = "nothing says which argument this is about";
+        let At { value: path, node: path_node } = self.needed(*node, path, message, cure)?;
         let keys = keys(path).or_else(|| {
             let cure = "write `/` before each key, such as /options/force; `~1` stands for a `/` in \
                         a key, `~0` for a `~`";

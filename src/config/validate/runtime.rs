@@ -46,10 +46,8 @@ impl Validator<'_> {
     }
 
     fn runtime_link(&self, node: NodeId, entry: &file_format::Runtime) -> Option<RuntimeLink> {
-        let Some(kind) = &entry.kind else {
-            let cure = "write `kind: hsafa`, or `kind: claude-environment`";
-            return self.missing(node, "`kind` is missing", cure);
-        };
+        let cure = "write `kind: hsafa`, or `kind: claude-environment`";
+        let kind = self.needed(node, &entry.kind, "`kind` is missing", cure)?;
         let url = self.runtime_url(node, entry, kind.value);
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url.as_deref())?;
         let wire = self.wire(node, entry, kind.value)?;
@@ -76,13 +74,11 @@ impl Validator<'_> {
         entry: &file_format::Runtime,
         kind: RuntimeKind,
     ) -> Option<Written<Url>> {
-        let Some(at) = &entry.url else {
-            if kind == RuntimeKind::ClaudeEnvironment {
-                return Some(Url::parse(CLAUDE).expect("the constant is a URL").into());
-            }
-            let cure = "write `url: https://…`, the address of its gateway";
-            return self.missing(node, "`url` is missing", cure);
-        };
+        if entry.url.is_none() && kind == RuntimeKind::ClaudeEnvironment {
+            return Some(Url::parse(CLAUDE).expect("the constant is a URL").into());
+        }
+        let cure = "write `url: https://…`, the address of its gateway";
+        let at = self.needed(node, &entry.url, "`url` is missing", cure)?;
         let url = self.url(at, Dialect::Own)?;
         if is_in_the_open(&url) {
             self.warn(at.node, "the credential travels without TLS; write https:// in the URL");
@@ -94,13 +90,11 @@ impl Validator<'_> {
         let foreign = |keys: &[&str], beside| self.check_foreign_keys(node, keys, beside);
         if kind == RuntimeKind::ClaudeEnvironment {
             foreign(&["api", "api_base", "skill", "timeout"], "kind: claude-environment");
-            let environment = self.runtime_text(node, entry.environment.as_ref(), "environment")?;
+            let environment = self.runtime_text(node, &entry.environment, "environment")?;
             return Some(Wire::Claude { environment });
         }
-        let Some(api) = &entry.api else {
-            let cure = "write `api: v3` or `api: v7`, as the gateway has it";
-            return self.missing(node, "`api` is missing", cure);
-        };
+        let cure = "write `api: v3` or `api: v7`, as the gateway has it";
+        let api = self.needed(node, &entry.api, "`api` is missing", cure)?;
         if api.value == HsafaApi::V3 {
             foreign(&["api_base", "skill", "environment"], "api: v3");
             let timeout = self.duration(entry.timeout.as_ref(), MAX_TIMEOUT, "");
@@ -109,15 +103,13 @@ impl Validator<'_> {
         foreign(&["environment", "timeout"], "api: v7");
         let base = entry.api_base.as_ref().map_or("/api", |at| at.value.as_str());
         let base = base.split('/').filter(|one| !one.is_empty()).map(str::to_owned).collect();
-        Some(Wire::HsafaV7 { base, skill: self.runtime_text(node, entry.skill.as_ref(), "skill")? })
+        Some(Wire::HsafaV7 { base, skill: self.runtime_text(node, &entry.skill, "skill")? })
     }
 
     /// A text that becomes one segment of a path.
-    fn runtime_text(&self, node: NodeId, at: Option<&At<String>>, key: &str) -> Option<String> {
-        let Some(at) = at else {
-            let message = format!("`{key}` is missing");
-            return self.missing(node, message, format!("write `{key}: …`, as the runtime has it"));
-        };
+    fn runtime_text(&self, node: NodeId, at: &Option<At<String>>, key: &str) -> Option<String> {
+        let cure = format!("write `{key}: …`, as the runtime has it");
+        let at = self.needed(node, at, format!("`{key}` is missing"), cure)?;
         let text = self.open_text(at.node, &at.value, Dialect::Own)?;
         if matches!(text.as_str(), "" | "." | "..") {
             let message = format!("`{text}` is no {key}");

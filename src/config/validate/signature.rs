@@ -2,7 +2,7 @@
 //!
 //! Must not: look at a card.
 
-use super::{Validator, everybody_writes};
+use super::{Validator, all, everybody_writes};
 use crate::{
     config::{Signers, deserialize::At, file_format},
     public_keys::PublicKey,
@@ -29,9 +29,7 @@ impl Validator<'_> {
             let message = "`signature` names no key, so that no card could be the agent's";
             return self.missing(at, message, "write `keys: /path`, or a list of files");
         }
-        // All of them are checked, so that every mistake is reported.
-        let read: Vec<_> = files.iter().map(|at| self.public_keys(at)).collect();
-        let keys: Vec<Vec<PublicKey>> = read.into_iter().collect::<Option<_>>()?;
+        let keys: Vec<Vec<PublicKey>> = all(files.iter().map(|at| self.public_keys(at)))?;
         let required = section.required.as_ref().is_none_or(|at| at.value);
         Some(Some(Signers { keys: keys.concat(), required }))
     }

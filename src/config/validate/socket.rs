@@ -71,11 +71,8 @@ impl Validator<'_> {
     pub(super) fn check_socket_path(&self, node: NodeId, path: &Path) {
         let length = path.as_os_str().len();
         if length > MAX_PATH {
-            self.error(
-                node,
-                format!("the path has {length} bytes"),
-                format!("a unix socket's path has at most {MAX_PATH}"),
-            );
+            let message = format!("the path has {length} bytes");
+            self.error(node, message, format!("a unix socket's path has at most {MAX_PATH}"));
         }
     }
 }

@@ -34,11 +34,8 @@ impl Validator<'_> {
         let Some(At { value: tls, node }) = section else { return Some(None) };
         if url.is_some_and(|url| url.scheme() != "https") {
             let message = "`tls` means nothing where the address is not https://";
-            return self.refuse(
-                node.key(),
-                message,
-                "write https:// in the address, or remove this",
-            );
+            let cure = "write https:// in the address, or remove this";
+            return self.refuse(node.key(), message, cure);
         }
         match (&tls.ca, &tls.cert, &tls.key) {
             (None, None, None) => {

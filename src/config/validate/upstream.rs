@@ -14,7 +14,8 @@ use url::Url;
 use super::{Validator, backend::Backends, optional, web::is_in_the_open};
 use crate::{
     config::{
-        App, Auth, Credential, Listen, Mantyx, Rate, RefreshGrant, San, TokenHash, Upstream,
+        App, Auth, Credential, Listen, Mantyx, Rate, RefreshGrant, San, Target, TokenHash,
+        Upstream,
         deserialize::At,
         document::NodeId,
         file_format,
@@ -49,11 +50,9 @@ impl Validator<'_> {
         let workspace = optional(&upstream.workspace, |at| self.workspace(at));
         if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
             for (key, node) in self.given(*node, &["base_url", "credential", "oauth", "tls"]) {
-                self.error(
-                    node.key(),
-                    format!("`{key}` clashes with `sandbox: true`"),
-                    "the sandbox is inside the bridge: remove one of the two",
-                );
+                let message = format!("`{key}` clashes with `sandbox: true`");
+                let cure = "the sandbox is inside the bridge: remove one of the two";
+                self.error(node.key(), message, cure);
             }
             let workspace = workspace?.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
             return Some(Upstream::Sandbox { workspace });
@@ -137,19 +136,15 @@ impl Validator<'_> {
     /// Checks the name of an app or a runtime.
     pub(super) fn check_app_name(&self, node: NodeId, name: &str) {
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_name_char) {
-            self.error(
-                node.key(),
-                format!("`{name}` is no name for an app"),
-                "it has 1 to 64 characters out of a-z, A-Z, 0-9, _, - and .",
-            );
+            let message = format!("`{name}` is no name for an app");
+            let cure = "it has 1 to 64 characters out of a-z, A-Z, 0-9, _, - and .";
+            self.error(node.key(), message, cure);
         }
     }
 
     fn rate(&self, At { value: rate, node }: &At<file_format::Rate>) -> Option<Rate> {
-        let Some(per_second) = &rate.per_second else {
-            let cure = "write how many requests a second it may send: `per_second: 50`";
-            return self.missing(*node, "`per_second` is missing", cure);
-        };
+        let cure = "write how many requests a second it may send: `per_second: 50`";
+        let per_second = self.needed(*node, &rate.per_second, "`per_second` is missing", cure)?;
         // Exact up to 2^53, which is more than any client sends.
         let number = |at: &At<Count>| at.value.0 as f64;
         let per_second = number(per_second);
@@ -167,11 +162,8 @@ impl Validator<'_> {
         }
         let token = TokenHash::of(token.expose_secret().as_bytes());
         if let Some(other) = apps.iter().find(|app| app.token == Some(token)) {
-            self.error(
-                written.node,
-                format!("the app `{}` has the same token", other.name),
-                "every app needs its own, by which it is known",
-            );
+            let message = format!("the app `{}` has the same token", other.name);
+            self.error(written.node, message, "every app needs its own, by which it is known");
         }
         Some(token)
     }
@@ -240,11 +232,8 @@ impl Validator<'_> {
             let others =
                 apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
             if let Some(other) = others {
-                self.error(
-                    *node,
-                    format!("the app `{}` has the same name", other.name),
-                    "a certificate stands for one app",
-                );
+                let message = format!("the app `{}` has the same name", other.name);
+                self.error(*node, message, "a certificate stands for one app");
             }
             names.push(name);
         }
@@ -296,12 +285,10 @@ impl Validator<'_> {
                 }
                 continue;
             };
-            if !backends.is_mcp(&backend) {
-                self.error(
-                    node.key(),
-                    format!("`{name}` is one tool, not a server with several"),
-                    "write it into `backends`, or leave it out there",
-                );
+            // Others have no tools to choose from.
+            if !matches!(backends.ready[&backend].target, Target::Mcp(_)) {
+                let message = format!("`{name}` is one tool, not a server with several");
+                self.error(node.key(), message, "write it into `backends`, or leave it out there");
             }
             if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&backend)) {
                 let message = format!("the app may not use `{name}` at all");
@@ -309,11 +296,8 @@ impl Validator<'_> {
             }
             if filter.allow.is_none() && filter.deny.is_none() {
                 let cure = "write `allow: [glob…]`, `deny: [glob…]`, or both";
-                self.missing::<()>(
-                    *node,
-                    format!("this says nothing of the tools of `{name}`"),
-                    cure,
-                );
+                let message = format!("this says nothing of the tools of `{name}`");
+                self.missing::<()>(*node, message, cure);
             }
             let filter = self.tool_filter(filter.allow.as_ref(), filter.deny.as_ref());
             tools.insert(backend, filter);
@@ -390,11 +374,9 @@ impl Validator<'_> {
         let name = self.open_text(at.node, &at.value, Dialect::Own)?;
         // It becomes one segment of a path.
         if name.is_empty() || name == "." || name == ".." || !name.chars().all(is_name_char) {
-            return self.refuse(
-                at.node,
-                format!("`{}` is no workspace", at.value),
-                "write its slug: the part after /workspaces/ in MANTYX's addresses",
-            );
+            let message = format!("`{}` is no workspace", at.value);
+            let cure = "write its slug: the part after /workspaces/ in MANTYX's addresses";
+            return self.refuse(at.node, message, cure);
         }
         Some(name)
     }
@@ -407,18 +389,12 @@ impl Validator<'_> {
             self.error(node, "a base URL has no query", "leave out what follows the `?`");
         }
         if is_in_the_open(&url) {
-            self.error(
-                node,
-                "without TLS everybody on the way could read the credential",
-                "write https://; http:// is for loopback addresses only",
-            );
+            let message = "without TLS everybody on the way could read the credential";
+            self.error(node, message, "write https://; http:// is for loopback addresses only");
         }
         if url.path().trim_end_matches('/').ends_with("/api") || url.path().contains("/api/v1") {
-            self.error(
-                node,
-                "the path ends in the API, which the bridge adds itself",
-                "leave it out, from /api on",
-            );
+            let message = "the path ends in the API, which the bridge adds itself";
+            self.error(node, message, "leave it out, from /api on");
         }
         Some(url)
     }

@@ -50,11 +50,9 @@ impl Validator<'_> {
         };
         // First of all, since any other message would show the password.
         if !url.username().is_empty() || url.password().is_some() {
-            return self.refuse(
-                node,
-                "a URL must not hold a user or a password",
-                "write `headers: {Authorization: \"Basic ${file:/path}\"}` beside it",
-            );
+            let message = "a URL must not hold a user or a password";
+            let cure = "write `headers: {Authorization: \"Basic ${file:/path}\"}` beside it";
+            return self.refuse(node, message, cure);
         }
         if !matches!(url.scheme(), "http" | "https") {
             let message = match url.host() {
@@ -66,11 +64,9 @@ impl Validator<'_> {
             return self.refuse(node, message, "write https:// or http:// before the host");
         }
         if names_link_local(&url) {
-            self.error(
-                node,
-                format!("`{shown}` is a link-local address, which is never called"),
-                "give the server another address: clouds keep credentials behind these",
-            );
+            let message = format!("`{shown}` is a link-local address, which is never called");
+            let cure = "give the server another address: clouds keep credentials behind these";
+            self.error(node, message, cure);
         }
         if url.fragment().is_some() {
             self.error(node, "a fragment is never sent", "leave out what follows the `#`");
@@ -123,11 +119,8 @@ impl Validator<'_> {
             header::UPGRADE,
         ];
         if framing.contains(&parsed) {
-            return self.refuse(
-                at.node.key(),
-                format!("`{name}` is set by the connection itself"),
-                "remove the line",
-            );
+            let message = format!("`{name}` is set by the connection itself");
+            return self.refuse(at.node.key(), message, "remove the line");
         }
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
         let Ok(mut header) = HeaderValue::from_str(&value) else {

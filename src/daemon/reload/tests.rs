@@ -18,7 +18,7 @@ const BOUND: &str = "127.0.0.1:4711";
 fn check(before: &str, after: &str, expected: Option<&str>) {
     let fixed = Fixed { config: parse(before), bound: vec![BOUND.parse().unwrap()] };
     let after = parse(after);
-    let same_mantyx = mantyx(&after.upstream) == fixed.mantyx();
+    let same_mantyx = mantyx(&after.upstream) == mantyx(&fixed.config.upstream);
     let told = restart_needed(&fixed.differences(&after), same_mantyx);
     assert_eq!(told.map(|told| told.to_string()).as_deref(), expected);
 }

@@ -129,7 +129,7 @@ impl Api {
     pub(super) async fn tool_call(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { mut caller, request, .. } = asked;
         let format = format(&request, "event")?;
-        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let trace = self.runs.traces.context(proxy::trace(request.headers()));
         let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
         let text = std::str::from_utf8(&body);
         let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;

@@ -54,7 +54,7 @@ impl Api {
         let feed = Feed {
             sight: Sight::of(&self.runs, &asked.caller, asked.request.headers()),
             caller: asked.caller.clone(),
-            changes: self.runs.changes().subscribe(),
+            changes: self.runs.calls.changes.subscribe(),
             daemon: String::new(),
             backends: BTreeMap::new(),
             look,

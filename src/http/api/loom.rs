@@ -27,7 +27,7 @@ use crate::{
 impl Api {
     pub(super) async fn external_tools(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { mut caller, request, .. } = asked;
-        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let trace = self.runs.traces.context(proxy::trace(request.headers()));
         let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
         let text = std::str::from_utf8(&body);
         let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;

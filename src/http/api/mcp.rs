@@ -79,7 +79,7 @@ impl Api {
             let answered = self.mcp_session(caller, &method, request.headers());
             return answered.map_err(|error| error.response("null"));
         }
-        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let trace = self.runs.traces.context(proxy::trace(request.headers()));
         let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
         let text = std::str::from_utf8(&body).map_err(|_not_utf8| {
             let message = "the body is not UTF-8";

@@ -63,9 +63,7 @@ impl Api {
         let text = page::write(own.into_iter().flatten().collect(), of_process(started));
         Ok(response::text(StatusCode::OK, page::CONTENT_TYPE, text))
     }
-}
 
-impl Api {
     /// What the runs of each app are given.
     fn injected(&self) -> Vec<Row> {
         let all = status::injected(self, None);
@@ -128,7 +126,7 @@ fn backends(runs: &Runs) -> Vec<Row> {
     let phase =
         each_by([BACKEND, STATE], &known, |(_, known)| one_of(&phases, known.phase.as_str()));
     let breaker = each_by([BACKEND, STATE], &known, |(backend, _)| {
-        one_of(&Look::WORDS, backend.breaker().as_str())
+        one_of(&Look::WORDS, backend.breaker.look().as_str())
     });
     let counts = |value: fn(&Snapshot) -> u64| {
         each(BACKEND, &known, |(_, known)| ConstCounter::new(value(known)))
@@ -186,7 +184,7 @@ fn approvals(runs: &Runs) -> Vec<Row> {
 }
 
 fn of_runs(runs: &Runs) -> Vec<Row> {
-    let counted = runs.metrics();
+    let counted = &runs.metrics;
     let started = counter(counted.started.get());
     let ended = by_label(&counted.ended);
     let reconnects = counter(counted.reconnects.get());
@@ -212,7 +210,7 @@ fn of_runs(runs: &Runs) -> Vec<Row> {
 }
 
 fn posts(runs: &Runs) -> Vec<Row> {
-    let counted = &runs.upstream().posts;
+    let counted = &runs.upstream.posts;
     let answered = by_label(&counted.answered);
     let retries = counter(counted.retries.get());
     let undelivered = "Results that MANTYX refused, or that could not be delivered";
@@ -223,7 +221,7 @@ fn posts(runs: &Runs) -> Vec<Row> {
         ("results_undelivered", undelivered, counter(counted.failed.get())),
         ("result_post_wait_seconds", "Time that attempts waited for MANTYX's rate limit", waits),
     ];
-    if let Some(reachable) = runs.upstream().health().reachable {
+    if let Some(reachable) = runs.upstream.health().reachable {
         let value = gauge(f64::from(reachable));
         rows.push(("upstream_reachable", "Whether MANTYX answered the last request", value));
     }
@@ -292,7 +290,7 @@ fn audit(audit: &Audit) -> Vec<Row> {
 }
 
 fn spans(runs: &Runs) -> Vec<Row> {
-    let Some(counted) = runs.traces().counted() else { return Vec::new() };
+    let Some(counted) = runs.traces.counted() else { return Vec::new() };
     let exported = counter(counted.exported.get());
     vec![
         ("spans_exported", "Spans that the collector accepted", exported),

@@ -17,7 +17,6 @@ use crate::{
     http::auth::Caller,
     model::{
         globs,
-        ids::AppName,
         pin::{CARD, Finding, Review},
         visible,
     },
@@ -77,7 +76,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         };
         cases.push(("upstream", Some(message), REFUSED));
     }
-    if let Some(failure) = api.runs.upstream().token_failure() {
+    if let Some(failure) = api.runs.upstream.token_failure() {
         let message = format!("MANTYX cannot be shown a token: {}", failure.text);
         let cure = if failure.grant_ended { LOG_IN_ANEW } else { TOKEN };
         cases.push(("upstream", Some(message), cure));
@@ -175,9 +174,12 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let exposure = handle.dial.exposure();
     let unkept = known.unkept.as_ref();
     let unkept = unkept.map(|error| format!("What was accepted of it is not on disk: {error}"));
-    let is_shown = |app: &AppName| caller.is_operator || *app == caller.app.name;
+    let settings = api.runs.calls.settings();
+    let apps = settings.apps.iter().map(|it| &*it.app);
+    let shown = apps.filter(|app| caller.is_operator || app.name == caller.app.name);
+    let rights = shown.map(|app| &*app.rights);
     let catalog = known.catalog.as_ref();
-    let idle_globs = catalog.and_then(|it| api.runs.calls.idle_globs(&handle.rules, it, is_shown));
+    let idle_globs = catalog.and_then(|it| globs::idle(own_name, it, handle.rules.rules(), rights));
     let cases = [
         (failure, cure),
         (idle_globs, globs::CURE),

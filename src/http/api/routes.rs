@@ -155,20 +155,17 @@ pub static ROUTES: &[OwnRoute] = &[
         .gives(304, "They are those that the caller has.", Nothing),
     post("/v1/specs/inject", |api, asked| Box::pin(either(api.inject(asked))))
         .called("inject", "The spec that the proxy would send out")
-        .access(Access::App)
         .parameters(&[BACKENDS_HEADER])
         .takes(of::<Spec>)
         .answers::<Spec>("The spec with refs."),
     post("/v1/tool-calls", |api, asked| Box::pin(either(api.tool_call(asked))))
         .called("call", "Makes calls")
-        .access(Access::App)
         .traced("/v1/tool-calls")
         .parameters(&[FORMAT, ONCE])
         .takes(|of| json_schema!({ "anyOf": [of.subschema_for::<ToolCall>(), {}] }))
         .gives(200, "What came of them.", Json(tool_results)),
     post("/v1/external-tools", |api, asked| Box::pin(either(api.external_tools(asked))))
         .called("externalTools", "Answers a set of loom-mcp")
-        .access(Access::App)
         .goes_on()
         .traced("/v1/external-tools")
         .takes(|_| json_schema!({ "required": ["id", "items"] }))
@@ -179,7 +176,6 @@ pub static ROUTES: &[OwnRoute] = &[
         ),
     post("/v1/confirmations", |api, asked| Box::pin(either(api.confirm(asked))))
         .called("confirm", "Asks a person, for loom-mcp")
-        .access(Access::App)
         .takes(|_| json_schema!({ "required": ["id", "tool_name", "tool_call_id"] }))
         .gives(
             200,
@@ -190,6 +186,7 @@ pub static ROUTES: &[OwnRoute] = &[
         Box::pin(async move { api.refresh(&asked.caller.app, &asked.segment).await })
     })
     .called("refresh", "Asks a backend for its tools now")
+    .access(Access::AppOrSession)
     .goes_on()
     .parameters(&[BACKEND])
     .answers::<status::Backend>("How it is then."),
@@ -206,7 +203,6 @@ pub static ROUTES: &[OwnRoute] = &[
         .answers::<trust::Pinned>("It is accepted."),
     post("/v1/runs", |api, asked| Box::pin(either(api.submit(asked))))
         .called("submit", "Submits a run, and drives it")
-        .access(Access::App)
         .goes_on()
         .traced("/v1/runs")
         .parameters(&[BACKENDS_HEADER])
@@ -221,7 +217,6 @@ pub static ROUTES: &[OwnRoute] = &[
         .answers::<runs::Shown<'_>>("The run."),
     post("/v1/runs/{id}/attach", |api, asked| Box::pin(either(api.attach(asked))))
         .called("attach", "Drives a run that the app submitted itself")
-        .access(Access::App)
         .goes_on()
         .traced("/v1/runs/{run}/attach")
         .parameters(&[RUN])
@@ -286,8 +281,9 @@ const fn get(path: Str, handler: NowHandler) -> OwnRoute {
     route("GET", path, Handler::Now(handler))
 }
 
+/// For apps alone, unless the table says otherwise.
 const fn post(path: Str, handler: ApiHandler) -> OwnRoute {
-    route("POST", path, Handler::Api(handler))
+    route("POST", path, Handler::Api(handler)).access(Access::App)
 }
 
 const fn open(path: Str, handler: fn(&Api, Option<&App>) -> Response<Body>) -> OwnRoute {

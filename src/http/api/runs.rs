@@ -111,22 +111,21 @@ impl<'a> Shown<'a> {
 
 impl<'a> ShownCall<'a> {
     pub(super) fn of(call: &'a HistoryEntry) -> Self {
-        let ended = call.ended();
         Self {
-            number: call.number(),
+            number: call.number,
             app: call.app.as_str(),
             run_id: call.run.as_ref().map(RunId::as_str),
             tool_use_id: call.tool_use.as_str(),
             name: &call.name,
             backend: call.backend.as_str(),
             started_at: time(call.started_at),
-            state: match ended {
+            state: match call.ended {
                 Some(_) => "answered",
                 None if call.is_waiting() => "waiting",
                 None => "running",
             },
             pending: call.is_pending(),
-            outcome: ended.map(|(outcome, _)| outcome.as_str()),
+            outcome: call.ended.map(|(outcome, _)| outcome.as_str()),
             ms: millis(call.took()),
         }
     }
@@ -180,7 +179,7 @@ impl Api {
     pub(super) async fn attach(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { caller, request, segment: run } = asked;
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
-        let trace = self.runs.traces().context(proxy::trace(request.headers()));
+        let trace = self.runs.traces.context(proxy::trace(request.headers()));
         let (parts, Attach { workspace, backends }) = attach_body(request).await?;
         from.renew(&parts)?;
         let app = Arc::clone(&from.caller.app);
@@ -259,7 +258,7 @@ impl Api {
         key: &RunKey,
         credential: &UpstreamCredential,
     ) -> Result<reqwest::Response, Response<Body>> {
-        let answer = self.runs.upstream().ask(&key.path(), credential).await;
+        let answer = self.runs.upstream.ask(&key.path(), credential).await;
         let answer = answer.map_err(|error| proxy::forward::unreachable(&error.to_string()))?;
         match answer.status() {
             status if status.is_success() => Ok(answer),
@@ -285,7 +284,7 @@ impl Api {
         let date = snapshot.headers().get(header::DATE).and_then(|date| date.to_str().ok());
         let now = date.and_then(|date| httpdate::parse_http_date(date).ok());
         let now = now.unwrap_or_else(SystemTime::now);
-        let text = self.runs.upstream().text(snapshot).await.ok();
+        let text = self.runs.upstream.text(snapshot).await.ok();
         let snapshot = text.and_then(|text| serde_json::from_slice::<Snapshot>(&text).ok());
         let created =
             snapshot.and_then(|snapshot| humantime::parse_rfc3339_weak(&snapshot.created_at).ok());

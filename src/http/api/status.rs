@@ -221,8 +221,8 @@ pub(super) fn status(api: &Api, caller: &Caller) -> Status {
 
 /// The state of the daemon, for a caller that sees these backends.
 pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon {
-    let health = api.runs.upstream().health();
-    let token_failure = api.runs.upstream().token_failure();
+    let health = api.runs.upstream.health();
+    let token_failure = api.runs.upstream.token_failure();
     let loaded = api.loaded();
     let refused = || problems::refused_runs(api, caller).into_keys().next();
     let last_error = health.last_error.or_else(refused);
@@ -256,8 +256,10 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
 /// What the runs of `app` are given, or those of each app.
 pub(super) fn injected(api: &Api, app: Option<&AppName>) -> Vec<Injected> {
     let calls = &api.runs.calls;
-    let apps = calls.apps().into_iter().filter(|it| app.is_none_or(|app| it.name == *app));
-    apps.map(|it| calls.offer(&it.name).injected(it.name.as_str())).collect()
+    let settings = calls.settings();
+    let apps = settings.apps.iter().map(|it| &it.app.name);
+    let apps = apps.filter(|name| app.is_none_or(|app| *name == app));
+    apps.map(|name| calls.offer(name).injected(name.as_str())).collect()
 }
 
 /// The backends that `app` may use.
@@ -285,7 +287,7 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let offer = registry.offer();
     let kind = kind(&offer, name)?;
     let stale = known.is_stale();
-    let look = backend.breaker();
+    let look = backend.breaker.look();
     let retry_at = match look {
         Look::Open(wait) => Some(time(SystemTime::now() + wait)),
         Look::Closed | Look::HalfOpen => None,

@@ -146,7 +146,7 @@ impl<'a> Outgoing<'a> {
         fill: impl Fn(RequestBuilder) -> Result<RequestBuilder, SendError>,
     ) -> Response<Body> {
         let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-        let upstream = self.runs.upstream();
+        let upstream = &self.runs.upstream;
         let mut headers = end_to_end(&parts.headers);
         for name in NOT_UPSTREAM {
             headers.remove(name);
@@ -216,7 +216,7 @@ impl<'a> Outgoing<'a> {
             return Ok(());
         }
         let path = key.path();
-        let asked = self.runs.upstream().send((Method::GET, &path), shown, |request| {
+        let asked = self.runs.upstream.send((Method::GET, &path), shown, |request| {
             Ok(request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN))
         });
         match asked.await {
@@ -248,8 +248,10 @@ impl<'a> Outgoing<'a> {
             self.runs.accepted(&run, &self.credential);
         }
         if let Some(Opened::Session(session)) = &self.resource.opened {
-            let app = &self.caller.app.name;
-            self.runs.accepted_for_session((workspace, session), app, &self.credential);
+            let runs = self.runs.of_session(workspace, session);
+            for run in runs.iter().filter(|run| run.app == self.caller.app.name) {
+                self.runs.accepted(run, &self.credential);
+            }
         }
     }
 
@@ -348,7 +350,7 @@ fn remove_prefixed(headers: &mut HeaderMap, prefix: &str) {
 
 /// The credential that MANTYX gets for requests of `caller`.
 pub fn credential(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> UpstreamCredential {
-    runs.upstream().credential_of(&caller.app).unwrap_or_else(|| {
+    runs.upstream.credential_of(&caller.app).unwrap_or_else(|| {
         let mut own = headers.clone();
         if let Some(name) = &caller.token_in {
             own.remove(name);

@@ -23,7 +23,7 @@ use crate::{
         spec::{InjectError, Injected, Selection, Spec, SpecError, Table},
         trace::{self, Trace},
     },
-    runs::{NewRun, NotStarted, Session},
+    runs::{How, NewRun, NotStarted, Owned, Session},
     tasks::in_background,
 };
 
@@ -86,7 +86,7 @@ impl Outgoing<'_> {
                 if let Some(id) =
                     id_in(&body, "sessionId").filter(|_| response.status().is_success())
                 {
-                    self.runs.own_session(&workspace, &id, &app).await;
+                    self.runs.own(Owned::Session(workspace, id), &app, How::Created).await;
                 }
                 return Ok(response);
             }
@@ -248,10 +248,12 @@ impl Outgoing<'_> {
         };
         let app = &self.caller.app.name;
         if let Some(session) = &session {
-            self.runs.use_session(&workspace, session, app).await;
+            let owned = Owned::Session(workspace.clone(), session.clone());
+            self.runs.own(owned, app, How::Attached).await;
         }
         if table.is_empty() {
-            self.runs.own_run(RunKey { workspace, kind, run }, app).await;
+            let owned = Owned::Run(RunKey { workspace, kind, run });
+            self.runs.own(owned, app, How::Created).await;
             return Ok(response);
         }
         let new = NewRun {
@@ -262,7 +264,7 @@ impl Outgoing<'_> {
             table: Arc::new(table),
             has_past: false,
             past_is_lost: false,
-            trace: self.runs.traces().context(trace(&taken.parts.headers)),
+            trace: self.runs.traces.context(trace(&taken.parts.headers)),
         };
         match self.runs.start(new).await {
             Ok(_) => {}

@@ -24,7 +24,7 @@ impl Driver {
         let mut tasks = Vec::with_capacity(calls.len());
         for (call, work) in calls {
             self.log(&call, &work);
-            if work.is_nothing() {
+            if matches!(work, Work::Nothing | Work::Hold | Work::Altered | Work::Astray) {
                 continue;
             }
             let is_claimed = self.runs.claim(&self.run, &call);

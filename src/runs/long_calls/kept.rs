@@ -254,7 +254,8 @@ impl Runs {
         }
         info!(app = %request.app, tool = request.name, call = %id, "a long call {what}");
         let call = Arc::new(self.calls.activate(request, &trace, Arc::new(recorder), within));
-        call.observer.goes_on_again();
+        // It has had its first answer from an earlier process.
+        call.observer.running.pending();
         self.calls.spawn_long(self.calls.executed(&call), call, id.clone(), stop);
     }
 

@@ -48,7 +48,7 @@ async fn a_run_that_is_asked_for_twice_at_once_wakes_once() {
         run.record.callers_credential = true;
     }
     let harness = Harness::start(None).await;
-    let upstream = Some(harness.runs.upstream.base().to_string());
+    let upstream = Some(harness.runs.upstream.base.to_string());
     harness.runs.restore(Kept { upstream, ..kept });
     let (app, credential) = ("a".into(), harness.runs.upstream.own().unwrap());
     assert!(ids.iter().all(|id| harness.runs.awaits_credential(&key(id), &app)));

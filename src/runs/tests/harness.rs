@@ -92,7 +92,7 @@ impl Harness {
             ..crate::backend::fake::config("fs")
         };
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(&world)));
-        let breaker = Arc::new(CircuitBreaker::new(leases[0].name().clone()));
+        let breaker = Arc::new(CircuitBreaker::new(leases[0].name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
         let second = Duration::from_secs(1);
@@ -108,7 +108,7 @@ impl Harness {
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(supervisor.run(CancellationToken::new()));
         let backends = Arc::new(Backends::new(Arc::clone(&registry)));
-        backends.set([(leases[0].name().clone(), Arc::new(backend))].into(), 16);
+        backends.set([(leases[0].name.clone(), Arc::new(backend))].into(), 16);
         let state = StateDir::new(dir.path().to_owned());
         let url = mantyx.url.clone();
         let upstream = Upstream::new(url, None, &Credential::Own("token".into()), state);

@@ -47,7 +47,7 @@ async fn an_unwanted_answer_is_kept_on_disk_and_posted_again_whatever_others_tak
     let posts = posted(&harness, "tu_0", 2).await;
     assert_eq!(posts[0], posts[1]);
     assert_eq!(posts[0]["error"], "no");
-    assert!(run.unwanted().is_empty());
+    assert!(run.unwanted.lock().is_empty());
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ async fn start_open(concurrency: usize) -> (Arc<World>, Harness) {
 }
 
 fn look(harness: &Harness) -> Look {
-    harness.backends.handles()["fs"].breaker()
+    harness.backends.handles()["fs"].breaker.look()
 }
 
 /// Makes `count` calls at once; how many were refused at once, and the outcomes of the others.

@@ -9,7 +9,7 @@ use crate::model::{
 #[tokio::test]
 async fn names_of_files_are_removed_in_both_places() {
     let pattern = Pattern::new("PRJ-[0-9]+", None).unwrap();
-    let rules = crate::config::Backend {
+    let rules = Backend {
         redact: Arc::new(Redaction(vec![pattern])),
         ..crate::backend::fake::config("fs")
     };

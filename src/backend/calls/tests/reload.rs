@@ -45,15 +45,15 @@ impl FakeManager {
         let lease = registry.lease(BackendName::parse("fs").unwrap());
         let (asks, asked) = mpsc::channel(8);
         let dial: Arc<dyn Dial> = Arc::new(FakeDial(Arc::clone(world)));
-        let rules = crate::config::Backend {
+        let rules = Backend {
             call_timeout: Duration::from_secs(600),
             concurrency: 2,
             ..crate::backend::fake::config("fs")
         };
-        let breaker = Arc::new(CircuitBreaker::new(lease.name().clone()));
+        let breaker = Arc::new(CircuitBreaker::new(lease.name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
-        self.backends.set(BackendHandles::from([(lease.name().clone(), Arc::new(backend))]), 256);
+        self.backends.set(BackendHandles::from([(lease.name.clone(), Arc::new(backend))]), 256);
         let identity = identity.map(Identity::of);
         let like_before = entry(&lease);
         registry.set(vec![RegistryEntry {
