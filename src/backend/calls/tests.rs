@@ -22,6 +22,7 @@ use crate::backend::{
 use crate::{
     model::{
         answer::codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID},
+        catalog::Identity,
         offer::Route,
     },
     traces::Context,
@@ -178,6 +179,16 @@ async fn start_breaking(calls: usize) -> (Arc<World>, Harness) {
     harness.backends.registry.settled().await;
     world.breaking.store(calls, Ordering::SeqCst);
     (world, harness)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_crash_has_repeated_is_not_made_a_third_time() {
+    let (world, harness) = start_breaking(1).await;
+    let offer = harness.backends.registry.offer();
+    let peer = Some(Identity::of("fs"));
+    let call = CallContext { peer, ..context(offer.route("fs_reads").unwrap(), "{}") };
+    check_failed(&harness.backends.call(&call).await, Ending::ConnectionLost, &[OUTCOME_UNKNOWN]);
+    assert_eq!(World::count(&world.calls), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -57,7 +57,8 @@ fn outcome(plan: Plan) -> Outcome {
 /// The smallest plan with the seed of `plan` that still breaks a law, by halving what may happen.
 fn shortened(plan: Plan, whole: &Outcome) -> (Plan, Outcome) {
     let mut best = (plan, whole.clone());
-    let set: [(fn(&mut Plan, usize), usize); 3] = [
+    type Limit = fn(&mut Plan, usize);
+    let set: [(Limit, usize); 3] = [
         (|plan, most| plan.lives = most, whole.lives),
         (|plan, most| plan.acts = most, whole.acts),
         (|plan, most| plan.faults = most, whole.faults),

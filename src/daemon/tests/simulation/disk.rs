@@ -8,8 +8,8 @@ use crate::simulated::File;
 
 #[derive(Default)]
 pub(super) struct Disk {
-    /// What was written to each file since its last sync: where, and how much.
-    unsynced: BTreeMap<u64, (Arc<fs::File>, Vec<(u64, u64)>)>,
+    /// What was written to each file since its last sync.
+    unsynced: BTreeMap<u64, (Arc<fs::File>, Vec<Written>)>,
     /// How many of the next writes and syncs fail.
     failing: usize,
     /// When it failed last.
@@ -17,6 +17,9 @@ pub(super) struct Disk {
     /// Since when the journal has not been written, and whether it has said that it can be again.
     down: Option<(Duration, bool)>,
 }
+
+/// Where something was written, and how many bytes.
+type Written = (u64, u64);
 
 fn failure(what: &str) -> io::Error {
     io::Error::other(what.to_owned())

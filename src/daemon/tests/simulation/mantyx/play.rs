@@ -57,7 +57,7 @@ impl State {
         if let Some(run) = self.mantyx.runs.get_mut(id) {
             let fetch = run.pending.pop();
             if let Some(call) = fetch {
-                self.call(id, "bridge_call_result", None, json!({ "callId": call }), true);
+                self.call(id, "bridge_call_result", None, &json!({ "callId": call }), true);
                 return false;
             }
             if done && open == 0 {
@@ -93,7 +93,7 @@ impl State {
         };
         match tool {
             Some((name, server)) => {
-                self.call(id, &name, server, json!({ "intent": intent }), is_bridges);
+                self.call(id, &name, server, &json!({ "intent": intent }), is_bridges);
             }
             None => {
                 let run = self.mantyx.runs.get_mut(id).expect("it is there");
@@ -108,7 +108,7 @@ impl State {
         id: &str,
         name: &str,
         server: Option<String>,
-        args: Value,
+        args: &Value,
         is_bridges: bool,
     ) {
         let tool_use = self.id("tu");
