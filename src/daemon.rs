@@ -232,7 +232,7 @@ impl Daemon {
         hurry: impl Future<Output = ()>,
     ) -> Result<(), TaskError> {
         info!(urls = ?self.urls, "listening");
-        let ended = select! {
+        let ended = tokio::select! {
             () = stop => Ok(()),
             error = self.front.failed() => Err(error),
             error = self.back.failed() => Err(error),
@@ -251,7 +251,7 @@ impl Daemon {
                 self.runs.cut();
                 std::future::pending().await
             };
-            let (stuck, drained) = select! {
+            let (stuck, drained) = tokio::select! {
                 ended = ended => ended,
                 never = cut => never,
             };
@@ -262,7 +262,7 @@ impl Daemon {
                 warn!("some calls or requests were not answered within {DRAIN:?}");
             }
         };
-        select! {
+        tokio::select! {
             () = orderly => (),
             () = hurry => warn!("asked again to stop; running calls are dropped"),
         }

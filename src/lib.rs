@@ -4,18 +4,6 @@
 //! ARCHITECTURE.md has the map. The library exists so that the binary stays thin and the parts can
 //! be tested. Must not: promise a stable interface to other crates.
 
-/// `tokio::select!`; in tests, the first branch that is ready is taken, so that a seed of the simulation
-/// always takes the same way.
-#[cfg(not(test))]
-macro_rules! select {
-    ($($branches:tt)*) => { tokio::select! { $($branches)* } };
-}
-#[cfg(test)]
-macro_rules! select {
-    (biased; $($branches:tt)*) => { tokio::select! { biased; $($branches)* } };
-    ($($branches:tt)*) => { tokio::select! { biased; $($branches)* } };
-}
-
 pub(crate) mod audit;
 pub(crate) mod backend;
 pub(crate) mod backoff;

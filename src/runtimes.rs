@@ -231,7 +231,7 @@ impl Runtime {
         loop {
             let begun = Instant::now();
             let listening = AssertUnwindSafe(self.listen(&link, &stop)).catch_unwind();
-            let ended = select! {
+            let ended = tokio::select! {
                 () = stop.cancelled() => return,
                 ended = listening => ended,
             };

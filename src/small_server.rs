@@ -55,7 +55,7 @@ pub async fn serve<F, B>(
     loop {
         // Each arm is safe to drop at its await: a permit is returned, and `accept` takes no
         // connection before it is ready.
-        let accepted = select! {
+        let accepted = tokio::select! {
             () = stop.cancelled() => break,
             accepted = accept(&slots, listener) => accepted,
             Some(_) = connections.join_next() => continue,

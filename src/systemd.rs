@@ -37,7 +37,7 @@ where
 {
     let Some(limit) = sd_notify::watchdog_enabled() else { return stop.cancelled().await };
     let beats = beats(limit, crossing, || tell(&[NotifyState::Watchdog]));
-    select! {
+    tokio::select! {
         () = stop.cancelled() => (),
         () = beats => (),
     }

@@ -229,7 +229,7 @@ impl Upstream {
             let now = own.borrow_and_update().clone();
             let tokens = now.as_ref().and_then(UpstreamCredential::tokens);
             let fresh = OptionFuture::from(tokens.map(|tokens| tokens.keep_fresh()));
-            select! {
+            tokio::select! {
                 Some(()) = fresh => (),
                 changed = own.changed() => changed.expect("the sender is in `self`"),
             }

@@ -102,14 +102,14 @@ impl Watch {
     /// Waits for news. Changes between two calls are reported by the second one.
     pub async fn next(&mut self) -> News {
         if !self.noted {
-            select! {
+            tokio::select! {
                 _ = self.hangup.recv() => return News::Asked,
                 _ = self.poll.tick() => return News::MayHaveChanged,
                 // Stored, so that the change is not lost if this future is dropped.
                 () = self.changed.notified() => self.noted = true,
             }
         }
-        let news = select! {
+        let news = tokio::select! {
             _ = self.hangup.recv() => News::Asked,
             _ = timeout(PATIENCE, quiet(&self.changed)) => News::MayHaveChanged,
         };

@@ -304,7 +304,9 @@ impl Backends {
         drop(connection);
         let why = match first {
             Err(CallFailure::Call(CallError::Lost(why)))
-                if self.registry.is_repeatable(route)
+                // One that a crash has repeated already is not made a third time.
+                if !is_repeat
+                    && self.registry.is_repeatable(route)
                     && Instant::now() < limits.first_end()
                     // Work that was only asked for was not checked against this schema.
                     && self.refuse_invalid(&call.request).is_none() =>
@@ -377,7 +379,7 @@ impl Backends {
         };
         let mut silent_until = pin!(sleep_until(limits.first_end()));
         let outcome = loop {
-            select! {
+            tokio::select! {
                 // An answer that has arrived counts, even if this task looks at it after the time-out.
                 biased;
                 answer = &mut answer => break answer.map_err(CallFailure::Call),

@@ -300,7 +300,7 @@ impl Peer for FakePeer {
             }
             let mut work = std::pin::pin!(World::go(&self.0.calling));
             loop {
-                select! {
+                tokio::select! {
                     done = &mut work => break done.map_err(|error| CallError::Lost(error.to_string()))?,
                     () = self.0.getting_on.notified() => call.progress.touch(),
                 }

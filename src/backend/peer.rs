@@ -346,7 +346,7 @@ impl Progress {
             client.map_or((&unread, &never), |client| (&client.open_questions, &client.draining));
         open.fetch_add(1, Ordering::Relaxed);
         let answer = loop {
-            select! {
+            tokio::select! {
                 answer = &mut answered => break answer.ok(),
                 () = draining.cancelled() => break None,
                 () = sleep(ALIVE) => self.touch(),

@@ -89,7 +89,7 @@ impl AdmissionQueue {
         stalled: impl Future<Output = ()>,
     ) -> Result<Permit<'_>, Rejected> {
         let _waiter = Waiter::enter(self);
-        select! {
+        tokio::select! {
             biased;
             permit = self.permits.acquire() => {
                 self.waiting.lock().moved = Instant::now();

@@ -113,7 +113,7 @@ fn least_wait(error: &PeerError) -> Duration {
 /// Ends when the connection to `peer` is not to be used any more. With an error, it was lost; without
 /// one, the daemon stops, another supervisor has the backend, or the backend was removed.
 async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> Option<PeerError> {
-    select! {
+    tokio::select! {
         () = stop.cancelled() => None,
         () = lease.lost() => None,
         error = peer.closed() => Some(error),
@@ -127,7 +127,7 @@ impl Supervisor {
         let mut waiting = Vec::new();
         loop {
             let patience = self.timing.borrow().timeout;
-            let dialled = select! {
+            let dialled = tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.lease.lost() => return,
                 dialled = timeout(patience, self.dial.dial()) => dialled,
@@ -167,7 +167,7 @@ impl Supervisor {
             answer(&mut waiting);
             let wait = backoff.next_wait().max(least);
             debug!(backend = %self.lease.name, ?wait, "next connection attempt");
-            select! {
+            tokio::select! {
                 () = stop.cancelled() => return,
                 () = self.lease.lost() => return,
                 asked = next_attempt(&mut self.asks, wait, least) => waiting.extend(asked),
@@ -188,7 +188,7 @@ impl Supervisor {
         let mut not_before = Instant::now();
         loop {
             let timing = self.timing.borrow_and_update().clone();
-            let resolved = select! {
+            let resolved = tokio::select! {
                 end = over(&self.lease, peer.as_ref(), stop) => return end,
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
@@ -218,13 +218,13 @@ impl Supervisor {
                 }
             };
             answer(waiting);
-            select! {
+            tokio::select! {
                 end = over(&self.lease, peer.as_ref(), stop) => return end,
                 () = self.features(peer.as_ref(), timing.timeout) => {}
             }
             // No arm awaits in its body, and every arm is safe to drop: an unread change stays
             // noted in the peer, and an unread ask stays in the channel.
-            reason = select! {
+            reason = tokio::select! {
                 end = over(&self.lease, peer.as_ref(), stop) => return end,
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 // Once the sender is gone, the timing stays as it is.
@@ -251,7 +251,7 @@ impl Supervisor {
         // Drop the waiting asks: a refresh request must not wait for the calls.
         self.asks.close();
         while self.asks.try_recv().is_ok() {}
-        select! {
+        tokio::select! {
             biased;
             () = stop.cancelled() => {}
             () = connection.unused() => {

@@ -32,7 +32,7 @@ pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: b
     let client = Client::new(contact)?;
     let mut stop = Stop::new()?;
     let mut goes_on = None;
-    let text = select! {
+    let text = tokio::select! {
         text = made(&client, tool, &arguments, &mut goes_on) => text?,
         // The daemon cancels a call whose caller hangs up, unless it has got a first answer.
         () = stop.asked() => return Err(Failure::Failed(left(goes_on.as_deref()))),

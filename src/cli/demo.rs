@@ -89,7 +89,7 @@ async fn with_bridge(
         let running = daemon.run(stop.cancelled(), std::future::pending());
         let showing = async {
             let _over = stop.clone().drop_guard();
-            select! {
+            tokio::select! {
                 shown = show(&app, &url) => shown,
                 () = sleep(LIMIT) => Err(Failure::Failed(format!("it did not end within {LIMIT:?}"))),
                 () = asked.asked() => Err(Failure::Failed("interrupted".to_owned())),

@@ -152,7 +152,7 @@ pub(super) async fn mcp(contact: Contact) -> Outcome {
     });
     let mut stop = Stop::new()?;
     loop {
-        select! {
+        tokio::select! {
             _ = &mut printed => break,
             line = read.recv() => match line {
                 Some(line) => link.take(line),

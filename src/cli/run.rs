@@ -62,7 +62,7 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
     let client = Client::new(contact)?;
     let mut stop = Stop::new()?;
     let mut submitting = Box::pin(submit(&client, headers, spec));
-    let run = select! {
+    let run = tokio::select! {
         run = &mut submitting => run?,
         () = stop.asked() => {
             // The run may exist by now, and would continue without a reader: waits for its id, to
@@ -75,7 +75,7 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
         }
     };
     let mut following = Box::pin(follow(&client, &run, settings.json));
-    let ended = select! {
+    let ended = tokio::select! {
         ended = &mut following => ended,
         () = stop.asked() => {
             let giving_up = async {
@@ -83,7 +83,7 @@ pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
                     tokio::join!(cancel(&client, &run), timeout(PATIENCE, &mut following));
                 told.and(ended.unwrap_or_else(|_late| Err(cancelled())))
             };
-            select! {
+            tokio::select! {
                 ended = giving_up => ended,
                 () = stop.asked() => {
                     let why = "stopped waiting before MANTYX confirmed the cancellation of the run";

@@ -71,7 +71,7 @@ async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
             tick.tick().await;
             client.get("/v1/status", client.operator()).await
         };
-        answer = select! {
+        answer = tokio::select! {
             () = stop.asked() => return Ok(()),
             answer = next => answer,
         };

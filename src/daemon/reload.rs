@@ -129,7 +129,7 @@ impl Reloader {
         // Not earlier: a reload would report to systemd that the daemon is ready.
         let mut started = false;
         loop {
-            select! {
+            tokio::select! {
                 () = stop.cancelled() => break,
                 () = close.cancelled(), if reload.is_some() => reload = None,
                 Some(()) = self.manager.ended() => {}

@@ -75,7 +75,7 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
                 None => (accepted, overflow.slot(peer).await, true),
             }
         };
-        let ((socket, client), slot, is_overflow) = select! {
+        let ((socket, client), slot, is_overflow) = tokio::select! {
             () = stop.cancelled() => break,
             next = next => next,
         };

@@ -162,7 +162,7 @@ pub(crate) async fn hurried<F: Future>(begins: impl Fn() -> bool, future: F) -> 
             }
         }
     };
-    select! {
+    tokio::select! {
         output = future => output,
         () = hurry => unreachable!("it has no end"),
     }

@@ -278,7 +278,7 @@ async fn lifetimes_of_nothing_make_no_storm() {
                 answered
             };
             let keeper = Arc::clone(&tokens);
-            let answered = select! {
+            let answered = tokio::select! {
                 answered = requests => answered,
                 () = keeper.keep_fresh() => unreachable!("it never ends"),
             };

@@ -202,7 +202,7 @@ async fn make(
     let run_id = &run.key.run;
     let tool_use = &request.tool_use;
     let tool = &request.name;
-    let answer = select! {
+    let answer = tokio::select! {
         // The end first, so that a call does not begin with the permit of one that ends with it.
         biased;
         () = run.cancel.cancelled() => cancelled(),

@@ -79,7 +79,7 @@ impl Wake {
             failure.since + patience
         });
         let too_long = OptionFuture::from(refused.map(sleep_until));
-        select! {
+        tokio::select! {
             changed = self.events.changed() => changed.is_ok(),
             changed = self.access.changed() => changed.is_ok(),
             Some(()) = too_long => false,
@@ -169,7 +169,7 @@ async fn begin(
             return Ok(From::Log(cursor));
         }
         let draining = runs.draining().clone();
-        select! {
+        tokio::select! {
             _woken = wake.news(&access) => {}
             () = draining.cancelled() => return Ok(From::Log(cursor)),
         }
@@ -247,7 +247,7 @@ impl AppStream {
                     From::Last(response, blank) => read_last(response, blank).await,
                 }
             };
-            let turn = select! {
+            let turn = tokio::select! {
                 biased;
                 turn = timeout(pause, step) => turn,
                 () = draining.cancelled() => return None,

@@ -254,7 +254,7 @@ impl Calls {
         let mut active = self.activate(request, trace, recorder, within);
         active.context.client = by.client;
         let active = Arc::new(active);
-        let made = select! {
+        let made = tokio::select! {
             // First, so that no call begins that only waited for one of those that are dropped here.
             biased;
             // Dropping the call cancels it at its peer.

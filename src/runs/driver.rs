@@ -126,7 +126,7 @@ pub(super) async fn drive(
         driver.answer_left();
     }
     let handed_over = driver.run.handed_over.clone();
-    let why = select! {
+    let why = tokio::select! {
         why = driver.read_to_the_end() => why,
         () = handed_over.cancelled() => Why::HandedOver,
     };
@@ -290,7 +290,7 @@ impl Driver {
                 );
                 return Some(Why::GivenUp);
             }
-            select! {
+            tokio::select! {
                 () = sleep_until(next) => return None,
                 () = self.run.credential.other_than(shown) => return None,
                 () = draining.cancelled() => return Some(Why::ShuttingDown),
@@ -327,7 +327,7 @@ impl Driver {
             let text = upstream.text(answer).await.ok()?;
             serde_json::from_slice::<Snapshot>(&text).ok()
         };
-        let snapshot = select! {
+        let snapshot = tokio::select! {
             snapshot = snapshot => snapshot,
             () = self.runs.draining().cancelled() => None,
         };
@@ -349,7 +349,7 @@ impl Driver {
         if std::mem::replace(&mut self.has_read, true) {
             self.runs.metrics.reconnects.inc();
         }
-        let opened = select! {
+        let opened = tokio::select! {
             opened = timeout(SILENCE, open) => opened,
             () = draining.cancelled() => return Err(StreamEnd::Drain),
         };
@@ -389,12 +389,12 @@ impl Driver {
             self.answer(recorder.call(), Task::PostAgain, recorder);
         }
         loop {
-            select! {
+            tokio::select! {
                 () = self.runs.journal().has_room() => (),
                 () = draining.cancelled() => return StreamEnd::Drain,
             }
             let patience = self.patience(&framer);
-            let chunk = select! {
+            let chunk = tokio::select! {
                 chunk = timeout(patience, response.chunk()) => chunk,
                 () = draining.cancelled() => return StreamEnd::Drain,
             };

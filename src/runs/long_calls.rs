@@ -402,7 +402,7 @@ impl Calls {
         let calls = Arc::clone(self);
         let app = call.request().app.clone();
         let to_its_end = async move {
-            let answer = select! {
+            let answer = tokio::select! {
                 // The end first, as for other calls.
                 biased;
                 () = stop.cancelled() => pending::cancelled(),
@@ -447,7 +447,7 @@ impl Calls {
         };
         let scope = Scope::new(call);
         let deadline = Instant::now() + asked.wait.min(self.settings().limits.timeout);
-        let fetched = select! {
+        let fetched = tokio::select! {
             fetched = self.long.fetch_by(&asked.call, &scope, deadline) => fetched,
             () = self.drain.cancelled() => self.long.fetch(&asked.call, &scope),
         };

@@ -34,7 +34,7 @@ impl Calls {
                 let Some(question) = questions.recv().await else { return future::pending().await };
                 self.put(call, question).await
             };
-            select! {
+            tokio::select! {
                 biased;
                 made = &mut made => break made,
                 put = put => told = put?.or(told),
@@ -91,7 +91,7 @@ impl Calls {
         let is_servers = question.is_some();
         let asked = self.approvals.ask(call.request(), question, until)?;
         call.observer.waits(is_servers);
-        let decision = select! {
+        let decision = tokio::select! {
             decision = asked.decided() => decision,
             () = over => Decision::none(Outcome::Withdrawn),
             () = self.drain.cancelled() => Decision::none(Outcome::Withdrawn),

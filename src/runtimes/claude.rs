@@ -232,7 +232,7 @@ impl Claim {
         let (id, session) = (&work.id, &work.data.id);
         info!(runtime = %runtime.name, work = id, session, "claimed");
         let end = if work.data.kind == "session" {
-            select! {
+            tokio::select! {
                 () = stop.cancelled() => End::Stopped,
                 end = self.keep() => end,
                 end = self.answer() => end,
@@ -336,7 +336,7 @@ impl Claim {
             _ => *idle = None,
         }
         loop {
-            let event = select! {
+            let event = tokio::select! {
                 event = events.next() => event?,
                 Some(()) = OptionFuture::from(idle.map(sleep_until)) => return Ok(End::Done),
             };

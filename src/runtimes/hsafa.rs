@@ -67,7 +67,7 @@ pub(super) async fn listen_v7(
     // Before its tools are registered, so that no call of them goes to no listener.
     let mut events = link.open(stream, &link.headers).await?;
     loop {
-        let event = select! {
+        let event = tokio::select! {
             event = events.next(), if !registered.is_empty() => event?,
             _changed = offers.changed() => {
                 again.get_or_insert_with(Instant::now);

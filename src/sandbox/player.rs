@@ -24,7 +24,7 @@ use crate::model::{answer::Answer, ids::ToolUseId};
 /// Plays `run` to its end, unless it is cancelled.
 pub(super) async fn play(sandbox: &Sandbox, run: &Run) {
     let mut player = Player { sandbox, run, turns: 1, said: None, reply: None, calls: Vec::new() };
-    let end = select! {
+    let end = tokio::select! {
         biased;
         () = run.over.cancelled() => return,
         end = player.play() => end,

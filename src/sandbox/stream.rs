@@ -76,7 +76,7 @@ impl Reader {
             if batch.is_end {
                 return None;
             }
-            select! {
+            tokio::select! {
                 // The run holds the sender, and the reader holds the run, so the channel cannot
                 // close here.
                 _ = self.news.changed() => (),

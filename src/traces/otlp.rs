@@ -87,7 +87,7 @@ impl Exporter {
             stop.cancelled().await;
             sleep(FLUSH_WITHIN).await;
         };
-        select! {
+        tokio::select! {
             () = self.export(&stop) => return,
             () = late => (),
         }
@@ -115,7 +115,7 @@ impl Exporter {
         let mut until = None;
         while self.batch.len() < self.settings.batch {
             let waited = OptionFuture::from(until.map(sleep_until));
-            select! {
+            tokio::select! {
                 biased;
                 span = self.queue.recv() => match span {
                     Some(span) => self.batch.push(span),

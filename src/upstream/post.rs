@@ -130,7 +130,7 @@ impl Upstream {
             };
             let again = Instant::now() + wait;
             let is_refused = verdict == Verdict::Unauthorized;
-            select! {
+            tokio::select! {
                 () = sleep_until(again.min(deadline)) => (),
                 () = credential.other_than(&shown), if is_refused => (),
             }

@@ -102,7 +102,7 @@ impl RateLimiter {
             if next <= now {
                 return self.state.lock().window.take(now);
             }
-            select! {
+            tokio::select! {
                 () = sleep_until(next) => (),
                 () = self.news.notified() => (),
             }

@@ -132,7 +132,7 @@ impl Sending<'_> {
             None => sent.await,
             Some(task) => {
                 self.following.answers(task);
-                select! {
+                tokio::select! {
                     biased;
                     sent = sent => sent,
                     // If the polls fail, the message alone can bring the reply.

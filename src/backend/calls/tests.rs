@@ -238,7 +238,7 @@ async fn call_with_progress(every: u64, times: usize, within: u64) -> (Made, u64
     let offer = harness.backends.registry.offer();
     let deadline = begin + Duration::from_secs(within);
     let call = CallContext { deadline, ..context(offer.route("fs_ls").unwrap(), "{}") };
-    select! {
+    tokio::select! {
         made = harness.backends.call(&call) => (made, begin.elapsed().as_secs()),
         () = worker => unreachable!("the worker never ends"),
     }

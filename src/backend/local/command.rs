@@ -119,7 +119,7 @@ impl Runner {
         // The future holds the buffers, and it ends before they are looked at.
         let outcome = {
             let mut exchange = pin!(exchange);
-            select! {
+            tokio::select! {
                 exchanged = &mut exchange => match exchanged {
                     Ok(_) => Ok(ended.await),
                     Err(stopped) => Err(stopped),
@@ -208,7 +208,7 @@ async fn watch(
     stop: CancellationToken,
     tell: oneshot::Sender<io::Result<ExitStatus>>,
 ) {
-    let by_itself = select! {
+    let by_itself = tokio::select! {
         status = process.wait() => Some(status),
         () = stop.cancelled() => None,
     };

@@ -188,7 +188,7 @@ async fn a_call_that_nobody_waits_for_ends_its_program_and_the_grandchild() {
     );
     let tool = command(&["sh", "-c", &script], &[]);
     let peer = tool.dial().await.unwrap();
-    select! {
+    tokio::select! {
         outcome = peer.call(order("{}")) => panic!("{outcome:?}"),
         _ = wait_for_file(&own) => (),
     }

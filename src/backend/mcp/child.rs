@@ -134,7 +134,7 @@ impl Drop for Child {
 /// Waits for the process to end, by itself or after `stop`, and ends the rest of its group. Returns
 /// the exit status in words.
 async fn wait(mut process: Process, group: &Group, stop: &CancellationToken) -> String {
-    let status = select! {
+    let status = tokio::select! {
         status = process.wait() => status,
         () = stop.cancelled() => end(&mut process, group).await,
     };

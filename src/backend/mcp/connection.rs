@@ -503,7 +503,7 @@ async fn watch_over(
     ended: CancellationToken,
 ) {
     let mut over = std::pin::pin!(running.waiting());
-    let why = select! {
+    let why = tokio::select! {
         quit = &mut over => {
             ended.cancel();
             let by_rmcp = match quit {

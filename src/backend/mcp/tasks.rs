@@ -111,7 +111,7 @@ impl<'a> Followed<'a> {
     /// Polls until the task has ended or cannot continue; its outcome. The first poll is after `wait`.
     async fn outcome(mut self, mut wait: Duration) -> Result<Answer, CallError> {
         loop {
-            select! {
+            tokio::select! {
                 () = sleep(wait.mul_f64(1.0 + JITTER * random::share())) => (),
                 () = self.connection.over() => (),
             }
@@ -185,7 +185,7 @@ impl<'a> Followed<'a> {
                 return Err(CallError::Lost(why));
             }
             tracing::debug!(task = self.task, "a task could not be asked for: {why}");
-            select! {
+            tokio::select! {
                 () = sleep(MISS_WAIT) => (),
                 () = self.connection.over() => (),
             }

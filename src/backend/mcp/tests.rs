@@ -273,7 +273,7 @@ async fn an_answer_that_comes_too_late_goes_to_no_other_call() {
         for number in 0..100 {
             let given_up = order("late", &format!("{{\"number\":{number}}}"));
             let begun = given_up.progress.clone();
-            select! {
+            tokio::select! {
                 answer = peer.call(given_up) => panic!("{number}: {answer:?}"),
                 begun = timeout(PATIENCE, begun.touched()) => begun.expect("it is called"),
             }

@@ -74,7 +74,7 @@ impl Feed {
         let draining = self.api.runs.draining().clone();
         loop {
             let mut out = String::new();
-            select! {
+            tokio::select! {
                 biased;
                 () = draining.cancelled() => return None,
                 _ = self.look.tick() => self.look(&mut out)?,

@@ -102,7 +102,7 @@ pub(super) async fn overdue<T: Copy>(
         // `state` is the sender, so the channel cannot close here.
         match deadline(value) {
             None => drop(watched.changed().await),
-            Some(by) => select! {
+            Some(by) => tokio::select! {
                 () = sleep_until(by) => return value,
                 _ = watched.changed() => (),
             },

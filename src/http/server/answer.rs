@@ -126,7 +126,7 @@ mod tests {
         };
         let given_up = taking.given_up();
         let both = async {
-            select! { () = reader => (), () = given_up => () }
+            tokio::select! { () = reader => (), () = given_up => () }
         };
         timeout(STALL * 100, both).await.expect_err("it is waited for");
     }

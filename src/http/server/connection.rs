@@ -116,7 +116,7 @@ impl Connection {
                 }
             }
         };
-        select! {
+        tokio::select! {
             () = served => (),
             () = self.slot.evicted.cancelled() => debug!("a connection was evicted for another"),
         }
@@ -124,7 +124,7 @@ impl Connection {
 
     /// Performs the TLS handshake, and serves the connection.
     async fn secured(&self, stream: TcpStream, mut client: ClientInfo, tls: &Tls) {
-        let secured = select! {
+        let secured = tokio::select! {
             secured = tls.shake_hands(stream) => secured,
             () = self.stop.cancelled() => return,
         };
@@ -227,11 +227,11 @@ impl Connection {
         C::Error: std::error::Error + 'static,
     {
         let mut connection = pin!(connection);
-        let ended = select! {
+        let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = self.stop.cancelled() => {
                 connection.as_mut().graceful_shutdown();
-                select! {
+                tokio::select! {
                     ended = connection.as_mut() => ended,
                     overdue = self.slot.activity.overdue() => return debug!(?overdue, "a connection was cut"),
                 }
@@ -245,7 +245,7 @@ impl Connection {
                 match timeout(CLOSE, connection.as_mut()).await {
                     Ok(ended) => ended,
                     // On HTTP/2, a request may have arrived in between.
-                    Err(_elapsed) => select! {
+                    Err(_elapsed) => tokio::select! {
                         ended = connection.as_mut() => ended,
                         _ = self.slot.activity.overdue() => return,
                     },
@@ -305,7 +305,7 @@ where
     fn execute(&self, stream: F) {
         let taking = Arc::new(Taking::new());
         self.0.spawn(async move {
-            select! {
+            tokio::select! {
                 () = TAKING.scope(Arc::clone(&taking), stream) => (),
                 // When its task ends, hyper resets the stream.
                 () = taking.given_up() => debug!("the peer does not read its answer"),

@@ -98,7 +98,7 @@ async fn run<F>(
 where
     F: Future<Output = Response<Body>> + Unpin,
 {
-    select! {
+    tokio::select! {
         // Polls the answer first: right after it, the caller is gone as well.
         biased;
         response = &mut work => return Some(response),
@@ -107,7 +107,7 @@ where
     }
     info!(%app, "an app has hung up; its request is handled to the end");
     let has_limit = after != AfterHangUp::ToItsEnd;
-    select! {
+    tokio::select! {
         _ = work => {}
         () = cut.cancelled() => {}
         () = sleep(ALONE), if has_limit => {
@@ -160,7 +160,7 @@ mod tests {
             ok()
         };
         let app = app();
-        select! {
+        tokio::select! {
             _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
         }
@@ -179,7 +179,7 @@ mod tests {
             ok()
         };
         let app = app();
-        select! {
+        tokio::select! {
             _ = requests.answer(&app, FOR_A_WHILE, work) => panic!("nobody has let it go on"),
             begun = waits => begun.unwrap(),
         }

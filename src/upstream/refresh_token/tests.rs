@@ -243,7 +243,7 @@ async fn an_app_that_hangs_up_loses_no_refresh_token() {
                 tokio::task::yield_now().await;
             }
         };
-        select! {
+        tokio::select! {
             biased;
             () = gone => (),
             sent = get(&upstream) => panic!("{sent:?}"),

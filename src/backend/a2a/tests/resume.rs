@@ -185,7 +185,7 @@ async fn a_call_that_was_picked_up_and_dropped_cancels_its_task() {
     };
     let agent = json_rpc(answer).await;
     let peer = dial(&agent).await;
-    select! {
+    tokio::select! {
         answer = peer.resume(t1(), hello()) => panic!("{answer:?}"),
         asked = is_asked.wait_for(|asked| *asked) => drop(asked.unwrap()),
     }

@@ -181,7 +181,7 @@ async fn a_task_that_goes_on_is_cancelled_with_its_call() {
     let agent = json_rpc(answer).await;
     let peer = dial(&agent).await;
     asks_back(&peer.call(of("r", None, "ask")).await.unwrap());
-    select! {
+    tokio::select! {
         answer = peer.call(of("r", None, "Friday")) => panic!("{answer:?}"),
         asked = is_asked.wait_for(|asked| *asked) => drop(asked.unwrap()),
     }
@@ -252,7 +252,7 @@ async fn a_state_from_before_the_answer_is_no_reply_to_it() {
             }
         };
         let often = tokio::time::timeout(Duration::from_secs(300), often);
-        select! {
+        tokio::select! {
             told = hurried(|| polled() > 0, peer.call(answer)) => panic!("{state:?}: {told:?}"),
             polled = often => polled.expect("the task is polled"),
         }

@@ -104,7 +104,7 @@ async fn a_cancellation_that_fails_is_tried_again() {
             tokio::task::yield_now().await;
         }
     };
-    select! {
+    tokio::select! {
         answer = peer.call(hello()) => panic!("{answer:?}"),
         () = asked => (),
     }

@@ -35,7 +35,7 @@ pub(super) async fn drain(
     loop {
         let due = budget.due();
         // Dropping either future loses nothing.
-        let read = select! {
+        let read = tokio::select! {
             read = stderr.read(&mut chunk) => read,
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                 tell(backend, &mut budget, Instant::now());

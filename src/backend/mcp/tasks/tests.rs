@@ -143,7 +143,7 @@ async fn serve(
     let (reader, mut writer) = tokio::io::split(stream);
     let mut lines = BufReader::new(reader).lines();
     loop {
-        let line = select! {
+        let line = tokio::select! {
             line = lines.next_line() => line.unwrap(),
             Some(text) = said.recv() => {
                 writer.write_all(format!("{text}\n").as_bytes()).await.unwrap();

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 pub(super) use self::client::{Asked, ask};
 use self::reading::read;
-use super::world::World;
+use super::world::{State, World};
 
 /// MANTYX's part of a path.
 const API: &str = "/api/v1/workspaces/acme";
@@ -41,6 +41,7 @@ struct Known {
     is_driven: bool,
     /// The app has submitted it, and handed it over.
     is_attached: bool,
+    known_at: Duration,
 }
 
 impl AppState {
@@ -53,6 +54,20 @@ impl AppState {
         let runs = self.runs.iter().filter(|run| !run.has_ended);
         let runs = runs.map(|run| format!("{} unread after {}", run.id, run.last));
         runs.chain(self.own.iter().map(|(_, call)| format!("{call} unanswered by its app")))
+    }
+}
+
+impl State {
+    /// The bridge does not know the runs any more that it was given since `when`.
+    pub(super) fn forget_runs_since(&mut self, when: Duration) {
+        for known in self.apps.iter_mut().flat_map(|app| &mut app.runs) {
+            if known.known_at >= when {
+                (known.is_driven, known.is_attached) = (false, true);
+                if let Some(run) = self.mantyx.runs.get_mut(&known.id) {
+                    run.is_driven = false;
+                }
+            }
+        }
     }
 }
 
@@ -104,7 +119,9 @@ fn spec(world: &World, app: usize) -> Value {
 fn know(world: &World, app: usize, id: &str, is_eval: bool, is_driven: bool) {
     let mut state = world.state();
     let is_attached = !is_driven;
-    let known = Known { id: id.to_owned(), is_eval, is_driven, is_attached, ..Known::default() };
+    let known_at = state.now();
+    let id = id.to_owned();
+    let known = Known { id, is_eval, is_driven, is_attached, known_at, ..Known::default() };
     state.apps[app].runs.push(known);
 }
 
@@ -235,11 +252,11 @@ async fn attach(world: &Arc<World>, app: usize, id: &str) {
     let answer = ask(world, asked.breaking(world)).await;
     if let Some((200..=299, _)) = answer {
         let mut state = world.state();
-        if let Some(run) = state.mantyx.runs.get_mut(id) {
-            run.is_driven = true;
-        }
+        // Calls of tools that the bridge does not offer any more stay the app's, so that the law of
+        // answers leaves the run out.
+        let now = state.now();
         for known in state.apps[app].runs.iter_mut().filter(|known| known.id == id) {
-            known.is_driven = true;
+            (known.is_driven, known.known_at) = (true, now);
         }
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct Disk {
     failing: usize,
     /// When it failed last.
     pub(super) failed: Option<Duration>,
+    /// Since when the journal has not been written, and whether it has said that it can be again.
+    down: Option<(Duration, bool)>,
 }
 
 fn failure(what: &str) -> io::Error {
@@ -76,6 +78,7 @@ impl State {
             self.step("disk: a sync fails");
             return Err(failure("the disk is broken"));
         }
+        self.disk.down.take_if(|(_, again)| *again);
         self.step("disk: synced");
         // If the process has died of this very step, the sync has happened all the same.
         self.disk.unsynced.remove(&file.id);
@@ -85,8 +88,25 @@ impl State {
         Ok(())
     }
 
+    /// The journal has said something about the disk.
+    pub(super) fn journal_says(&mut self, line: &str) {
+        let now = self.now();
+        if line.starts_with("the journal cannot be written") {
+            let since = self.disk.down.map_or(now, |(since, _)| since);
+            self.disk.down = Some((since, false));
+        } else if let (true, Some((_, again))) =
+            (line.starts_with("the journal can be written again"), &mut self.disk.down)
+        {
+            *again = true;
+        }
+    }
+
     /// What a crash of the machine does to the files; a crash of the process alone does nothing.
     pub(super) fn disk_after_crash(&mut self) {
+        if let Some((since, _)) = self.disk.down.take() {
+            // A run that began meanwhile was in memory alone.
+            self.forget_runs_since(since);
+        }
         let machine = self.chance(500);
         for (file, written) in std::mem::take(&mut self.disk.unsynced).into_values() {
             if !machine {

@@ -1,7 +1,12 @@
 //! What must hold at the end. Laws that can be seen broken at once are where that happens: two effects
 //! (`peers`), two answers (`mantyx`), a call without permission (`operator`), a gap in a stream (`apps`).
 
-use super::world::State;
+use std::time::Duration;
+
+use super::{mantyx::CALL_TIMEOUT, world::State};
+
+/// How long an answer may take to reach MANTYX, faults included.
+const TIME_TO_POST: Duration = Duration::from_secs(120);
 
 impl State {
     /// No more faults: what has begun comes to its end.
@@ -12,7 +17,7 @@ impl State {
 
     /// Whether all runs have ended.
     pub(super) fn is_done(&self) -> bool {
-        self.mantyx.runs.values().all(|run| run.ended)
+        self.mantyx.runs.values().all(|run| run.ended) && self.peers.are_done(self.now())
     }
 
     /// The runs that have not.
@@ -22,14 +27,26 @@ impl State {
         open.map(|(id, _)| id.clone()).chain(unread).collect::<Vec<_>>().join(", ")
     }
 
+    /// The law of answers: each call of the bridge's gets one. Faults pass, so that an answer which was
+    /// there in time has reached MANTYX.
     pub(super) fn judge(&mut self) {
         let mut broken = Vec::new();
-        for (id, run) in &self.mantyx.runs {
-            for (tool_use, call) in run.calls.iter().filter(|(_, call)| call.is_bridges) {
-                let effects = 0;
-                let _ = effects;
-                if run.is_driven && call.expired && call.posts.is_empty() && self.faults == 0 {
-                    broken.push(format!("{tool_use} of {id} ({}) got no answer", call.name));
+        for (id, run) in self.mantyx.runs.iter().filter(|(_, run)| run.is_driven) {
+            let calls = run.calls.iter().filter(|(_, call)| call.is_bridges && call.expired);
+            for (tool_use, call) in calls {
+                let is_late = |at: Duration| at + TIME_TO_POST > call.asked + CALL_TIMEOUT;
+                // What takes long, or waits for a person, may be too late: the bridge cannot know how
+                // long ago MANTYX asked, and may have read that late.
+                let takes_long = match self.peers.jobs.get(&call.intent) {
+                    Some(job) => is_late(job.done_at),
+                    None => call.name == "fs_ask" || call.intent.is_empty(),
+                };
+                if !takes_long && call.tried.is_none_or(is_late) {
+                    let tried = call.tried;
+                    broken.push(format!(
+                        "{tool_use} of {id} ({}) got no answer; first tried at {tried:?}",
+                        call.name
+                    ));
                 }
             }
         }

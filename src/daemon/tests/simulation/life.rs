@@ -3,6 +3,8 @@
 
 use std::{sync::Arc, time::Duration};
 
+#[cfg(tokio_unstable)]
+use rand::Rng as _;
 use tokio::{
     sync::{oneshot, watch},
     task::JoinSet,
@@ -22,7 +24,7 @@ use crate::{
 };
 
 /// The most lives of one daemon.
-const LIVES: usize = 5;
+const LIVES: usize = 4;
 /// How long what has begun may take to come to its end: a call that outlives `pending_after` may take
 /// an hour.
 const END_WITHIN: Duration = Duration::from_secs(2 * 60 * 60);
@@ -71,11 +73,11 @@ pub(super) fn live(plan: Plan) -> Outcome {
 
 /// One life of the process.
 fn one(world: &Arc<World>, last: bool) -> End {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .start_paused(true)
-        .build()
-        .expect("a runtime can be built");
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    #[cfg(tokio_unstable)]
+    builder.rng_seed(tokio::runtime::RngSeed::from_bytes(&world.state().rng.random::<[u8; 8]>()));
+    let runtime = builder.enable_all().start_paused(true).build();
+    let runtime = runtime.expect("a runtime can be built");
     let end = runtime.block_on(async {
         {
             let mut state = world.state();
@@ -93,6 +95,9 @@ fn one(world: &Arc<World>, last: bool) -> End {
     let mut state = world.state();
     if end == End::Killed {
         state.disk_after_crash();
+    }
+    if end != End::Done {
+        state.doubt_new_runs();
     }
     state.jobs_after_death();
     end
@@ -128,7 +133,7 @@ async fn work(world: &Arc<World>, last: bool) -> End {
     let apps = [0, 1].map(|app| tasks.spawn(apps::live(Arc::clone(world), app)));
     let stops_at = {
         let mut state = world.state();
-        Duration::from_secs(1 + state.below(180) as u64)
+        Duration::from_secs(1 + state.below(40) as u64)
     };
     let worked = async {
         if !last {
@@ -150,7 +155,7 @@ async fn work(world: &Arc<World>, last: bool) -> End {
         apps::look_at_the_end(world).await;
         End::Done
     };
-    let end = select! {
+    let end = tokio::select! {
         biased;
         () = death.cancelled() => return End::Killed,
         ended = &mut running => {
@@ -161,7 +166,7 @@ async fn work(world: &Arc<World>, last: bool) -> End {
     };
     world.step("SIGTERM");
     stop.send(()).ok();
-    let ended = select! {
+    let ended = tokio::select! {
         biased;
         () = death.cancelled() => return End::Killed,
         ended = timeout(Duration::from_secs(120), running) => ended,

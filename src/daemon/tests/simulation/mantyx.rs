@@ -16,7 +16,7 @@ pub(super) use self::play::play_all;
 use super::world::{State, World};
 
 /// MANTYX gives up on a call after this time.
-const CALL_TIMEOUT: Duration = Duration::from_secs(300);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
 pub(super) struct Mantyx {
@@ -40,7 +40,8 @@ pub(super) struct Run {
     pending: Vec<String>,
     /// Until when MANTYX does not show the run.
     hidden_until: Duration,
-    /// The bridge was given the run.
+    created: Duration,
+    /// The bridge was given the run, and has certainly not lost it.
     pub(super) is_driven: bool,
 }
 
@@ -55,10 +56,13 @@ pub(super) struct Call {
     /// In an eval, the agent run that it belongs to.
     pub(super) agent_run: Option<String>,
     pub(super) name: String,
+    pub(super) intent: String,
     pub(super) asked: Duration,
     pub(super) is_bridges: bool,
     /// The bodies that were posted, and what MANTYX said.
     pub(super) posts: Vec<(String, u16)>,
+    /// When the bridge first tried to post an answer, arrived or not.
+    pub(super) tried: Option<Duration>,
     pub(super) answer: Option<Value>,
     told: bool,
     pub(super) expired: bool,
@@ -131,6 +135,7 @@ async fn answer(
     let after = after.filter_map(|text| text.parse().ok()).max().unwrap_or(0);
     let reply = {
         let mut state = world.state();
+        state.note_try(&path, &body);
         match state.fate(&path) {
             Fate::Lost => {
                 state.step(format!("mantyx: {method} {path} is lost"));
@@ -142,7 +147,12 @@ async fn answer(
                 Some(Reply::Json(status, error))
             }
             Fate::AnswerLost => {
-                let _lost = state.route(&method, &path, &body, after);
+                if let Reply::Json(201, made) = state.route(&method, &path, &body, after)
+                    && let Some(run) = made["runId"].as_str()
+                    && let Some(run) = state.mantyx.runs.get_mut(run)
+                {
+                    run.is_driven = false;
+                }
                 state.step(format!("mantyx: the answer to {method} {path} is lost"));
                 None
             }
@@ -293,6 +303,7 @@ impl State {
             left,
             pending: Vec::new(),
             hidden_until: Duration::ZERO,
+            created: self.now(),
             is_driven: false,
         };
         self.step(format!(
@@ -311,6 +322,32 @@ impl State {
         let kind = if is_eval { "eval-runs" } else { "agent-runs" };
         let stream = format!("/api/v1/workspaces/acme/{kind}/{id}/stream");
         Reply::Json(201, json!({ "runId": id, "streamUrl": stream }))
+    }
+
+    /// Notes that a result is on its way.
+    fn note_try(&mut self, path: &str, body: &[u8]) {
+        let now = self.now();
+        let mut parts = path.split('/').skip(1);
+        let (Some("agent-runs"), Some(id), Some("tool-results")) =
+            (parts.next(), parts.next(), parts.next())
+        else {
+            return;
+        };
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let tool_use = body["toolUseId"].as_str().unwrap_or_default();
+        let (Some(run), _) = self.mantyx.run_of("agent-runs", id) else { return };
+        let run = self.mantyx.runs.get_mut(&run);
+        if let Some(call) = run.and_then(|run| run.calls.get_mut(tool_use)) {
+            call.tried.get_or_insert(now);
+        }
+    }
+
+    /// The process has ended. It may have lost a run that began just before.
+    pub(super) fn doubt_new_runs(&mut self) {
+        let now = self.now();
+        for run in self.mantyx.runs.values_mut() {
+            run.is_driven &= now > run.created + Duration::from_secs(60);
+        }
     }
 
     fn take_result(&mut self, id: &str, body: &Value) -> Reply {

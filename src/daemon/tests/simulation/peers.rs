@@ -40,6 +40,13 @@ pub(super) struct Peers {
     pub(super) jobs: BTreeMap<String, Job>,
 }
 
+impl Peers {
+    /// Whether nothing is being worked on.
+    pub(super) fn are_done(&self, now: Duration) -> bool {
+        self.jobs.values().all(|job| job.effect_at.is_none() && job.done_at <= now)
+    }
+}
+
 /// What a server does for one intent.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Job {
@@ -47,7 +54,7 @@ pub(super) struct Job {
     pub(super) effects: usize,
     /// When its effect happens, if that is still to come.
     effect_at: Option<Duration>,
-    done_at: Duration,
+    pub(super) done_at: Duration,
     /// The bridge has its name, and may ask for it later.
     is_named: bool,
 }
@@ -165,7 +172,14 @@ impl Peer for SimulatedPeer {
                     state.step(format!("{}: {intent} is not sent", self.name));
                     return Err(CallError::NotSent("it is gone".to_owned()));
                 }
-                state.sent(&self.name, &call.request, &intent)
+                let job = state.sent(&self.name, &call.request, &intent);
+                if state.fault(5) {
+                    state.step(format!("{}: the call for {intent} panics", self.name));
+                    drop(state);
+                    // Without the hook, which would write to stderr.
+                    std::panic::resume_unwind(Box::new("the seed wants this"));
+                }
+                job
             };
             if job.is_named {
                 world.pause(Duration::from_millis(50)).await;
@@ -235,7 +249,7 @@ impl SimulatedPeer {
                 }
             }
         };
-        select! {
+        tokio::select! {
             biased;
             () = done => {
                 world.if_alive().await;
@@ -360,7 +374,7 @@ pub(super) async fn work(world: Arc<World>, mut stop: watch::Receiver<bool>) {
         };
         let wait = next.map_or(Duration::from_millis(100), |(at, now)| at.saturating_sub(now));
         let wait = wait.clamp(Duration::from_micros(10), Duration::from_millis(100));
-        select! {
+        tokio::select! {
             biased;
             _ = stop.changed() => return,
             () = sleep(wait) => {}

@@ -49,6 +49,13 @@ impl Subscriber for Tape {
         }
         let text = line.0.replace(&state.rules.dir.display().to_string(), "DIR");
         state.note(format!("  log: {}", text.trim_end()));
+        state.journal_says(&text);
+        if let Some(id) = text.strip_prefix("the run driver gave up run=") {
+            // MANTYX has not shown it: an app may have it driven again.
+            if let Some(run) = state.mantyx.runs.get_mut(id.trim_end()) {
+                run.is_driven = false;
+            }
+        }
         if text.starts_with("the configuration was taken") {
             state.rules_are_taken();
         }

@@ -7,7 +7,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use tokio::{
     io::DuplexStream,
-    sync::{Notify, mpsc, watch},
+    sync::{Notify, mpsc},
     time::{Instant, sleep},
 };
 use tokio_util::sync::CancellationToken;
@@ -46,7 +46,7 @@ pub(super) struct World {
     /// The journal's writer has work.
     pub(super) disk_work: Notify,
     /// MANTYX has news.
-    pub(super) news: watch::Sender<u64>,
+    pub(super) news: Notify,
     /// bridge.yaml has changed.
     pub(super) file_changed: Arc<Notify>,
 }
@@ -205,7 +205,7 @@ impl World {
         Arc::new(Self {
             state: Mutex::new(state),
             disk_work: Notify::new(),
-            news: watch::Sender::default(),
+            news: Notify::new(),
             file_changed: Arc::default(),
         })
     }
@@ -232,7 +232,8 @@ impl World {
     }
 
     pub(super) fn tell(&self) {
-        self.news.send_modify(|count| *count += 1);
+        // No `watch`: that wakes those who wait in an order of its own.
+        self.news.notify_waiters();
     }
 }
 

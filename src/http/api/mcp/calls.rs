@@ -213,7 +213,7 @@ impl Client<'_> {
             let made = calls.call_by_hand(&app, &route, call, &trace, by);
             // The end first, so that a call does not begin with the permit of one that ends with it.
             let stopped = stop.cancelled();
-            let made = select! { biased; () = stopped => None, made = made => Some(made) };
+            let made = tokio::select! { biased; () = stopped => None, made = made => Some(made) };
             drop(arguments);
             if let Era::Session(session) = &era {
                 session.end_call(&id);
@@ -295,7 +295,7 @@ impl Answering {
 
     /// What comes next of the call, or nothing for a while.
     async fn event(&mut self) -> Next {
-        select! {
+        tokio::select! {
             biased;
             Some(progress) = self.progress.recv() => Next::Progress(progress),
             Some(question) = self.questions.recv() => Next::Question(question),

@@ -152,7 +152,7 @@ impl Feed {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            let idle = select! {
+            let idle = tokio::select! {
                 () = draining.cancelled() => return None,
                 () = self.end.cancelled() => return None,
                 changed = self.registry.changed() => {

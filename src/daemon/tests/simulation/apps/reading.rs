@@ -111,13 +111,14 @@ impl State {
     }
 
     fn check_event_of_eval(&mut self, app: usize, at: usize, kind: &str, data: &Value) {
-        let id = self.apps[app].runs[at].id.clone();
+        let known = self.apps[app].runs[at].clone();
+        let id = known.id;
         if kind == "local_tool_call" {
             let tool_use = data["toolUseId"].as_str().unwrap_or_default().to_owned();
             let agent_run = data["agentRunId"].as_str().unwrap_or_default().to_owned();
             let is_bridges =
                 self.mantyx.runs[&id].calls.get(&tool_use).is_none_or(|it| it.is_bridges);
-            if is_bridges {
+            if is_bridges && known.is_driven {
                 return self.breaks(format!("{id}: {tool_use} is shown to its app"));
             }
             if !self.apps[app].own.iter().any(|(_, it)| *it == tool_use) {

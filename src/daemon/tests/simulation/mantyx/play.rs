@@ -12,8 +12,8 @@ use crate::daemon::tests::simulation::world::{State, World};
 pub(in crate::daemon::tests::simulation) async fn play_all(world: Arc<World>) {
     let mut playing = JoinSet::new();
     let mut known = BTreeSet::new();
-    let mut news = world.news.subscribe();
     loop {
+        let news = world.news.notified();
         let new: Vec<String> = {
             let state = world.state();
             let open =
@@ -24,9 +24,7 @@ pub(in crate::daemon::tests::simulation) async fn play_all(world: Arc<World>) {
             known.insert(id.clone());
             playing.spawn(play(Arc::clone(&world), id));
         }
-        if news.changed().await.is_err() {
-            return;
-        }
+        news.await;
     }
 }
 
@@ -133,9 +131,11 @@ impl State {
         let call = Call {
             agent_run,
             name: name.to_owned(),
+            intent: args["intent"].as_str().unwrap_or_default().to_owned(),
             asked: now,
             is_bridges,
             posts: Vec::new(),
+            tried: None,
             answer: None,
             told: false,
             expired: false,

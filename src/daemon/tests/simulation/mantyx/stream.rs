@@ -51,13 +51,14 @@ impl Reading {
         if self.broken {
             return None;
         }
-        let mut news = self.world.news.subscribe();
         while self.rest.is_empty() {
             self.world.if_alive().await;
+            let world = Arc::clone(&self.world);
+            let news = world.news.notified();
             let next = {
                 let state = self.world.state();
                 let run = &state.mantyx.runs[&self.run];
-                let next = run.frames(self.agent_run.as_deref()).nth(self.at);
+                let next = run.frame(self.agent_run.as_deref(), self.at);
                 if next.is_none() && run.ended {
                     return None;
                 }
@@ -72,7 +73,7 @@ impl Reading {
                     self.world.pause(Duration::from_millis(most)).await;
                 }
                 None => {
-                    if timeout(Duration::from_secs(15), news.changed()).await.is_err() {
+                    if timeout(Duration::from_secs(15), news).await.is_err() {
                         self.rest = Bytes::from_static(b": ping\n\n");
                     }
                 }
@@ -97,14 +98,14 @@ impl Reading {
 }
 
 impl Run {
-    /// What its stream, or that of one of its agent runs, sends.
-    fn frames<'a>(&'a self, agent_run: Option<&'a str>) -> impl Iterator<Item = String> + 'a {
-        let of = move |event: &Event| {
+    /// The frame number `at`, from 0, of its stream or of that of one of its agent runs.
+    fn frame(&self, agent_run: Option<&str>, at: usize) -> Option<String> {
+        let of = |event: &&Event| {
             agent_run
                 .is_none_or(|id| event.data["agentRunId"] == id || event.kind.starts_with("run_"))
         };
-        let events = self.log.iter().filter(move |event| of(event)).enumerate();
-        events.map(move |(at, event)| match self.is_eval && agent_run.is_none() {
+        let event = self.log.iter().filter(of).nth(at)?;
+        Some(match self.is_eval && agent_run.is_none() {
             true => event.flat(),
             false => event.numbered(at + 1),
         })
