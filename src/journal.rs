@@ -471,7 +471,7 @@ impl Writer {
     fn look_at_size(&mut self) {
         let Some(store) = &self.store else { return };
         let due = self.room_made.is_none_or(|at| at.elapsed() > ROOM_EVERY);
-        if store.is_wasteful() || (store.size() > self.max_size && due) {
+        if store.is_wasteful() || (store.size > self.max_size && due) {
             self.room_made = Some(Instant::now());
             if let Err(error) = self.make_room() {
                 return self.fail(&error);
@@ -482,7 +482,7 @@ impl Writer {
 
     fn note_health(&self) {
         let Some(store) = &self.store else { return };
-        let bytes = store.size();
+        let bytes = store.size;
         let lost = store.lost.clone();
         let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
         let mut health = self.shared.health.lock();
@@ -496,7 +496,7 @@ impl Writer {
     fn make_room(&mut self) -> Result<(), StoreError> {
         loop {
             let mut store = Store::renew(&self.path, &mut self.lock)?;
-            let bytes = store.size();
+            let bytes = store.size;
             let forget =
                 if bytes > self.max_size { self.older_half_of_the_ended()? } else { Vec::new() };
             if forget.is_empty() {

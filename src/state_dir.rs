@@ -62,20 +62,10 @@ impl StateDir {
         self.secret(TOKEN, "mbt_")
     }
 
-    /// The token, if it exists.
-    pub fn existing_token(&self) -> Result<Option<SecretString>, StateError> {
-        self.existing(TOKEN)
-    }
-
     /// The operator's secret, which gives rights that no app has. Sent beside an app's token;
     /// created at the first call, with mode 0600.
     pub fn operator(&self) -> Result<SecretString, StateError> {
         self.secret(OPERATOR, "mbo_")
-    }
-
-    /// The operator's secret, if it exists.
-    pub fn existing_operator(&self) -> Result<Option<SecretString>, StateError> {
-        self.existing(OPERATOR)
     }
 
     /// The secret in `file`; created if there is none.
@@ -91,7 +81,8 @@ impl StateDir {
         Ok(secret)
     }
 
-    fn existing(&self, file: &str) -> Result<Option<SecretString>, StateError> {
+    /// The secret in `file`, if it exists.
+    pub fn existing(&self, file: &str) -> Result<Option<SecretString>, StateError> {
         let text = self.read_kept(Path::new(file))?.unwrap_or_default();
         Ok(Some(text.trim()).filter(|text| !text.is_empty()).map(|text| text.to_owned().into()))
     }
@@ -280,8 +271,8 @@ struct RefreshToken<'a> {
 pub const EXPOSED: &str = "They may act as an app or as the operator: `chmod 700` the state directory, \
                            and replace what they may have read.";
 
-const TOKEN: &str = "token";
-const OPERATOR: &str = "operator";
+pub const TOKEN: &str = "token";
+pub const OPERATOR: &str = "operator";
 const REFRESH_TOKEN: &str = "upstream-refresh-token";
 const LISTEN: &str = "listen";
 /// The directories with the files of backends.
@@ -301,7 +292,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let state = StateDir::new(dir.path().join("a/b"));
         state.create().unwrap();
-        assert!(state.existing_token().unwrap().is_none());
+        assert!(state.existing(TOKEN).unwrap().is_none());
         let token = state.token().unwrap().expose_secret().to_owned();
         assert_eq!(token.len(), 4 + 64);
         assert_eq!(state.token().unwrap().expose_secret(), token);

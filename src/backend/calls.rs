@@ -369,7 +369,7 @@ impl Backends {
         let tool_call = ToolCall {
             request: Arc::clone(&call.request),
             // The peer continues the trace from this span.
-            trace: span.context().trace().cloned(),
+            trace: span.context.trace().cloned(),
             progress: progress.clone(),
             recorder: Arc::clone(&call.recorder),
         };

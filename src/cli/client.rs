@@ -22,7 +22,7 @@ use crate::{
     http::auth::OPERATOR,
     http_client,
     sse::{Fields, Framer},
-    state_dir::StateDir,
+    state_dir::{self, StateDir},
     tls::{files::first_certificate, pin},
 };
 
@@ -59,7 +59,7 @@ impl Client {
         let failed = |error: &dyn Error| Failure::Failed(error.to_string());
         let token = match &contact.app {
             Some((_, token)) => token.clone(),
-            None => state.existing_token().map_err(|error| failed(&error))?.ok_or_else(|| {
+            None => state.existing(state_dir::TOKEN).map_err(|error| failed(&error))?.ok_or_else(|| {
                 Failure::Failed(format!(
                     "there is no token in {}: no daemon has run with this configuration; start it \
                      with `mantyx-bridge serve` (is one running as another user, or under systemd? \
@@ -133,7 +133,8 @@ impl Client {
     /// The header that authenticates the operator; empty if this user cannot read the operator's
     /// secret in the state directory.
     pub(super) fn operator(&self) -> HeaderMap {
-        let secret = StateDir::new(self.state_dir.clone()).existing_operator().ok().flatten();
+        let secret =
+            StateDir::new(self.state_dir.clone()).existing(state_dir::OPERATOR).ok().flatten();
         let value = secret.and_then(|secret| HeaderValue::try_from(secret.expose_secret()).ok());
         value.into_iter().map(|value| (HeaderName::from_static(OPERATOR), value)).collect()
     }

@@ -18,6 +18,7 @@ use super::{
     file_format::{ListenMap, Rule, Sandbox},
     value::{DURATION_FORMS, SIZE_FORMS, parse_duration, parse_size},
 };
+use crate::model::words::words;
 
 /// A string; a number or a boolean without quotes counts as the text that was written.
 #[derive(Clone)]
@@ -71,17 +72,19 @@ pub enum SandboxValue {
 /// which keeps the order of the keys.
 pub struct SchemaMap;
 
-/// The method of a local tool's request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "UPPERCASE")]
-#[schemars(inline)]
-pub enum HttpMethod {
-    Get,
-    Head,
-    Post,
-    Put,
-    Patch,
-    Delete,
+words! {
+    /// The method of a local tool's request.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "UPPERCASE")]
+    #[schemars(inline)]
+    pub enum HttpMethod {
+        Get = "GET",
+        Head = "HEAD",
+        Post = "POST",
+        Put = "PUT",
+        Patch = "PATCH",
+        Delete = "DELETE",
+    }
 }
 
 /// What another runtime is.

@@ -222,11 +222,9 @@ impl<'a> Live<'a> {
         let referring = self.beginning_with(b"{\"run\":").chain(sessions);
         let used: HashSet<Box<str>> = referring.filter_map(|(_, value)| routes(value)).collect();
         for key in self.keys_beginning_with(b"{\"routes\":") {
-            let is_unused = match record("key", &key) {
-                Some(Key::Routes(digest)) => !used.contains(&*digest),
-                _ => false,
-            };
-            if is_unused {
+            if let Some(Key::Routes(digest)) = record("key", &key)
+                && !used.contains(&*digest)
+            {
                 self.0.remove(key.as_ref());
             }
         }

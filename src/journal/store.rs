@@ -48,7 +48,7 @@ type JournalFile = File;
 pub(super) struct Store {
     file: JournalFile,
     /// The length of the file in bytes, all of them on disk.
-    size: u64,
+    pub(super) size: u64,
     /// The length of the file after the last compaction.
     size_when_new: u64,
     /// The digests of the routes that the file has.
@@ -363,11 +363,6 @@ impl Store {
     pub(super) fn close(self) -> io::Result<()> {
         self.file.write_all_at(&frames::file_head(self.numbers.0, self.size), 0)?;
         self.file.sync_data()
-    }
-
-    /// The size of the file, in bytes.
-    pub(super) fn size(&self) -> u64 {
-        self.size
     }
 
     /// Whether about half of the file or more is not live any more, and the file is worth

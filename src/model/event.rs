@@ -68,6 +68,18 @@ pub struct Call {
 }
 
 impl Call {
+    /// Reads the payload of a `local_tool_call`.
+    pub fn read(payload: &str) -> Result<Self, serde_json::Error> {
+        let data: CallData<'_> = serde_json::from_str(payload)?;
+        let kind = data.kind.as_deref().unwrap_or("local");
+        Ok(Self {
+            agent_run: data.agent_run_id.map(RunId::from),
+            kind: RefKind::parse(kind),
+            mcp_server: data.mcp_server,
+            ..Self::by_hand(&data.tool_use_id, data.name, data.args.or(data.input))
+        })
+    }
+
     /// A call that comes from no stream of MANTYX. Arguments that are missing or `null` are `{}`.
     pub fn by_hand(id: &str, name: String, args: Option<&RawValue>) -> Self {
         let args = args.filter(|args| args.get() != "null");
@@ -171,20 +183,6 @@ impl Event {
             kind => Body::without_payload(kind),
         };
         Ok(Self { seq, print: print(seq), agent_run: of, body })
-    }
-}
-
-impl Call {
-    /// Reads the payload of a `local_tool_call`.
-    pub fn read(payload: &str) -> Result<Self, serde_json::Error> {
-        let data: CallData<'_> = serde_json::from_str(payload)?;
-        let kind = data.kind.as_deref().unwrap_or("local");
-        Ok(Self {
-            agent_run: data.agent_run_id.map(RunId::from),
-            kind: RefKind::parse(kind),
-            mcp_server: data.mcp_server,
-            ..Self::by_hand(&data.tool_use_id, data.name, data.args.or(data.input))
-        })
     }
 }
 

@@ -145,7 +145,8 @@ impl Source {
 #[derive(Debug, Default)]
 pub struct Offer {
     backends: BTreeMap<BackendName, Offered>,
-    routes: Arc<Routes>,
+    /// Where all names lead.
+    pub routes: Arc<Routes>,
     /// The bridge's own tools; see [`Self::own`] for which of them a run needs.
     own: BTreeMap<Own, Arc<Ref>>,
     /// All tools, those included that this view does not show.
@@ -263,11 +264,6 @@ impl Offer {
             Target::Tool { .. } | Target::Stub => true,
         };
         self.routes.get(name).filter(is_needed)
-    }
-
-    /// Where all names lead.
-    pub fn routes(&self) -> &Arc<Routes> {
-        &self.routes
     }
 
     pub fn backend(&self, name: &str) -> Option<&Offered> {

@@ -169,7 +169,7 @@ impl Table {
     /// If the app's own names clashed with the bridge's, [`Spec::inject`] gave the latter a suffix;
     /// the table has these names as well.
     pub fn assumed(offer: &Offer, backends: BTreeSet<BackendName>) -> Self {
-        let mut table = Self::new(Arc::clone(offer.routes()), backends);
+        let mut table = Self::new(Arc::clone(&offer.routes), backends);
         let backends = Arc::clone(&table.rest.backends);
         for name in offer.refs(&backends).flat_map(Ref::names) {
             let Some(route) = offer.route(name) else { continue };
@@ -247,7 +247,7 @@ impl Table {
     /// Whether `offer` has other refs for the run's backends than the run was given.
     pub fn differs_from(&self, offer: &Offer) -> bool {
         let given = &self.routes;
-        let now = offer.routes();
+        let now = &offer.routes;
         if Arc::ptr_eq(given, now) {
             return false;
         }
@@ -269,6 +269,29 @@ impl Table {
     /// Whether the run has none of the bridge's tools.
     pub fn is_empty(&self) -> bool {
         self.backends().is_empty()
+    }
+
+    /// The text of `one` for this run, with other names in place of those that the caller has
+    /// taken.
+    fn settle(&mut self, one: &Ref, caller: &HashSet<&str>) -> Bytes {
+        if !one.names_in_text().any(|name| caller.contains(name.as_ref())) {
+            return one.json.clone();
+        }
+        let mut given = HashMap::new();
+        for name in one.names_in_text().filter(|name| caller.contains(name.as_ref())) {
+            let Some(route) = self.routes.get(name) else { continue };
+            let tool = route.target.tool();
+            // A handful of rounds at most: each takes another hash.
+            let free = (0..)
+                .map(|round| naming::suffixed(name, route.backend.as_str(), tool, round))
+                .find(|new| !caller.contains(new.as_str()) && self.routes.get(new).is_none());
+            if let Some(new) = free {
+                self.rest.taken.insert(Arc::clone(name));
+                self.rest.renamed.insert(new.clone(), Arc::clone(name));
+                given.insert(Arc::clone(name), Arc::<str>::from(new));
+            }
+        }
+        one.with_names(|name| given.get(name).unwrap_or(name).clone())
     }
 }
 
@@ -377,7 +400,7 @@ impl Spec {
         let kept = self.refs.iter().zip(in_place).filter(|(_, filled)| filled.is_none());
         let caller: HashSet<&str> =
             kept.flat_map(|(own, _)| &own.names).map(String::as_str).collect();
-        let mut table = Table::new(Arc::clone(offer.routes()), chosen);
+        let mut table = Table::new(Arc::clone(&offer.routes), chosen);
         let chosen = Arc::clone(&table.rest.backends);
         let mut counts = BTreeMap::new();
         let mut hides = false;
@@ -432,31 +455,6 @@ impl Spec {
         body.push(Bytes::from_static(after.as_bytes()));
         body.push(self.body.slice(from..));
         body
-    }
-}
-
-impl Table {
-    /// The text of `one` for this run, with other names in place of those that the caller has
-    /// taken.
-    fn settle(&mut self, one: &Ref, caller: &HashSet<&str>) -> Bytes {
-        if !one.names_in_text().any(|name| caller.contains(name.as_ref())) {
-            return one.json.clone();
-        }
-        let mut given = HashMap::new();
-        for name in one.names_in_text().filter(|name| caller.contains(name.as_ref())) {
-            let Some(route) = self.routes.get(name) else { continue };
-            let tool = route.target.tool();
-            // A handful of rounds at most: each takes another hash.
-            let free = (0..)
-                .map(|round| naming::suffixed(name, route.backend.as_str(), tool, round))
-                .find(|new| !caller.contains(new.as_str()) && self.routes.get(new).is_none());
-            if let Some(new) = free {
-                self.rest.taken.insert(Arc::clone(name));
-                self.rest.renamed.insert(new.clone(), Arc::clone(name));
-                given.insert(Arc::clone(name), Arc::<str>::from(new));
-            }
-        }
-        one.with_names(|name| given.get(name).unwrap_or(name).clone())
     }
 }
 

@@ -41,8 +41,8 @@ fn what_a_key_has_signed_is_verified_by_it_alone() {
     ];
     for (pair, algorithm, signature) in &signed {
         let key = one(&pair.public_key_pem());
-        assert!(key.verifies(*algorithm, b"message", signature), "{algorithm}");
-        assert!(!key.verifies(*algorithm, b"massage", signature), "{algorithm}");
+        assert!(key.verifies(*algorithm, b"message", signature), "{algorithm:?}");
+        assert!(!key.verifies(*algorithm, b"massage", signature), "{algorithm:?}");
         for (other, wrong, _) in &signed {
             if wrong != algorithm {
                 assert!(!key.fits(*wrong) && !key.verifies(*wrong, b"message", signature));

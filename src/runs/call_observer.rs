@@ -82,7 +82,7 @@ impl Calls {
             begun: Instant::now(),
             asking: Mutex::default(),
             leaving: self.leave.clone(),
-            trace: span.context().clone(),
+            trace: span.context.clone(),
             span: Mutex::new(Some(span)),
         }
     }

@@ -236,14 +236,8 @@ impl DrivenRun {
         let key = (agent_run.cloned(), call.tool_use.clone());
         let left = self.left.lock().remove(&key);
         left.unwrap_or_else(|| {
-            let seq = self.last_seq();
-            Arc::new(CallRecorder::new(
-                runs.calls.keeping(&self.app),
-                self.slot,
-                agent_run,
-                call,
-                seq,
-            ))
+            let (keeping, seq) = (runs.calls.keeping(&self.app), self.last_seq());
+            Arc::new(CallRecorder::new(keeping, self.slot, agent_run, call, seq))
         })
     }
 

@@ -283,7 +283,7 @@ impl Calls {
             Some(driven) => driven.table.results().map(str::to_owned),
             None => {
                 let offer = self.backends.registry.offer();
-                Some(offer.routes().own(Own::Results)?.to_string())
+                Some(offer.routes.own(Own::Results)?.to_string())
             }
         }
     }

@@ -225,7 +225,7 @@ impl Runs {
             Some(routes) => (false, Table::restore(&record.table, routes)),
             None => {
                 let offer = self.calls.backends.registry.offer_of_known();
-                (true, Table::remade(&record.table, Arc::clone(offer.routes())))
+                (true, Table::remade(&record.table, Arc::clone(&offer.routes)))
             }
         };
         let table = Arc::new(table);

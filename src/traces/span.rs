@@ -43,7 +43,8 @@ pub enum Value {
 /// An open span, or an empty one if it is not recorded. It ends when it is dropped.
 #[derive(Debug, Default)]
 pub struct Span {
-    context: Context,
+    /// The context for work in this span.
+    pub context: Context,
     open: Option<Box<Open>>,
 }
 
@@ -89,11 +90,6 @@ impl Span {
     /// An empty span, which is not recorded; work in it belongs to `context`.
     pub(super) fn unrecorded(context: Context) -> Self {
         Self { context, open: None }
-    }
-
-    /// The context for work in this span.
-    pub fn context(&self) -> &Context {
-        &self.context
     }
 
     /// The trace context for other programs; `None` if the span is not recorded, and their context

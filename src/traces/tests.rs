@@ -21,11 +21,11 @@ async fn spans_of_one_request_are_joined() {
     let mut request = traces.request(trace(PARENT), "POST /x");
     request.set("http.response.status_code", 500_u16);
     request.set_failed(true);
-    let mut call = request.context().begin(Kind::Internal, format_args!("call {}", "t"));
+    let mut call = request.context.begin(Kind::Internal, format_args!("call {}", "t"));
     let told = call.told().unwrap().parent().to_owned();
     assert_eq!(told.get(..36), PARENT.get(..36), "the app's trace");
-    let dispatch = call.context().begin(Kind::Client, "dispatch");
-    assert_eq!(dispatch.context().trace().unwrap().state(), Some("a=1"));
+    let dispatch = call.context.begin(Kind::Client, "dispatch");
+    assert_eq!(dispatch.context.trace().unwrap().state(), Some("a=1"));
     tokio::time::advance(Duration::from_millis(1500)).await;
     drop(dispatch);
     call.set("bridge.pending", false);
@@ -64,8 +64,8 @@ fn passes(traces: &Traces, given: Option<&str>) {
     let mut request = traces.request(given.clone(), "POST /x");
     request.set("a", "b");
     assert_eq!(request.told(), None, "nobody is told of a span that nobody sees");
-    let call = request.context().begin(Kind::Client, "dispatch");
-    assert_eq!(call.context().trace(), given.as_ref());
+    let call = request.context.begin(Kind::Client, "dispatch");
+    assert_eq!(call.context.trace(), given.as_ref());
     assert_eq!(traces.context(given.clone()).trace(), given.as_ref());
 }
 

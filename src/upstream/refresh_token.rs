@@ -5,7 +5,7 @@
 //!
 //! Must not: show a token.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -23,19 +23,12 @@ use crate::{
 };
 
 /// Gets tokens for the application that the bridge is registered as.
+#[derive(Debug)]
 pub(super) struct RefreshTokenGrant {
     config: Arc<RefreshGrant>,
     http: Client,
     kept: KeptToken,
     shows: Mutex<Shows>,
-}
-
-impl fmt::Debug for RefreshTokenGrant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RefreshTokenGrant")
-            .field("token_url", &self.config.token_url)
-            .finish_non_exhaustive()
-    }
 }
 
 impl RefreshTokenGrant {

@@ -3,7 +3,7 @@
 //!
 //! Must not: let a secret go where it may not ([`discovery::endpoint`] knows).
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -25,6 +25,7 @@ use crate::{
 };
 
 /// Gets tokens for one client.
+#[derive(Debug)]
 pub(in crate::backend) struct Issuer {
     backend: BackendName,
     clients: Clients,
@@ -169,12 +170,6 @@ impl Issuer {
             }
             Err(why) => tracing::warn!(%backend, "the card's token endpoint is not used: {why}"),
         }
-    }
-}
-
-impl fmt::Debug for Issuer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Issuer").field("backend", &self.backend).finish_non_exhaustive()
     }
 }
 

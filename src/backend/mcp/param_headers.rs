@@ -64,9 +64,7 @@ impl ParamHeaders {
         }
         Ok(headers)
     }
-}
 
-impl ParamHeaders {
     /// The first header that does not repeat its argument (2026-07-28, Server Behavior for Custom
     /// Headers); `header` gives the value of a header that is there once, as plain text. Integers
     /// are compared as numbers.

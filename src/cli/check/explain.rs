@@ -37,8 +37,8 @@ pub(in crate::cli) fn explain(
         let own = (route.backend.as_str(), route.target.tool());
         ***name == *tool || tool.split_once('/') == Some(own)
     };
-    let Some((name, route)) = offer.routes().iter().find(is_meant) else {
-        let routes = offer.routes().iter().filter(|(name, _)| Own::named(name).is_none());
+    let Some((name, route)) = offer.routes.iter().find(is_meant) else {
+        let routes = offer.routes.iter().filter(|(name, _)| Own::named(name).is_none());
         let mut names: Vec<String> = routes.map(|(name, _)| name.to_string()).collect();
         names.sort_unstable();
         let meant = did_you_mean(tool, names.iter().map(String::as_str));

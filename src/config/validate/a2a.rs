@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{
     Validator,
-    backend::{Common, Inherited},
+    backend::{Common, Inherited, common},
 };
 use crate::{
     config::{
@@ -45,17 +45,10 @@ impl Validator<'_> {
         // start.
         let pin = if is_bundled { Pin::Off } else { Pin::Warn };
         let common = Common {
-            required: entry.required.as_ref().is_some_and(|at| at.value),
-            on_unavailable: entry.on_unavailable.as_ref(),
-            refresh: entry.refresh.as_ref(),
-            call_timeout: entry.call_timeout.as_ref(),
-            pending_after: entry.pending_after.as_ref(),
             default_pending: Some(A2A_PENDING),
-            concurrency: entry.concurrency.as_ref().map_or(16, |at| at.value.0),
-            quota: entry.quota.as_ref(),
-            pin: entry.pin.as_ref().map_or(pin, |at| at.value),
-            max_result: entry.max_result.as_ref(),
-            redact: entry.redact.as_ref(),
+            default_concurrency: 16,
+            ..common!(entry: required, on_unavailable, refresh, call_timeout, pending_after,
+                concurrency, quota, max_result, redact)
         };
         let target = Target::A2a(A2a {
             card: card?,
@@ -69,7 +62,7 @@ impl Validator<'_> {
         });
         let backend = self.backend(name, target, Naming::default(), &common, inherited);
         let approve = self.approve_agent(name, entry.approve.as_ref());
-        Some(Backend { approve, ..backend })
+        Some(Backend { approve, pin: entry.pin.as_ref().map_or(pin, |at| at.value), ..backend })
     }
 
     fn card(&self, node: NodeId, entry: &file_format::A2a) -> Option<CardSource> {

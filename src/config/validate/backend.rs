@@ -13,7 +13,7 @@ use crate::{
         document::{Kind, NodeId},
         error::did_you_mean,
         file_format::{self, File, Mcp, Redact},
-        scalars::{DurationText, PendingAfter, SizeText},
+        scalars::{Count, DurationText, PendingAfter, SizeText},
         value::format_duration,
     },
     model::{approval::Policy, ids::BackendName, own::Own, redaction::Redaction},
@@ -29,20 +29,32 @@ pub(super) struct Backends {
     pub disabled: Vec<BackendName>,
 }
 
-/// The keys that every kind of backend has.
+/// The keys that several kinds of backends have, and the defaults that differ.
+#[derive(Default)]
 pub(super) struct Common<'s> {
-    pub required: bool,
+    pub required: Option<&'s At<bool>>,
     pub on_unavailable: Option<&'s At<OnUnavailable>>,
     pub refresh: Option<&'s At<DurationText>>,
     pub call_timeout: Option<&'s At<DurationText>>,
     pub pending_after: Option<&'s At<PendingAfter>>,
     pub default_pending: Option<Duration>,
-    pub concurrency: usize,
+    pub concurrency: Option<&'s At<Count>>,
+    pub default_concurrency: usize,
     pub quota: Option<&'s At<file_format::Quota>>,
-    pub pin: Pin,
     pub max_result: Option<&'s At<SizeText>>,
     pub redact: Option<&'s At<Vec<At<Redact>>>>,
 }
+
+/// [`Common`] with these keys of an entry.
+macro_rules! common {
+    ($entry:ident: $($key:ident),*) => {
+        $crate::config::validate::backend::Common {
+            $($key: $entry.$key.as_ref(),)*
+            ..Default::default()
+        }
+    };
+}
+pub(super) use common;
 
 /// The defaults that backends inherit from the file.
 #[derive(Clone, Copy)]
@@ -163,16 +175,16 @@ impl Validator<'_> {
             place: 0,
             target,
             naming,
-            required: common.required,
+            required: common.required.is_some_and(|at| at.value),
             on_unavailable: common.on_unavailable.map_or(OnUnavailable::Stale, |at| at.value),
             refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh.interval),
             call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
             pending_after,
             max_result: self.max_result(common.max_result),
             redact: Arc::new(self.redaction(common.redact, Some(inherited.redact))),
-            concurrency: common.concurrency,
+            concurrency: common.concurrency.map_or(common.default_concurrency, |at| at.value.0),
             trust_annotations: false,
-            pin: common.pin,
+            pin: Pin::Off,
             approve: Policy::default(),
             quota: common.quota.and_then(|at| self.quota(at)),
         }

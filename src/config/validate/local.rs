@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 
 use super::{
     Validator,
-    backend::{Common, Inherited},
+    backend::{Common, Inherited, common},
     json::quoted,
     program::ProgramKeys,
 };
 use crate::{
     config::{
-        Action, Backend, Local, Naming, Pin, Target,
+        Action, Backend, Local, Naming, Target,
         deserialize::At,
         document::{Kind, NodeId},
         file_format,
@@ -38,17 +38,9 @@ impl Validator<'_> {
         // Fewer by default: each call of a program starts a process.
         let at_once = if entry.command.is_some() { 4 } else { 16 };
         let common = Common {
-            required: entry.required.as_ref().is_some_and(|at| at.value),
-            on_unavailable: None,
-            refresh: None,
+            default_concurrency: at_once,
             call_timeout: entry.timeout.as_ref(),
-            pending_after: entry.pending_after.as_ref(),
-            default_pending: None,
-            concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
-            quota: entry.quota.as_ref(),
-            pin: Pin::Off,
-            max_result: entry.max_result.as_ref(),
-            redact: entry.redact.as_ref(),
+            ..common!(entry: required, pending_after, concurrency, quota, max_result, redact)
         };
         let target = Target::Local(Local { definition: definition?, action: action? });
         Some(self.backend(name, target, Naming::default(), &common, inherited))
@@ -132,14 +124,8 @@ impl Validator<'_> {
 
     fn local_http(&self, at: &At<file_format::LocalHttp>) -> Option<Action> {
         let At { value: http, node } = at;
-        let method = match http.method.as_ref().map_or(HttpMethod::Post, |at| at.value) {
-            HttpMethod::Get => Method::GET,
-            HttpMethod::Head => Method::HEAD,
-            HttpMethod::Post => Method::POST,
-            HttpMethod::Put => Method::PUT,
-            HttpMethod::Patch => Method::PATCH,
-            HttpMethod::Delete => Method::DELETE,
-        };
+        let method = http.method.as_ref().map_or(HttpMethod::Post, |at| at.value).as_str();
+        let method = Method::from_bytes(method.as_bytes()).expect("its word is a method");
         let cure = "write `url: https://…` into it";
         let url = self.needed(*node, &http.url, "nothing says where this request is sent", cure)?;
         let url = self.url(url, Dialect::Own);

@@ -8,7 +8,7 @@ use secrecy::SecretString;
 
 use super::{
     Validator,
-    backend::{Common, Inherited},
+    backend::{Common, Inherited, common},
     everybody_reads,
     program::ProgramKeys,
     socket::is_socket,
@@ -37,22 +37,15 @@ impl Validator<'_> {
         // Fewer by default: a program on pipes rarely works on more than a few calls at once.
         let at_once = if entry.command.is_some() { 4 } else { 16 };
         let common = Common {
-            required: entry.required.as_ref().is_some_and(|at| at.value),
-            on_unavailable: entry.on_unavailable.as_ref(),
-            refresh: entry.refresh.as_ref(),
-            call_timeout: entry.call_timeout.as_ref(),
-            pending_after: entry.pending_after.as_ref(),
-            default_pending: None,
-            concurrency: entry.concurrency.as_ref().map_or(at_once, |at| at.value.0),
-            quota: entry.quota.as_ref(),
-            pin: entry.pin.as_ref().map_or(Pin::Warn, |at| at.value),
-            max_result: entry.max_result.as_ref(),
-            redact: entry.redact.as_ref(),
+            default_concurrency: at_once,
+            ..common!(entry: required, on_unavailable, refresh, call_timeout, pending_after,
+                concurrency, quota, max_result, redact)
         };
         let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
         let approve = self.approve(entry.approve.as_ref());
-        Some(Backend { trust_annotations, approve, ..backend })
+        let pin = entry.pin.as_ref().map_or(Pin::Warn, |at| at.value);
+        Some(Backend { trust_annotations, approve, pin, ..backend })
     }
 
     fn target(&self, node: NodeId, entry: &file_format::Mcp) -> Option<Mcp> {

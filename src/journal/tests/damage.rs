@@ -49,16 +49,16 @@ fn written(path: &Path, steps: &[(u64, u8)], renewed: usize) -> (Store, Written)
             drop(store);
             store = renew(path);
             // Where things lie now is not known: anywhere.
-            let all = 0..store.size();
+            let all = 0..store.size;
             written.places.values_mut().for_each(|place| *place = all.clone());
             written.runs.values_mut().for_each(|place| *place = all.clone());
         }
-        let before = store.size();
+        let before = store.size;
         if !written.runs.contains_key(slot) {
             store.apply([run(*slot, None).as_slice()]).unwrap();
-            written.runs.insert(*slot, before..store.size());
+            written.runs.insert(*slot, before..store.size);
         }
-        let before = store.size();
+        let before = store.size;
         let next = match written.stages.get(&(*slot, *id)) {
             None => Stage::Received,
             Some(stage) => {
@@ -68,7 +68,7 @@ fn written(path: &Path, steps: &[(u64, u8)], renewed: usize) -> (Store, Written)
         };
         store.apply([reach(*slot, &format!("tu_{id}"), next).as_slice()]).unwrap();
         written.stages.insert((*slot, *id), next);
-        written.places.insert((*slot, *id), before..store.size());
+        written.places.insert((*slot, *id), before..store.size);
     }
     (store, written)
 }
@@ -183,7 +183,7 @@ async fn calls_whose_run_is_lost_are_no_other_runs() {
     let path = dir.path().join("journal");
     let mut store = renew(&path);
     store.apply([run(1, None).as_slice()]).unwrap();
-    let before = store.size();
+    let before = store.size;
     store.apply([run(2, None).as_slice()]).unwrap();
     store.apply([reach(2, "tu", Stage::Answered).as_slice()]).unwrap();
     let mut bytes = fs::read(&path).unwrap();
@@ -238,7 +238,7 @@ async fn runs_outlive_their_routes() {
     for is_damaged in [true, false] {
         let mut store = renew(&path);
         let [routes, first] = <[Change; 2]>::try_from(run(1, None)).unwrap();
-        let before = store.size() as usize;
+        let before = store.size as usize;
         if is_damaged {
             store.apply([[routes].as_slice()]).unwrap();
         }
@@ -292,7 +292,7 @@ async fn a_long_call_is_not_made_after_damage() {
         ended: None,
     };
     store.apply([[Change::Long("call_1".into(), long)].as_slice()]).unwrap();
-    let before = store.size() as usize;
+    let before = store.size as usize;
     store.apply([run(1, None).as_slice()]).unwrap();
     let mut bytes = fs::read(&path).unwrap();
     bytes[before + 50] ^= 1;

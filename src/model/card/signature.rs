@@ -3,8 +3,6 @@
 //! Must not: take a key from anywhere but its caller. Keys in a signature (`jku`, `jwk`, `x5c`) are
 //! ignored; only the `kid` is read, which picks one of the caller's keys.
 
-use std::fmt;
-
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL};
 use serde_json::value::RawValue;
 
@@ -83,7 +81,10 @@ pub enum WhyNot {
     Critical,
     #[error("is by the key {0:?}, which is not configured")]
     UnknownKey(String),
-    #[error("has the algorithm {0}, for which no key is configured (of its `kid`, if it has one)")]
+    #[error(
+        "has the algorithm {}, for which no key is configured (of its `kid`, if it has one)",
+        .0.as_str()
+    )]
     NoFit(Algorithm),
     #[error("was not made by a configured key, or not over this card")]
     Wrong,
@@ -192,12 +193,6 @@ impl Jws {
             }
         }
         Err(why_not)
-    }
-}
-
-impl fmt::Display for Algorithm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

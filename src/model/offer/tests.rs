@@ -225,7 +225,7 @@ fn calls_are_repeatable_on_the_word_of_the_trusted() {
         local("do", r#"{"readOnly":false}"#),
     ]);
     let mut repeatable: Vec<&str> = offer
-        .routes()
+        .routes
         .iter()
         .filter(|(_, route)| route.repeatable)
         .map(|(name, _)| name.as_ref())
@@ -235,13 +235,9 @@ fn calls_are_repeatable_on_the_word_of_the_trusted() {
     repeatable.retain(|name| !own.contains(name));
     assert_eq!(repeatable, ["look", "sure_read", "sure_set"]);
     let all = own.len() + 2 * tools.len() + 4;
-    assert_eq!(offer.routes().iter().count(), all, "all were looked at");
-    let mut destructive: Vec<&str> = offer
-        .routes()
-        .iter()
-        .filter(|(_, r)| r.destructive)
-        .map(|(name, _)| name.as_ref())
-        .collect();
+    assert_eq!(offer.routes.iter().count(), all, "all were looked at");
+    let mut destructive: Vec<&str> =
+        offer.routes.iter().filter(|(_, r)| r.destructive).map(|(name, _)| name.as_ref()).collect();
     destructive.sort_unstable();
     let expected = ["plain_bare", "plain_odd", "plain_set", "sure_bare", "sure_odd", "sure_set"];
     assert_eq!(destructive, expected, "whomever the operator trusts");

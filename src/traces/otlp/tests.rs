@@ -30,7 +30,7 @@ fn exporter_to(collector: &str) -> (Traces, Exporter) {
 fn spans(traces: &Traces, count: usize) {
     let request = traces.request(None, "r");
     for _ in 1..count {
-        drop(request.context().begin(Kind::Internal, "c"));
+        drop(request.context.begin(Kind::Internal, "c"));
     }
 }
 
