@@ -11,7 +11,7 @@
 //!
 //! Must not: cut a connection on which an authenticated request is being answered.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use tokio::{
@@ -22,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use crate::http::client_info::{ClientKey, OnAuthenticated};
-use crate::model::maps::HashMap;
 
 /// How long a new connection is safe from eviction: more than a program needs to authenticate, TLS
 /// included.
