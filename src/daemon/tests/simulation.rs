@@ -125,7 +125,7 @@ fn run(first: u64, count: u64) {
     println!(
         "{count} seeds: {lives} lives, {acts} acts, {faults} faults, {calls} calls, {effects} effects"
     );
-    assert!(calls > 0 && effects > 0, "the simulation does something");
+    assert!(count < SEEDS || (calls > 0 && effects > 0), "the simulation does something");
 }
 
 fn number(name: &str) -> Option<u64> {

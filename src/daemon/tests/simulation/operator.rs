@@ -66,7 +66,7 @@ impl Permissions {
              \x20 fs: {{url: 'http://127.0.0.1:1/mcp', trust_annotations: true, approve: {asks}, pin: off{fs}}}\n\
              {hr_entry}",
             dir = dir.display(),
-            a = if_not(a_may_write, ", tools: {fs: {deny: [write]}}"),
+            a = if_not(a_may_write, ", tools: {fs: {deny: [write, ask]}}"),
             fs = if_not(fs_may_write, ", tools: {deny: [write]}"),
         )
     }
@@ -75,6 +75,7 @@ impl Permissions {
         match (backend, tool) {
             ("hr", _) => self.hr_is_there && (app == "a" || self.b_has_hr),
             ("fs", "write") => self.fs_may_write && (app != "a" || self.a_may_write),
+            ("fs", "ask") => app != "a" || self.a_may_write,
             _ => true,
         }
     }

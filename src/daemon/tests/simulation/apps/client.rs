@@ -38,6 +38,8 @@ pub(in crate::daemon::tests::simulation) struct Asked {
     pub(in crate::daemon::tests::simulation) last_event: Option<usize>,
     /// After how many bytes, in both directions, the app hangs up.
     pub(in crate::daemon::tests::simulation) breaks_after: Option<usize>,
+    /// How long it waits for the answer, if not as long as usual.
+    pub(in crate::daemon::tests::simulation) patience: Option<Duration>,
 }
 
 impl Asked {
@@ -54,6 +56,9 @@ impl Asked {
         let mut state = world.state();
         if state.fault(200) {
             self.breaks_after = Some(state.below(3000));
+        } else if state.fault(100) {
+            // While the bridge waits for MANTYX.
+            self.patience = Some(state.wait(Duration::from_millis(200)));
         }
         self
     }
@@ -169,11 +174,12 @@ pub(in crate::daemon::tests::simulation) async fn ask(
     world: &Arc<World>,
     asked: Asked,
 ) -> Option<(u16, Value)> {
+    let patience = asked.patience.unwrap_or(PATIENCE);
     let asking = async {
         let Opened { response, _connection } = open(world, asked).await?;
         let status = response.status().as_u16();
         let body = response.into_body().collect().await.ok()?.to_bytes();
         Some((status, serde_json::from_slice(&body).unwrap_or_default()))
     };
-    timeout(PATIENCE, asking).await.ok().flatten()
+    timeout(patience, asking).await.ok().flatten()
 }
