@@ -107,7 +107,7 @@ impl State {
         }
         let asks = self.rules.now.fs_asks && self.rules.next.is_none_or(|next| next.fs_asks);
         if asks && (backend, tool) == ("fs", "ask") && !self.rules.approved.contains(intent) {
-            self.breaks(format!("{tool} for {intent} was sent and nobody had approved it"));
+            self.breaks(format!("{tool} for {intent} was sent and no person had approved it"));
         }
     }
 }
