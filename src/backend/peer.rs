@@ -253,7 +253,7 @@ pub struct Progress {
     client: Option<Arc<McpClient>>,
     person: Option<mpsc::Sender<Question>>,
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
-    /// What nobody may see of what the peer says.
+    /// What is removed from what the peer says.
     pub redact: Arc<Redaction>,
     redacted: Counter,
 }
