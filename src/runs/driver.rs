@@ -132,7 +132,7 @@ pub(super) async fn drive(
     };
     let Driver { runs, run, mut calls, .. } = driver;
     runs.metrics.ended.of(why.ending()).inc();
-    info!(run = %run.key.run, "{}", why.words());
+    info!(run = %run.key.run, app = %run.app, "{}", why.words());
     if why == Why::GivenUp {
         // The run stays known, so that none of its calls is ever made a second time.
         runs.give_up(&run);

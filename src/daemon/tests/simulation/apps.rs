@@ -4,7 +4,11 @@
 mod client;
 mod reading;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde_json::{Value, json};
 
@@ -20,11 +24,16 @@ const API: &str = "/api/v1/workspaces/acme";
 pub(super) struct AppState {
     pub(super) name: &'static str,
     runs: Vec<Known>,
-    sessions: Vec<String>,
+    /// Its sessions, and when it got to know each.
+    sessions: Vec<(String, Duration)>,
     /// Its own tools' calls that it has not answered: the run and the call.
     own: Vec<(String, String)>,
     /// Calls of the bridge that it has seen: the run and the call.
     seen: Vec<(String, String)>,
+    /// The agent runs of its evals.
+    agent_runs: BTreeSet<String>,
+    /// The number of its own credential for MANTYX; app `b` brings one.
+    pub(super) credential: usize,
     /// What its requests with a key were, and what was answered.
     keyed: BTreeMap<String, (String, Option<Value>)>,
 }
@@ -58,8 +67,11 @@ impl AppState {
 }
 
 impl State {
-    /// The bridge does not know the runs any more that it was given since `when`.
+    /// The bridge does not know the runs and sessions any more that it was given since `when`.
     pub(super) fn forget_runs_since(&mut self, when: Duration) {
+        for app in &mut self.apps {
+            app.sessions.retain(|(_, known_at)| *known_at < when);
+        }
         for known in self.apps.iter_mut().flat_map(|app| &mut app.runs) {
             if known.known_at >= when {
                 (known.is_driven, known.is_attached) = (false, true);
@@ -90,7 +102,9 @@ pub(super) async fn live(world: Arc<World>, app: usize) {
                 64..74 => hand_over(&world, app).await,
                 74..80 => cancel(&world, app).await,
                 80..86 => pry(&world, app).await,
-                86..92 => forge(&world, app).await,
+                86..91 => forge(&world, app).await,
+                91..94 => impersonate(&world).await,
+                94..97 => world.state().rotate(),
                 _ => {}
             }
         }
@@ -164,11 +178,13 @@ async fn talk(world: &Arc<World>, app: usize) {
             let asked = Asked { body, ..Asked::of(app, "POST", &format!("{API}/agent-sessions")) };
             if let Some((200..=299, body)) = ask(world, asked.breaking(world)).await {
                 let id = body["sessionId"].as_str().expect("an id").to_owned();
-                world.state().apps[app].sessions.push(id);
+                let mut state = world.state();
+                let now = state.now();
+                state.apps[app].sessions.push((id, now));
             }
         }
         Some(at) => {
-            let id = world.state().apps[app].sessions[at].clone();
+            let (id, _) = world.state().apps[app].sessions[at].clone();
             let body = json!({"app": app, "prompt": "p"}).to_string();
             let path = format!("{API}/agent-sessions/{id}/messages");
             let asked = Asked { body, ..Asked::of(app, "POST", &path) };
@@ -231,7 +247,16 @@ async fn hand_over(world: &Arc<World>, app: usize) {
             Some(known[state.below(known.len())].clone())
         }
     };
-    let id = match again {
+    let agent_run = {
+        let mut state = world.state();
+        let known: Vec<String> = state.apps[app].agent_runs.iter().cloned().collect();
+        if known.is_empty() || state.chance(700) {
+            None
+        } else {
+            Some(known[state.below(known.len())].clone())
+        }
+    };
+    let id = match agent_run.or(again) {
         Some(id) => id,
         None => {
             let Some((200, refs)) = ask(world, Asked::of(app, "GET", "/v1/tool-refs")).await else {
@@ -244,7 +269,11 @@ async fn hand_over(world: &Arc<World>, app: usize) {
             id
         }
     };
-    attach(world, app, &id).await;
+    if world.state().chance(300) {
+        tokio::join!(attach(world, app, &id), attach(world, app, &id));
+    } else {
+        attach(world, app, &id).await;
+    }
 }
 
 async fn attach(world: &Arc<World>, app: usize, id: &str) {
@@ -288,6 +317,25 @@ async fn pry(world: &Arc<World>, app: usize) {
     let Some((status, body)) = ask(world, Asked::of(app, method, &path)).await else { return };
     if status < 400 {
         let what = format!("{method} {path} of another app: {status} {body}");
+        world.state().breaks(what);
+    }
+}
+
+/// Asks for a run of app `b` with a credential that MANTYX has not issued.
+async fn impersonate(world: &Arc<World>) {
+    let Some(Known { id, is_eval, is_driven: true, .. }) = some_run(world, 1) else { return };
+    let kind = if is_eval { "eval-runs" } else { "agent-runs" };
+    let which = world.state().below(4);
+    let (method, path) = match which {
+        0 => ("GET", format!("{API}/{kind}/{id}/stream")),
+        1 => ("POST", format!("{API}/{kind}/{id}/cancel")),
+        2 => ("GET", format!("/v1/runs/{id}")),
+        _ => ("POST", format!("/v1/runs/{id}/attach")),
+    };
+    let asked = Asked { is_strangers: true, ..Asked::of(1, method, &path) };
+    let Some((status, body)) = ask(world, asked).await else { return };
+    if status < 400 {
+        let what = format!("{method} {path} with a stranger's credential: {status} {body}");
         world.state().breaks(what);
     }
 }

@@ -29,7 +29,7 @@ impl State {
     /// How long the disk takes until the next write.
     pub(super) fn disk_wait(&mut self) -> Duration {
         if self.fault(10) {
-            let wait = self.wait(Duration::from_secs(20));
+            let wait = Duration::from_millis(self.below(20_000) as u64);
             self.step(format!("disk: stalls for {wait:?}"));
             return wait;
         }

@@ -9,6 +9,33 @@ use super::{mantyx::CALL_TIMEOUT, world::State};
 const TIME_TO_POST: Duration = Duration::from_secs(120);
 
 impl State {
+    /// The law of drivers: a run has one. The daemon's log says when one starts and ends.
+    pub(super) fn driver_says(&mut self, line: &str) {
+        let run = line.split_once(" run=").and_then(|(_, rest)| rest.split_once(' '));
+        let app = line.split_once(" app=").and_then(|(_, rest)| rest.split_once(' '));
+        let (Some((run, _)), Some((app, _))) = (run, app) else { return };
+        let driver = (run.to_owned(), app.to_owned());
+        let starts = ["run driver started", "resuming a run of"];
+        let ends = [
+            "the run has ended",
+            "the bridge shuts down; the next",
+            "the run driver gave up",
+            "the run belongs to another app",
+        ];
+        if starts.iter().any(|it| line.starts_with(it)) {
+            if !self.drivers.insert(driver) {
+                self.breaks(format!("{run} has a second driver"));
+            }
+        } else if ends.iter().any(|it| line.starts_with(it)) && !self.drivers.remove(&driver) {
+            self.breaks(format!("a driver of {run} ends that has not started"));
+        }
+    }
+
+    /// A process has no drivers when it begins.
+    pub(super) fn forget_drivers(&mut self) {
+        self.drivers.clear();
+    }
+
     /// No more faults: what has begun comes to its end.
     pub(super) fn become_calm(&mut self) {
         self.calm = true;
@@ -24,7 +51,8 @@ impl State {
     pub(super) fn is_undone(&self) -> String {
         let open = self.mantyx.runs.iter().filter(|(_, run)| !run.ended);
         let unread = self.apps.iter().flat_map(|app| app.unread());
-        open.map(|(id, _)| id.clone()).chain(unread).collect::<Vec<_>>().join(", ")
+        let driven = self.drivers.iter().map(|(run, _)| format!("{run} driven"));
+        open.map(|(id, _)| id.clone()).chain(unread).chain(driven).collect::<Vec<_>>().join(", ")
     }
 
     /// The law of answers: each call of the bridge's gets one. Faults pass, so that an answer which was
@@ -34,14 +62,19 @@ impl State {
         for (id, run) in self.mantyx.runs.iter().filter(|(_, run)| run.is_driven) {
             let calls = run.calls.iter().filter(|(_, call)| call.is_bridges && call.expired);
             for (tool_use, call) in calls {
-                let is_late = |at: Duration| at + TIME_TO_POST > call.asked + CALL_TIMEOUT;
+                let end = call.asked + CALL_TIMEOUT;
+                let is_late = |at: Duration| at + TIME_TO_POST > end;
                 // What takes long, or waits for a person, may be too late: the bridge cannot know how
                 // long ago MANTYX asked, and may have read that late.
                 let takes_long = match self.peers.jobs.get(&call.intent) {
                     Some(job) => is_late(job.done_at),
                     None => call.name == "fs_ask" || call.intent.is_empty(),
                 };
-                if !takes_long && call.tried.is_none_or(is_late) {
+                // Without its app's credential, the bridge cannot post.
+                let sleeps = |(from, until): &(Duration, Duration)| {
+                    *from < end && until.saturating_add(TIME_TO_POST) > end
+                };
+                if !takes_long && !call.comes_late && !run.sleeps.iter().any(sleeps) {
                     let tried = call.tried;
                     broken.push(format!(
                         "{tool_use} of {id} ({}) got no answer; first tried at {tried:?}",

@@ -83,7 +83,8 @@ fn one(world: &Arc<World>, last: bool) -> End {
             let mut state = world.state();
             let dies_at = 5 + state.below(400);
             let killed = state.chance(700) && !last;
-            state.begin(killed.then_some(dies_at));
+            state.begin(killed.then_some(dies_at), !last);
+            state.forget_drivers();
             state.step(format!("LIFE (last: {last})"));
         }
         let end = work(world, last).await;
@@ -98,6 +99,7 @@ fn one(world: &Arc<World>, last: bool) -> End {
     }
     if end != End::Done {
         state.doubt_new_runs();
+        state.sleep(None);
     }
     state.jobs_after_death();
     end
@@ -144,7 +146,11 @@ async fn work(world: &Arc<World>, last: bool) -> End {
         world.state().become_calm();
         world.tell();
         let done = async {
-            while !world.state().is_done() || apps.iter().any(|app| !app.is_finished()) {
+            let is_done = || {
+                let state = world.state();
+                state.is_done() && state.drivers.is_empty()
+            };
+            while !is_done() || apps.iter().any(|app| !app.is_finished()) {
                 sleep(Duration::from_secs(1)).await;
             }
         };

@@ -20,6 +20,8 @@ pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[derive(Default)]
 pub(super) struct Mantyx {
+    /// The credentials of app `b` from this number on are valid.
+    valid_from: usize,
     pub(super) runs: BTreeMap<String, Run>,
     pub(super) sessions: BTreeMap<String, Value>,
     next: usize,
@@ -28,6 +30,12 @@ pub(super) struct Mantyx {
 /// A run or an eval.
 pub(super) struct Run {
     pub(super) is_eval: bool,
+    /// The app that it was created for.
+    pub(super) app: usize,
+    /// A stream has sent events of it in another order.
+    pub(super) is_reordered: bool,
+    /// From when to when the bridge had no credential for it.
+    pub(super) sleeps: Vec<(Duration, Duration)>,
     /// The tools of the bridge and those of the app: the name, and the server if it has one.
     pub(super) tools: Vec<(String, Option<String>)>,
     pub(super) own: Vec<String>,
@@ -66,6 +74,8 @@ pub(super) struct Call {
     pub(super) answer: Option<Value>,
     told: bool,
     pub(super) expired: bool,
+    /// A stream has sent it behind a later event.
+    pub(super) comes_late: bool,
 }
 
 /// What MANTYX answers.
@@ -133,16 +143,25 @@ async fn answer(
     let header = request.headers().get("last-event-id").and_then(|id| id.to_str().ok());
     let after = [query.strip_prefix("lastSeq="), header].into_iter().flatten();
     let after = after.filter_map(|text| text.parse().ok()).max().unwrap_or(0);
+    let credential = request.headers().get("authorization").and_then(|it| it.to_str().ok());
+    let credential = credential.unwrap_or_default().trim_start_matches("Bearer ").to_owned();
     let reply = {
         let mut state = world.state();
         state.note_try(&path, &body);
+        let refusal = state.refusal(&credential, &path, &body);
         match state.fate(&path) {
+            Fate::Taken | Fate::AnswerLost if refusal.is_some() => refusal,
             Fate::Lost => {
                 state.step(format!("mantyx: {method} {path} is lost"));
                 None
             }
             Fate::Refused(status) => {
                 state.step(format!("mantyx: {method} {path} is refused with {status}"));
+                if matches!(status, 401 | 403) {
+                    let id = path.split('/').nth(2).unwrap_or_default();
+                    let run = id.split('.').next().unwrap_or_default();
+                    state.sleep(Some(run));
+                }
                 let error = json!({"error": "scripted", "message": "The seed wants this."});
                 Some(Reply::Json(status, error))
             }
@@ -192,12 +211,83 @@ impl State {
             return Fate::AnswerLost;
         }
         if self.fault(25) {
-            let status = [500, 502, 503, 504, 429, 401, 403, 400, 413][self.below(9)];
-            // A result that is refused for good is another matter than one that is late.
-            let passing = !matches!(status, 400 | 413) || path.ends_with("/stream");
-            return Fate::Refused(if passing { status } else { 503 });
+            let passing = [401, 403, 408, 425, 429, 500, 502, 503, 504];
+            let final_ones = [400, 404, 405, 409, 413, 415, 422];
+            // A result that is refused for good is another matter than one that is late, and `hides`
+            // is what makes runs unknown.
+            let may_be_final = !path.ends_with("/tool-results") && !path.ends_with("/stream");
+            let status = match may_be_final && self.chance(400) {
+                true => final_ones[self.below(final_ones.len())],
+                false => passing[self.below(passing.len())],
+            };
+            return Fate::Refused(status);
         }
         Fate::Taken
+    }
+
+    /// MANTYX's answer to a credential that may not do this.
+    fn refusal(&mut self, credential: &str, path: &str, body: &[u8]) -> Option<Reply> {
+        let refuse = |status: u16| {
+            Some(Reply::Json(status, json!({"error": "scripted", "message": "Not with this one."})))
+        };
+        let number = credential.strip_prefix("of_b_").and_then(|it| it.parse::<usize>().ok());
+        let app = match (credential, number) {
+            ("key_of_mantyx", _) => 0,
+            (_, Some(number)) if number >= self.mantyx.valid_from => 1,
+            _ => {
+                self.step(format!("mantyx: {credential} is not valid for {path}"));
+                return refuse(401);
+            }
+        };
+        let mut parts = path.split('/').skip(1);
+        let (kind, id) = (parts.next().unwrap_or_default(), parts.next());
+        let Some(id) = id else {
+            let body: Value = serde_json::from_slice(body).unwrap_or_default();
+            if body["app"] != app {
+                self.breaks(format!("{path} for {} came with {credential}", body["app"]));
+            }
+            return None;
+        };
+        let (run, _) = self.mantyx.run_of(kind, id);
+        let run = run.and_then(|run| self.mantyx.runs.get(&run))?;
+        if run.app != app {
+            self.step(format!("mantyx: {credential} may not see {id}"));
+            return refuse(404);
+        }
+        None
+    }
+
+    /// App `b` gets a new credential, or its old ones end.
+    pub(super) fn rotate(&mut self) {
+        let held = self.apps[1].credential;
+        if self.mantyx.valid_from < held {
+            self.mantyx.valid_from = held;
+            self.step(format!("mantyx: credentials of b before {held} end"));
+            self.sleep(None);
+        } else {
+            self.apps[1].credential += 1;
+            self.step(format!("b: has the credential {}", held + 1));
+        }
+    }
+
+    /// The bridge has no valid credential for this run of app `b`, or for all of its runs.
+    pub(super) fn sleep(&mut self, run: Option<&str>) {
+        let now = self.now();
+        for (id, it) in self.mantyx.runs.iter_mut().filter(|(_, it)| it.app == 1) {
+            let sleeps = it.sleeps.last().is_some_and(|(_, until)| *until == Duration::MAX);
+            if !sleeps && run.is_none_or(|run| run == id) {
+                it.sleeps.push((now, Duration::MAX));
+            }
+        }
+    }
+
+    /// The app has been served with its credential.
+    pub(super) fn wake(&mut self, run: &str) {
+        let now = self.now();
+        let run = self.mantyx.runs.get_mut(run);
+        if let Some((_, until)) = run.and_then(|run| run.sleeps.last_mut()) {
+            *until = now.min(*until);
+        }
     }
 
     fn route(&mut self, method: &Method, path: &str, body: &[u8], after: usize) -> Reply {
@@ -295,6 +385,9 @@ impl State {
         let left = 1 + self.below(6);
         let run = Run {
             is_eval,
+            app,
+            is_reordered: false,
+            sleeps: Vec::new(),
             tools: names,
             own,
             log: Vec::new(),

@@ -61,7 +61,7 @@ impl Permissions {
              state_dir: {dir}/state\n\
              apps:\n\
              \x20 a: {{token: token_of_the_app_a, backends: [fs{hr}]{a}}}\n\
-             \x20 b: {{token: token_of_the_app_b, backends: [fs{b}]}}\n\
+             \x20 b: {{token: token_of_the_app_b, credential: passthrough, backends: [fs{b}]}}\n\
              mcp:\n\
              \x20 fs: {{url: 'http://127.0.0.1:1/mcp', trust_annotations: true, approve: {asks}, pin: off{fs}}}\n\
              {hr_entry}",
@@ -93,6 +93,29 @@ impl State {
             self.rules.now = next;
             self.step(format!("operator: in force: {next:?}"));
         }
+    }
+
+    /// Changes one line of bridge.yaml, unless the daemon has not read the last change yet.
+    pub(super) fn change_rules(&mut self) -> bool {
+        if self.rules.next.is_some() {
+            return false;
+        }
+        let mut next = self.rules.now;
+        let flags = [
+            &mut next.b_has_hr,
+            &mut next.a_may_write,
+            &mut next.fs_may_write,
+            &mut next.fs_asks,
+            &mut next.hr_is_there,
+        ];
+        let which = self.below(flags.len());
+        for (at, flag) in flags.into_iter().enumerate() {
+            *flag ^= at == which;
+        }
+        self.rules.next = Some(next);
+        self.step(format!("operator: changes the file to {next:?}"));
+        self.write_yaml();
+        true
     }
 
     /// The law of dispatches: what is sent may be sent now.
@@ -131,28 +154,10 @@ pub(super) async fn operate(world: Arc<World>) {
 }
 
 fn change(world: &World) {
-    let mut state = world.state();
-    if state.rules.next.is_some() {
-        return;
+    if world.state().change_rules() {
+        world.file_changed.notify_one();
     }
-    let mut next = state.rules.now;
-    let flags = [
-        &mut next.b_has_hr,
-        &mut next.a_may_write,
-        &mut next.fs_may_write,
-        &mut next.fs_asks,
-        &mut next.hr_is_there,
-    ];
-    let which = state.below(flags.len());
-    for (at, flag) in flags.into_iter().enumerate() {
-        *flag ^= at == which;
-    }
-    state.rules.next = Some(next);
-    state.step(format!("operator: changes the file to {next:?}"));
-    state.write_yaml();
-    world.file_changed.notify_one();
 }
-
 async fn decide(world: &Arc<World>, all: bool) {
     let asked = Asked { operator: true, ..Asked::of(0, "GET", "/v1/approvals") };
     let Some((200, list)) = apps::ask(world, asked).await else { return };

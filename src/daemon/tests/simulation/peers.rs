@@ -299,11 +299,14 @@ impl State {
     /// A call has been sent.
     fn sent(&mut self, backend: &str, request: &CallRequest, intent: &str) -> Job {
         let tool = request.tool().to_owned();
+        self.may_die(20);
         self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));
         self.check_dispatch(backend, request, intent);
+        let takes_long = tool == "read" && self.chance(200);
         let most = match tool.as_str() {
             "slow" => Duration::from_secs(400),
             "file" | "task" => Duration::from_secs(200),
+            _ if takes_long => Duration::from_secs(60),
             _ => Duration::from_secs(3),
         };
         let (first, second) = (self.wait(most), self.wait(Duration::from_secs(1)));

@@ -1,6 +1,6 @@
 //! What all parts of the made-up world share: the dice, the clock, the trace, and the moment of death.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::{Mutex, MutexGuard};
@@ -64,6 +64,8 @@ pub(super) struct State {
     exited: bool,
     /// The process dies after this step.
     dies_at: Option<usize>,
+    /// It may also die of a fault.
+    may_die: bool,
     pub(super) trace: Vec<String>,
     begun: Option<Instant>,
     /// The time that has passed in earlier lives.
@@ -77,6 +79,8 @@ pub(super) struct State {
     pub(super) disk: Disk,
     pub(super) rules: Rules,
     pub(super) apps: Vec<AppState>,
+    /// The runs that are being driven, with their apps.
+    pub(super) drivers: BTreeSet<(String, String)>,
 }
 
 impl State {
@@ -124,6 +128,13 @@ impl State {
         happens
     }
 
+    /// Whether the process dies at this moment: the next step is its last.
+    pub(super) fn may_die(&mut self, in_thousand: usize) {
+        if self.may_die && self.fault(in_thousand) {
+            self.dies_at = Some(0);
+        }
+    }
+
     /// Whether there may be another act.
     pub(super) fn act(&mut self) -> bool {
         let may = !self.calm && self.acts < self.plan.acts;
@@ -149,6 +160,7 @@ impl State {
     /// The process ends by itself.
     pub(super) fn exit(&mut self) {
         self.exited = true;
+        self.may_die = false;
         self.dies_at = None;
         self.dead.cancel();
     }
@@ -158,7 +170,8 @@ impl State {
     }
 
     /// A new life begins.
-    pub(super) fn begin(&mut self, dies_at: Option<usize>) {
+    pub(super) fn begin(&mut self, dies_at: Option<usize>, may_die: bool) {
+        self.may_die = may_die;
         self.dead = CancellationToken::new();
         self.exited = false;
         self.dies_at = dies_at.map(|after| self.trace.len() + after);
@@ -189,6 +202,7 @@ impl World {
             dead: CancellationToken::new(),
             exited: false,
             dies_at: None,
+            may_die: false,
             trace: Vec::new(),
             begun: None,
             passed: Duration::ZERO,
@@ -201,6 +215,7 @@ impl World {
             disk: Disk::default(),
             rules: Rules::default(),
             apps: AppState::all(),
+            drivers: BTreeSet::new(),
         };
         Arc::new(Self {
             state: Mutex::new(state),
@@ -268,7 +283,16 @@ impl simulated::World for World {
     fn disk_turns(self: Arc<Self>) -> BoxFuture<'static, ()> {
         async move {
             self.disk_work.notified().await;
-            let wait = self.state().disk_wait();
+            let (wait, changes) = {
+                let mut state = self.state();
+                let wait = state.disk_wait();
+                // Rights may go while a call waits for the disk.
+                let is_long = wait > Duration::from_secs(1);
+                (wait, is_long && state.chance(700) && state.act() && state.change_rules())
+            };
+            if changes {
+                self.file_changed.notify_one();
+            }
             sleep(wait).await;
             if self.state().disk_is_dead() {
                 std::future::pending::<()>().await;

@@ -34,6 +34,8 @@ pub(in crate::daemon::tests::simulation) struct Asked {
     pub(in crate::daemon::tests::simulation) body: String,
     /// The operator's secret goes with it.
     pub(in crate::daemon::tests::simulation) operator: bool,
+    /// In place of the app's own credential for MANTYX, one goes with it that MANTYX does not know.
+    pub(in crate::daemon::tests::simulation) is_strangers: bool,
     pub(in crate::daemon::tests::simulation) key: Option<String>,
     pub(in crate::daemon::tests::simulation) last_event: Option<usize>,
     /// After how many bytes, in both directions, the app hangs up.
@@ -137,10 +139,16 @@ pub(super) async fn open(world: &Arc<World>, asked: Asked) -> Option<Opened> {
     let (near, far) = duplex([64, 1024, 65_536][world.state().below(3)]);
     let doors = world.state().doors.clone()?;
     doors.send(far).await.ok()?;
-    let (token, secret) = {
+    let (token, credential, secret) = {
         let state = world.state();
-        let token = format!("token_of_the_app_{}", state.apps[asked.app].name);
-        (token, asked.operator.then(|| state.rules.dir.join("state/operator")))
+        let app = &state.apps[asked.app];
+        let token = format!("token_of_the_app_{}", app.name);
+        let credential = match (app.name, asked.is_strangers) {
+            (_, true) => Some("a_strangers".to_owned()),
+            ("b", false) => Some(format!("of_b_{}", app.credential)),
+            _ => None,
+        };
+        (token, credential, asked.operator.then(|| state.rules.dir.join("state/operator")))
     };
     let near = Near { stream: near, world: Arc::clone(world), left: asked.breaks_after };
     let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.ok()?;
@@ -153,7 +161,10 @@ pub(super) async fn open(world: &Arc<World>, asked: Asked) -> Option<Opened> {
         .uri(asked.path)
         .header("host", "bridge")
         .header("content-type", "application/json")
-        .header("authorization", format!("Bearer {token}"));
+        .header("x-api-key", token);
+    if let Some(credential) = credential {
+        request = request.header("authorization", format!("Bearer {credential}"));
+    }
     if let Some(file) = secret {
         let secret = fs::read_to_string(file).expect("the operator has a secret");
         request = request.header("x-bridge-operator", secret.trim());

@@ -40,6 +40,7 @@ async fn follow(world: &Arc<World>, app: usize, at: usize, known: Known) {
         world.step(format!("{}: the stream of {} is refused: {status}", ["a", "b"][app], known.id));
         return;
     }
+    world.state().wake(&known.id);
     let mut body = response.into_body();
     let mut text = String::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -82,7 +83,8 @@ impl State {
             // The bridge passes MANTYX's bytes through, repetitions included.
             return;
         }
-        if seq != known.last + 1 {
+        // What came behind a later event is left out, as the app has read past it.
+        if seq != known.last + 1 && !(run.is_reordered && seq > known.last) {
             let what = format!("{}: event {seq} came after {}", known.id, known.last);
             return self.breaks(what);
         }
@@ -116,6 +118,7 @@ impl State {
         if kind == "local_tool_call" {
             let tool_use = data["toolUseId"].as_str().unwrap_or_default().to_owned();
             let agent_run = data["agentRunId"].as_str().unwrap_or_default().to_owned();
+            self.apps[app].agent_runs.insert(agent_run.clone());
             let is_bridges =
                 self.mantyx.runs[&id].calls.get(&tool_use).is_none_or(|it| it.is_bridges);
             if is_bridges && known.is_driven {

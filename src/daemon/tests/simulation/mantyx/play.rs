@@ -139,6 +139,7 @@ impl State {
             answer: None,
             told: false,
             expired: false,
+            comes_late: false,
         };
         run.calls.insert(tool_use, call);
     }

@@ -16,6 +16,8 @@ struct Reading {
     agent_run: Option<String>,
     /// The next event.
     at: usize,
+    /// The event before that one, if they have changed places.
+    late: Option<String>,
     /// Bytes that are still to be sent.
     rest: Bytes,
     /// How many bytes are sent before the stream breaks.
@@ -38,8 +40,16 @@ pub(super) fn events(
         // An eval's events have no number, so that its stream begins anew.
         (after.saturating_sub(back), breaks.then_some(breaks_after))
     };
-    let reading =
-        Reading { world, run, agent_run, at, rest: Bytes::new(), breaks_after, broken: false };
+    let reading = Reading {
+        world,
+        run,
+        agent_run,
+        at,
+        late: None,
+        rest: Bytes::new(),
+        breaks_after,
+        broken: false,
+    };
     stream::unfold(reading, |mut reading| async move {
         let next = reading.next().await?;
         Some((next, reading))
@@ -56,17 +66,27 @@ impl Reading {
             let world = Arc::clone(&self.world);
             let news = world.news.notified();
             let next = {
-                let state = self.world.state();
-                let run = &state.mantyx.runs[&self.run];
-                let next = run.frame(self.agent_run.as_deref(), self.at);
-                if next.is_none() && run.ended {
-                    return None;
+                let mut state = self.world.state();
+                let swaps = state.fault(5);
+                let agent_run = self.agent_run.as_deref();
+                let run = state.mantyx.runs.get_mut(&self.run).expect("it is there");
+                if self.late.is_some() {
+                    self.late.take()
+                } else if swaps && run.may_swap(agent_run, self.at) {
+                    self.late = run.frame(agent_run, self.at);
+                    self.at += 2;
+                    run.frame(agent_run, self.at - 1)
+                } else {
+                    let next = run.frame(agent_run, self.at);
+                    if next.is_none() && run.ended {
+                        return None;
+                    }
+                    self.at += usize::from(next.is_some());
+                    next
                 }
-                next
             };
             match next {
                 Some(frame) => {
-                    self.at += 1;
                     self.rest = Bytes::from(frame);
                     let stalls = self.world.state().fault(15);
                     let most = if stalls { 120_000 } else { 20 };
@@ -98,6 +118,18 @@ impl Reading {
 }
 
 impl Run {
+    /// Whether the frame `at` comes behind the next one, which is not the last.
+    fn may_swap(&mut self, agent_run: Option<&str>, at: usize) -> bool {
+        if self.is_eval || agent_run.is_some() || at + 2 >= self.log.len() {
+            return false;
+        }
+        self.is_reordered = true;
+        if let Some(call) = self.log[at].tool_use.as_ref().and_then(|id| self.calls.get_mut(id)) {
+            call.comes_late = true;
+        }
+        true
+    }
+
     /// The frame number `at`, from 0, of its stream or of that of one of its agent runs.
     fn frame(&self, agent_run: Option<&str>, at: usize) -> Option<String> {
         let of = |event: &&Event| {
