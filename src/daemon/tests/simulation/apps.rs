@@ -4,11 +4,7 @@
 mod client;
 mod reading;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -30,8 +26,6 @@ pub(super) struct AppState {
     own: Vec<(String, String)>,
     /// Calls of the bridge that it has seen: the run and the call.
     seen: Vec<(String, String)>,
-    /// The agent runs of its evals.
-    agent_runs: BTreeSet<String>,
     /// The number of its own credential for MANTYX; app `b` brings one.
     pub(super) credential: usize,
     /// What its requests with a key were, and what was answered.
@@ -247,13 +241,19 @@ async fn hand_over(world: &Arc<World>, app: usize) {
             Some(known[state.below(known.len())].clone())
         }
     };
+    // An agent run of an eval, which the eval's driver may not know yet.
     let agent_run = {
         let mut state = world.state();
-        let known: Vec<String> = state.apps[app].agent_runs.iter().cloned().collect();
-        if known.is_empty() || state.chance(700) {
-            None
-        } else {
-            Some(known[state.below(known.len())].clone())
+        let evals: Vec<String> = state.apps[app]
+            .runs
+            .iter()
+            .filter(|run| run.is_eval)
+            .map(|run| run.id.clone())
+            .collect();
+        let which = state.below(3);
+        match evals.is_empty() || state.chance(600) {
+            true => None,
+            false => Some(format!("{}.{which}", evals[state.below(evals.len())])),
         }
     };
     let id = match agent_run.or(again) {

@@ -118,7 +118,6 @@ impl State {
         if kind == "local_tool_call" {
             let tool_use = data["toolUseId"].as_str().unwrap_or_default().to_owned();
             let agent_run = data["agentRunId"].as_str().unwrap_or_default().to_owned();
-            self.apps[app].agent_runs.insert(agent_run.clone());
             let is_bridges =
                 self.mantyx.runs[&id].calls.get(&tool_use).is_none_or(|it| it.is_bridges);
             if is_bridges && known.is_driven {
