@@ -92,7 +92,8 @@ pub(super) async fn live(world: Arc<World>, app: usize) {
                 0..30 => create(&world, app).await,
                 30..40 => create_eval(&world, app).await,
                 40..52 => talk(&world, app).await,
-                52..64 => call_by_hand(&world, app).await,
+                52..60 => call_by_hand(&world, app).await,
+                60..64 => call_over_mcp(&world, app).await,
                 64..74 => hand_over(&world, app).await,
                 74..80 => cancel(&world, app).await,
                 80..86 => pry(&world, app).await,
@@ -198,7 +199,7 @@ async fn call_by_hand(world: &Arc<World>, app: usize) {
             let body = state.apps[app].keyed[&key].0.clone();
             ("again", Some(key), body)
         } else {
-            let name = ["fs_write", "fs_read", "fs_ask", "hr_file"][state.below(4)];
+            let name = ["fs_write", "fs_read", "fs_ask", "fs_survey", "hr_file"][state.below(5)];
             let (intent, tool_use) = (state.id("i"), state.id("hand"));
             let body = json!({"toolUseId": tool_use, "name": name, "args": {"intent": intent}});
             let key = state.chance(600).then(|| format!("key-of-{tool_use}"));
@@ -228,6 +229,26 @@ async fn call_by_hand(world: &Arc<World>, app: usize) {
         }
         _ => kept.1 = Some(answer),
     }
+}
+
+/// Calls a tool as an MCP client, which cancels the call by hanging up.
+async fn call_over_mcp(world: &Arc<World>, app: usize) {
+    let (name, body) = {
+        let mut state = world.state();
+        let name = ["fs_write", "fs_read", "fs_ask", "fs_survey", "hr_task"][state.below(5)];
+        let intent = state.id("i");
+        let meta = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {},
+        });
+        let arguments = json!({ "intent": intent });
+        let params = json!({"name": name, "arguments": arguments, "_meta": meta});
+        let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        state.step(format!("{}: calls {name} over MCP for {intent}", ["a", "b"][app]));
+        (name, body.to_string())
+    };
+    let asked = Asked { body, mcp: Some(name), ..Asked::of(app, "POST", "/mcp") };
+    ask(world, asked.breaking(world)).await;
 }
 
 /// Submits a run itself, and has the bridge answer its calls.

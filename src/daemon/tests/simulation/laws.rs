@@ -14,6 +14,12 @@ impl State {
         let run = line.split_once(" run=").and_then(|(_, rest)| rest.split_once(' '));
         let app = line.split_once(" app=").and_then(|(_, rest)| rest.split_once(' '));
         let (Some((run, _)), Some((app, _))) = (run, app) else { return };
+        // MANTYX has not shown it: an app may have it driven again.
+        if line.starts_with("the run driver gave up") {
+            self.sleep(|id, _| id == run);
+        } else if line.starts_with("run driver started again") {
+            self.wake(run);
+        }
         let driver = (run.to_owned(), app.to_owned());
         let starts = ["run driver started", "resuming a run of"];
         let ends = [
@@ -67,14 +73,17 @@ impl State {
                 // What takes long, or waits for a person, may be too late: the bridge cannot know how
                 // long ago MANTYX asked, and may have read that late.
                 let takes_long = match self.peers.jobs.get(&call.intent) {
+                    Some(job) if job.tool == "survey" && job.effects == 0 => true,
                     Some(job) => is_late(job.done_at),
-                    None => call.name == "fs_ask" || call.intent.is_empty(),
+                    None => {
+                        ["fs_ask", "fs_survey", "bridge_call_result"].contains(&call.name.as_str())
+                    }
                 };
-                // Without its app's credential, the bridge cannot post.
+                // Without its app's credential, or given up, the bridge does not post.
                 let sleeps = |(from, until): &(Duration, Duration)| {
                     *from < end && until.saturating_add(TIME_TO_POST) > end
                 };
-                if !takes_long && !call.comes_late && !run.sleeps.iter().any(sleeps) {
+                if !takes_long && !call.is_excused && !run.sleeps.iter().any(sleeps) {
                     let tried = call.tried;
                     broken.push(format!(
                         "{tool_use} of {id} ({}) got no answer; first tried at {tried:?}",

@@ -99,7 +99,7 @@ fn one(world: &Arc<World>, last: bool) -> End {
     }
     if end != End::Done {
         state.doubt_new_runs();
-        state.sleep(None);
+        state.sleep(|_, run| run.app == 1);
     }
     state.jobs_after_death();
     end

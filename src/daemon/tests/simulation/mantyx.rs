@@ -32,6 +32,8 @@ pub(super) struct Run {
     pub(super) is_eval: bool,
     /// The app that it was created for.
     pub(super) app: usize,
+    /// How many streams of it are open.
+    streams: usize,
     /// A stream has sent events of it in another order.
     pub(super) is_reordered: bool,
     /// From when to when the bridge had no credential for it.
@@ -74,8 +76,9 @@ pub(super) struct Call {
     pub(super) answer: Option<Value>,
     told: bool,
     pub(super) expired: bool,
-    /// A stream has sent it behind a later event.
-    pub(super) comes_late: bool,
+    /// The bridge need not answer it: a stream has sent it behind a later event, or MANTYX did not know
+    /// the run when the answer came, and showed its stream.
+    pub(super) is_excused: bool,
 }
 
 /// What MANTYX answers.
@@ -159,8 +162,8 @@ async fn answer(
                 state.step(format!("mantyx: {method} {path} is refused with {status}"));
                 if matches!(status, 401 | 403) {
                     let id = path.split('/').nth(2).unwrap_or_default();
-                    let run = id.split('.').next().unwrap_or_default();
-                    state.sleep(Some(run));
+                    let refused = id.split('.').next().unwrap_or_default();
+                    state.sleep(|id, run| run.app == 1 && id == refused);
                 }
                 let error = json!({"error": "scripted", "message": "The seed wants this."});
                 Some(Reply::Json(status, error))
@@ -263,19 +266,19 @@ impl State {
         if self.mantyx.valid_from < held {
             self.mantyx.valid_from = held;
             self.step(format!("mantyx: credentials of b before {held} end"));
-            self.sleep(None);
+            self.sleep(|_, run| run.app == 1);
         } else {
             self.apps[1].credential += 1;
             self.step(format!("b: has the credential {}", held + 1));
         }
     }
 
-    /// The bridge has no valid credential for this run of app `b`, or for all of its runs.
-    pub(super) fn sleep(&mut self, run: Option<&str>) {
+    /// The bridge cannot post results for these runs, until [`Self::wake`].
+    pub(super) fn sleep(&mut self, which: impl Fn(&str, &Run) -> bool) {
         let now = self.now();
-        for (id, it) in self.mantyx.runs.iter_mut().filter(|(_, it)| it.app == 1) {
+        for (_, it) in self.mantyx.runs.iter_mut().filter(|(id, it)| which(id, it)) {
             let sleeps = it.sleeps.last().is_some_and(|(_, until)| *until == Duration::MAX);
-            if !sleeps && run.is_none_or(|run| run == id) {
+            if !sleeps {
                 it.sleeps.push((now, Duration::MAX));
             }
         }
@@ -321,7 +324,7 @@ impl State {
             },
             ("GET", [kind @ ("agent-runs" | "eval-runs"), id, "stream"]) => {
                 let now = self.now();
-                let hides = self.fault(10);
+                let hides = self.fault(10).then(|| self.wait(Duration::from_secs(20)));
                 let (run, agent_run) = self.mantyx.run_of(kind, id);
                 let Some(found) =
                     run.and_then(|id| Some((id.clone(), self.mantyx.runs.get_mut(&id)?)))
@@ -329,8 +332,8 @@ impl State {
                     return not_found();
                 };
                 let (run, found) = found;
-                if hides {
-                    found.hidden_until = now + Duration::from_secs(20);
+                if let Some(wait) = hides {
+                    found.hidden_until = now + wait;
                 }
                 if now < found.hidden_until {
                     self.step(format!("mantyx: hides {id}"));
@@ -386,6 +389,7 @@ impl State {
         let run = Run {
             is_eval,
             app,
+            streams: 0,
             is_reordered: false,
             sleeps: Vec::new(),
             tools: names,
@@ -455,6 +459,10 @@ impl State {
             return reply(404);
         };
         if now < run.hidden_until {
+            let is_shown = run.streams > 0;
+            if let Some(call) = run.calls.get_mut(&tool_use) {
+                call.is_excused |= is_shown;
+            }
             self.step(format!("mantyx: hides {id} from the result of {tool_use}"));
             return reply(404);
         }

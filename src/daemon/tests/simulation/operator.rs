@@ -29,6 +29,8 @@ pub(super) struct Rules {
     next: Option<Permissions>,
     /// The intents that a person has approved.
     approved: BTreeSet<String>,
+    /// What a person has answered to the question of a call: its intent, and the number.
+    answered: BTreeSet<(String, u64)>,
 }
 
 impl Default for Rules {
@@ -40,7 +42,13 @@ impl Default for Rules {
             fs_asks: true,
             hr_is_there: true,
         };
-        Self { dir: PathBuf::new(), now, next: None, approved: BTreeSet::new() }
+        Self {
+            dir: PathBuf::new(),
+            now,
+            next: None,
+            approved: BTreeSet::new(),
+            answered: BTreeSet::new(),
+        }
     }
 }
 
@@ -52,7 +60,9 @@ impl Permissions {
         let b = if b_has_hr { hr } else { "" };
         let asks = if fs_asks { "[ask]" } else { "[]" };
         let hr_entry = match hr_is_there {
-            true => "  hr: {url: 'http://127.0.0.1:2/mcp', pending_after: 20s, pin: off}\n",
+            true => {
+                "  hr: {url: 'http://127.0.0.1:2/mcp', pending_after: 20s, pin: off, offer: search, quota: {calls: 6, per: 60s}}\n"
+            }
             false => "",
         };
         format!(
@@ -90,6 +100,10 @@ impl State {
     /// The daemon has read the file.
     pub(super) fn rules_are_taken(&mut self) {
         if let Some(next) = self.rules.next.take() {
+            if self.rules.now.hr_is_there != next.hr_is_there {
+                // The counts of its quota begin anew.
+                self.peers.sent.clear();
+            }
             self.rules.now = next;
             self.step(format!("operator: in force: {next:?}"));
         }
@@ -116,6 +130,16 @@ impl State {
         self.step(format!("operator: changes the file to {next:?}"));
         self.write_yaml();
         true
+    }
+
+    /// The law of questions: a server is given what a person has answered to this one.
+    pub(super) fn check_answer(&mut self, intent: &str, result: &Value) -> bool {
+        let is_accepted = result["action"] == "accept";
+        let number = result["content"]["n"].as_u64().unwrap_or(u64::MAX);
+        if is_accepted && !self.rules.answered.contains(&(intent.to_owned(), number)) {
+            self.breaks(format!("{intent} was answered with {result}, which no person has said"));
+        }
+        is_accepted
     }
 
     /// The law of dispatches: what is sent may be sent now.
@@ -172,19 +196,36 @@ async fn decide(world: &Arc<World>, all: bool) {
         }
         let id = one["id"].as_str().unwrap_or_default();
         let intent = one["arguments"]["intent"].as_str().unwrap_or_default().to_owned();
-        let decision = if denies { "deny" } else { "approve" };
-        {
-            let mut state = world.state();
-            state.step(format!("operator: {decision} {intent}"));
-            if !denies {
-                state.rules.approved.insert(intent);
-            }
-        }
+        let is_question = one["kind"] == "question";
+        let decision = match (denies, is_question) {
+            (true, _) => "deny",
+            (false, true) => "answer",
+            (false, false) => "approve",
+        };
         for _ in 0..1 + usize::from(twice) {
-            let body = json!({ "decision": decision }).to_string();
+            let mut body = json!({ "decision": decision });
+            let number = {
+                let mut state = world.state();
+                // The server takes numbers below ten.
+                let number = state.below(12) as u64;
+                state.step(format!("operator: {decision} {intent} {number}"));
+                if is_question && !denies && number < 10 {
+                    state.rules.answered.insert((intent.clone(), number));
+                } else if !denies && !is_question {
+                    state.rules.approved.insert(intent.clone());
+                }
+                number
+            };
+            if decision == "answer" {
+                body["content"] = json!({ "n": number });
+            }
             let path = format!("/v1/approvals/{id}");
+            let body = body.to_string();
             let asked = Asked { operator: true, body, ..Asked::of(0, "POST", &path) };
-            apps::ask(world, asked).await;
+            let answer = apps::ask(world, asked).await;
+            if let (Some((200..=299, _)), true, 10..) = (answer, decision == "answer", number) {
+                world.state().breaks(format!("the answer {number} to {intent} was taken"));
+            }
         }
     }
 }

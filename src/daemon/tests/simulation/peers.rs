@@ -29,6 +29,7 @@ pub(super) const TOOLS: [(&str, &[&str]); 2] = [
             r#"{"name":"read","annotations":{"readOnlyHint":true}}"#,
             r#"{"name":"ask"}"#,
             r#"{"name":"slow"}"#,
+            r#"{"name":"survey"}"#,
         ],
     ),
     ("hr", &[r#"{"name":"file"}"#, r#"{"name":"task"}"#]),
@@ -38,6 +39,8 @@ pub(super) const TOOLS: [(&str, &[&str]); 2] = [
 pub(super) struct Peers {
     /// What every intent has led to.
     pub(super) jobs: BTreeMap<String, Job>,
+    /// When `hr` was sent each call, since its quota began to be counted.
+    pub(super) sent: Vec<Duration>,
 }
 
 impl Peers {
@@ -191,6 +194,13 @@ impl Peer for SimulatedPeer {
                 recorder: Arc::clone(&call.recorder),
                 done: false,
             };
+            let guard = match call.request.tool() {
+                "survey" => match self.ask(guard, &call).await {
+                    Ok(guard) => guard,
+                    Err(ended) => return ended,
+                },
+                _ => guard,
+            };
             self.wait_for(guard, &call).await
         }
         .boxed()
@@ -220,6 +230,44 @@ impl Peer for SimulatedPeer {
 }
 
 impl SimulatedPeer {
+    /// Asks the user something, as the server does nothing without an answer.
+    async fn ask(
+        &self,
+        mut guard: Cancels,
+        call: &ToolCall,
+    ) -> Result<Cancels, Result<Answer, CallError>> {
+        let world = Arc::clone(&guard.world);
+        let schema = r#"{"type":"object","properties":{"n":{"type":"integer","maximum":9}},
+            "required":["n"]}"#;
+        let intent = guard.intent.clone();
+        let params = format!(r#"{{"message":"{intent}?","requestedSchema":{schema}}}"#);
+        let params = RawValue::from_string(params).expect("JSON");
+        let answer = tokio::select! {
+            biased;
+            answer = call.progress.ask(None, intent.clone(), params) => answer,
+            () = self.lost.cancelled() => {
+                world.if_alive().await;
+                guard.done = true;
+                return Err(Err(CallError::Lost("it broke".to_owned())));
+            }
+        };
+        world.if_alive().await;
+        let answer: Value = answer
+            .and_then(|answer| serde_json::from_str(answer.get()).ok())
+            .unwrap_or_else(|| serde_json::json!({"action": "cancel"}));
+        let mut state = world.state();
+        state.step(format!("{}: {intent} is answered with {answer}", self.name));
+        if state.check_answer(&intent, &answer) {
+            // The answer lets the call go on.
+            state.check_dispatch(&self.name, &call.request, &intent);
+            state.begin_job(&intent, Duration::from_secs(3));
+            Ok(guard)
+        } else {
+            guard.done = true;
+            Err(Ok(Answer::text(format!("{intent} was not answered"))))
+        }
+    }
+
     /// Waits for the work of a call.
     async fn wait_for(&self, mut guard: Cancels, call: &ToolCall) -> Result<Answer, CallError> {
         let world = Arc::clone(&guard.world);
@@ -309,17 +357,40 @@ impl State {
             _ if takes_long => Duration::from_secs(60),
             _ => Duration::from_secs(3),
         };
-        let (first, second) = (self.wait(most), self.wait(Duration::from_secs(1)));
-        let now = self.now();
+        self.check_quota(backend);
         let is_named = tool == "task";
+        let asks = tool == "survey";
         let job = self.peers.jobs.entry(intent.to_owned()).or_default();
         if job.effect_at.is_some() {
             // Sent twice, before the first one had its effect.
             job.effects += 1;
         }
         (job.tool, job.is_named) = (tool, is_named);
+        if !asks {
+            self.begin_job(intent, most);
+        }
+        self.peers.jobs[intent].clone()
+    }
+
+    /// The work for `intent` begins, and takes about `most`.
+    fn begin_job(&mut self, intent: &str, most: Duration) {
+        let (first, second) = (self.wait(most), self.wait(Duration::from_secs(1)));
+        let now = self.now();
+        let job = self.peers.jobs.get_mut(intent).expect("it was sent");
         (job.effect_at, job.done_at) = (Some(now + first), now + first + second);
-        job.clone()
+    }
+
+    /// The law of quotas: `hr` gets at most six calls a minute.
+    fn check_quota(&mut self, backend: &str) {
+        if backend != "hr" {
+            return;
+        }
+        let now = self.now();
+        self.peers.sent.push(now);
+        let recent = self.peers.sent.iter().filter(|at| now < **at + Duration::from_secs(60));
+        if recent.count() > 6 {
+            self.breaks("hr got more than six calls within a minute");
+        }
     }
 
     /// Lets those effects happen whose time has come.
@@ -345,6 +416,7 @@ impl State {
     /// The process has died. A server that was sent a call works on, or has noticed in time.
     pub(super) fn jobs_after_death(&mut self) {
         let now = self.now();
+        self.peers.sent.clear();
         let open: Vec<String> = self
             .peers
             .jobs

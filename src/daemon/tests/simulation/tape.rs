@@ -50,14 +50,6 @@ impl Subscriber for Tape {
         let text = line.0.replace(&state.rules.dir.display().to_string(), "DIR");
         state.note(format!("  log: {}", text.trim_end()));
         state.journal_says(&text);
-        if let Some(id) =
-            text.strip_prefix("the run driver gave up run=").and_then(|rest| rest.split(' ').next())
-        {
-            // MANTYX has not shown it: an app may have it driven again.
-            if let Some(run) = state.mantyx.runs.get_mut(id) {
-                run.is_driven = false;
-            }
-        }
         state.driver_says(&text);
         if text.starts_with("the configuration was taken") {
             state.rules_are_taken();

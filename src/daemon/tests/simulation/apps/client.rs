@@ -36,6 +36,8 @@ pub(in crate::daemon::tests::simulation) struct Asked {
     pub(in crate::daemon::tests::simulation) operator: bool,
     /// In place of the app's own credential for MANTYX, one goes with it that MANTYX does not know.
     pub(in crate::daemon::tests::simulation) is_strangers: bool,
+    /// The tool that is called over MCP.
+    pub(in crate::daemon::tests::simulation) mcp: Option<&'static str>,
     pub(in crate::daemon::tests::simulation) key: Option<String>,
     pub(in crate::daemon::tests::simulation) last_event: Option<usize>,
     /// After how many bytes, in both directions, the app hangs up.
@@ -168,6 +170,13 @@ pub(super) async fn open(world: &Arc<World>, asked: Asked) -> Option<Opened> {
     if let Some(file) = secret {
         let secret = fs::read_to_string(file).expect("the operator has a secret");
         request = request.header("x-bridge-operator", secret.trim());
+    }
+    if let Some(tool) = asked.mcp {
+        request = request
+            .header("accept", "application/json, text/event-stream")
+            .header("mcp-protocol-version", "2026-07-28")
+            .header("mcp-method", "tools/call")
+            .header("mcp-name", tool);
     }
     if let Some(key) = asked.key {
         request = request.header("idempotency-key", key);

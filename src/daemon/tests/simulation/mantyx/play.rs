@@ -93,7 +93,16 @@ impl State {
         };
         match tool {
             Some((name, server)) => {
-                self.call(id, &name, server, &json!({ "intent": intent }), is_bridges);
+                let args = json!({ "intent": intent });
+                let args = match name.as_str() {
+                    "bridge_find_tools" => json!({"query": "file something"}),
+                    "bridge_call_tool" => {
+                        let name = ["hr_file", "hr_task"][which % 2];
+                        json!({"name": name, "arguments": args})
+                    }
+                    _ => args,
+                };
+                self.call(id, &name, server, &args, is_bridges);
             }
             None => {
                 let run = self.mantyx.runs.get_mut(id).expect("it is there");
@@ -131,7 +140,11 @@ impl State {
         let call = Call {
             agent_run,
             name: name.to_owned(),
-            intent: args["intent"].as_str().unwrap_or_default().to_owned(),
+            intent: [args, &args["arguments"]]
+                .into_iter()
+                .find_map(|args| args["intent"].as_str())
+                .unwrap_or_default()
+                .to_owned(),
             asked: now,
             is_bridges,
             posts: Vec::new(),
@@ -139,7 +152,7 @@ impl State {
             answer: None,
             told: false,
             expired: false,
-            comes_late: false,
+            is_excused: false,
         };
         run.calls.insert(tool_use, call);
     }

@@ -36,6 +36,7 @@ pub(super) fn events(
         let mut state = world.state();
         let back = if state.fault(100) { state.below(4) } else { 0 };
         let breaks = state.fault(250);
+        state.mantyx.runs.get_mut(&run).expect("it is there").streams += 1;
         let breaks_after = state.wait(Duration::from_micros(4_000)).as_micros() as usize;
         // An eval's events have no number, so that its stream begins anew.
         (after.saturating_sub(back), breaks.then_some(breaks_after))
@@ -56,10 +57,37 @@ pub(super) fn events(
     })
 }
 
+/// The stream is not open any more.
+impl Drop for Reading {
+    fn drop(&mut self) {
+        if !self.broken {
+            self.world.state().mantyx.runs.get_mut(&self.run).expect("it is there").streams -= 1;
+        }
+    }
+}
+
 impl Reading {
+    /// Whether MANTYX does not show the run for a while, on any replica.
+    fn is_hidden(&self) -> bool {
+        let state = self.world.state();
+        state.now() < state.mantyx.runs[&self.run].hidden_until
+    }
+
+    /// The stream breaks, or just `ends`.
+    fn breaks(&mut self, ends: bool) -> Option<io::Result<Bytes>> {
+        self.broken = true;
+        let mut state = self.world.state();
+        state.mantyx.runs.get_mut(&self.run).expect("it is there").streams -= 1;
+        state.step(format!("mantyx: the stream of {} breaks", self.run));
+        (!ends).then(|| Err(io::Error::other("the stream broke")))
+    }
+
     async fn next(&mut self) -> Option<io::Result<Bytes>> {
         if self.broken {
             return None;
+        }
+        if self.is_hidden() {
+            return self.breaks(false);
         }
         while self.rest.is_empty() {
             self.world.if_alive().await;
@@ -93,7 +121,11 @@ impl Reading {
                     self.world.pause(Duration::from_millis(most)).await;
                 }
                 None => {
-                    if timeout(Duration::from_secs(15), news).await.is_err() {
+                    let has_news = timeout(Duration::from_secs(15), news).await.is_ok();
+                    if self.is_hidden() {
+                        return self.breaks(false);
+                    }
+                    if !has_news {
                         self.rest = Bytes::from_static(b": ping\n\n");
                     }
                 }
@@ -108,9 +140,7 @@ impl Reading {
         if let Some(left) = &mut self.breaks_after {
             *left -= size;
             if size == 0 {
-                self.broken = true;
-                self.world.step(format!("mantyx: the stream of {} breaks", self.run));
-                return (!ends).then(|| Err(io::Error::other("the stream broke")));
+                return self.breaks(ends);
             }
         }
         Some(Ok(self.rest.split_to(size)))
@@ -125,7 +155,7 @@ impl Run {
         }
         self.is_reordered = true;
         if let Some(call) = self.log[at].tool_use.as_ref().and_then(|id| self.calls.get_mut(id)) {
-            call.comes_late = true;
+            call.is_excused = true;
         }
         true
     }
