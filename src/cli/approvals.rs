@@ -17,7 +17,7 @@ use super::{
 use crate::{
     config::Contact,
     http::api::approvals::{ApprovalList, Shown},
-    model::question,
+    model::{json::string_member, question},
 };
 
 #[derive(Debug, Args)]
@@ -138,7 +138,10 @@ fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
 
 /// What the server asks, if it does.
 fn question_of(one: &Shown) -> Option<Value> {
-    serde_json::from_str(one.question.as_ref()?.get()).ok()
+    let question = one.question.as_ref()?.get();
+    // One that is nested too deep to be parsed has a `flaw`, and a message all the same.
+    let only_message = || json!({"message": string_member(question, "message")});
+    Some(serde_json::from_str(question).unwrap_or_else(|_| only_message()))
 }
 
 /// The question of the call's server, with its fields and how to answer it.
@@ -200,10 +203,15 @@ mod tests {
              "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z",
              "question":{"message":"Go","mode":"url","url":"https://a.example@B.example\\@c"},
              "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
+            {"id":"apr_6","state":"waiting","kind":"question","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"ask","backend":"ask",
+             "argumentsText":"{}","since":"2026-01-01T00:01:15.000Z","flaw":"it is nested too deep",
+             "question":{"message":"Deep?","requestedSchema":DEEP},
+             "deadline":"2026-01-01T00:01:16.900Z","decidedAt":null,"reason":null},
             {"id":"apr_0","state":"denied","kind":"call","app":"b","runId":null,"toolUseId":"u","tool":"","argumentsSha256":"","name":"hr","backend":"hr",
              "since":"2026-01-01T00:00:00.000Z","deadline":"2026-01-01T00:04:00.000Z",
              "decidedAt":"2026-01-01T00:01:00.000Z","reason":"Not\ntoday."}]}"#;
-        let list: ApprovalList = parse(text).unwrap_or_else(|error| panic!("{error:?}"));
+        let text = text.replace("DEEP", &format!("{}{}", "[".repeat(200), "]".repeat(200)));
+        let list: ApprovalList = parse(&text).unwrap_or_else(|error| panic!("{error:?}"));
         let paper = Paper { colours: false, columns: Some(40) };
         let expected = r#"apr_1
 fs_rm of fs, app a, run run_1
@@ -240,6 +248,13 @@ its server asks: Go
 open https://a.example@B.example\@c
 its host is b.example
 mantyx-bridge approvals answer apr_5
+
+apr_6
+ask of ask, app b, by hand
+asked 0s ago, denied by itself in 1s
+{}
+its server asks: Deep?
+It can only be denied: it is nested too deep.
 
 mantyx-bridge approvals approve ID, or approvals deny ID --reason TEXT
 "#;

@@ -96,28 +96,49 @@ impl Condition {
 impl Test {
     /// Whether the JSON text `value` fits, or is of another type than can be compared.
     fn fits(&self, value: &str) -> bool {
-        let number = value.parse::<f64>().ok().filter(|number| number.is_finite());
-        let may_equal = |it, limit: f64| (it == limit && value.len() > EXACT) || !limit.is_finite();
+        // What is written as 1e-400 is no zero, and 1e400 is not infinite.
+        let mantissa = value.split(['e', 'E']).next().unwrap_or_default();
+        let is_held = |it: &f64| {
+            it.is_finite() && (*it != 0.0) == mantissa.contains(|c| matches!(c, '1'..='9'))
+        };
+        let number = value.parse::<f64>().ok().filter(is_held);
+        let may_equal = |it, limit: f64| it == limit && value.len() > EXACT;
         match self {
             Self::Gt(limit) => number.is_none_or(|it| it > *limit || may_equal(it, *limit)),
             Self::Lt(limit) => number.is_none_or(|it| it < *limit || may_equal(it, *limit)),
-            Self::Glob(glob) => match serde_json::from_str::<Value>(value) {
-                Ok(Value::String(text)) => {
-                    // Servers written in C read up to the first `\0`.
-                    let read = text.split('\0').next().unwrap_or_default();
-                    [&text, read].map(plain_path).iter().any(|plain| {
-                        // With a slash, as `/etc/**` is meant to match `/etc`.
-                        glob.is_match(plain) || glob.is_match(format!("{plain}/"))
-                    }) || glob.is_match(&text)
-                }
-                Ok(Value::Number(_) | Value::Bool(_)) => {
-                    let other = glob.glob().glob().parse::<f64>();
-                    glob.is_match(value)
-                        || number.is_some_and(|it| other == Ok(it) || glob.is_match(it.to_string()))
-                }
-                _ => true,
-            },
+            Self::Glob(glob) => glob_fits(glob, value, number),
         }
+    }
+}
+
+/// [`Test::Glob`] for the JSON text `value`, and the `number` that it is.
+fn glob_fits(glob: &GlobMatcher, value: &str, number: Option<f64>) -> bool {
+    let pattern = glob.glob().glob();
+    let as_number = pattern.parse::<f64>().ok();
+    match serde_json::from_str::<Value>(value) {
+        // Servers differ in what they take for `true` and `false`: `"yes"`, `1`, `"True"`.
+        Ok(value) if let Ok(meant) = pattern.parse::<bool>() => match value {
+            Value::Bool(is) => is == meant,
+            Value::String(text) => !text.eq_ignore_ascii_case(if meant { "false" } else { "true" }),
+            _ => true,
+        },
+        Ok(Value::String(text)) => {
+            // Servers written in C read up to the first `\0`.
+            let read = text.split('\0').next().unwrap_or_default();
+            [&text, read].map(plain_path).iter().any(|plain| {
+                // With a slash, as `/etc/**` is meant to match `/etc`.
+                glob.is_match(plain) || glob.is_match(format!("{plain}/"))
+            }) || glob.is_match(&text)
+                // Only the server knows where a relative path begins.
+                || pattern.starts_with('/') && !text.starts_with('/')
+                // Some servers take a text for the number that it is.
+                || as_number.is_some() && text.trim().parse().ok() == as_number
+        }
+        Ok(Value::Number(_) | Value::Bool(_)) => {
+            glob.is_match(value)
+                || number.is_some_and(|it| as_number == Some(it) || glob.is_match(it.to_string()))
+        }
+        _ => true,
     }
 }
 

@@ -22,12 +22,13 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     answer::codes::TOOL_INPUT_INVALID,
-    json::Members,
+    json::{Members, lossy},
     limits::{MAX_DEPTH, MAX_SCHEMA, Shape},
 };
 
-/// The largest arguments that are checked.
-const MAX_ARGUMENTS: usize = 1024 * 1024;
+/// How deep arguments may be nested, in levels of JSON: the parser of the copy that is checked goes
+/// hardly deeper.
+const MAX_NESTING: usize = 126;
 /// The most mistakes that an answer lists, the longest text of one, and of all together, in bytes.
 const MAX_MISTAKES: usize = 10;
 const MAX_MISTAKE: usize = 300;
@@ -117,14 +118,15 @@ impl InputSchema {
             Ok(None) => return Verdict::Valid,
             Err(why) => return self.unusable(why),
         };
-        let unchecked = |why: String| Verdict::Unchecked { why, news: false };
-        if arguments.len() > MAX_ARGUMENTS {
-            return unchecked(format!("the arguments have over {MAX_ARGUMENTS} bytes"));
+        if Shape::of(arguments).depth > MAX_NESTING {
+            return Verdict::Invalid(format!("the arguments: nested over {MAX_NESTING} deep"));
         }
-        // Numbers such as 1e400 and lone surrogates are JSON, but a `Value` cannot hold them.
-        let copy: Value = match serde_json::from_str(arguments) {
+        let copy = serde_json::from_str(arguments).or_else(|_| approximate(arguments));
+        let copy = match copy {
             Ok(copy) => copy,
-            Err(error) => return unchecked(format!("the arguments cannot be copied: {error}")),
+            Err(error) => {
+                return Verdict::Invalid(format!("the arguments: a key cannot be read: {error}"));
+            }
         };
         if let Err(why) = cost::affordable(&compiled.schema, &copy) {
             return self.unusable(why);
@@ -176,6 +178,33 @@ impl Compiled {
             write!(mistakes, "; and {more} more").expect("writing to a String cannot fail");
         }
         Ok(mistakes)
+    }
+}
+
+/// The closest [`Value`] for JSON text that no [`Value`] can hold: the largest number for 1e400, and
+/// U+FFFD for a lone surrogate. What is beside them is checked all the same.
+fn approximate(json: &str) -> serde_json::Result<Value> {
+    match json.trim_start().as_bytes().first() {
+        Some(b'{') => {
+            let mut object = serde_json::Map::new();
+            for (name, value) in Members::read(json)?.0 {
+                object.insert(name.into_owned(), approximate(value.get())?);
+            }
+            Ok(object.into())
+        }
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(json)?;
+            items.into_iter().map(|item| approximate(item.get())).collect()
+        }
+        _ => serde_json::from_str(json).or_else(|error| match lossy(json) {
+            Some(text) => Ok(text.into()),
+            // Only a number can be left.
+            None if json.trim_start().starts_with('-') => Ok(f64::MIN.into()),
+            None if json.trim_start().starts_with(|first: char| first.is_ascii_digit()) => {
+                Ok(f64::MAX.into())
+            }
+            None => Err(error),
+        }),
     }
 }
 

@@ -319,6 +319,25 @@ async fn a_question_of_2026_outlives_a_crash_and_the_call_has_one_effect() {
     assert_eq!(effects(&dir), 1);
 }
 
+/// Otherwise an answer that is sent twice would answer the same question again.
+#[tokio::test]
+async fn the_same_question_asked_again_is_another_one() {
+    let (mut rig, dir) = asking("").await;
+    rig.run(Script::one_call("tu_1", "ask", "ask_greet", r#"{"name":"Ada"}"#)).await;
+    let first = says(&rig, "Bob").await;
+    let second = asked_next(&rig, &first).await;
+    let again = answer(r#"{"value":"Bob"}"#);
+    let told = decide(&rig.bridge, &first, &again).await.expect_error(409);
+    assert_eq!(told["error"], "already_decided");
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    assert_eq!(says(&rig, "Ada").await, id(&second), "the same round");
+    asked_next(&rig, &id(&second)).await;
+    says(&rig, "red").await;
+    assert_eq!(rig.mantyx.answer("tu_1").await["result"], "Ada likes red");
+    assert_eq!(effects(&dir), 1);
+}
+
 /// The bridge has no roots, so the person's answer would be of no use.
 #[tokio::test]
 async fn no_person_is_asked_if_something_else_cannot_be_answered() {

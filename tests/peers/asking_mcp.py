@@ -4,7 +4,8 @@ result of a call, and by the same call once more.
     asking_mcp.py [LEDGER]
 
 Its tool `greet` asks for a name, and then for a colour. Its effect is a line in the file LEDGER. With
-the argument `roots`, it asks for a name and for the roots of the client at once.
+the argument `roots`, it asks for a name and for the roots of the client at once. With `name`, it asks
+for exactly that name, once more with the same question as long as it gets another.
 """
 
 import asyncio
@@ -28,7 +29,9 @@ async def call_tool(context, params):
     for key, response in (params.input_responses or {}).items():
         if response.action != "accept":
             return said(f"{response.action}: {key}")
-        known[key] = response.content["value"]
+        value = response.content["value"]
+        if key != "name" or (params.arguments or {}).get("name", value) == value:
+            known[key] = value
     for key in ["name", "colour"]:
         if key not in known:
             question = types.ElicitRequestFormParams(

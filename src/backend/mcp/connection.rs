@@ -260,15 +260,17 @@ impl Connection {
         *told = left_out.map(str::to_owned);
     }
 
-    /// Makes a call, or goes on with one whose server has `asked` before a restart of the bridge.
+    /// Makes a call, or goes on with one whose server has asked before a restart of the bridge: the
+    /// round, and the result with the questions.
     async fn call_tool(
         &self,
         call: ToolCall,
-        mut asked: Option<Box<RawValue>>,
+        left: Option<(usize, Box<RawValue>)>,
     ) -> Result<Answer, CallError> {
-        for _ in 0..questions::ROUNDS {
+        let (first, mut asked) = left.unzip();
+        for round in first.unwrap_or_default()..questions::ROUNDS {
             let inputs = match asked {
-                Some(result) => Some(questions::answer(&result, &call).await?),
+                Some(result) => Some(questions::answer(round, &result, &call).await?),
                 None => None,
             };
             let (raw_request, result) = self.send_call(&call, inputs).await?;
@@ -461,7 +463,7 @@ impl Peer for Connection {
     ) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
             match questions::kept(&handle) {
-                asked @ Some(_) => self.call_tool(call, asked).await,
+                left @ Some(_) => self.call_tool(call, left).await,
                 None => tasks::resume(self, &call, &handle).await,
             }
         })

@@ -13,8 +13,10 @@ use crate::{
 /// How often a server may ask during one call.
 pub(super) const ROUNDS: usize = 10;
 
-/// The member of a [`Handle`] that has the result with the questions.
+/// The members of a [`Handle`] that have the result with the questions, and how often the server had
+/// asked before.
 const KEPT: &str = "mcpQuestions";
+const ROUND: &str = "round";
 /// The most links that an answer names.
 const MOST_LINKS: usize = 5;
 const REFUSED: &str = "the server wants input from the user before it runs the tool, and there is \
@@ -35,15 +37,22 @@ pub(super) fn asks(result: &RawValue) -> bool {
     string_member(result.get(), "resultType").as_deref() == Some("input_required")
 }
 
-/// The result with the questions that `handle` has for after a restart, if that is what it has.
-pub(super) fn kept(handle: &Handle) -> Option<Box<RawValue>> {
-    Some(member(&handle.0, KEPT)?.to_owned())
+/// The result with the questions that `handle` has for after a restart, with the round, if that is
+/// what it has.
+pub(super) fn kept(handle: &Handle) -> Option<(usize, Box<RawValue>)> {
+    let round = member(&handle.0, ROUND).and_then(|round| round.get().parse().ok());
+    Some((round.unwrap_or_default(), member(&handle.0, KEPT)?.to_owned()))
 }
 
-/// Gets the answers to the questions of `result`. The record of the call has them until then, and
+/// Gets the answers to the questions of `result`, before which the server has asked `round` times. The
+/// record of the call has them until then, and
 /// has its next dispatch before this returns: if the bridge crashed after it, the call could be made
 /// twice otherwise.
-pub(super) async fn answer(result: &RawValue, call: &ToolCall) -> Result<Inputs, CallError> {
+pub(super) async fn answer(
+    round: usize,
+    result: &RawValue,
+    call: &ToolCall,
+) -> Result<Inputs, CallError> {
     if result.get().len() > MAX_QUESTION {
         let most = MAX_QUESTION >> 10;
         let why = format!("the server's question is too large: it has over {most} KiB");
@@ -58,12 +67,13 @@ pub(super) async fn answer(result: &RawValue, call: &ToolCall) -> Result<Inputs,
     for (key, request) in members.ok_or_else(refused)?.0 {
         let is_for_user =
             string_member(request.get(), "method").as_deref() == Some("elicitation/create");
-        let mark = format!("{key} {}", state.as_ref().map_or("", |state| state.get()));
+        // With the round, as an answer that is sent twice must not answer the same question again.
+        let mark = format!("{round} {key} {}", state.as_ref().map_or("", |state| state.get()));
         let params = member(request.get(), "params").filter(|_| is_for_user).ok_or_else(refused)?;
         questions.push((key, mark, params));
     }
     // No person is asked before all of them can be answered.
-    call.recorder.named(&Handle(format!("{{\"{KEPT}\":{result}}}")));
+    call.recorder.named(&Handle(format!("{{\"{ROUND}\":{round},\"{KEPT}\":{result}}}")));
     let mut responses = Vec::new();
     for (key, mark, params) in questions {
         let answer = call.progress.ask(Some(key.to_string()), mark, params.to_owned()).await;

@@ -104,8 +104,8 @@ impl Validator<'_> {
         });
         let cure = "write a text as the argument has it, with * for any characters";
         let tests = [
-            gt.as_ref().map(|at| Some(Test::Gt(at.value))),
-            lt.as_ref().map(|at| Some(Test::Lt(at.value))),
+            gt.as_ref().map(|at| Some(Test::Gt(self.limit(at)?))),
+            lt.as_ref().map(|at| Some(Test::Lt(self.limit(at)?))),
             glob.as_ref().map(|at| Some(Test::Glob(self.glob(at, cure)?.compile_matcher()))),
         ];
         let mut tests = tests.into_iter().flatten();
@@ -120,6 +120,12 @@ impl Validator<'_> {
                 self.refuse(*node, "a condition has one comparison", cure)
             }
         }
+    }
+
+    fn limit(&self, &At { value, node }: &At<f64>) -> Option<f64> {
+        let cure = "write a number with digits, such as 1000";
+        let refuse = || self.refuse(node, "nothing can be compared with this number", cure);
+        if value.is_finite() { Some(value) } else { refuse() }
     }
 
     pub(super) fn quota(&self, at: &At<file_format::Quota>) -> Option<Quota> {

@@ -57,6 +57,9 @@ fn numbers_are_compared_and_what_is_no_number_fits() {
     let lt = when("/amount", Test::Lt(-2.5));
     check(&lt, true, &[r#"{"amount":-3}"#, r#"{"amount":"x"}"#, r#"{"amount":1e400}"#]);
     check(&lt, false, &[r#"{"amount":-2.5}"#, r#"{"amount":7}"#]);
+    let negative = when("/amount", Test::Lt(0.0));
+    check(&negative, true, &[r#"{"amount":-1e-400}"#, r#"{"amount":-0.5}"#]);
+    check(&negative, false, &[r#"{"amount":0}"#, r#"{"amount":-0.0e5}"#, r#"{"amount":3}"#]);
 }
 
 #[test]
@@ -83,13 +86,15 @@ fn texts_are_compared_unescaped_and_as_plain_paths() {
         r#"{"path":"/etc\u0000"}"#,
         r#"{"path":"/tmp/../etc\u0000.txt"}"#,
         r#"{"path":"/x\u0000/../etc/passwd"}"#,
+        r#"{"path":"etc/passwd"}"#,
+        r#"{"path":"file:///etc/passwd"}"#,
+        r#"{"path":""}"#,
     ];
     check(&etc, true, &inside);
     let outside = [
         r#"{"path":"/tmp/x"}"#,
         r#"{"path":"/tmp/etc/passwd"}"#,
         r#"{"path":"/etcetera"}"#,
-        r#"{"path":""}"#,
         r#"{"path":5}"#,
         r#"{"paths":"/etc/passwd"}"#,
     ];
@@ -101,7 +106,13 @@ fn texts_are_compared_unescaped_and_as_plain_paths() {
 fn numbers_and_booleans_match_globs_as_they_are_written() {
     let force = when("/force", glob("true"));
     check(&force, true, &[r#"{"force":true}"#, r#"{"force":"true"}"#, r#"{"force":null}"#]);
-    check(&force, false, &[r#"{"force":false}"#, r#"{"force":1}"#, "{}"]);
+    // What a lenient server takes for a boolean.
+    let odd = ["1", r#""yes""#, r#""True""#, r#""""#, "[]"];
+    let odd = odd.map(|odd| format!(r#"{{"force":{odd}}}"#));
+    check(&force, true, &odd.each_ref().map(String::as_str));
+    check(&when("/force", glob("false")), true, &[r#"{"force":0}"#, r#"{"force":"no"}"#]);
+    check(&force, false, &[r#"{"force":false}"#, r#"{"force":"False"}"#, "{}"]);
+    check(&when("/n", glob("5")), true, &[r#"{"n":"5.0"}"#, r#"{"n":" 5"}"#]);
     check(&when("/n", glob("5*")), true, &[r#"{"n":50}"#, r#"{"n":5e400}"#, r#"{"n":-1e400}"#]);
     check(&when("/n", glob("5*")), false, &[r#"{"n":15}"#]);
     // One number has several forms.

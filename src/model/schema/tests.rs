@@ -131,15 +131,34 @@ fn a_schema_that_cannot_be_used_is_news_once() {
     }
 }
 
+/// Otherwise one odd argument would switch off the check of all the others.
 #[test]
-fn what_no_value_can_hold_is_not_checked() {
-    for arguments in [r#"{"text":1e400}"#, r#"{"text":"\ud800"}"#] {
-        unchecked_because(&check(NOTE, arguments), "copied");
+fn what_no_value_can_hold_is_checked_as_far_as_it_can_be() {
+    let schema = r#"{"properties":{"force":{"type":"boolean"},"n":{"maximum":5},"text":{"maxLength":3}},
+        "additionalProperties":{"type":["number","string","array"]}}"#;
+    for odd in ["1e400", "-1e400", r#""\ud800""#, r#"["x\udfff",{"a":1e400}]"#] {
+        valid(schema, &format!(r#"{{"force":true,"z":{odd}}}"#));
+        let other = format!(r#"{{"force":"yes","z":{odd}}}"#);
+        invalid_because(schema, &other, r#"/force: the value is not of type "boolean""#);
     }
-    let deep = format!(r#"{{"text":{}{}}}"#, "[".repeat(200), "]".repeat(200));
-    unchecked_because(&check(NOTE, &deep), "copied");
-    let large = format!(r#"{{"text":"{}"}}"#, "x".repeat(MAX_ARGUMENTS));
-    unchecked_because(&check(NOTE, &large), "over 1048576 bytes");
+    invalid_because(schema, r#"{"n":1e400}"#, "/n: the value is greater than the maximum of 5");
+    valid(schema, r#"{"n":-1e400,"text":"\ud800"}"#);
+    invalid_because(
+        schema,
+        r#"{"text":"\ud800a"}"#,
+        "/text: the value is longer than 3 characters",
+    );
+    valid(schema, r#"{"text":"ab"}"#);
+    let deep = |levels| format!(r#"{{"z":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
+    valid(schema, &deep(MAX_NESTING - 1));
+    invalid_because(schema, &deep(MAX_NESTING), "the arguments: nested over 126 deep");
+    invalid_because(
+        schema,
+        r#"{"z":[{"\ud800":1e400}]}"#,
+        "the arguments: a key cannot be read: unexpected end of hex escape at line 1 column 9",
+    );
+    let large = format!(r#"{{"text":"{}"}}"#, "x".repeat(2 << 20));
+    invalid_because(schema, &large, "/text: the value is longer than 3 characters");
 }
 
 #[test]

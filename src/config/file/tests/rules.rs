@@ -144,6 +144,17 @@ fn a_list_has_so_many_rules_and_a_rule_so_many_conditions() {
 }
 
 #[test]
+fn a_number_that_nothing_can_be_compared_with_is_refused() {
+    for number in [".nan", ".inf", "-.inf", "1e400"] {
+        let rule = format!("{{tool: x, when: [{{path: /n, gt: {number}}}]}}");
+        let file =
+            format!("upstream: {{sandbox: true}}\nmcp: {{a: {{command: a, approve: [{rule}]}}}}");
+        let told = parse(&file).unwrap_err().to_string();
+        assert!(told.contains("nothing can be compared with this number"), "{number}: {told}");
+    }
+}
+
+#[test]
 fn quotas_are_of_apps_and_of_every_kind_of_backend() {
     let config = good(
         "mcp: {a: {command: a, quota: {calls: 100, per: 1h, identical: 10}}}

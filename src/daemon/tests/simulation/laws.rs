@@ -37,6 +37,17 @@ impl State {
         }
     }
 
+    /// The daemon's log says which calls it has taken.
+    pub(super) fn call_says(&mut self, line: &str) {
+        let Some(rest) = line.strip_prefix("call run=") else { return };
+        let mut words = rest.split(' ').map(|word| word.trim_start_matches("toolUseId="));
+        let (Some(run), Some(tool_use)) = (words.next(), words.next()) else { return };
+        let run = self.mantyx.runs.get_mut(run);
+        if let Some(call) = run.and_then(|run| run.calls.get_mut(tool_use)) {
+            call.is_taken = true;
+        }
+    }
+
     /// A process has no drivers when it begins.
     pub(super) fn forget_drivers(&mut self) {
         self.drivers.clear();

@@ -75,6 +75,8 @@ pub(super) struct Call {
     pub(super) tried: Option<Duration>,
     pub(super) answer: Option<Value>,
     told: bool,
+    /// The bridge has taken it, so that its app cannot answer it any more.
+    pub(super) is_taken: bool,
     pub(super) expired: bool,
     /// The bridge need not answer it: a stream has sent it behind a later event, or MANTYX did not know
     /// the run when the answer came, and showed its stream.
@@ -444,6 +446,9 @@ impl State {
         let now = self.now();
         for run in self.mantyx.runs.values_mut() {
             run.is_driven &= now > run.created + Duration::from_secs(60);
+            for call in run.calls.values_mut().filter(|call| call.posts.is_empty()) {
+                call.is_taken = false;
+            }
         }
     }
 
@@ -476,6 +481,12 @@ impl State {
         if body["result"] == "forged" && status == 409 {
             self.step(format!("mantyx: takes no forged result of {tool_use}"));
             return reply(409);
+        }
+        if body["result"] == "forged" && !call.is_taken {
+            // As if the app had handed the run over a moment later.
+            call.answer = Some(body.clone());
+            self.step(format!("mantyx: its app has answered {tool_use} before the bridge read it"));
+            return reply(status);
         }
         let was_unkept = disk_failed.is_some_and(|at| at >= call.asked);
         call.posts.push((text.clone(), status));

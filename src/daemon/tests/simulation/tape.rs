@@ -51,6 +51,7 @@ impl Subscriber for Tape {
         state.note(format!("  log: {}", text.trim_end()));
         state.journal_says(&text);
         state.driver_says(&text);
+        state.call_says(&text);
         if text.starts_with("the configuration was taken") {
             state.rules_are_taken();
         }

@@ -151,6 +151,7 @@ impl State {
             tried: None,
             answer: None,
             told: false,
+            is_taken: false,
             expired: false,
             is_excused: false,
         };
