@@ -18,6 +18,7 @@ use tokio::{io::DuplexStream, sync::mpsc};
 
 use crate::{
     backend::peer::Dial,
+    budget::Budget,
     model::{ids::BackendName, moment::Moment},
 };
 
@@ -34,6 +35,9 @@ pub(crate) trait World: Send + Sync {
 
     /// How a backend is reached.
     fn dial(self: Arc<Self>, backend: &BackendName) -> Arc<dyn Dial>;
+
+    /// The room for bodies in memory.
+    fn budget(&self) -> Arc<Budget>;
 
     /// The next random number.
     fn random(&self) -> u64;

@@ -4,6 +4,7 @@ use futures_util::{FutureExt as _, StreamExt as _, stream};
 use tokio::time::advance;
 
 use super::*;
+use crate::simulated;
 
 /// A response that says `pieces`, and then nothing for ever.
 pub(crate) fn quiet_after(pieces: Vec<Vec<u8>>) -> reqwest::Response {
@@ -17,7 +18,18 @@ tokio::task_local! {
     pub(super) static BUDGET: Arc<Budget>;
 }
 
+/// The budget that takes the place of the process's, in a test that has one or in a simulation.
+pub(super) fn of_test() -> Option<Arc<Budget>> {
+    let of_world = || Some(simulated::world()?.budget());
+    BUDGET.try_with(Arc::clone).ok().or_else(of_world)
+}
+
 impl Budget {
+    /// How many bytes are held.
+    pub(crate) fn held(&self) -> usize {
+        self.lock().counts.iter().sum()
+    }
+
     pub(crate) fn with_room(room: usize) -> Arc<Self> {
         Self::new(room)
     }

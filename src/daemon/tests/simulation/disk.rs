@@ -111,6 +111,9 @@ impl State {
             self.forget_runs_since(since);
         }
         let machine = self.chance(500);
+        if machine {
+            self.reboot();
+        }
         for (file, written) in std::mem::take(&mut self.disk.unsynced).into_values() {
             if !machine {
                 continue;

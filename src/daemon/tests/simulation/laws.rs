@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::{mantyx::CALL_TIMEOUT, world::State};
 
 /// How long an answer may take to reach MANTYX, faults included.
@@ -70,6 +72,22 @@ impl State {
         let unread = self.apps.iter().flat_map(|app| app.unread());
         let driven = self.drivers.iter().map(|(run, _)| format!("{run} driven"));
         open.map(|(id, _)| id.clone()).chain(unread).chain(driven).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The law of memory: at the end, nothing is held but answers to requests with a key.
+    pub(super) fn check_memory(&mut self) {
+        let jobs = &self.peers.jobs;
+        let is_large = |(body, _): &(String, Option<Value>)| {
+            let body: Value = serde_json::from_str(body).unwrap_or_default();
+            let intent = body["args"]["intent"].as_str().unwrap_or_default();
+            jobs.get(intent).is_some_and(|job| job.is_large)
+        };
+        let keyed = self.apps.iter().flat_map(|app| app.keyed.values());
+        let most = keyed.map(|kept| if is_large(kept) { 210 << 10 } else { 1024 }).sum();
+        let held = self.budget.held();
+        if held > most {
+            self.breaks(format!("at the end: {held} bytes of bodies are held, and not {most}"));
+        }
     }
 
     /// The law of answers: each call of the bridge's gets one. Faults pass, so that an answer which was

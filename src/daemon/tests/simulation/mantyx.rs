@@ -496,7 +496,8 @@ impl State {
                 run.pending.push(id);
             }
         }
-        self.step(format!("mantyx: result of {tool_use} in {id}: {status} {text}"));
+        let shown = text.get(..300).unwrap_or(&text);
+        self.step(format!("mantyx: result of {tool_use} in {id}: {status} {shown}"));
         // An answer that cannot be kept is posted all the same.
         if let (Some((earlier, _)), false) = (other, was_unkept) {
             self.breaks(format!("{tool_use} got two answers: {earlier} and {text}"));

@@ -166,6 +166,9 @@ pub(super) async fn operate(world: Arc<World>) {
         world.if_alive().await;
         let (may_act, reloads) = {
             let mut state = world.state();
+            if state.fault(50) {
+                state.set_clock(-7_200_000..7_200_000);
+            }
             (state.act(), state.chance(300))
         };
         if reloads && may_act {

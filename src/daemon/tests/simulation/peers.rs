@@ -60,6 +60,8 @@ pub(super) struct Job {
     pub(super) done_at: Duration,
     /// The bridge has its name, and may ask for it later.
     is_named: bool,
+    /// Its result is large.
+    pub(super) is_large: bool,
 }
 
 #[derive(Debug)]
@@ -271,11 +273,15 @@ impl SimulatedPeer {
     /// Waits for the work of a call.
     async fn wait_for(&self, mut guard: Cancels, call: &ToolCall) -> Result<Answer, CallError> {
         let world = Arc::clone(&guard.world);
-        let (done_at, fails, breaks, touches) = {
+        let (done_at, fails, breaks, touches, is_large) = {
             let mut state = world.state();
             let job = state.peers.jobs.get(&guard.intent).cloned();
             let Some(job) = job else { return Err(CallError::Lost("unknown".to_owned())) };
-            (job.done_at, state.chance(100), state.fault(30), state.chance(300))
+            let is_large = state.chance(30);
+            if let Some(job) = state.peers.jobs.get_mut(&guard.intent) {
+                job.is_large |= is_large;
+            }
+            (job.done_at, state.chance(100), state.fault(30), state.chance(300), is_large)
         };
         let left = |state: &State| done_at.saturating_sub(state.now());
         let broken = async {
@@ -302,9 +308,13 @@ impl SimulatedPeer {
             () = done => {
                 world.if_alive().await;
                 guard.done = true;
-                world.step(format!("{}: {} is done", self.name, guard.intent));
+                let large = if is_large { ", with a large result" } else { "" };
+                world.step(format!("{}: {} is done{large}", self.name, guard.intent));
                 Ok(match fails {
                     true => Answer::Error(format!("{} has failed", guard.intent)),
+                    false if is_large => {
+                        Answer::text(format!("done {} {}", guard.intent, "x".repeat(200 << 10)))
+                    }
                     false => Answer::text(format!("done {}", guard.intent)),
                 })
             }

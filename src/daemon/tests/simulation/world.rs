@@ -1,6 +1,6 @@
 //! What all parts of the made-up world share: the dice, the clock, the trace, and the moment of death.
 
-use std::{collections::BTreeSet, io, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io, ops::Range, sync::Arc, time::Duration};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::{Mutex, MutexGuard};
@@ -15,12 +15,16 @@ use tokio_util::sync::CancellationToken;
 use super::{apps::AppState, disk::Disk, mantyx::Mantyx, operator::Rules, peers::Peers};
 use crate::{
     backend::peer::Dial,
+    budget::Budget,
     model::{
         ids::BackendName,
         moment::{Moment, Uptime},
     },
     simulated::{self, File},
 };
+
+/// The room for bodies that are larger than small ones: for two large results.
+const ROOM: usize = 512 << 10;
 
 /// What a seed may do. Less of it is tried when a failure is shortened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,7 +74,10 @@ pub(super) struct State {
     begun: Option<Instant>,
     /// The time that has passed in earlier lives.
     passed: Duration,
-    boot: u64,
+    /// The boot of the machine, and when it began.
+    boot: (u64, Duration),
+    /// What the wall clock is wrong by, in milliseconds.
+    wall_off: i64,
     connections: Option<mpsc::Receiver<DuplexStream>>,
     pub(super) doors: Option<mpsc::Sender<DuplexStream>>,
     pub(super) broken: Vec<String>,
@@ -79,6 +86,8 @@ pub(super) struct State {
     pub(super) disk: Disk,
     pub(super) rules: Rules,
     pub(super) apps: Vec<AppState>,
+    /// The process's room for bodies.
+    pub(super) budget: Arc<Budget>,
     /// The runs that are being driven, with their apps.
     pub(super) drivers: BTreeSet<(String, String)>,
 }
@@ -149,6 +158,20 @@ impl State {
         Duration::from_micros(top.powf(share) as u64)
     }
 
+    /// The wall clock may be set to another time.
+    pub(super) fn set_clock(&mut self, by: Range<i64>) {
+        if self.fault(200) {
+            let by = self.rng.random_range(by);
+            self.wall_off += by;
+            self.note(format!("the wall clock is set by {by} ms"));
+        }
+    }
+
+    /// The machine has started again.
+    pub(super) fn reboot(&mut self) {
+        self.boot = (self.boot.0 + 1, self.now());
+    }
+
     pub(super) fn is_dead(&self) -> bool {
         self.dead.is_cancelled()
     }
@@ -172,6 +195,13 @@ impl State {
     /// A new life begins.
     pub(super) fn begin(&mut self, dies_at: Option<usize>, may_die: bool) {
         self.may_die = may_die;
+        self.budget = Budget::with_room(ROOM);
+        if self.boot.1 == self.passed {
+            // Over a reboot, a clock that was set forward would make answers too old to be posted.
+            self.set_clock(-7_200_000..1);
+        } else {
+            self.set_clock(-7_200_000..7_200_000);
+        }
         self.dead = CancellationToken::new();
         self.exited = false;
         self.dies_at = dies_at.map(|after| self.trace.len() + after);
@@ -206,7 +236,8 @@ impl World {
             trace: Vec::new(),
             begun: None,
             passed: Duration::ZERO,
-            boot: 1,
+            boot: (1, Duration::ZERO),
+            wall_off: 0,
             connections: None,
             doors: None,
             broken: Vec::new(),
@@ -215,6 +246,7 @@ impl World {
             disk: Disk::default(),
             rules: Rules::default(),
             apps: AppState::all(),
+            budget: Budget::with_room(ROOM),
             drivers: BTreeSet::new(),
         };
         Arc::new(Self {
@@ -268,6 +300,10 @@ impl simulated::World for World {
         super::peers::dial(self, backend.as_str())
     }
 
+    fn budget(&self) -> Arc<Budget> {
+        Arc::clone(&self.state().budget)
+    }
+
     fn random(&self) -> u64 {
         self.state().rng.random()
     }
@@ -276,8 +312,13 @@ impl simulated::World for World {
         /// 2026-11-01.
         const BEGIN: u64 = 1_793_491_200_000;
         let state = self.state();
-        let passed = u64::try_from(state.now().as_millis()).expect("not that long");
-        Moment { wall: BEGIN + passed, up: Some(Uptime(state.boot, passed)) }
+        let millis = |time: Duration| u64::try_from(time.as_millis()).expect("not that long");
+        let (boot, since) = state.boot;
+        let wall = BEGIN + millis(state.now());
+        Moment {
+            wall: wall.saturating_add_signed(state.wall_off),
+            up: Some(Uptime(boot, millis(state.now() - since))),
+        }
     }
 
     fn disk_turns(self: Arc<Self>) -> BoxFuture<'static, ()> {
