@@ -215,7 +215,12 @@ impl Driver {
             let mut is_lost = false;
             let wait = match end {
                 StreamEnd::Terminal(ending) => return Why::Ended(ending),
-                StreamEnd::Drain => return Why::ShuttingDown,
+                StreamEnd::Drain => {
+                    // An open stream would say that MANTYX knows the run. An answer that it does not
+                    // know now is kept for the next process.
+                    self.run.set_access(Access::Broken);
+                    return Why::ShuttingDown;
+                }
                 StreamEnd::Broken(why) => {
                     self.run.set_access(Access::Broken);
                     opened = Instant::now();

@@ -74,7 +74,8 @@ impl State {
         open.map(|(id, _)| id.clone()).chain(unread).chain(driven).collect::<Vec<_>>().join(", ")
     }
 
-    /// The law of memory: at the end, nothing is held but answers to requests with a key.
+    /// The law of memory: at the end, nothing is held but answers to requests with a key, and what MANTYX
+    /// said when it refused streams.
     pub(super) fn check_memory(&mut self) {
         let jobs = &self.peers.jobs;
         let is_large = |(body, _): &(String, Option<Value>)| {
@@ -83,7 +84,8 @@ impl State {
             jobs.get(intent).is_some_and(|job| job.is_large)
         };
         let keyed = self.apps.iter().flat_map(|app| app.keyed.values());
-        let most = keyed.map(|kept| if is_large(kept) { 210 << 10 } else { 1024 }).sum();
+        let keyed = keyed.map(|kept| if is_large(kept) { 210 << 10 } else { 1024 });
+        let most = keyed.sum::<usize>() + 4096;
         let held = self.budget.held();
         if held > most {
             self.breaks(format!("at the end: {held} bytes of bodies are held, and not {most}"));

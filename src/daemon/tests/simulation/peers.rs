@@ -357,10 +357,10 @@ impl State {
     /// A call has been sent.
     fn sent(&mut self, backend: &str, request: &CallRequest, intent: &str) -> Job {
         let tool = request.tool().to_owned();
-        self.may_die(20);
+        self.may_die(if tool == "read" { 60 } else { 20 });
         self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));
         self.check_dispatch(backend, request, intent);
-        let takes_long = tool == "read" && self.chance(200);
+        let takes_long = tool == "read" && self.chance(300);
         let most = match tool.as_str() {
             "slow" => Duration::from_secs(400),
             "file" | "task" => Duration::from_secs(200),

@@ -45,8 +45,13 @@ impl State {
     fn play(&mut self, id: &str) -> bool {
         let now = self.now();
         let dies = self.fault(4);
+        let hides = self.fault(15).then(|| Duration::from_millis(self.below(8_000) as u64));
         let Some(run) = self.mantyx.runs.get_mut(id).filter(|run| !run.ended) else { return true };
         run.note_answers(now);
+        if let Some(wait) = hides {
+            // Its streams break, and answers find no run.
+            run.hidden_until = now + wait;
+        }
         if dies {
             self.step(format!("mantyx: {id} fails"));
             self.end_run(id, "error");
