@@ -4,6 +4,8 @@
 
 use std::time::Duration;
 
+use uuid::Uuid;
+
 /// A number of at least 0 and below 1.
 pub fn share() -> f64 {
     #[cfg(test)]
@@ -17,6 +19,15 @@ pub fn share() -> f64 {
 /// Up to `most`.
 pub fn up_to(most: Duration) -> Duration {
     most.mul_f64(share())
+}
+
+/// A name that nothing else has.
+pub fn uuid() -> Uuid {
+    #[cfg(test)]
+    if let Some(world) = crate::simulated::world() {
+        return Uuid::from_u64_pair(world.random(), world.random());
+    }
+    Uuid::new_v4()
 }
 
 /// Bytes that no other process has drawn.

@@ -41,6 +41,7 @@ use crate::{
         offer::{Offer, Route, Target},
         trace::{self, Trace},
     },
+    random,
     runs::calls::CalledBy,
     traces::Context,
 };
@@ -187,7 +188,7 @@ impl Client<'_> {
         if args.is_some_and(|args| !args.get().starts_with('{')) {
             return Err(RpcError::invalid_params("`arguments` must be an object."));
         }
-        let tool_use = format!("mcp_{}", uuid::Uuid::new_v4().simple());
+        let tool_use = format!("mcp_{}", random::uuid().simple());
         let call = Call::by_hand(&tool_use, name, args);
         if matches!(self.era, Era::Stateless)
             && let Target::Tool { input: Some(input), .. } = &route.target
