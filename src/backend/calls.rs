@@ -251,7 +251,7 @@ impl Backends {
                 failed
             }
         };
-        let answer = backend.redacted(made.answer, call.client.as_deref());
+        let answer = backend.redacted(made.answer);
         let answer = match (&answer, backend.rules.max_result) {
             // The caller keeps what is longer.
             (Answer::Result { .. }, Some(_)) => answer,

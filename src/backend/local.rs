@@ -103,11 +103,10 @@ impl Peer for LocalTool {
 
     fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
         Box::pin(async move {
-            let arguments = &call.request.arguments;
             match &self.action {
-                Act::Http(endpoint) => endpoint.call(arguments, call.trace.as_deref()).await,
+                Act::Http(endpoint) => endpoint.call(&call).await,
                 Act::Command(runner) => runner.call(&call).await,
-                Act::Internal => Ok(Answer::text(arguments.get())),
+                Act::Internal => Ok(Answer::text(call.request.arguments.get())),
             }
         })
     }

@@ -1,16 +1,19 @@
-//! Prepares a peer's output outside its protocol for the bridge's log and for errors: escaped, cut,
-//! and limited in volume.
+//! Prepares a peer's output outside its protocol for the bridge's log and for errors: without
+//! secrets, cut, escaped, and limited in volume.
 //!
 //! Must not: do IO or read the clock.
 
-use std::{collections::VecDeque, fmt::Write as _, time::Duration};
+use std::{collections::VecDeque, fmt::Write as _, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::telemetry::is_plain;
+use crate::{config::Secrets, metrics::Counter, model::redaction::Redaction, telemetry::is_plain};
 
 /// The longest line that is logged, in bytes.
 pub(super) const LINE_LIMIT: usize = 8 * 1024;
+
+/// How much of a text is kept to remove secrets from, of which a part is shown.
+pub(super) const SEEN: usize = 64 * 1024;
 
 /// What one server may have logged in a [`WINDOW`]: enough for a trace, too little to fill a disk
 /// in a night.
@@ -102,31 +105,74 @@ impl LastLines {
     }
 }
 
-/// `bytes` as text that cannot write to a terminal or fake a log line, at most [`LINE_LIMIT`] long;
-/// `more` is how much of the line was not read.
-pub(super) fn printable(bytes: &[u8], more: usize) -> String {
-    let bytes = bytes.trim_ascii_end();
-    let kept = bytes.get(..LINE_LIMIT).unwrap_or(bytes);
-    let mut text = String::with_capacity(kept.len());
-    for c in String::from_utf8_lossy(kept).chars() {
+/// What is removed from a peer's output before it is cut: half a secret is not recognized.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Removal {
+    pub(super) secrets: Arc<Secrets>,
+    pub(super) redact: Arc<Redaction>,
+    /// Counts what `redact` matches.
+    pub(super) redacted: Counter,
+}
+
+impl Removal {
+    /// `bytes` and a part of them without secrets.
+    fn both(&self, bytes: &[u8], part: &[u8]) -> [String; 2] {
+        let text = |bytes: &[u8], count: &mut u64| {
+            let text = self.secrets.hide(String::from_utf8_lossy(bytes).into_owned());
+            self.redact.apply(&text, count).unwrap_or(text)
+        };
+        let mut count = 0;
+        let both = [text(bytes, &mut count), text(part, &mut 0)];
+        self.redacted.inc_by(count);
+        both
+    }
+
+    /// The first `most` of `bytes` without secrets. What the cut divides does not read the same with
+    /// the rest and without it, and is left out.
+    pub(super) fn head(&self, bytes: &[u8], most: usize) -> String {
+        let [mut whole, part] = self.both(bytes, bytes.get(..most).unwrap_or(bytes));
+        let same = whole.bytes().zip(part.bytes()).take_while(|(a, b)| a == b).count();
+        whole.truncate(whole.floor_char_boundary(same));
+        whole
+    }
+
+    /// The same of the last `most` of `bytes`.
+    pub(super) fn tail(&self, bytes: &[u8], most: usize) -> String {
+        let part = bytes.split_at(bytes.len().saturating_sub(most)).1;
+        let [mut whole, part] = self.both(bytes, part);
+        let same = whole.bytes().rev().zip(part.bytes().rev()).take_while(|(a, b)| a == b);
+        whole.split_off(whole.ceil_char_boundary(whole.len() - same.count()))
+    }
+
+    /// A line for the log, at most [`LINE_LIMIT`] of it; `more` is how much of it was not read.
+    pub(super) fn line(&self, bytes: &[u8], more: usize) -> String {
+        let bytes = bytes.trim_ascii_end();
+        let text = self.head(bytes.get(..SEEN).unwrap_or(bytes), LINE_LIMIT);
+        match more + bytes.len().saturating_sub(LINE_LIMIT) {
+            0 => printable(&text),
+            more => format!("{} [{more} bytes more]", printable(&text)),
+        }
+    }
+}
+
+/// `text` in a form that cannot write to a terminal or fake a log line.
+fn printable(text: &str) -> String {
+    let mut new = String::with_capacity(text.len());
+    for c in text.chars() {
         match c {
-            _ if is_plain(c) => text.push(c),
+            _ if is_plain(c) => new.push(c),
             _ => {
-                write!(text, "\\u{{{:x}}}", u32::from(c)).expect("writing to a String cannot fail");
+                write!(new, "\\u{{{:x}}}", u32::from(c)).expect("writing to a String cannot fail");
             }
         }
     }
-    let more = more + (bytes.len() - kept.len());
-    if more > 0 {
-        write!(text, " [{more} bytes more]").expect("writing to a String cannot fail");
-    }
-    text
+    new
 }
 
-/// `bytes` as text of as many lines as it has, each of them [`printable`].
-pub(super) fn printable_lines(bytes: &[u8]) -> String {
-    let lines = bytes.trim_ascii_end().split(|byte| *byte == b'\n');
-    lines.map(|line| printable(line, 0)).collect::<Vec<_>>().join("\n")
+/// The lines of `text` in such a form.
+pub(super) fn printable_lines(text: &str) -> String {
+    let lines = text.trim_ascii_end().split('\n').map(|line| printable(line.trim_ascii_end()));
+    lines.collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

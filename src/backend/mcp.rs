@@ -27,7 +27,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     auth,
-    peer::{Dial, Peer, PeerError, PeerErrorKind},
+    peer::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind},
     program::hiding::{Coverage, Exposure},
 };
 use crate::{
@@ -80,6 +80,8 @@ pub struct McpDialer {
     last: Mutex<Option<Era>>,
     /// The hidden files that the program which was started last can read.
     coverage: Mutex<Coverage>,
+    /// What is removed from what the server writes into the log.
+    pub redact: LiveRedaction,
 }
 
 #[derive(Debug)]
@@ -147,7 +149,13 @@ pub fn dialer(
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
         }
     };
-    McpDialer { backend: name.clone(), target, last: Mutex::new(None), coverage: Mutex::default() }
+    McpDialer {
+        backend: name.clone(),
+        target,
+        last: Mutex::new(None),
+        coverage: Mutex::default(),
+        redact: LiveRedaction::default(),
+    }
 }
 
 impl McpDialer {
@@ -217,7 +225,7 @@ impl McpDialer {
                 self.attempt_stdio(program, launcher.as_deref(), attempt).await
             }
             Target::Http { endpoint, .. } if attempt == Attempt::Only(Era::Oldest) => {
-                let state = Arc::<ConnectionState>::default();
+                let state = ConnectionState::of(&self.redact);
                 let opened =
                     sse::Sse::open(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&state));
                 let transport = opened.await.map_err(|failure| Failed {
@@ -228,7 +236,7 @@ impl McpDialer {
                 Ok(Connection::new(self.backend.clone(), state, running, stop, None))
             }
             Target::Http { endpoint, .. } => {
-                let state = Arc::<ConnectionState>::default();
+                let state = ConnectionState::of(&self.redact);
                 let http = http::Http {
                     backend: self.backend.clone(),
                     endpoint: Arc::clone(endpoint),
@@ -256,10 +264,10 @@ impl McpDialer {
         launcher: Option<&std::path::Path>,
         attempt: Attempt,
     ) -> Result<Connection, Failed> {
-        let started = Child::start(&self.backend, program, launcher).await;
+        let started = Child::start(&self.backend, program, launcher, &self.redact).await;
         let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
         *self.coverage.lock() = coverage;
-        let state = Arc::<ConnectionState>::default();
+        let state = ConnectionState::of(&self.redact);
         let (transport, rest) =
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
         child.drain_stdout(rest);

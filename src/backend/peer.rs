@@ -19,12 +19,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use tokio::{
-    sync::{Notify, mpsc, oneshot},
+    sync::{Notify, mpsc, oneshot, watch},
     time::sleep,
 };
 use tokio_util::sync::CancellationToken;
 
-use super::program::hiding::Exposure;
+use super::{log::Removal, program::hiding::Exposure};
 use crate::{
     budget::NoRoom,
     http_client::BodyError,
@@ -127,11 +127,13 @@ impl ErrorReply {
     /// The call needs what its client cannot do (2026-07-28).
     pub const CAPABILITY_MISSING: i32 = -32021;
 
-    /// Replaces what matches in the message. The data has links for the user, and no text of a tool.
+    /// Replaces what matches in it.
     pub fn redact(&mut self, redact: &Redaction, count: &mut u64) {
         if let Some(redacted) = redact.apply(&self.message, count) {
             self.message = redacted;
         }
+        let data = self.data.as_deref().and_then(|it| redact.in_json(it, Part::Params, count));
+        self.data = data.or(self.data.take());
     }
 }
 
@@ -254,9 +256,11 @@ pub struct Progress {
     person: Option<mpsc::Sender<Question>>,
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
     /// What is removed from what the peer says.
-    pub redact: Arc<Redaction>,
-    redacted: Counter,
+    pub(super) removal: Removal,
 }
+
+/// What is removed from the texts of one backend, as the latest configuration says.
+pub type LiveRedaction = watch::Sender<Arc<Redaction>>;
 
 impl Progress {
     /// The progress of a call that `client` has made, if an MCP client has. Without one, `person`
@@ -271,15 +275,17 @@ impl Progress {
     }
 
     /// The same, without what matches in what is passed on; `redacted` counts it.
-    pub fn without(self, redact: Arc<Redaction>, redacted: Counter) -> Self {
-        Self { redact, redacted, ..self }
+    pub fn without(mut self, redact: Arc<Redaction>, redacted: Counter) -> Self {
+        self.removal = Removal { redact, redacted, ..Removal::default() };
+        self
     }
 
-    fn redact(&self, params: &RawValue) -> Box<RawValue> {
-        let (mut params, mut count) = (params.to_owned(), 0);
-        self.redact.apply_to(&mut params, Part::Message, &mut count);
-        self.redacted.inc_by(count);
-        params
+    /// `json` of the peer without what matches, if anything does.
+    pub fn without_secrets(&self, json: &RawValue, part: Part) -> Option<Box<RawValue>> {
+        let mut count = 0;
+        let changed = self.removal.redact.in_json(json, part, &mut count);
+        self.removal.redacted.inc_by(count);
+        changed
     }
 
     /// Whether the call may still be made.
@@ -301,7 +307,8 @@ impl Progress {
             && params.get().len() <= MAX_PROGRESS
         {
             // A client that reads slowly misses some progress; the next one says more anyway.
-            progress.try_send(self.redact(params)).ok();
+            let changed = self.without_secrets(params, Part::Params);
+            progress.try_send(changed.unwrap_or_else(|| params.to_owned())).ok();
         }
     }
 
@@ -313,8 +320,10 @@ impl Progress {
     }
 
     /// Keeps an error of an MCP server for the client, as its revision has a meaning for it.
-    pub fn error(&self, error: &ErrorReply) {
+    pub fn error(&self, mut error: ErrorReply) {
         if let Some(client) = &self.client {
+            // The answer has the same text, and counts it.
+            error.redact(&self.removal.redact, &mut 0);
             client.keep_error(error);
         }
     }
@@ -332,7 +341,8 @@ impl Progress {
         params: Box<RawValue>,
     ) -> Option<Box<RawValue>> {
         let (answer, mut answered) = oneshot::channel();
-        let question = Question { key, mark, params: self.redact(&params), answer };
+        let params = self.without_secrets(&params, Part::Params).unwrap_or(params);
+        let question = Question { key, mark, params, answer };
         let client = self.client.as_ref();
         match client {
             _ if !self.is_permitted() => return None,

@@ -28,7 +28,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     circuit_breaker::CircuitBreaker,
-    peer::{Dial, Peer, PeerError, PeerErrorKind},
+    peer::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind},
     registry::{Connection, Lease, Phase, Registry},
 };
 use crate::{
@@ -100,6 +100,7 @@ pub struct Supervisor {
     /// Closed by every new connection that works.
     pub breaker: Arc<CircuitBreaker>,
     pub asks: mpsc::Receiver<Ask>,
+    pub redact: LiveRedaction,
 }
 
 /// The least time until the next attempt, after one that failed with `error`.
@@ -297,7 +298,7 @@ impl Supervisor {
                 known.features = Arc::new(features);
             }),
             Ok(Err(error)) => {
-                let error = error_chain(&error);
+                let error = self.words(&error);
                 warn!(backend = %self.lease.name, error, "resources and prompts were not listed");
             }
             Err(_elapsed) => {
@@ -307,7 +308,7 @@ impl Supervisor {
     }
 
     fn degraded(&self, connection: &Connection, error: &PeerError, wait: Duration) {
-        let error = error_chain(error);
+        let error = self.words(error);
         warn!(backend = %self.lease.name, error, "refresh failed; the last good catalog stays");
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
@@ -319,8 +320,14 @@ impl Supervisor {
         });
     }
 
+    /// `error` for operators; it may repeat what the peer has said.
+    fn words(&self, error: &PeerError) -> String {
+        let text = error_chain(error);
+        self.redact.borrow().apply(&text, &mut 0).unwrap_or(text)
+    }
+
     fn down(&self, error: &PeerError) {
-        let error = error_chain(error);
+        let error = self.words(error);
         let mut news = false;
         self.registry.write(&self.lease, |known| {
             // Log an unreachable peer once, not with every attempt.

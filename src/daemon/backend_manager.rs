@@ -20,7 +20,7 @@ use crate::{
         circuit_breaker::CircuitBreaker,
         local::LocalDialer,
         mcp,
-        peer::Dial,
+        peer::{Dial, LiveRedaction},
         program::hiding,
         registry::{Lease, RegistryEntry},
         supervisor::{Supervisor, Timing},
@@ -62,6 +62,7 @@ struct ManagedBackend {
     lease: Lease,
     handle: Arc<BackendHandle>,
     timing: watch::Sender<Timing>,
+    redact: LiveRedaction,
     /// The conversations with an agent.
     conversations: Conversations,
 }
@@ -76,6 +77,7 @@ enum Connector {
     Unchanged(ManagedBackend),
     New {
         dial: Arc<dyn Dial>,
+        redact: LiveRedaction,
         conversations: Conversations,
         /// For a bundled agent, which ends with its supervisor.
         agent: Option<DropGuard>,
@@ -134,7 +136,7 @@ impl BackendManager {
                 self.managed.get(&name).filter(|now| now.handle.rules.target == backend.target);
             let connector = match now {
                 Some(managed) => Connector::Unchanged(managed.clone()),
-                None => self.connector(&name, &backend.target).await?,
+                None => self.connector(&name, &backend).await?,
             };
             prepared.push((backend, connector));
         }
@@ -163,14 +165,12 @@ impl BackendManager {
             let earlier = before.remove(&name);
             let managed = match connector {
                 Connector::Unchanged(now) => {
-                    now.timing.send_if_modified(|old| {
-                        let news = *old != timing;
-                        *old = timing;
-                        news
-                    });
+                    now.timing
+                        .send_if_modified(|old| std::mem::replace(old, timing.clone()) != timing);
+                    now.redact.send_replace(Arc::clone(&backend.redact));
                     ManagedBackend { handle: Arc::new(now.handle.under(Arc::new(backend))), ..now }
                 }
-                Connector::New { dial, conversations, agent } => {
+                Connector::New { dial, redact, conversations, agent } => {
                     accepted = tool_pins::load(&self.state, &name);
                     source.catalog = catalogs::load(&self.state, &name, &identity);
                     let (asks, asked) = mpsc::channel(ASKS);
@@ -201,10 +201,11 @@ impl BackendManager {
                         registry: Arc::clone(&self.backends.registry),
                         breaker,
                         asks: asked,
+                        redact: redact.clone(),
                     };
                     supervisors.push((supervisor, agent));
                     let handle = Arc::new(handle);
-                    ManagedBackend { lease, handle, timing, conversations }
+                    ManagedBackend { lease, handle, timing, redact, conversations }
                 }
             };
             entries.push(RegistryEntry {
@@ -233,8 +234,10 @@ impl BackendManager {
         changes
     }
 
-    async fn connector(&mut self, name: &BackendName, target: &Target) -> io::Result<Connector> {
+    async fn connector(&mut self, name: &BackendName, rules: &Backend) -> io::Result<Connector> {
         let name = name.clone();
+        let target = &rules.target;
+        let redact = LiveRedaction::new(Arc::clone(&rules.redact));
         let client = self.client.clone();
         let launcher = self.launcher.clone();
         // Conversations continue if the agent is the same one.
@@ -246,10 +249,14 @@ impl BackendManager {
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             let dial = world.dial(&name);
-            return Ok(Connector::New { dial, conversations, agent: None });
+            return Ok(Connector::New { dial, redact, conversations, agent: None });
         }
         let dial: Arc<dyn Dial> = match target {
-            Target::Mcp(server) => Arc::new(mcp::dialer(&name, server, launcher, client)),
+            Target::Mcp(server) => {
+                let mut dialer = mcp::dialer(&name, server, launcher, client);
+                dialer.redact = redact.clone();
+                Arc::new(dialer)
+            }
             Target::A2a(agent) => {
                 let mut agent = agent.clone();
                 if matches!(agent.card, CardSource::Bundled) {
@@ -268,7 +275,7 @@ impl BackendManager {
             }
             Target::Local(tool) => Arc::new(LocalDialer::new(name, tool, launcher, client)),
         };
-        Ok(Connector::New { dial, conversations, agent: bundled })
+        Ok(Connector::New { dial, redact, conversations, agent: bundled })
     }
 
     /// Waits for a task to end, as those of removed backends do. A panic in one is propagated.

@@ -5,9 +5,9 @@
 //!
 //! Must not: know where a result comes from.
 
-use std::{borrow::Cow, cmp::Ordering};
+use std::{borrow::Cow, cmp::Ordering, sync::LazyLock};
 
-use regex::{Captures, Regex};
+use regex::{Captures, Match, Regex};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Deserializer, Value, value::RawValue};
@@ -27,25 +27,60 @@ pub enum Known {
     CardNumbers,
 }
 
-const PRIVATE_KEYS: &str = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)";
-const ACCESS_TOKENS: &str = r"(?-u)\b(?:gh[opsur]_[A-Za-z0-9]{30,}|github_pat_\w{22,}|glpat-[\w-]{20,}|xox[abeoprs]-[\w-]{10,}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[\w-]{35}|sk-[\w-]{20,}|[rs]k_(?:live|test)_\w{16,}|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}|mantyx_\w{16,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]*)|(?i:\bbearer )[\w.~+/-]{16,}=*";
-/// Groups of digits, in which card numbers are searched.
-const CARD_NUMBERS: &str = r"(?-u)\b\d(?:[ -]?\d){12,}\b";
+/// From a first line to its last line, or to the end of the text; and lines of base64 before a last
+/// line, as a key whose beginning was cut off.
+const PRIVATE_KEYS: &str = r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?)(?:-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----|\z)|(?m:^[A-Za-z0-9+/=]+\r?\n)+-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----";
+/// The first and the last line of such a key.
+static KEY_MARK: LazyLock<Regex> = LazyLock::new(|| {
+    let mark = "-----(?:BEGIN|END) [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----";
+    Regex::new(mark).expect("a test compiles it")
+});
+/// Behind `Bearer`, a short text counts if it has a letter and a digit: words follow it, too.
+const ACCESS_TOKENS: &str = r#"(?x-u)\b(?: gh[opsur]_[A-Za-z0-9]{30,} | github_pat_\w{22,}
+    | gl(?:pat|rt|dt|ptt|cbt|ft|soat|oas|imt|agent)-[\w-]{20,}(?:\.[\w-]+){0,3}
+    | xox[a-eoprs]-[\w%+/=-]{10,} | xapp-[0-9]-[\w-]{10,} | (?:AKIA|ASIA)[A-Z0-9]{16}
+    | AIza[\w-]{35} | ya29\.[\w-]{20,} | GOCSPX-[\w-]{20,} | sk-[\w-]{20,}
+    | [rs]k_(?:live|test)_\w{16,} | whsec_[\w+/=]{16,} | npm_[A-Za-z0-9]{36} | pypi-[\w-]{50,}
+    | mantyx_\w{16,} | SG\.[\w-]{16,}\.[\w-]{16,} | hf_[A-Za-z0-9]{30,} | hv[bsr]\.[\w-]{20,}
+    | dckr_[op]at_[\w-]{20,} | do[opr]_v1_[0-9a-f]{40,} | shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{32}
+    | eyJ[\w-]{8,}\.[\w-]*\.[\w-]{8,}\.[\w-]+\.[\w-]+ | eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]* )
+    | (?i:\bbearer)\\?["']?(?:[\ \t]+|[\ \t]*[:=][\ \t]*)\\?["']?(?:[\w~+/][\w.~+/|-]{15,}
+    | [\w|-]*(?:[A-Za-z][\w|-]*[0-9]|[0-9][\w|-]*[A-Za-z])[\w.~+/|-]*)=*"#;
+/// Groups of digits as on a card, or any, in which card numbers are searched. Behind other letters than
+/// these begin numbers of cards alone; behind the letters A to F, digits are often hexadecimal.
+const CARD_NUMBERS: &str = r"(?x)(?: (?-u:\b) | [G-Zg-z_] | %B )
+    (?: [2-6][0-9]{3} (?:SEPARATOR[0-9]{4}){3} (?:SEPARATOR[0-9]{3})?
+    | 3[0-9]{3}SEPARATOR[0-9]{6}SEPARATOR[0-9]{4,5} | (?:[3-6]|2[2-7]) (?:[\ -]?[0-9]){12,} )
+    | (?-u:\b)[0-9](?:[\ -]?[0-9]){12,}";
+/// Between groups as on a card; others are in tables, and dots in decimal numbers.
+const SEPARATOR: &str =
+    r"(?:\ {2}|[\ -]?[\t.\u{a0}\u{2000}-\u{200a}\u{202f}\u{2010}-\u{2015}\u{2212}\u{3000}])";
 
-/// Members of MCP's results with content blocks. Their keys are the protocol's.
-const BLOCKS: [&str; 3] = [r#""content""#, r#""contents""#, r#""messages""#];
+/// Members of MCP's messages with content blocks or questions.
+const BLOCKS: &str = "content contents messages elicitations";
 /// Members of these blocks with bytes in base64, which no pattern is for.
-const BYTES: [&str; 2] = [r#""data""#, r#""blob""#];
+const BYTES: &str = "data blob";
+/// Members of MCP's parameters whose values the server or the client needs as they are.
+const NEEDED: &str = "requestedSchema url mode elicitationId progressToken requiredCapabilities";
+/// The protocol's own keys in results and blocks, and the types of blocks.
+const OWN: &str = "_meta annotations audience audio blob cacheScope completion content contents data \
+                   description elicitationId elicitations icons image inputRequests isError \
+                   lastModified message messages mimeType mode name priority progress progressToken \
+                   requestState requestedSchema requiredCapabilities resource resource_link \
+                   resultType role size sizes src structuredContent text theme title total ttlMs \
+                   type uri url";
 
 /// The strings of a JSON text that are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Part {
     /// All, keys of objects included.
     Whole,
-    /// The same of an MCP server's result, without the protocol's own keys and its base64.
+    /// Those with escapes, which hide what matches.
+    Escaped,
+    /// All of an MCP server's result, without the protocol's own keys and its base64.
     Result,
-    /// The member `message` of MCP's parameters alone.
-    Message,
+    /// The same of MCP's parameters and of an error's data, without what is needed as it is.
+    Params,
 }
 
 /// What is replaced in the results of one backend. The default is nothing.
@@ -56,7 +91,7 @@ pub struct Redaction(pub Vec<Pattern>);
 pub struct Pattern {
     regex: Regex,
     with: String,
-    is_card: bool,
+    known: Option<Known>,
 }
 
 impl Pattern {
@@ -65,7 +100,7 @@ impl Pattern {
     /// It is no regular expression, or one that takes too much memory.
     pub fn new(pattern: &str, with: Option<&str>) -> Result<Self, regex::Error> {
         let regex = Regex::new(pattern)?;
-        Ok(Self { regex, with: with.unwrap_or("[removed]").to_owned(), is_card: false })
+        Ok(Self { regex, with: with.unwrap_or("[removed]").to_owned(), known: None })
     }
 
     /// Whether it matches an empty text.
@@ -79,15 +114,16 @@ impl Pattern {
             Known::AccessTokens => (ACCESS_TOKENS, "[access token removed]"),
             Known::CardNumbers => (CARD_NUMBERS, "[card number removed]"),
         };
-        let regex = Regex::new(pattern).expect("a test compiles it");
-        let is_card = known == Known::CardNumbers;
-        Self { regex, with: with.unwrap_or(instead).to_owned(), is_card }
+        let regex =
+            Regex::new(&pattern.replace("SEPARATOR", SEPARATOR)).expect("a test compiles it");
+        Self { regex, with: with.unwrap_or(instead).to_owned(), known: Some(known) }
     }
 
     fn replace<'t>(&self, text: &'t str, count: &mut u64) -> Cow<'t, str> {
         self.regex.replace_all(text, |found: &Captures<'_>| {
-            if self.is_card && !is_card(&found[0]) {
-                return without_cards(&found[0], &self.with, count);
+            if self.known == Some(Known::CardNumbers) {
+                let digits = found[0].trim_start_matches(|c: char| !c.is_ascii_digit());
+                return found[0].replace(digits, &without_cards(digits, &self.with, count));
             }
             *count += 1;
             self.with.clone()
@@ -105,9 +141,13 @@ fn is_card(number: &str) -> bool {
 }
 
 /// `digits`, in groups, without the card numbers that begin and end with one of the groups. In these,
-/// each group but the last has four digits or more: a long list of small numbers would have many
+/// unless they are all there is, each group but the last has four digits or more: a long list of small numbers would have many
 /// right check digits by chance.
 fn without_cards(digits: &str, with: &str, count: &mut u64) -> String {
+    if is_card(digits) {
+        *count += 1;
+        return with.to_owned();
+    }
     let groups: Vec<&str> = digits.split_inclusive([' ', '-']).collect();
     let (mut new, mut card_end) = (String::new(), 0);
     for (at, group) in groups.iter().enumerate() {
@@ -133,8 +173,8 @@ fn without_cards(digits: &str, with: &str, count: &mut u64) -> String {
 }
 
 impl Redaction {
-    /// Replaces what matches in `text`, and in the strings of JSON that it is or that one of its lines
-    /// is; `None` if nothing does. `count` goes up by one for each place.
+    /// Replaces what matches in `text`, and in the strings of JSON that it is or has; `None` if nothing
+    /// does. `count` goes up by one for each place.
     pub fn apply(&self, text: &str, count: &mut u64) -> Option<String> {
         if self.0.is_empty() || is_json(text) {
             return self.in_strings(text, Part::Whole, count);
@@ -145,19 +185,28 @@ impl Redaction {
             replaced = pattern.replace(&replaced, count).into_owned();
         }
         // After that, as what matches may have several lines.
-        let in_line = |line: &str| {
-            let replaced = is_json(line).then(|| self.in_strings(line, Part::Whole, count));
-            replaced.flatten().unwrap_or_else(|| line.to_owned())
-        };
-        let replaced: String = replaced.split_inclusive('\n').map(in_line).collect();
+        let replaced = self.in_strings(&replaced, Part::Escaped, count).unwrap_or(replaced);
         (*count > before).then_some(replaced)
     }
 
-    /// Replaces what matches in `part` of what an MCP server has sent.
-    pub fn apply_to(&self, json: &mut Box<RawValue>, part: Part, count: &mut u64) {
-        if let Some(changed) = self.in_strings(json.get(), part, count) {
-            *json = RawValue::from_string(changed).expect("only its strings have changed");
-        }
+    /// `json`, a part of what an MCP server has sent, without what matches; `None` if nothing does.
+    pub fn in_json(&self, json: &RawValue, part: Part, count: &mut u64) -> Option<Box<RawValue>> {
+        let changed = self.in_strings(json.get(), part, count)?;
+        Some(RawValue::from_string(changed).expect("only its strings have changed"))
+    }
+
+    /// What `line` has behind a private key that an earlier line has begun: nothing while the key goes
+    /// on. `in_key` says so, before this line and then behind it.
+    pub fn after_key<'t>(&self, line: &'t str, in_key: &mut bool) -> &'t str {
+        let is_used = self.0.iter().any(|pattern| pattern.known == Some(Known::PrivateKeys));
+        let marks: Vec<_> = KEY_MARK.find_iter(line).filter(|_| is_used).collect();
+        let rest = match marks.iter().find(|mark| ends_key(mark)) {
+            _ if !*in_key => line,
+            Some(end) => line.split_at(end.end()).1,
+            None => "",
+        };
+        *in_key = marks.last().map_or(*in_key, |mark| !ends_key(mark));
+        rest
     }
 
     fn in_strings(&self, json: &str, part: Part, count: &mut u64) -> Option<String> {
@@ -167,24 +216,42 @@ impl Redaction {
         let (mut new, mut rest, mut is_changed) = (String::new(), json, false);
         // The last key, that of the outermost object, and how many objects and arrays are open.
         let (mut key, mut member, mut depth) = ("", "", 0);
+        let mut in_key = false;
+        let last_mark = json.rfind("PRIVATE KEY").unwrap_or_default();
         while let Some((before, literal, after)) = first_string(rest) {
             rest = after;
             new.push_str(before);
             depth += before.matches(['{', '[']).count();
-            depth -= before.matches(['}', ']']).count();
+            depth = depth.saturating_sub(before.matches(['}', ']']).count());
             let is_key = after.trim_start().starts_with(':');
-            let is_bytes = BYTES.contains(&std::mem::take(&mut key)) && is_base64(literal);
+            let its_key = std::mem::take(&mut key);
             if is_key {
                 key = literal;
                 member = if depth == 1 { literal } else { member };
             }
+            let in_block = depth == 1 || is_in(BLOCKS, member);
+            let is_own = || (is_key || its_key == r#""type""#) && is_in(OWN, literal);
             let is_left = match part {
                 Part::Whole => false,
-                Part::Result => (is_key || is_bytes) && (depth == 1 || BLOCKS.contains(&member)),
-                Part::Message => is_key || member != r#""message""#,
+                Part::Escaped => !literal.contains('\\'),
+                Part::Result => {
+                    in_block && (is_own() || is_in(BYTES, its_key) && is_base64(literal))
+                }
+                Part::Params if is_in(BLOCKS, member) => is_own() || is_in(NEEDED, its_key),
+                Part::Params => in_block && is_own() || is_in(NEEDED, member),
             };
             let text = json::lossy(literal).filter(|_| !is_left);
-            match text.and_then(|text| self.apply(&text, count)) {
+            let replaced = text.and_then(|text| {
+                if is_key {
+                    return self.apply(&text, count);
+                }
+                // A list of lines has a key in several strings, if its last line is among them.
+                let was_in_key = in_key;
+                let rest = self.after_key(&text, &mut in_key);
+                in_key = in_key && json.len() - after.len() < last_mark;
+                self.apply(rest, count).or_else(|| was_in_key.then(|| rest.to_owned()))
+            });
+            match replaced {
                 Some(replaced) => {
                     new.push_str(&Value::from(replaced).to_string());
                     is_changed = true;
@@ -197,16 +264,34 @@ impl Redaction {
     }
 }
 
+/// Whether `mark`, a match of [`KEY_MARK`], is the last line of a key.
+fn ends_key(mark: &Match<'_>) -> bool {
+    mark.as_str().starts_with("-----END")
+}
+
+fn is_in(words: &str, literal: &str) -> bool {
+    words.split_whitespace().any(|word| literal.trim_matches('"') == word)
+}
+
 fn is_json(text: &str) -> bool {
     text.trim_start().starts_with(['{', '[', '"'])
         && serde_json::from_str::<&RawValue>(text).is_ok()
 }
 
-/// The first string in a JSON text with its quotes, and the text before and after it.
-fn first_string(json: &str) -> Option<(&str, &str, &str)> {
-    let (before, string) = json.split_at_checked(json.find('"')?)?;
-    let literal = Deserializer::from_str(string).into_iter::<&RawValue>().next()?.ok()?.get();
-    Some((before, literal, string.get(literal.len()..)?))
+/// The first string of JSON in a text with its quotes, and the text before and after it.
+fn first_string(text: &str) -> Option<(&str, &str, &str)> {
+    let mut from = 0;
+    loop {
+        let at = from + text.get(from..)?.find('"')?;
+        let (before, string) = text.split_at_checked(at)?;
+        match Deserializer::from_str(string).into_iter::<&RawValue>().next()? {
+            Ok(literal) => {
+                return Some((before, literal.get(), string.get(literal.get().len()..)?));
+            }
+            // The next quote of this line may be that string's last.
+            Err(_) => from = at + string.find('\n')?,
+        }
+    }
 }
 
 fn is_base64(literal: &str) -> bool {
@@ -275,10 +360,7 @@ mod tests {
                 r#"{ "4111111111111111" : 4111111111111111, "s":"4111111111111111"}"#.to_owned(),
                 r#"{ "X" : 4111111111111111, "s":"X"}"#.to_owned(),
             ),
-            (
-                r#"["a\"4111111111111111\u0041", 1.0e400]"#.into(),
-                r#"["a\"4111111111111111A", 1.0e400]"#.into(),
-            ),
+            (r#"["a\"4111111111111111\u0041", 1.0e400]"#.into(), r#"["a\"XA", 1.0e400]"#.into()),
             (
                 r#"[{"text":"{\"n\":4111111111111111}"},"\\", "5500000000000004"]"#.into(),
                 r#"[{"text":"{\"n\":4111111111111111}"},"\\", "X"]"#.into(),
@@ -287,12 +369,7 @@ mod tests {
             // No JSON at all.
             ("{4111111111111111".into(), "{X".into()),
         ] {
-            let (changed, _) = redacted(&all, &text);
-            if text.contains("u0041") {
-                assert_eq!(changed, text, "a word goes on behind the number");
-            } else {
-                assert_eq!(changed, expected);
-            }
+            assert_eq!(redacted(&all, &text).0, expected);
         }
     }
 
@@ -324,7 +401,116 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_json_are_read_as_json() {
+    fn a_card_number_is_found_beside_letters_and_in_groups() {
+        for text in [
+            "%B4111111111111111^DOE/J^27121010000?",
+            "x4111111111111111y",
+            "no4111 1111 1111 1111",
+            "_4111111111111111_",
+            "4111.1111.1111.1111",
+            "4111\u{a0}1111\u{a0}1111\u{a0}1111",
+            "4111\u{202f}1111\u{202f}1111\u{202f}1111",
+            "4111\u{2009}1111\u{2009}1111\u{2009}1111",
+            "4111\t1111\t1111\t1111",
+            "4111  1111  1111  1111",
+            "4111\u{2013}1111\u{2013}1111\u{2013}1111",
+            "4111\u{2011}1111\u{2011}1111\u{2011}1111",
+            "3782.822463.10005",
+            "2026 4111.1111.1111.1111",
+        ] {
+            let (new, count) = redacted(&[Known::CardNumbers], text);
+            assert!(count == 1 && new.contains('X') && !new.contains("11"), "{text}: {new}");
+        }
+        for text in [
+            // Each with a right check digit.
+            "id1700000000006",
+            "f4111111111111111 of a hash",
+            "1111.4444444444440",
+            "1700000000.1234569",
+            "2019\t2020\t2021\t2025",
+            "4111.1111 1111.1111",
+        ] {
+            assert_eq!(redacted(&[Known::CardNumbers], text), (text.to_owned(), 0));
+        }
+    }
+
+    #[test]
+    fn tokens_are_found_by_their_issuers() {
+        let r = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9aB3dE5gH7jK9mN1pQ3sT5vW7";
+        let hex = "0123456789abcdef".repeat(4);
+        for token in [
+            format!("glpat-{}.0a.1b2c3d4e5", r.split_at(27).0),
+            format!("glrt-{}", r.split_at(20).0),
+            format!("glptt-{}", hex.split_at(40).0),
+            format!("glcbt-64_{}", r.split_at(20).0),
+            format!("gldt-{}", r.split_at(20).0),
+            format!("xapp-1-A0123ABC-1234567890-{hex}"),
+            format!("xoxc-1-2-3-{r}"),
+            format!("xoxd-{r}%2B{r}%3D"),
+            format!("whsec_{}+/=", r.split_at(32).0),
+            format!("ya29.{r}"),
+            format!("GOCSPX-{}", r.split_at(28).0),
+            format!("SG.{}.{}", r.split_at(22).0, r.split_at(43).0),
+            format!("hf_{}", r.split_at(34).0),
+            format!("hvs.{r}"),
+            format!("dckr_pat_{}", r.split_at(27).0),
+            format!("dop_v1_{hex}"),
+            format!("shpat_{}", hex.split_at(32).0),
+            format!("eyJhbGciOiJSU0EtT0FFUCJ9.{r}.{r}.{r}.{r}"),
+            format!("eyJhbGciOiJkaXIiLCJl..{r}.{r}.{r}"),
+        ] {
+            let text = format!("a {token} b");
+            assert_eq!(redacted(&[Known::AccessTokens], &text), ("a X b".to_owned(), 1), "{text}");
+        }
+        for (text, expected) in [
+            ("Bearer  aB3dE5gH7jK9mN1pQ3", "X"),
+            ("bearer\tabc123", "X"),
+            ("Bearer: abc123", "X"),
+            ("Bearer \"abc123\"", "X\""),
+            ("Bearer abc123,", "X,"),
+            ("Bearer 12|aB3dE5gH7jK9mN1pQ3", "X"),
+            (r#"{"h":"Bearer \"abc123\""}"#, r#"{"h":"X\""}"#),
+        ] {
+            assert_eq!(redacted(&[Known::AccessTokens], text), (expected.to_owned(), 1));
+        }
+        for text in [
+            "the bearer of 3 letters",
+            "OAuth 2.0 Bearer tokens are short-lived",
+            "Bearer realm=\"x\", error=\"invalid_token\"",
+            "| Bearer |\n|--------|",
+            "token_type: bearer\nscope1: x",
+            "hf_transfer, SG.rules, xapp-my-application and glpat-x",
+        ] {
+            assert_eq!(redacted(&[Known::AccessTokens], text), (text.to_owned(), 0));
+        }
+    }
+
+    #[test]
+    fn a_private_key_is_found_in_parts() {
+        let (first, last) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+        let list = format!(r#"{{"a":["x","{first}","MII1","MII2","{last} y","z"],"b":"MII3"}}"#);
+        for (text, expected) in [
+            (list.as_str(), r#"{"a":["x","X","",""," y","z"],"b":"MII3"}"#),
+            // The last line alone, as of the end of a file.
+            (&format!("a\nMIIB+/=\r\nMII=\n{last}\nb"), "X\nb"),
+            (&format!("see {last}"), &format!("see {last}")),
+            // What has no last line is no list.
+            (&format!(r#"["{first}","b"]"#), r#"["X","b"]"#),
+        ] {
+            assert_eq!(redacted(&[Known::PrivateKeys], text).0, expected, "{text}");
+        }
+        let redact = Redaction(vec![Pattern::known(Known::PrivateKeys, None)]);
+        let mut in_key = false;
+        let mut after = |line: &str| redact.after_key(line, &mut in_key).to_owned();
+        let begun = format!("a {first}");
+        assert_eq!(after(&begun), begun);
+        assert_eq!([after("MII"), after(&format!("MII {last} b")), after("c")], ["", " b", "c"]);
+        let whole = format!("{first}MII{last}");
+        assert_eq!([after(&whole), after("c")], [&whole, "c"]);
+    }
+
+    #[test]
+    fn json_in_a_text_is_read_as_json() {
         let (key, rest) = ("-----BEGIN PRIVATE KEY-----", "\nMII\n-----END PRIVATE KEY-----");
         let known = [Known::AccessTokens, Known::PrivateKeys];
         let token = r"\u0041KIAIOSFODNN7EXAMPLE";
@@ -334,6 +520,13 @@ mod tests {
                 "{\"a\":\"X\"}\r\n[1]\n\"X\"\nb",
             ),
             (format!("x\n{{\"a\":\"{token}\"}}"), "x\n{\"a\":\"X\"}"),
+            (
+                format!("```json\n{{\n \"a\": \"{token}\"\n}}\n```"),
+                "```json\n{\n \"a\": \"X\"\n}\n```",
+            ),
+            (format!("# It\n[\n\"{token}\"]\nb"), "# It\n[\n\"X\"]\nb"),
+            (format!("\u{feff}{{\"a\":\"{token}\"}}"), "\u{feff}{\"a\":\"X\"}"),
+            (format!("data: [\"{token}\"]\r5\" }}}}\n\"{token}\""), "data: [\"X\"]\r5\" }}\n\"X\""),
             // A key that begins in such a line goes on behind it.
             (format!("\"{key}\"{rest}"), "\"X"),
         ] {
@@ -350,8 +543,8 @@ mod tests {
         let bytes = format!("AKIAIOSFODNN7EXAMPLE/{}", "A".repeat(60));
         let redact = Redaction(vec![Pattern::new("AKIA[A-Z0-9]+|content", Some("X")).unwrap()]);
         let apply = |part, text: String| {
-            let (mut json, mut count) = (RawValue::from_string(text).unwrap(), 0);
-            redact.apply_to(&mut json, part, &mut count);
+            let (json, mut count) = (RawValue::from_string(text).unwrap(), 0);
+            let json = redact.in_json(&json, part, &mut count).unwrap_or(json);
             (Box::<str>::from(json).into_string(), count)
         };
         let result = |bytes: &str, rest: &str| {
@@ -370,8 +563,13 @@ mod tests {
         let text = format!(r#"{{"content":[{{"type":"image","data":"{bytes}"}}]}}"#);
         let replaced = redact.apply(&text, &mut 0).unwrap();
         assert!(replaced.starts_with(r#"{"X":[{"type":"image","data":"X/AAA"#), "{replaced}");
-        let params = r#"{"message":"AKIA1","requestedSchema":{"message":"AKIA2"},"url":"AKIA3"}"#;
-        assert_eq!(apply(Part::Message, params.to_owned()), (params.replace("AKIA1", "X"), 1));
+        let params = r#"{"message":"AKIA1","requestedSchema":{"message":"AKIA2"},"url":"AKIA3","_meta":{"AKIA1":"AKIA1"},"progressToken":"AKIA4"}"#;
+        assert_eq!(apply(Part::Params, params.to_owned()), (params.replace("AKIA1", "X"), 3));
+        let data = r#"{"elicitations":[{"url":"AKIA2","message":"AKIA1","AKIA1":1}],"a":"AKIA1"}"#;
+        assert_eq!(apply(Part::Params, data.to_owned()), (data.replace("AKIA1", "X"), 3));
+        // Keys that the protocol does not know.
+        let result = r#"{"content":[{"type":"content","text":"AKIA1","AKIA1":1,"annotations":{"AKIA1":1},"_meta":{"AKIA1":1}}],"AKIA1":1}"#;
+        assert_eq!(apply(Part::Result, result.to_owned()), (result.replace("AKIA1", "X"), 5));
     }
 
     #[test]

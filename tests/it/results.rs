@@ -179,19 +179,80 @@ async fn a_client_of_mcp_gets_nothing_that_is_to_be_removed() {
     let result = json!({ "content": [], "structuredContent": { "PRJ-2": { "a": "PRJ-3" } } });
     let text =
         json!({ "content": [{ "type": "text", "text": "x" }], "structuredContent": "PRJ-4" });
-    // One of each is in the progress.
-    for (result, count) in [(&result, 5), (&text, 7)] {
+    // Three of each are in the progress.
+    for (result, count) in [(&result, 7), (&text, 11)] {
         let told = say(&rig.bridge, &json!({ "result": result, "progress": "PRJ-5" })).await;
         assert!(told.contains(r#""message":"gone""#) && !told.contains("PRJ-"), "{told}");
         assert_eq!(removed().await, count);
     }
+    // Keys that the protocol does not know, and a type that the bridge changes.
+    let image = json!({ "type": "image", "data": "eA==", "mimeType": "image/PRJ-8", "PRJ-8": 1 });
+    let result = json!({ "content": [image], "PRJ-8": 1, "_meta": { "PRJ-8": 1 } });
+    let told = say(&rig.bridge, &json!({ "result": result })).await;
+    assert!(told.contains("image/gone") && !told.contains("PRJ-"), "{told}");
+    let told = by_hand(&rig.bridge, "it_say", &json!({ "result": result })).await;
+    let told = told.to_string();
+    assert!(told.contains("image/gone") && !told.contains("rj-8"), "{told}");
+
+    // The link is for the user, and the rest is text.
+    let link =
+        json!({ "url": "https://a.example/PRJ-9", "message": "PRJ-9", "elicitationId": "e" });
+    let error = json!({ "code": -32042, "message": "PRJ-9", "data": { "elicitations": [link] } });
+    let arguments = json!({ "error": error });
+    let params = format!(r#""name":"it_say","arguments":{arguments}"#);
+    let told = client.answer("tools/call", &params).await.expect(200);
+    assert_eq!(told["error"]["message"], "gone", "{told}");
+    let link = &told["error"]["data"]["elicitations"][0];
+    assert_eq!(
+        (&link["url"], &link["message"]),
+        (&"https://a.example/PRJ-9".into(), &"gone".into())
+    );
+
+    // The server waits for the answer from here on.
     let schema = json!({ "type": "object", "properties": { "PRJ-6": { "type": "string" } } });
-    let asks =
-        json!({ "result": {}, "params": { "message": "PRJ-7?", "requestedSchema": &schema } });
+    let asks = json!({ "result": {}, "params": { "message": "PRJ-7?", "requestedSchema": &schema, "_meta": { "a": "PRJ-7?" }, "PRJ-7?": 1 } });
     let asked = say(&rig.bridge, &asks).await;
     let asked: Value = serde_json::from_str(&asked).expect("one response");
     let question = &asked["result"]["inputRequests"]["question"]["params"];
     assert_eq!((&question["message"], &question["requestedSchema"]), (&"gone?".into(), &schema));
+    assert_eq!((&question["_meta"]["a"], &question["gone?"]), (&"gone?".into(), &1.into()));
+}
+
+#[tokio::test]
+async fn what_a_server_writes_beside_its_protocol_is_redacted() {
+    let (key, end) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+    let redact = "redact: [{pattern: 'PRJ-[0-9]+', with: gone}, {use: private_keys}]";
+    let it = peers::with(&peers::saying("-"), redact);
+    let mut rig = Harness::bare(&format!("mcp:\n  it: {it}\n")).await;
+    rig.bridge.wait_backend("it", "ready").await;
+    let stderr = format!("PRJ-1\n{key}\nKEYLINE\n{end}\nover");
+    let said = json!({ "result": {}, "stderr": stderr, "line": "{\"PRJ-2" });
+    by_hand(&rig.bridge, "it_say", &said).await;
+    wait::soon("the lines in the log", async || {
+        let log = rig.bridge.log();
+        (log.contains("stderr: over") && log.contains("{\\\"gone")).then_some(())
+    })
+    .await;
+    let log = rig.bridge.log();
+    assert!(log.contains("stderr: gone") && log.contains("stderr: [private key removed]"), "{log}");
+    assert!(!log.contains("PRJ-") && !log.contains("KEYLINE"), "{log}");
+
+    // The pattern of a new configuration is for the process that runs.
+    rig.bridge.change_config("PRJ-[0-9]+", "OBJ-[0-9]+");
+    wait::soon("the new pattern", async || {
+        by_hand(&rig.bridge, "it_say", &json!({ "result": {}, "stderr": "x OBJ-3" })).await;
+        rig.bridge.log().contains("stderr: x gone").then_some(())
+    })
+    .await;
+    assert_eq!(rig.bridge.log().matches("started the server").count(), 1);
+    by_hand(&rig.bridge, "it_say", &json!({ "exits": 1, "stderr": "dying OBJ-4" })).await;
+    wait::soon("the end in the log", async || {
+        let log = rig.bridge.log();
+        (log.contains("its stderr ends with: ") && log.contains(" | dying gone")).then_some(())
+    })
+    .await;
+    let status = rig.bridge.status().await.to_string();
+    assert!(!rig.bridge.log().contains("OBJ-4") && !status.contains("OBJ-4"), "{status}");
 }
 
 #[tokio::test]

@@ -2,8 +2,9 @@
 
     saying_mcp.py TEXT
 
-Its tool `say` answers with the argument `result` as it is. With `progress`, it says that before, and
-with `params`, it asks the user before. TEXT is in its resource `say://it` and in its prompt `say`.
+Its tool `say` answers with the argument `result` as it is, or with `error`. With `progress`, it says
+that before, and with `params`, it asks the user before; `line` goes to stdout and `stderr` to stderr.
+With `exits`, the server ends. TEXT is in its resource `say://it` and in its prompt `say`.
 """
 
 import json
@@ -24,12 +25,19 @@ def say(params):
     if "progress" in arguments:
         token = params["_meta"]["progressToken"]
         told = {"progressToken": token, "progress": 1, "message": arguments["progress"]}
+        told["_meta"] = {arguments["progress"]: arguments["progress"]}
         send({"method": "notifications/progress", "params": told})
     if "params" in arguments:
         send({"id": "q", "method": "elicitation/create", "params": arguments["params"]})
         while json.loads(sys.stdin.readline()).get("id") != "q":
             pass
-    return arguments["result"]
+    if "stderr" in arguments:
+        print(arguments["stderr"], file=sys.stderr, flush=True)
+    if "line" in arguments:
+        print(arguments["line"], flush=True)
+    if "exits" in arguments:
+        sys.exit(3)
+    return arguments.get("result")
 
 
 def result(method, params):
@@ -54,4 +62,7 @@ def result(method, params):
 for line in sys.stdin:
     message = json.loads(line)
     if "method" in message and "id" in message:
-        send({"id": message["id"], "result": result(message["method"], message.get("params"))})
+        params = message.get("params", {})
+        error = params.get("arguments", {}).get("error")
+        answer = {"error": error} if error else {"result": result(message["method"], params)}
+        send({"id": message["id"], **answer})

@@ -47,7 +47,11 @@ impl Backends {
         let mut reply = outcome.map_err(for_client)?;
         let mut count = 0;
         match &mut reply {
-            Ok(result) => redact.apply_to(result, Part::Result, &mut count),
+            Ok(result) => {
+                if let Some(changed) = redact.in_json(result, Part::Result, &mut count) {
+                    *result = changed;
+                }
+            }
             Err(error) => error.redact(redact, &mut count),
         }
         backend.metrics().redacted.inc_by(count);

@@ -16,10 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        circuit_breaker::CircuitBreaker,
-        peer::{Dial, McpClient},
-        queue::AdmissionQueue,
-        quota::Meter,
+        circuit_breaker::CircuitBreaker, peer::Dial, queue::AdmissionQueue, quota::Meter,
         supervisor::Ask,
     },
     config::Backend,
@@ -104,10 +101,10 @@ impl BackendHandle {
         *self.traffic.last_call.lock() = Some((SystemTime::now(), answered));
     }
 
-    /// `answer` without what the operator wants removed, also from what `client` has got of it.
-    pub(super) fn redacted(&self, mut answer: Answer, client: Option<&McpClient>) -> Answer {
+    /// `answer` without what the operator wants removed.
+    pub(super) fn redacted(&self, mut answer: Answer) -> Answer {
         let redact = &self.rules.redact;
-        let (mut count, mut of_client) = (0, 0);
+        let mut count = 0;
         if let Answer::Result { text, files } = &mut answer {
             for (number, file) in (1..).zip(files) {
                 if redact.apply(file.filename(), &mut count).is_some() {
@@ -119,11 +116,7 @@ impl BackendHandle {
         if let Some(replaced) = redact.apply(text, &mut count) {
             *text = replaced;
         }
-        if let Some(client) = client {
-            client.redact(redact, &mut of_client);
-        }
-        // The client has the same text, and may have more.
-        self.metrics().redacted.inc_by(count.max(of_client));
+        self.metrics().redacted.inc_by(count);
         answer
     }
 

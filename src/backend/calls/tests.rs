@@ -15,7 +15,7 @@ use super::*;
 use crate::backend::{
     circuit_breaker::CircuitBreaker,
     fake::{FakeDial, Mood, Permitted, Unrecorded, World, registry, request},
-    peer::Dial,
+    peer::{Dial, LiveRedaction},
     registry::Lease,
     supervisor::{Supervisor, Timing},
 };
@@ -66,6 +66,7 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
             registry: Arc::clone(&registry),
             breaker,
             asks: asked,
+            redact: LiveRedaction::default(),
         };
         tasks.spawn(supervisor.run(stop.clone()));
     }

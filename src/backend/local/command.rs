@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::text;
 use crate::{
     backend::{
-        log::printable_lines,
+        log::{Removal, SEEN, printable_lines},
         peer::{CallError, NotRead, ToolCall},
         program::{
             self, Group, Started, describe,
@@ -31,7 +31,6 @@ use crate::{
     model::{
         answer::{Answer, codes::OUTCOME_UNKNOWN},
         ids::BackendName,
-        redaction::Redaction,
     },
 };
 
@@ -39,7 +38,7 @@ use crate::{
 const MAX_OUTPUT: usize = 8 * 1024 * 1024;
 /// The most bytes of output that are read at once.
 const MAX_CHUNK: usize = 16 * 1024;
-/// How many bytes of stderr are kept: its end, where programs say why they failed.
+/// How many bytes of stderr are shown: its end, where programs say why they failed.
 const MAX_STDERR: usize = 4 * 1024;
 /// How long a program has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(2);
@@ -74,11 +73,11 @@ struct Output {
     is_waiting: bool,
 }
 
-/// The end of a stream, and how much came before it.
+/// The end of a stream, at most [`SEEN`] bytes, and how long all of it was.
 #[derive(Debug, Default)]
 struct Tail {
     kept: Vec<u8>,
-    missing: usize,
+    size: usize,
 }
 
 impl Runner {
@@ -142,7 +141,9 @@ impl Runner {
         let status = status
             .unwrap_or_else(|_gone| Err(io::Error::other("nobody has waited for its end")))
             .map_err(|error| CallError::Lost(format!("its end is not known: {error}")))?;
-        self.answer(status, &output.bytes.into_bytes(), &errors, &call.progress.redact)
+        let secrets = Arc::clone(&self.program.secrets);
+        let removal = Removal { secrets, ..call.progress.removal.clone() };
+        self.answer(status, &output.bytes.into_bytes(), &errors, &removal)
     }
 
     fn answer(
@@ -150,19 +151,19 @@ impl Runner {
         status: ExitStatus,
         output: &[u8],
         errors: &Tail,
-        redact: &Redaction,
+        removal: &Removal,
     ) -> Result<Answer, CallError> {
-        let said = self.program.secrets.hide(printable_lines(&errors.kept));
+        let said = printable_lines(&removal.tail(&errors.kept, MAX_STDERR));
         if self.launcher.is_some() && launcher::could_not_start(status, &errors.kept) {
             return Err(CallError::NotSent(said));
         }
         if !said.is_empty() {
-            let line = redact.apply(&said, &mut 0).unwrap_or_else(|| said.clone());
-            let line = line.replace('\n', " | ");
+            let line = said.replace('\n', " | ");
             tracing::info!(backend = %self.name, status = describe(status), "stderr: {line}");
         }
         if !status.success() {
-            return Ok(Answer::Error(match (said.is_empty(), errors.missing) {
+            let missing = errors.size.saturating_sub(MAX_STDERR);
+            return Ok(Answer::Error(match (said.is_empty(), missing) {
                 (true, _) => {
                     let status = describe(status);
                     format!("`{}` failed with {status} and did not say why.", self.name)
@@ -260,20 +261,13 @@ async fn read_whole(mut from: impl AsyncRead + Unpin, to: &mut Output) -> Result
     Ok(())
 }
 
-/// Reads all of `from` and keeps its end.
+/// Reads all of `from` and keeps its end, longer than what is shown: a secret is found only whole.
 async fn read_tail(mut from: impl AsyncRead + Unpin, to: &mut Tail) -> Result<(), Stopped> {
-    let mut chunk = vec![0; MAX_STDERR];
+    let mut chunk = vec![0; MAX_CHUNK];
     while let Ok(read @ 1..) = from.read(&mut chunk).await {
-        to.push(chunk.get(..read).unwrap_or_default());
+        to.kept.extend_from_slice(chunk.get(..read).unwrap_or_default());
+        to.kept.drain(..to.kept.len().saturating_sub(SEEN));
+        to.size += read;
     }
     Ok(())
-}
-
-impl Tail {
-    fn push(&mut self, bytes: &[u8]) {
-        self.kept.extend_from_slice(bytes);
-        let excess = self.kept.len().saturating_sub(MAX_STDERR);
-        self.kept.drain(..excess);
-        self.missing += excess;
-    }
 }

@@ -13,18 +13,18 @@ use url::Url;
 use super::text;
 use crate::{
     backend::{
-        log::printable_lines,
-        peer::{CallError, NotRead},
+        log::{Removal, SEEN, printable_lines},
+        peer::{CallError, NotRead, ToolCall},
     },
     error_chain::error_chain,
     http_client::{self, why_no_answer},
-    model::{answer::Answer, ids::BackendName, json::Members, trace::Trace},
+    model::{answer::Answer, ids::BackendName, json::Members},
 };
 
 /// How many bytes of a result are read: all that MANTYX takes, and 64 KiB more, so that the length
 /// of a slightly longer result is known.
 const MAX_RESULT: usize = Answer::MAX_RESULT + 64 * 1024;
-/// How many bytes of an error are read.
+/// How many bytes of an error are shown, of the [`SEEN`] that are read.
 const MAX_ERROR: usize = 1024;
 
 /// Where the request goes, and how.
@@ -40,13 +40,10 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// Sends one request and reads the answer.
-    pub(super) async fn call(
-        &self,
-        arguments: &RawValue,
-        trace: Option<&Trace>,
-    ) -> Result<Answer, CallError> {
+    pub(super) async fn call(&self, call: &ToolCall) -> Result<Answer, CallError> {
+        let arguments = &call.request.arguments;
         let mut headers = self.headers.clone();
-        if let Some(trace) = trace {
+        if let Some(trace) = &call.trace {
             http_client::add_trace(&mut headers, trace);
         }
         let mut url = self.url.clone();
@@ -67,7 +64,7 @@ impl Endpoint {
             })?;
         let status = response.status();
         if !status.is_success() {
-            return Ok(Answer::Error(self.failure(status, response).await));
+            return Ok(Answer::Error(self.failure(status, response, &call.progress.removal).await));
         }
         let kind = media_type(response.headers());
         let (body, whole) = http_client::body_up_to(response, MAX_RESULT).await.map_err(
@@ -78,7 +75,9 @@ impl Endpoint {
         )?;
         Ok(match text(&body, whole) {
             Some(text) if whole => Answer::text(text),
-            Some(text) => Answer::unfinished(text),
+            Some(text) => {
+                Answer::unfinished(call.progress.removal.head(text.as_bytes(), Answer::MAX_RESULT))
+            }
             None => Answer::Error(format!(
                 "`{}` did what was asked and answered with {kind}, {}{} bytes, which is no text. \
                  It cannot be passed on.",
@@ -90,7 +89,12 @@ impl Endpoint {
     }
 
     /// The text for the model if the status is no success.
-    async fn failure(&self, status: StatusCode, response: reqwest::Response) -> String {
+    async fn failure(
+        &self,
+        status: StatusCode,
+        response: reqwest::Response,
+        removal: &Removal,
+    ) -> String {
         let reason = status.canonical_reason().unwrap_or_default();
         let mut words = format!("`{}` failed with HTTP {} {reason}", self.name, status.as_u16());
         words.truncate(words.trim_end().len());
@@ -103,10 +107,10 @@ impl Endpoint {
             return words;
         }
         // If the body breaks off, the status still is the error.
-        let body = http_client::body_up_to(response, MAX_ERROR).await.ok();
+        let body = http_client::body_up_to(response, SEEN).await.ok();
         let said = body.and_then(|(body, whole)| {
-            let said = text(&body, whole)?;
-            Some((printable_lines(said.trim().as_bytes()), whole))
+            let said = removal.head(text(&body, whole)?.as_bytes(), MAX_ERROR);
+            Some((printable_lines(said.trim()), body.len() <= MAX_ERROR))
         });
         match said {
             Some((said, whole)) if !said.is_empty() => {

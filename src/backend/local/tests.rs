@@ -20,6 +20,8 @@ use crate::{
     budget::tests::without_room,
     config::{Program, ProgramSandbox, Secrets},
     http_client,
+    metrics::Counter,
+    model::redaction::{Known, Pattern, Redaction},
 };
 
 /// Longer than anything here takes on a busy machine; running into it is a failure.
@@ -124,6 +126,32 @@ async fn of_a_long_stderr_the_end_is_told() {
     };
     assert!(said.starts_with('[') && said.ends_with("line 1999"), "{said}");
     assert!(said.len() < 4 * 1024 + 50, "{}", said.len());
+}
+
+/// A call whose answer is without private keys and what this pattern matches.
+async fn redacted_call(dialer: &LocalDialer) -> Answer {
+    let pattern = Pattern::new("SECRET-[0-9]{6}", None).unwrap();
+    let patterns = vec![pattern, Pattern::known(Known::PrivateKeys, None)];
+    let mut order = order("{}");
+    order.progress = order.progress.without(Arc::new(Redaction(patterns)), Counter::default());
+    let peer = dialer.dial().await.unwrap();
+    timeout(PATIENCE, peer.call(order)).await.expect("in time").expect("an answer")
+}
+
+#[tokio::test]
+async fn what_the_cut_of_stderr_divides_is_removed() {
+    let key = "echo -----BEGIN RSA PRIVATE KEY-----; yes KEYLINE777123 | head -n 500; \
+               echo -----END RSA PRIVATE KEY-----";
+    for (script, end) in [
+        (key.to_owned(), "[private key removed]"),
+        (format!("{key}; yes abc | head -n 1024"), "bc\nabc"),
+        ("printf aSECRET-777123; yes abc | head -n 1022".into(), "bc\nabc"),
+    ] {
+        let tool = command(&["sh", "-c", &format!("({script}) >&2; exit 3")], &[]);
+        let Answer::Error(said) = redacted_call(&tool).await else { panic!("an error") };
+        assert!(said.starts_with('[') && said.ends_with(end), "{said}");
+        assert!(!said.contains("KEY-") && !said.contains("7123"), "{said}");
+    }
 }
 
 #[tokio::test]
@@ -292,6 +320,27 @@ async fn a_status_that_is_no_success_is_an_error_with_its_body() {
     let (_, answer) = exchange(Method::POST, "/", "{}", moved).await;
     let expected = "`tool` failed with HTTP 302 Found, a redirect, which is not followed";
     assert_eq!(answer.unwrap(), error(expected));
+}
+
+#[tokio::test]
+async fn what_the_cut_of_a_body_divides_is_removed() {
+    for (status, size, end) in [("500 X", 1024 - 9, "a…"), ("200 OK", Answer::MAX_RESULT - 9, "]")]
+    {
+        let body = [&"a".repeat(size), "SECRET-777123", &"b".repeat(200_000)].concat();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: url::Url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
+        let (url, headers) = (url.into(), HeaderMap::new());
+        let tool = dialer(Action::Http { method: Method::POST, url, headers, tls: None });
+        let server = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut seen = [0; 1024];
+            assert_ne!(stream.read(&mut seen).await.unwrap(), 0);
+            stream.write_all(&reply(status, body.as_bytes())).await.ok();
+        };
+        let ((), answer) = tokio::join!(server, redacted_call(&tool));
+        let (Answer::Error(text) | Answer::Result { text, .. }) = answer;
+        assert!(!text.contains("SECRET") && text.ends_with(end), "{}", text.split_at(900).1);
+    }
 }
 
 #[tokio::test]

@@ -1,10 +1,14 @@
 //! The budget of log lines, and what is done to a line.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use super::{BYTES_PER_WINDOW, Budget, LINE_LIMIT, LastLines, Sum, WINDOW, printable};
+use super::{BYTES_PER_WINDOW, Budget, LINE_LIMIT, LastLines, Removal, Sum, WINDOW};
+use crate::{
+    config::Secrets,
+    model::redaction::{Known, Pattern, Redaction},
+};
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_is_cut_off_and_the_loss_is_told_once() {
@@ -38,15 +42,16 @@ async fn a_steady_trickle_is_never_cut() {
 
 #[test]
 fn control_characters_are_written_out() {
-    assert_eq!(printable(b"a\x1b[31m\tb\r\n", 0), "a\\u{1b}[31m\tb");
-    assert_eq!(printable("x\u{202e}y\u{0}".as_bytes(), 0), "x\\u{202e}y\\u{0}");
-    assert_eq!(printable(b"\xff\xfe", 0), "\u{fffd}\u{fffd}");
+    let line = |bytes: &[u8]| Removal::default().line(bytes, 0);
+    assert_eq!(line(b"a\x1b[31m\tb\r\n"), "a\\u{1b}[31m\tb");
+    assert_eq!(line("x\u{202e}y\u{0}".as_bytes()), "x\\u{202e}y\\u{0}");
+    assert_eq!(line(b"\xff\xfe"), "\u{fffd}\u{fffd}");
 }
 
 #[test]
 fn a_long_line_says_what_is_missing() {
-    assert_eq!(printable(b"abc", 5), "abc [5 bytes more]");
-    let text = printable(&vec![b'x'; LINE_LIMIT + 7], 3);
+    assert_eq!(Removal::default().line(b"abc", 5), "abc [5 bytes more]");
+    let text = Removal::default().line(&vec![b'x'; LINE_LIMIT + 7], 3);
     assert!(text.ends_with("x [10 bytes more]"));
     assert!(text.len() < LINE_LIMIT + 30);
 }
@@ -62,4 +67,33 @@ fn the_last_lines_are_kept_and_no_more() {
     assert_eq!(last.text().unwrap(), "line 5 | line 6 | line 7 | line 8 | line 9");
     last.push(&"é".repeat(1000));
     assert!(last.text().unwrap().len() < 400);
+}
+
+#[test]
+fn what_a_cut_divides_is_left_out() {
+    let pattern = Pattern::new("SECRET-[0-9]{6}", Some("X")).unwrap();
+    let mut secrets = Secrets::default();
+    secrets.add("hunter22-canary");
+    let removal = Removal {
+        secrets: Arc::new(secrets),
+        redact: Arc::new(Redaction(vec![pattern, Pattern::known(Known::PrivateKeys, None)])),
+        ..Removal::default()
+    };
+    for secret in ["SECRET-777123", "hunter22-canary"] {
+        for at in 0..40 {
+            let text = format!("{}{secret}{}", "é".repeat(20), "ü".repeat(20));
+            for part in [removal.head(text.as_bytes(), at), removal.tail(text.as_bytes(), at)] {
+                let left = part.replace("[hidden]", "").replace(['X', 'é', 'ü'], "");
+                assert!(left.len() < 8 && !secret.contains(&left) || left.is_empty(), "{part}");
+            }
+        }
+    }
+    let key = format!(
+        "-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----",
+        "KEYLINE\n".repeat(1000)
+    );
+    assert_eq!(removal.tail(format!("a {key}\nb").as_bytes(), 100), "[private key removed]\nb");
+    assert_eq!(removal.head(format!("a {key}\nb").as_bytes(), 100), "a [private key removed]");
+    assert_eq!(removal.line(format!("a {key}").as_bytes(), 0), "a [private key removed]");
+    assert_eq!(removal.redacted.get(), 3 + 40 * 2);
 }

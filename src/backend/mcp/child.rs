@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     backend::{
         log::LastLines,
-        peer::PeerError,
+        peer::{LiveRedaction, PeerError},
         program::{self, Group, Started, describe, hiding::Coverage},
     },
     config::Program,
@@ -48,6 +48,7 @@ impl Child {
         backend: &BackendName,
         program: &Program,
         launcher: Option<&Path>,
+        redact: &LiveRedaction,
     ) -> Result<(Self, ChildStdin, ChildStdout, Coverage), PeerError> {
         let started = program::start(program, launcher).await?;
         let Started { mut process, group, coverage } = started;
@@ -65,8 +66,9 @@ impl Child {
             let backend = backend.clone();
             let last_lines = Arc::clone(&last_lines);
             let secrets = Arc::clone(&program.secrets);
+            let redact = redact.clone();
             async move {
-                stderr::drain(&backend, stderr, &secrets, &last_lines).await;
+                stderr::drain(&backend, stderr, &secrets, &redact, &last_lines).await;
                 stderr_sender.send_replace(true);
             }
         });

@@ -46,6 +46,7 @@ use crate::{
         features::{Feature, Features},
         ids::BackendName,
         json::string_member,
+        redaction::Part,
     },
 };
 
@@ -315,8 +316,9 @@ impl Connection {
         match (sent, raw_request.refusal.get().cloned()) {
             (Ok(result), _) => Ok((raw_request, result)),
             (Err(CallError::Refused(why)), Some(error)) if FOR_CLIENTS.contains(&error.code) => {
-                call.progress.error(&error);
-                Err(CallError::Refused(format!("{why}.{}", questions::links(&error))))
+                let links = questions::links(&error);
+                call.progress.error(error);
+                Err(CallError::Refused(format!("{why}.{links}")))
             }
             (Err(CallError::Refused(why)), Some(error)) if error.code == HEADER_MISMATCH => {
                 self.state.changed.notify_one();
@@ -487,6 +489,9 @@ impl fmt::Debug for Connection {
 pub(super) fn complete(result: &RawValue, progress: &Progress) -> Result<Answer, CallError> {
     match string_member(result.get(), "resultType").as_deref() {
         None | Some("complete") => {
+            // Before names and types are cut and changed, in which a pattern would find no secret.
+            let changed = progress.without_secrets(result, Part::Result);
+            let result = changed.as_deref().unwrap_or(result);
             let answer = from_mcp(result);
             progress.result(result);
             answer.map_err(|error| CallError::Unreadable(error.to_string()))

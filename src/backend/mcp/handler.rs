@@ -94,7 +94,7 @@ impl ClientHandler for Handler {
         _context: NotificationContext<RoleClient>,
     ) {
         let data = message.data.to_string();
-        let data = crate::backend::log::printable(data.as_bytes(), 0);
+        let data = self.state.line(data.as_bytes());
         tracing::debug!(backend = %self.backend, severity = ?message.level, "the server logs: {data}");
     }
 }

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     backend::{
-        log::{Budget, LINE_LIMIT, printable},
+        log::{Budget, LINE_LIMIT},
         peer::NotRead,
     },
     budget,
@@ -126,7 +126,7 @@ impl<R, W> Stdio<R, W> {
             );
         }
         if self.garbage.admit(line.len().min(LINE_LIMIT), now) {
-            let line = printable(line, 0);
+            let line = self.state.line(line);
             tracing::warn!(backend = %self.backend, "stdout has a line that is no MCP message: {line}");
         }
     }

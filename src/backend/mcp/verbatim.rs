@@ -29,7 +29,10 @@ use tokio::{
 
 use super::questions::Inputs;
 use crate::{
-    backend::peer::{CallError, ErrorReply, NotRead, PeerErrorKind, Progress},
+    backend::{
+        log::Removal,
+        peer::{CallError, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress},
+    },
     model::{
         call::CallRequest,
         json::{Members, member},
@@ -106,6 +109,8 @@ pub(super) struct ConnectionState {
     strays: Mutex<HashMap<i64, Instant>>,
     /// The requests that were answered with a task. Their progress goes on.
     tasks: Mutex<Vec<Weak<RawRequest>>>,
+    /// What is removed from what the server writes into the log.
+    pub(super) redact: LiveRedaction,
     /// What the server said in the latest handshake.
     pub(super) handshake: Mutex<Handshake>,
     /// The server's tools may differ from those that were last listed.
@@ -194,6 +199,16 @@ impl RawRequest {
 }
 
 impl ConnectionState {
+    pub(super) fn of(redact: &LiveRedaction) -> Arc<Self> {
+        Arc::new(Self { redact: redact.clone(), ..Self::default() })
+    }
+
+    /// A line of the server for the log.
+    pub(super) fn line(&self, bytes: &[u8]) -> String {
+        let redact = Arc::clone(&self.redact.borrow());
+        Removal { redact, ..Removal::default() }.line(bytes, 0)
+    }
+
     /// The text of a message for the server, on one line. If it is a request, notes that its
     /// response is expected.
     pub(super) fn outgoing(

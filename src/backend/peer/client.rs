@@ -15,7 +15,6 @@ use crate::{
     model::{
         ids::AppName,
         json::{member, string_member},
-        redaction::{Part, Redaction},
     },
 };
 
@@ -117,19 +116,8 @@ impl McpClient {
         });
     }
 
-    /// Replaces what matches in what is kept.
-    pub fn redact(&self, redact: &Redaction, count: &mut u64) {
-        let mut kept = self.kept.lock();
-        if let Some(Ok(result)) = &mut kept.result {
-            redact.apply_to(result, Part::Result, count);
-        }
-        if let Some(error) = &mut kept.error {
-            error.redact(redact, count);
-        }
-    }
-
-    pub(super) fn keep_error(&self, error: &ErrorReply) {
-        self.kept.lock().error = Some(error.clone());
+    pub(super) fn keep_error(&self, error: ErrorReply) {
+        self.kept.lock().error = Some(error);
     }
 
     /// Takes the error that the server gave in place of a result, if the client has to know it.

@@ -34,6 +34,7 @@ impl Harness {
             timing: watch::Sender::new(timing).subscribe(),
             registry: Arc::clone(&registry),
             asks: asked,
+            redact: LiveRedaction::default(),
         };
         let mut task = tokio::task::JoinSet::new();
         task.spawn(supervisor.run(stop.clone()));

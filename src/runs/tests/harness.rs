@@ -11,7 +11,7 @@ use crate::{
         calls::{BackendHandle, Backends},
         circuit_breaker::CircuitBreaker,
         fake::{FakeDial, World, registry},
-        peer::Dial,
+        peer::{Dial, LiveRedaction},
         registry::RegistryEntry,
         supervisor::{Supervisor, Timing},
     },
@@ -104,6 +104,7 @@ impl Harness {
             registry: Arc::clone(&registry),
             breaker,
             asks: asked,
+            redact: LiveRedaction::default(),
         };
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(supervisor.run(CancellationToken::new()));

@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     backend::{
         fake::entry,
+        peer::LiveRedaction,
         registry::{Lease, RegistryEntry},
     },
     model::{
@@ -67,6 +68,7 @@ impl FakeManager {
             registry: Arc::clone(registry),
             breaker,
             asks: asked,
+            redact: LiveRedaction::default(),
         };
         self.tasks.spawn(supervisor.run(CancellationToken::new()));
         self.lease = Some(lease);

@@ -3,6 +3,8 @@
 //!
 //! Must not: keep more than a line and the last few lines in memory.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
@@ -10,7 +12,10 @@ use tokio::{
 };
 
 use crate::{
-    backend::log::{Budget, LINE_LIMIT, LastLines, Sum, printable},
+    backend::{
+        log::{Budget, LastLines, Removal, SEEN, Sum},
+        peer::LiveRedaction,
+    },
     config::Secrets,
     model::ids::BackendName,
 };
@@ -19,14 +24,17 @@ use crate::{
 pub(super) async fn drain(
     backend: &BackendName,
     mut stderr: impl AsyncRead + Unpin,
-    secrets: &Secrets,
+    secrets: &Arc<Secrets>,
+    redact: &LiveRedaction,
     last_lines: &Mutex<LastLines>,
 ) {
     let mut budget = Budget::new(Instant::now());
     let mut line = PartialLine::default();
     let mut chunk = vec![0; 4096];
     let write = |line: &mut PartialLine, budget: &mut Budget| {
-        let text = secrets.hide(line.take());
+        let redact = Arc::clone(&redact.borrow());
+        let text =
+            line.take(&Removal { secrets: Arc::clone(secrets), redact, ..Removal::default() });
         last_lines.lock().push(&text);
         if !text.is_empty() && budget.admit(text.len(), Instant::now()) {
             tracing::info!(%backend, "stderr: {text}");
@@ -71,17 +79,26 @@ fn tell(backend: &BackendName, budget: &mut Budget, now: Instant) {
 struct PartialLine {
     kept: Vec<u8>,
     more: usize,
+    /// For how many bytes a private key may go on that an earlier line has begun. Without this bound,
+    /// a message that has only the first line of a key would be the last.
+    key_left: usize,
 }
 
 impl PartialLine {
     fn push(&mut self, bytes: &[u8]) {
-        let fits = bytes.len().min(LINE_LIMIT - self.kept.len());
+        let fits = bytes.len().min(SEEN - self.kept.len());
         self.kept.extend_from_slice(bytes.get(..fits).unwrap_or_default());
         self.more += bytes.len() - fits;
     }
 
-    fn take(&mut self) -> String {
-        let text = printable(&self.kept, self.more);
+    fn take(&mut self, removal: &Removal) -> String {
+        let line = String::from_utf8_lossy(&self.kept);
+        let mut in_key = self.key_left > 0;
+        let left = if in_key { self.key_left.saturating_sub(line.len() + self.more) } else { SEEN };
+        let rest = removal.redact.after_key(&line, &mut in_key);
+        self.key_left = if in_key { left } else { 0 };
+        let more = if rest.is_empty() { 0 } else { self.more };
+        let text = removal.line(rest.as_bytes(), more);
         self.kept.clear();
         self.more = 0;
         text

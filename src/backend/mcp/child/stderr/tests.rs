@@ -1,25 +1,38 @@
 //! Lines out of a stream, kept for the error that tells of the end.
 
+use std::sync::Arc;
+
 use parking_lot::Mutex;
 
 use tokio::io::AsyncWriteExt as _;
 
-use super::{LINE_LIMIT, PartialLine, drain};
-use crate::{backend::log::LastLines, config::Secrets, model::ids::BackendName};
+use super::{PartialLine, Removal, SEEN, drain};
+use crate::{
+    backend::{
+        log::{LINE_LIMIT, LastLines},
+        peer::LiveRedaction,
+    },
+    config::Secrets,
+    model::{
+        ids::BackendName,
+        redaction::{Known, Pattern, Redaction},
+    },
+};
 
 #[tokio::test]
 async fn the_last_lines_are_kept_to_the_very_end() {
     let (mut server, stderr) = tokio::io::duplex(16);
     let last_lines = Mutex::new(LastLines::default());
     let name = BackendName::parse("b").unwrap();
-    let secrets = Secrets::default();
+    let secrets = Arc::<Secrets>::default();
+    let redact = LiveRedaction::default();
     let write = async move {
         for number in 0..1000 {
             server.write_all(format!("line {number}\r\n\n").as_bytes()).await.unwrap();
         }
         server.write_all(b"no line end").await.unwrap();
     };
-    tokio::join!(write, drain(&name, stderr, &secrets, &last_lines));
+    tokio::join!(write, drain(&name, stderr, &secrets, &redact, &last_lines));
     let text = last_lines.into_inner().text().unwrap();
     assert_eq!(text, "line 996 | line 997 | line 998 | line 999 | no line end");
 }
@@ -30,7 +43,46 @@ fn a_line_without_end_takes_no_more_memory_than_a_long_one() {
     for _ in 0..1000 {
         line.push(&[b'x'; 1000]);
     }
-    assert_eq!(line.kept.len(), LINE_LIMIT);
-    assert!(line.take().ends_with(&format!("[{} bytes more]", 1_000_000 - LINE_LIMIT)));
-    assert_eq!(line.take(), "");
+    assert_eq!(line.kept.len(), SEEN);
+    let removal = Removal::default();
+    assert!(line.take(&removal).ends_with(&format!("[{} bytes more]", 1_000_000 - LINE_LIMIT)));
+    assert_eq!(line.take(&removal), "");
+}
+
+#[tokio::test]
+async fn a_secret_is_removed_from_lines_and_a_key_from_all_of_its_lines() {
+    let (mut server, stderr) = tokio::io::duplex(16);
+    let last_lines = Mutex::new(LastLines::default());
+    let name = BackendName::parse("b").unwrap();
+    let patterns = [
+        Pattern::new("SECRET-[0-9]{6}", None).unwrap(),
+        Pattern::known(Known::PrivateKeys, Some("X")),
+    ];
+    let redact = LiveRedaction::new(Arc::new(Redaction(patterns.into())));
+    let write = async move {
+        let key = "-----BEGIN RSA PRIVATE KEY-----\nMII1\nMII2\n-----END RSA PRIVATE KEY-----";
+        server.write_all(format!("a SECRET-777123\n{key}\nb\n").as_bytes()).await.unwrap();
+        let line = [&"w".repeat(8 * 1024 - 8), "SECRET-777123\n"].concat();
+        server.write_all(line.as_bytes()).await.unwrap();
+    };
+    let secrets = Arc::<Secrets>::default();
+    tokio::join!(write, drain(&name, stderr, &secrets, &redact, &last_lines));
+    let text = last_lines.into_inner().text().unwrap();
+    assert!(text.starts_with("a [removed] | X | b | www"), "{text}");
+}
+
+#[test]
+fn a_key_without_end_hides_no_more_than_its_bound() {
+    let redact = Arc::new(Redaction(vec![Pattern::known(Known::PrivateKeys, Some("X"))]));
+    let removal = Removal { redact, ..Removal::default() };
+    let mut line = PartialLine::default();
+    let mut next = |text: &str| {
+        line.push(text.as_bytes());
+        line.take(&removal)
+    };
+    assert_eq!(next("no -----BEGIN PRIVATE KEY----- found"), "no X");
+    for _ in 0..SEEN / 1024 {
+        assert_eq!(next(&"x".repeat(1024)), "");
+    }
+    assert_eq!(next("said again"), "said again");
 }
