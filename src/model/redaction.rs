@@ -141,8 +141,8 @@ fn is_card(number: &str) -> bool {
 }
 
 /// `digits`, in groups, without the card numbers that begin and end with one of the groups. In these,
-/// unless they are all there is, each group but the last has four digits or more: a long list of small numbers would have many
-/// right check digits by chance.
+/// unless they are all there is, each group but the last has four digits or more: a long list of small
+/// numbers would have many right check digits by chance.
 fn without_cards(digits: &str, with: &str, count: &mut u64) -> String {
     if is_card(digits) {
         *count += 1;
