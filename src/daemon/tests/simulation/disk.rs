@@ -104,12 +104,15 @@ impl State {
         }
     }
 
-    /// What a crash of the machine does to the files; a crash of the process alone does nothing.
-    pub(super) fn disk_after_crash(&mut self) {
+    /// The process has ended. A run that began while the disk failed was in memory alone.
+    pub(super) fn forget_unwritten(&mut self) {
         if let Some((since, _)) = self.disk.down.take() {
-            // A run that began meanwhile was in memory alone.
             self.forget_runs_since(since);
         }
+    }
+
+    /// What a crash of the machine does to the files; a crash of the process alone does nothing.
+    pub(super) fn disk_after_crash(&mut self) {
         let machine = self.chance(500);
         if machine {
             self.reboot();

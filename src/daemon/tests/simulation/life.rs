@@ -98,6 +98,7 @@ fn one(world: &Arc<World>, last: bool) -> End {
         state.disk_after_crash();
     }
     if end != End::Done {
+        state.forget_unwritten();
         state.doubt_new_runs();
         state.sleep(|_, run| run.app == 1);
     }
