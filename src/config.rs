@@ -44,23 +44,14 @@ pub use self::{
 };
 use crate::{
     http_client::Tls,
-    model::{
-        ids::{AppName, BackendName},
-        rights::Rules,
-        words::words,
-    },
+    model::{AppName, BackendName, rights::Rules, words::words},
     oauth::endpoint::Shows,
     public_keys::PublicKey,
 };
 pub use crate::{
     model::{
-        approval::Policy,
-        naming::{Naming, ToolFilter},
-        offer::{OfferMode, OnUnavailable},
+        Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,
         pin::Mode as Pin,
-        redaction::Redaction,
-        rights::Rights,
-        san::San,
     },
     tls::files::Files,
 };

@@ -16,3 +16,8 @@ pub mod router;
 pub mod server;
 pub mod service;
 pub mod status_page;
+
+pub use self::{
+    error_code::Code,
+    response::{Answered, Body},
+};

@@ -25,9 +25,8 @@ pub use self::{
     label::{ByLabel, Label},
 };
 use crate::model::{
-    approval,
-    ending::{Ending, RunEnding},
-    ids::AppName,
+    AppName, Ending, approval,
+    ending::RunEnding,
     words::{Words as _, words},
 };
 

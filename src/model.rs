@@ -44,3 +44,26 @@ pub mod tool_format;
 pub mod trace;
 pub mod visible;
 pub mod words;
+
+pub use self::{
+    answer::Answer,
+    approval::Policy,
+    call::{CallRequest, CallingRun},
+    catalog::{Catalog, Content, Identity},
+    ending::{Ending, Made},
+    event::{Call, Event},
+    features::Feature,
+    ids::{
+        AppName, ApprovalId, BackendName, CallId, RunId, RunKey, RunKind, SessionId, ToolUseId,
+        Workspace,
+    },
+    moment::Moment,
+    naming::{Naming, ToolFilter},
+    offer::{Offer, OfferMode, OnUnavailable, RefKind, Route, Target},
+    own::Own,
+    redaction::Redaction,
+    rights::{Permission, Rights},
+    san::San,
+    spec::{Selection, Table},
+    trace::Trace,
+};

@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{backoff::Backoff, model::ids::BackendName};
+use crate::{backoff::Backoff, model::BackendName};
 
 /// Within this time after a refused token was replaced, the next refusal is final: more tokens do
 /// not help against a peer that refuses every one.

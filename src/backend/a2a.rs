@@ -35,13 +35,11 @@ use crate::{
     config::{A2a, A2aBinding, CardSource, Signers},
     http_client::{Client, Clients},
     model::{
-        answer::Answer,
+        Answer, BackendName, Catalog,
         card::{
             Card,
             signature::{self, Key as _},
         },
-        catalog::Catalog,
-        ids::BackendName,
         json,
     },
 };

@@ -16,7 +16,7 @@ use super::peer::{PeerError, PeerErrorKind};
 use crate::{
     config::ClientCredentials,
     http_client::Clients,
-    model::ids::BackendName,
+    model::BackendName,
     oauth::{self, TokenError},
 };
 

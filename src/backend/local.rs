@@ -18,7 +18,7 @@ use super::{
 use crate::{
     config::{Action, Local},
     http_client::{Client, Clients},
-    model::{answer::Answer, catalog::Catalog, ids::BackendName},
+    model::{Answer, BackendName, Catalog},
 };
 
 /// Knows one local tool.

@@ -34,7 +34,7 @@ use crate::{
     config::{HttpTransport, Mcp, Program},
     error_chain::error_chain,
     http_client::{Client, Clients},
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 mod child;

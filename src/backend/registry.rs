@@ -30,12 +30,10 @@ use super::{
     trust::News,
 };
 use crate::model::{
-    catalog::{Catalog, Identity},
+    BackendName, Catalog, Identity, Offer, RefKind, Rights, Route, Target,
     features::{FeatureView, Features},
-    ids::BackendName,
-    offer::{Offer, RefKind, Route, Source, Target},
+    offer::Source,
     pin::{Accepted, NotTaken, Pins, Review, Take},
-    rights::Rights,
     words::words,
 };
 

@@ -34,7 +34,7 @@ use super::{
 use crate::{
     backoff::Backoff,
     error_chain::error_chain,
-    model::{ids::BackendName, words::words},
+    model::{BackendName, words::words},
     random,
 };
 

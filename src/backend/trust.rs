@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::model::{
-    ids::BackendName,
+    BackendName,
     pin::{CARD, Change, Finding, Mode, Review},
     visible,
 };

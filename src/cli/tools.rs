@@ -24,7 +24,7 @@ use crate::{
         openapi::ToolRefs,
         status::{Backend, Status},
     },
-    model::{offer::STUB, own::Own},
+    model::{Own, offer::STUB},
     state_dir::StateDir,
 };
 

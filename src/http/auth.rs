@@ -25,11 +25,11 @@ use crate::model::maps::HashMap;
 use crate::{
     config::Auth,
     http::{
+        Code,
         client_info::{ClientInfo, ClientKey},
-        error_code::Code,
     },
     metrics::Refused,
-    model::ids::AppName,
+    model::AppName,
     settings::Settings,
     upstream::X_API_KEY,
 };

@@ -17,7 +17,7 @@ use crate::{
         },
     },
     metrics::RouteKind,
-    model::ids::RunKind,
+    model::RunKind,
 };
 
 /// The methods that proxied routes allow, for `Allow`.

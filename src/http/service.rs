@@ -19,15 +19,15 @@ pub use self::detached::DetachedRequests;
 use crate::{
     budget,
     http::{
+        Body, Code,
         api::{
             Api,
             routes::{AfterHangUp, ApiRequest, Handler},
         },
         auth::{AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
         client_info::{ClientInfo, ClientKey, OnAuthenticated},
-        error_code::Code,
         proxy::{self, Proxy},
-        response::{self, Body},
+        response,
         router::Route,
         status_page,
     },

@@ -14,11 +14,10 @@ use heck::ToSnakeCase as _;
 use serde_json::value::RawValue;
 
 use super::{
-    answer::Answer,
-    event::Call,
+    Answer, Call, Offer, Own, Route, Target,
     json::{Members, lossy, member, no_members, string_member},
-    offer::{Offer, Ref, Route, Target},
-    own::{self, Own},
+    offer::Ref,
+    own,
     schema::refusal,
 };
 

@@ -19,11 +19,10 @@ use serde_json::{Map, Value, json, value::RawValue};
 use sha2::Digest as _;
 
 use super::{
+    RefKind, RunId, RunKind, ToolUseId,
     catalog::hash_of,
     ending::RunEnding,
-    ids::{RunId, RunKind, ToolUseId},
     json::{member, no_members},
-    offer::RefKind,
     words::Words as _,
 };
 

@@ -13,9 +13,9 @@ use std::{
 use serde_json::value::RawValue;
 
 use super::{
-    ids::BackendName,
+    BackendName, Naming,
     json::{self, member, string_member},
-    naming::{self, Nameless, Naming},
+    naming::{self, Nameless},
 };
 
 /// What a server may offer beside its tools.

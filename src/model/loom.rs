@@ -12,9 +12,7 @@ use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
 use super::{
-    answer::Answer,
-    ending::{Ending, Made},
-    event::Call,
+    Answer, Call, Ending, Made,
     json::member,
     pending,
     schema::{InputSchema, Verdict},

@@ -21,13 +21,11 @@ use seen::Seen;
 
 pub use super::routes::{Route, Target};
 use super::{
-    catalog::{Catalog, Content, Tool, hash_of, hex},
+    BackendName, Catalog, Content, Naming, Own,
+    catalog::{Tool, hash_of, hex},
     catalog_search::Index,
-    hints,
-    ids::BackendName,
-    json,
-    naming::{self, Nameless, Naming},
-    own::Own,
+    hints, json,
+    naming::{self, Nameless},
     pin::{CARD, Mode, Review},
     routes::Routes,
     schema::InputSchema,

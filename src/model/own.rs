@@ -10,7 +10,7 @@ use std::{
 use serde_json::value::RawValue;
 
 use super::{
-    ids::BackendName,
+    BackendName,
     json::{member, string_member},
     pending,
     schema::{InputSchema, Verdict, refusal},

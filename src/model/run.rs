@@ -10,13 +10,9 @@
 use std::sync::Arc;
 
 use super::{
-    answer::codes::TOOL_INPUT_INVALID,
-    ending::RunEnding,
-    event::{Body, Call, Event},
-    ids::{RunId, RunKind, ToolUseId, is_segment},
-    offer::{Route, Target},
+    Call, Event, Route, RunId, RunKind, Table, Target, ToolUseId,
+    answer::codes::TOOL_INPUT_INVALID, ending::RunEnding, event::Body, ids::is_segment,
     replay::Unnumbered,
-    spec::Table,
 };
 use crate::model::maps::HashMap;
 

@@ -7,8 +7,7 @@
 use serde_json::{json, value::RawValue};
 
 use super::{
-    answer::Answer,
-    event::Call,
+    Answer, Call,
     json::{Members, string_member},
     tool_format::Format,
 };

@@ -13,12 +13,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    event::Call,
-    ids::{BackendName, RunKind},
+    BackendName, Call, Offer, Own, RefKind, Route, RunKind, Target,
     json::{Elements, Members, Unread, each_member, span, string_member},
     naming,
-    offer::{Offer, Ref, RefKind, Route, Target},
-    own::Own,
+    offer::Ref,
     routes::{Routes, Stored},
     words::Words as _,
 };

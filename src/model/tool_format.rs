@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
 use super::{
-    answer::{Answer, files::File},
-    event::Call,
+    Answer, Call,
+    answer::files::File,
     json::{Elements, Members, member, string_member},
 };
 

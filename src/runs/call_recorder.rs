@@ -26,11 +26,7 @@ use crate::{
         record::{CallKey, CallRecord, Change, Key, Slot},
     },
     model::{
-        call::CallRequest,
-        catalog::Identity,
-        event::Call,
-        ids::{CallId, RunId},
-        moment::Moment,
+        Call, CallId, CallRequest, Identity, Moment, RunId,
         recovery::{Known, Stage},
     },
 };

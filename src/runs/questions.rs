@@ -15,9 +15,8 @@ use super::{
 use crate::{
     backend::peer::{self, MAX_QUESTION},
     model::{
-        answer::Answer,
+        Answer, Made,
         approval::{self, Outcome},
-        ending::Made,
         question::{self, Question},
     },
 };

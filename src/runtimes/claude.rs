@@ -34,7 +34,7 @@ use crate::{
     backoff::Backoff,
     budget::Budget,
     model::{
-        event::Call,
+        Call,
         json::{Members, string_member},
         runtime_call::{CLAUDE, SessionNews, THREAD, is_id},
     },

@@ -18,7 +18,7 @@ use super::{
     link::{Link, path},
 };
 use crate::model::{
-    event::Call,
+    Call,
     json::{member, string_member},
     runtime_call::{HSAFA_V3, HSAFA_V7, is_id},
     tool_format::Format,

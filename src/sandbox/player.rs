@@ -19,7 +19,7 @@ use super::{
     spec::Kind,
     terminal::{MODEL_ID, RunEnd},
 };
-use crate::model::{answer::Answer, ids::ToolUseId};
+use crate::model::{Answer, ToolUseId};
 
 /// Plays `run` to its end, unless it is cancelled.
 pub(super) async fn play(sandbox: &Sandbox, run: &Run) {

@@ -14,10 +14,7 @@ use super::{
     run::Accepted,
     runs,
 };
-use crate::model::{
-    answer::{Answer, files::MAX_BYTES},
-    ids::ToolUseId,
-};
+use crate::model::{Answer, ToolUseId, answer::files::MAX_BYTES};
 
 /// The body of a tool result.
 #[derive(Debug)]

@@ -27,10 +27,7 @@ use super::{
     terminal::RunEnd,
 };
 use crate::{
-    model::{
-        answer::Answer,
-        ids::{RunId, SessionId, ToolUseId},
-    },
+    model::{Answer, RunId, SessionId, ToolUseId},
     sse::Frame,
 };
 

@@ -13,7 +13,7 @@ use super::{
     run::Run,
     spec::{self, Spec, Turn},
 };
-use crate::model::ids::{RunId, SessionId};
+use crate::model::{RunId, SessionId};
 
 /// The stored runs.
 #[derive(Debug, Default)]

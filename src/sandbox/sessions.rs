@@ -18,7 +18,7 @@ use super::{
     runs,
     spec::{self, Message, Role, Spec, Turn},
 };
-use crate::model::ids::SessionId;
+use crate::model::SessionId;
 
 /// The most messages in a history; beyond that, the oldest are forgotten.
 const MAX_MESSAGES: usize = 10_000;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     backend::peer::{CallError, ToolCall},
-    model::{answer::Answer, call::CallRequest},
+    model::{Answer, CallRequest},
 };
 
 /// Why there is no reply.

@@ -6,10 +6,8 @@
 use serde_json::value::RawValue;
 
 use crate::model::{
-    answer::{
-        Answer,
-        files::{Attachments, DescribedFile, File, grouped},
-    },
+    Answer,
+    answer::files::{Attachments, DescribedFile, File, grouped},
     json::{Members, string_member},
 };
 

@@ -19,8 +19,8 @@ use crate::{
     config::A2aBinding,
     http_client,
     model::{
+        Trace,
         json::{Members, string_member},
-        trace::Trace,
     },
 };
 

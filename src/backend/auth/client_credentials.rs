@@ -17,7 +17,7 @@ use crate::{
     backend::address::{is_own, shown},
     config::ClientCredentials,
     http_client::{self, Clients},
-    model::ids::BackendName,
+    model::BackendName,
     oauth::{
         Issue, IssueError, Issued,
         endpoint::{Question, Shows},

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::{Backends, Limits, admit, failure::CallFailure, sign};
 use crate::{
     backend::peer::Reply,
-    model::{ids::BackendName, redaction::Part},
+    model::{BackendName, redaction::Part},
 };
 
 impl Backends {

@@ -21,7 +21,7 @@ use crate::{
     },
     config::Backend,
     metrics,
-    model::answer::Answer,
+    model::Answer,
 };
 
 /// The owner of a quota, for the model.

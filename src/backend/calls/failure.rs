@@ -10,9 +10,7 @@ use crate::{
         peer::{CallError, NotRead, NotRecorded},
         queue::Rejected,
     },
-    model::{
-        answer::codes::OUTCOME_UNKNOWN, ending::Ending, ids::BackendName, rights::CallRefusal,
-    },
+    model::{BackendName, Ending, answer::codes::OUTCOME_UNKNOWN, rights::CallRefusal},
 };
 
 /// Why the tool gave no answer. `Display` is for the log, [`CallFailure::for_model`] for the model.

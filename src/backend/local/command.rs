@@ -28,10 +28,7 @@ use crate::{
     budget::{Buffer, NoRoom},
     config::Program,
     error_chain::error_chain,
-    model::{
-        answer::{Answer, codes::OUTCOME_UNKNOWN},
-        ids::BackendName,
-    },
+    model::{Answer, BackendName, answer::codes::OUTCOME_UNKNOWN},
 };
 
 /// The longest output, in bytes. MANTYX takes a quarter of this as a result.

@@ -18,7 +18,7 @@ use crate::{
     },
     error_chain::error_chain,
     http_client::{self, why_no_answer},
-    model::{answer::Answer, ids::BackendName, json::Members},
+    model::{Answer, BackendName, json::Members},
 };
 
 /// How many bytes of a result are read: all that MANTYX takes, and 64 KiB more, so that the length

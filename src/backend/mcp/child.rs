@@ -22,7 +22,7 @@ use crate::{
         program::{self, Group, Started, describe, hiding::Coverage},
     },
     config::Program,
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 mod stderr;

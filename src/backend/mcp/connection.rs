@@ -41,11 +41,7 @@ use crate::{
         ToolCall,
     },
     model::{
-        answer::Answer,
-        catalog::{Catalog, Content},
-        features::{Feature, Features},
-        ids::BackendName,
-        json::string_member,
+        Answer, BackendName, Catalog, Content, Feature, features::Features, json::string_member,
         redaction::Part,
     },
 };

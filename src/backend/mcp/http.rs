@@ -30,7 +30,7 @@ use crate::{
     backend::peer::{CallError, NotRead, PeerErrorKind},
     error_chain::error_chain,
     http_client,
-    model::ids::BackendName,
+    model::BackendName,
     oauth::TokenError,
 };
 

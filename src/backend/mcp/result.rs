@@ -7,10 +7,8 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::model::{
-    answer::{
-        Answer,
-        files::{Attachments, DescribedFile, grouped},
-    },
+    Answer,
+    answer::files::{Attachments, DescribedFile, grouped},
     json::{self, Elements, Members},
 };
 

@@ -33,7 +33,7 @@ use crate::{
         peer::NotRead,
     },
     budget,
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 /// How many bytes of messages may wait for a server that does not read its stdin. One message may

@@ -19,10 +19,7 @@ use super::{
 };
 use crate::{
     backend::peer::{CallError, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
-    model::{
-        answer::{Answer, codes::OUTCOME_UNKNOWN},
-        json::string_member,
-    },
+    model::{Answer, answer::codes::OUTCOME_UNKNOWN, json::string_member},
     random,
 };
 

@@ -34,7 +34,7 @@ use crate::{
         peer::{CallError, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress},
     },
     model::{
-        call::CallRequest,
+        CallRequest,
         json::{Members, member},
     },
 };

@@ -13,7 +13,7 @@ use super::{ErrorReply, MAX_QUESTION};
 use crate::{
     budget::{Budget, Held, NoRoom},
     model::{
-        ids::AppName,
+        AppName,
         json::{member, string_member},
     },
 };

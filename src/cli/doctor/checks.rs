@@ -25,11 +25,7 @@ use crate::{
     },
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
-    model::{
-        card::Card,
-        catalog::{Catalog, Content},
-        globs,
-    },
+    model::{Catalog, Content, card::Card, globs},
     runtimes,
     state_dir::StateDir,
     upstream::{self, OpenError, UpstreamCredential},

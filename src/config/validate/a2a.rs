@@ -13,7 +13,7 @@ use crate::{
         A2a, Backend, CardSource, Naming, Pin, Target, deserialize::At, document::NodeId,
         file_format, reference::Dialect,
     },
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 /// The default `pending_after` of agents, as their tasks take long.

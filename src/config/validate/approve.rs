@@ -8,7 +8,7 @@ use crate::{
         deserialize::At,
         scalars::{GlobOrRule, Globs},
     },
-    model::{approval::Policy, ids::BackendName},
+    model::{BackendName, Policy},
 };
 
 /// Whether this is the word among the globs that stands for all tools which may destroy something.

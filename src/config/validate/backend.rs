@@ -16,7 +16,7 @@ use crate::{
         scalars::{Count, DurationText, PendingAfter, SizeText},
         value::format_duration,
     },
-    model::{approval::Policy, ids::BackendName, own::Own, redaction::Redaction},
+    model::{BackendName, Own, Policy, Redaction},
 };
 
 const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];

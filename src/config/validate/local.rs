@@ -22,7 +22,7 @@ use crate::{
         reference::Dialect,
         scalars::{HttpMethod, SchemaMap},
     },
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 impl Validator<'_> {

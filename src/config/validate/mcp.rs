@@ -18,7 +18,7 @@ use crate::{
         Backend, HttpTransport, Mcp, Naming, Pin, Target, deserialize::At, document::NodeId,
         file_format, reference::Dialect, scalars::McpTransport,
     },
-    model::{ids::BackendName, offer::OfferMode},
+    model::{BackendName, OfferMode},
 };
 
 /// The longest model-facing name.

@@ -5,10 +5,7 @@
 use super::Validator;
 use crate::{
     config::{deserialize::At, file_format::Redact, scalars::SizeText},
-    model::{
-        answer::Answer,
-        redaction::{Pattern, Redaction},
-    },
+    model::{Answer, Redaction, redaction::Pattern},
 };
 
 /// The smallest `max_result`, in bytes: room for a few lines.

@@ -22,10 +22,7 @@ use crate::{
         reference::Dialect,
         scalars::{Count, Scalar},
     },
-    model::{
-        ids::{AppName, BackendName},
-        rights::Rights,
-    },
+    model::{AppName, BackendName, Rights},
 };
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";

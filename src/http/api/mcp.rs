@@ -33,11 +33,8 @@ pub use self::{
 use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
 use crate::{
     backend::peer::Modes,
-    http::{
-        auth::Caller,
-        response::{self, Answered, Body},
-    },
-    model::features::Feature,
+    http::{Answered, Body, auth::Caller, response},
+    model::Feature,
     traces::Context,
 };
 

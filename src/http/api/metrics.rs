@@ -26,7 +26,7 @@ use crate::{
         process,
     },
     model::{
-        ending::Ending,
+        Ending,
         offer::cost::{Cost, OfBackend},
         words::Words as _,
     },

@@ -17,8 +17,9 @@ use super::{
 use crate::{
     config::App,
     http::{
+        Answered, Body,
         auth::{Access, Caller},
-        response::{Answered, Body, either},
+        response::either,
     },
     metrics::RouteKind,
 };

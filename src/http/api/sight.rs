@@ -10,7 +10,7 @@ use http::HeaderMap;
 
 use crate::{
     http::{auth::Caller, proxy::forward},
-    model::ids::{AppName, RunId},
+    model::{AppName, RunId},
     runs::{DrivenRun, Runs},
     upstream::UpstreamCredential,
 };

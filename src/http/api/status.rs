@@ -18,10 +18,7 @@ use crate::{
     backend::{circuit_breaker::Look, peer::Signature, registry::Snapshot},
     config::App,
     http::auth::Caller,
-    model::{
-        ids::{AppName, BackendName},
-        offer::{Offer, RefKind, cost::Injected},
-    },
+    model::{AppName, BackendName, Offer, RefKind, offer::cost::Injected},
     tls,
 };
 

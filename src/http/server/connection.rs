@@ -34,9 +34,9 @@ use super::{
 use crate::{
     error_chain::error_chain,
     http::{
+        Body, Code,
         client_info::{ClientInfo, OnAuthenticated, Process},
-        error_code::Code,
-        response::{self, Body},
+        response,
         service::Service,
     },
     http_client::keep_alive,

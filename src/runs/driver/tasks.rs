@@ -10,7 +10,7 @@ use super::{CallRecorder, Driver, Task};
 use crate::{
     backend::peer::NotRecorded,
     journal::record::Change,
-    model::{ending::Ending, event::Call, run::Work},
+    model::{Call, Ending, run::Work},
     runs::restore,
 };
 

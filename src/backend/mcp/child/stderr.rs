@@ -17,7 +17,7 @@ use crate::{
         peer::LiveRedaction,
     },
     config::Secrets,
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 /// Logs `stderr` until it ends.

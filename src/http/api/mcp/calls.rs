@@ -32,14 +32,12 @@ use super::{
 use crate::{
     backend::peer::{ErrorReply, McpClient, Modes, Question},
     budget::{Budget, Held},
-    http::response::{self, Body},
+    http::{Body, response},
     model::{
-        answer::{Answer, files::File},
-        event::Call,
-        ids::AppName,
+        Answer, AppName, Call, Offer, Route, Target, Trace,
+        answer::files::File,
         json::{each_member, member},
-        offer::{Offer, Route, Target},
-        trace::{self, Trace},
+        trace,
     },
     random,
     runs::calls::CalledBy,

@@ -9,7 +9,7 @@ use serde_json::{Value, value::RawValue};
 
 use crate::{
     backend::peer::ErrorReply,
-    http::response::{self, Body},
+    http::{Body, response},
     model::json::Members,
 };
 
