@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 
 use crate::{
     backend::registry::Registry,
-    model::{BackendName, Catalog, Content, Identity, catalog::Gone},
+    model::{BackendName, Catalog, Content, Gone, Identity},
     state_dir::StateDir,
 };
 

@@ -33,6 +33,10 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::error;
 
+use self::{
+    client::{Client, parse},
+    signals::Stop,
+};
 use crate::{
     config::{ConfigErrors, Contact, Environment, find},
     http::server::socket_activation,

@@ -34,9 +34,18 @@ use serde_json::value::RawValue;
 use url::Url;
 
 pub(crate) use self::reference::looks_secret;
+use self::{
+    deserialize::At,
+    document::{Document, NodeId},
+    reference::Dialect,
+    scalars::{
+        Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
+        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
+    },
+};
 pub use self::{
     environment::Environment,
-    error::ConfigErrors,
+    error::{ConfigErrors, Problem},
     file::{ConfigFile, find},
     program::{Confinement, Program, ProgramSandbox, outermost},
     secrets::Secrets,

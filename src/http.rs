@@ -18,6 +18,8 @@ pub mod service;
 pub mod status_page;
 
 pub use self::{
+    auth::{Access, Caller},
+    client_info::{ClientInfo, ClientKey, OnAuthenticated},
     error_code::Code,
     response::{Answered, Body},
 };

@@ -25,8 +25,7 @@ pub use self::{
     label::{ByLabel, Label},
 };
 use crate::model::{
-    AppName, Ending, approval,
-    ending::RunEnding,
+    AppName, Ending, RunEnding, approval,
     words::{Words as _, words},
 };
 

@@ -31,7 +31,7 @@ use tracing::{debug, error, info, warn};
 
 use self::link::{Link, LinkError};
 use crate::{
-    backend::peer::NotRecorded,
+    backend::NotRecorded,
     backoff::Backoff,
     budget::Budget,
     config::{Runtime as Configured, RuntimeLink, Wire},

@@ -26,8 +26,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    auth,
-    peer::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind},
+    Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, auth,
     program::hiding::{Coverage, Exposure},
 };
 use crate::{

@@ -30,8 +30,8 @@ use crate::{
     http_client::BodyError,
     metrics::Counter,
     model::{
-        Answer, CallRequest, Catalog, Identity, Permission, Redaction, Trace,
-        answer::codes::STORAGE_UNAVAILABLE, features::Features, redaction::Part,
+        Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
+        answer::codes::STORAGE_UNAVAILABLE, redaction::Part,
     },
 };
 

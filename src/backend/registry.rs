@@ -25,15 +25,12 @@ use tokio_util::{
 };
 use tracing::warn;
 
-use super::{
-    peer::{About, Peer},
-    trust::News,
-};
+use super::{About, Peer, trust::News};
 use crate::model::{
-    BackendName, Catalog, Identity, Offer, RefKind, Rights, Route, Target,
-    features::{FeatureView, Features},
+    BackendName, Catalog, FeatureView, Features, Identity, Offer, RefKind, Review, Rights, Route,
+    Target,
     offer::Source,
-    pin::{Accepted, NotTaken, Pins, Review, Take},
+    pin::{Accepted, NotTaken, Pins, Take},
     words::words,
 };
 

@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
+    Dial, LiveRedaction, Peer, PeerError, PeerErrorKind,
     circuit_breaker::CircuitBreaker,
-    peer::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind},
     registry::{Connection, Lease, Phase, Registry},
 };
 use crate::{

@@ -10,12 +10,9 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
-    Failure, Outcome,
-    client::{Client, parse},
-    complain,
+    Client, Failure, Outcome, Stop, complain,
     page::{Page, Paper, Style, away, counted},
-    print,
-    signals::Stop,
+    parse, print,
 };
 use crate::{
     config::Contact,

@@ -11,10 +11,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Failure, Outcome,
-    client::{Client, parse},
+    Client, Failure, Outcome,
     page::{Page, Paper, Style},
-    print,
+    parse, print,
     terminal::plain,
 };
 use crate::{

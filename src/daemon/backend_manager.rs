@@ -15,12 +15,12 @@ use tracing::warn;
 use super::inner_listener;
 use crate::{
     backend::{
+        Dial, LiveRedaction,
         a2a::{A2aDialer, Conversations},
         calls::{BackendHandle, BackendHandles, Backends},
         circuit_breaker::CircuitBreaker,
         local::LocalDialer,
         mcp,
-        peer::{Dial, LiveRedaction},
         program::hiding,
         registry::{Lease, RegistryEntry},
         supervisor::{Supervisor, Timing},

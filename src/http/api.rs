@@ -39,8 +39,8 @@ use crate::{
     backend::{calls::Backends, queue::STANDSTILL},
     config::{App, Wire},
     http::{
-        Answered, Body, Code,
-        auth::{Authenticator, Caller, rate_limit, sessions::Sessions},
+        Answered, Body, Caller, Code,
+        auth::{Authenticator, rate_limit, sessions::Sessions},
         proxy::{self, MAX_SPEC},
         response,
     },

@@ -24,10 +24,7 @@ pub use crate::config::{App, TokenHash};
 use crate::model::maps::HashMap;
 use crate::{
     config::Auth,
-    http::{
-        Code,
-        client_info::{ClientInfo, ClientKey},
-    },
+    http::{ClientInfo, ClientKey, Code},
     metrics::Refused,
     model::AppName,
     settings::Settings,

@@ -21,8 +21,8 @@ pub use self::inject::{
 };
 pub use self::route::{Proxied, Resource};
 use crate::{
-    http::{Answered, Body, Code, auth::Caller, response},
-    model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, json::string_member},
+    http::{Answered, Body, Caller, Code, response},
+    model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member},
     runs::{Runs, Thing, app_stream},
 };
 

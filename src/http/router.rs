@@ -9,8 +9,8 @@ use http::Method;
 
 use crate::{
     http::{
+        Access,
         api::routes::{AfterHangUp, OwnRoute, ROUTES},
-        auth::Access,
         proxy::{
             path::{NormalizedPath, decoded},
             route::{Proxied, Resource},

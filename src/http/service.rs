@@ -19,13 +19,12 @@ pub use self::detached::DetachedRequests;
 use crate::{
     budget,
     http::{
-        Body, Code,
+        Body, Caller, ClientInfo, ClientKey, Code, OnAuthenticated,
         api::{
             Api,
             routes::{AfterHangUp, ApiRequest, Handler},
         },
-        auth::{AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
-        client_info::{ClientInfo, ClientKey, OnAuthenticated},
+        auth::{AuthRefusal, Authenticator, rate_limit, sessions::Begun},
         proxy::{self, Proxy},
         response,
         router::Route,

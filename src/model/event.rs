@@ -19,10 +19,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use sha2::Digest as _;
 
 use super::{
-    RefKind, RunId, RunKind, ToolUseId,
-    catalog::hash_of,
-    ending::RunEnding,
-    json::{member, no_members},
+    RefKind, RunEnding, RunId, RunKind, ToolUseId, catalog::hash_of, json::no_members, member,
     words::Words as _,
 };
 

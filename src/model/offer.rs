@@ -21,14 +21,12 @@ use seen::Seen;
 
 pub use super::routes::{Route, Target};
 use super::{
-    BackendName, Catalog, Content, Naming, Own,
+    BackendName, Catalog, Content, InputSchema, Naming, Own, Review, Routes,
     catalog::{Tool, hash_of, hex},
     catalog_search::Index,
     hints, json,
     naming::{self, Nameless},
-    pin::{CARD, Mode, Review},
-    routes::Routes,
-    schema::InputSchema,
+    pin::{CARD, Mode},
     words::words,
 };
 

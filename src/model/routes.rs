@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{BackendName, Call, Own, RefKind, catalog::hex, schema::InputSchema};
+use super::{BackendName, Call, InputSchema, Own, RefKind, catalog::hex};
 
 /// Where a model-facing name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,9 +10,8 @@
 use std::sync::Arc;
 
 use super::{
-    Call, Event, Route, RunId, RunKind, Table, Target, ToolUseId,
-    answer::codes::TOOL_INPUT_INVALID, ending::RunEnding, event::Body, ids::is_segment,
-    replay::Unnumbered,
+    Call, Event, Route, RunEnding, RunId, RunKind, Table, Target, ToolUseId,
+    answer::codes::TOOL_INPUT_INVALID, event::Body, ids::is_segment, replay::Unnumbered,
 };
 use crate::model::maps::HashMap;
 

@@ -21,8 +21,9 @@ use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationEr
 use serde_json::{Value, value::RawValue};
 
 use super::{
+    Members,
     answer::codes::TOOL_INPUT_INVALID,
-    json::{Members, lossy},
+    json::lossy,
     limits::{MAX_DEPTH, MAX_SCHEMA, Shape},
 };
 

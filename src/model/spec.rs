@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    BackendName, Call, Offer, Own, RefKind, Route, RunKind, Target,
-    json::{Elements, Members, Unread, each_member, span, string_member},
+    BackendName, Call, Elements, Members, Offer, Own, RefKind, Route, Routes, RunKind, Target,
+    json::{Unread, each_member, span},
     naming,
     offer::Ref,
-    routes::{Routes, Stored},
+    routes::Stored,
+    string_member,
     words::Words as _,
 };
 

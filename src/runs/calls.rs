@@ -28,8 +28,9 @@ use super::{
 use crate::{
     audit::Audit,
     backend::{
+        McpClient, Question,
         calls::{Backends, CallContext},
-        peer::{McpClient, PermissionCheck as _, Question},
+        peer::PermissionCheck as _,
         queue::{Permit, Rejected},
     },
     budget,

@@ -34,8 +34,7 @@ use crate::{
     budget,
     journal::{self, Journal, record::Millis},
     model::{
-        Answer, AppName, BackendName, CallId, CallingRun, Made, Own, Route, RunKey, Target,
-        call::Of,
+        Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target,
         paging,
         pending::{self, Asked},
     },

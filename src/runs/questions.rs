@@ -13,7 +13,7 @@ use super::{
     calls::{ActiveCall, Calls, Left},
 };
 use crate::{
-    backend::peer::{self, MAX_QUESTION},
+    backend::{MAX_QUESTION, peer},
     model::{
         Answer, Made,
         approval::{self, Outcome},

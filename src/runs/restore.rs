@@ -24,11 +24,10 @@ use crate::{
         record::{Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, RunRecord},
     },
     model::{
-        AppName, Ending, RunKey, Selection, Table, Trace,
+        AppName, Ending, Of, RunKey, Selection, Stage, Table, Trace,
         answer::codes::OUTCOME_UNKNOWN,
-        call::Of,
         catalog_search::resolved,
-        recovery::{Recovery, Stage, decide},
+        recovery::{Recovery, decide},
         routes::Route,
         run::Seen,
     },

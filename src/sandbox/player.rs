@@ -13,9 +13,8 @@ use serde_json::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Sandbox,
+    Run, Sandbox,
     model::{self, Call, Step},
-    run::Run,
     spec::Kind,
     terminal::{MODEL_ID, RunEnd},
 };

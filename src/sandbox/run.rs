@@ -20,12 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    budget::{Charge, grow},
-    files::FileNote,
-    spec::{Spec, Turn},
-    terminal::RunEnd,
-};
+use super::{Charge, Spec, Turn, files::FileNote, grow, terminal::RunEnd};
 use crate::{
     model::{Answer, RunId, SessionId, ToolUseId},
     sse::Frame,

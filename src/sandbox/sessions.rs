@@ -12,11 +12,8 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{
-    Sandbox,
-    budget::{Charge, grow},
-    reply::{Refusal, Reply, Snapshot, json, rfc3339},
-    runs,
-    spec::{self, Message, Role, Spec, Turn},
+    Charge, Message, Refusal, Reply, Role, Sandbox, Snapshot, Spec, Turn, grow, json, rfc3339,
+    runs, spec,
 };
 use crate::model::SessionId;
 

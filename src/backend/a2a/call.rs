@@ -20,7 +20,7 @@ use super::{
     wire::{Message, Operation, Reply as Wanted},
 };
 use crate::{
-    backend::peer::{CallError, ToolCall},
+    backend::{CallError, ToolCall},
     model::{Answer, CallRequest},
 };
 

@@ -6,9 +6,9 @@
 use serde_json::value::RawValue;
 
 use crate::model::{
-    Answer,
+    Answer, Members,
     answer::files::{Attachments, DescribedFile, File, grouped},
-    json::{Members, string_member},
+    string_member,
 };
 
 /// An agent's reply to a message, or a task as it stands.

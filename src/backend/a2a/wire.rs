@@ -18,10 +18,7 @@ use super::{
 use crate::{
     config::A2aBinding,
     http_client,
-    model::{
-        Trace,
-        json::{Members, string_member},
-    },
+    model::{Members, Trace, string_member},
 };
 
 /// A request to an agent.

@@ -14,7 +14,7 @@ use crate::{
     backend::address::{is_loopback, is_own, names_user, shown},
     error_chain::error_chain,
     http_client::{self, Clients},
-    model::json::{Elements, Members},
+    model::{Elements, Members},
     oauth::{
         IssueError,
         endpoint::{PATIENCE, Shows},

@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Backends, Limits, admit, failure::CallFailure, sign};
 use crate::{
-    backend::peer::Reply,
+    backend::Reply,
     model::{BackendName, redaction::Part},
 };
 

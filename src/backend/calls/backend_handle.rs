@@ -16,8 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        circuit_breaker::CircuitBreaker, peer::Dial, queue::AdmissionQueue, quota::Meter,
-        supervisor::Ask,
+        Dial, circuit_breaker::CircuitBreaker, queue::AdmissionQueue, quota::Meter, supervisor::Ask,
     },
     config::Backend,
     metrics,

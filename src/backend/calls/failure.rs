@@ -5,11 +5,7 @@
 use std::time::Duration;
 
 use crate::{
-    backend::{
-        circuit_breaker::Shut,
-        peer::{CallError, NotRead, NotRecorded},
-        queue::Rejected,
-    },
+    backend::{CallError, NotRead, NotRecorded, circuit_breaker::Shut, queue::Rejected},
     model::{BackendName, Ending, answer::codes::OUTCOME_UNKNOWN, rights::CallRefusal},
 };
 

@@ -17,8 +17,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::text;
 use crate::{
     backend::{
+        CallError, NotRead, ToolCall,
         log::{Removal, SEEN, printable_lines},
-        peer::{CallError, NotRead, ToolCall},
         program::{
             self, Group, Started, describe,
             hiding::{self, Exposure},

@@ -17,8 +17,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{
+        LiveRedaction, PeerError,
         log::LastLines,
-        peer::{LiveRedaction, PeerError},
         program::{self, Group, Started, describe, hiding::Coverage},
     },
     config::Program,

@@ -15,7 +15,7 @@ use super::{
     verbatim::{ConnectionState, Marker, RawRequest},
 };
 use crate::{
-    backend::peer::{NotRead, Progress},
+    backend::{NotRead, Progress},
     model::{BackendName, CallRequest, RefKind, Route, Target},
 };
 

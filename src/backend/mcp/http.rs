@@ -27,7 +27,7 @@ use super::{
     verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of},
 };
 use crate::{
-    backend::peer::{CallError, NotRead, PeerErrorKind},
+    backend::{CallError, NotRead, PeerErrorKind},
     error_chain::error_chain,
     http_client,
     model::BackendName,

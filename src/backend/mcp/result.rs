@@ -7,9 +7,9 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::model::{
-    Answer,
+    Answer, Elements, Members,
     answer::files::{Attachments, DescribedFile, grouped},
-    json::{self, Elements, Members},
+    json,
 };
 
 /// The error text for a failure that the tool does not describe.

@@ -29,8 +29,8 @@ use super::{
 };
 use crate::{
     backend::{
+        NotRead,
         log::{Budget, LINE_LIMIT},
-        peer::NotRead,
     },
     budget,
     model::BackendName,

@@ -9,12 +9,10 @@ use crate::{
     cli::{Failure, Outcome, print},
     config::{App, Backend, Config, Environment, error::did_you_mean, find},
     model::{
-        Call, Naming, Offer, Own, Permission, Route, Target, ToolFilter,
+        Call, Members, Naming, Offer, Own, Permission, Route, Target, ToolFilter, Verdict,
         catalog_search::{resolved, unresolved},
-        json::Members,
         offer::Source,
         rights::permission,
-        schema::Verdict,
         visible,
     },
 };

@@ -13,9 +13,9 @@ use url::Url;
 use super::{network, report::Check};
 use crate::{
     backend::{
+        Dial, PeerError, PeerErrorKind, Signature,
         a2a::{A2aDialer, Conversations},
         mcp,
-        peer::{Dial, PeerError, PeerErrorKind, Signature},
         program::{self, hiding},
     },
     cli::{check::command_line, page::counted},

@@ -4,10 +4,7 @@
 
 use super::Validator;
 use crate::{
-    config::{
-        deserialize::At,
-        scalars::{GlobOrRule, Globs},
-    },
+    config::{At, GlobOrRule, Globs},
     model::{BackendName, Policy},
 };
 

@@ -4,7 +4,7 @@
 
 use super::Validator;
 use crate::{
-    config::{deserialize::At, file_format::Redact, scalars::SizeText},
+    config::{At, SizeText, file_format::Redact},
     model::{Answer, Redaction, redaction::Pattern},
 };
 

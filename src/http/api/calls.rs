@@ -13,14 +13,14 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{Api, MAX_CALL, bad_request, busy, format, routes::ApiRequest};
 use crate::{
-    backend::peer::{McpClient, Modes, NotRecorded},
+    backend::{McpClient, Modes, NotRecorded},
     budget::{Budget, Held},
     config::App,
-    http::{Answered, Code, auth::Caller, proxy, response},
+    http::{Answered, Caller, Code, proxy, response},
     journal::record::RequestRecord,
     model::{
-        Answer, AppName, Call, CallingRun, Ending, Made, Offer, catalog::hex, json::member,
-        loom::Set, pending, tool_format::Format,
+        Answer, AppName, Call, CallingRun, Ending, Made, Offer, catalog::hex, loom::Set, member,
+        pending, tool_format::Format,
     },
     runs::{calls::CalledBy, idempotency::NotAnswered},
     traces::Context,

@@ -17,7 +17,7 @@ use tokio::{
 
 use super::{Api, approvals, routes::ApiRequest, runs, sight::Sight, status};
 use crate::{
-    http::{Answered, auth::Caller, response},
+    http::{Answered, Caller, response},
     runs::{approvals::Approval, changes::Change, history::HistoryEntry},
 };
 

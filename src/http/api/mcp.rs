@@ -32,8 +32,8 @@ pub use self::{
 };
 use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
 use crate::{
-    backend::peer::Modes,
-    http::{Answered, Body, auth::Caller, response},
+    backend::Modes,
+    http::{Answered, Body, Caller, response},
     model::Feature,
     traces::Context,
 };

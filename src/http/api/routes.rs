@@ -16,11 +16,7 @@ use super::{
 };
 use crate::{
     config::App,
-    http::{
-        Answered, Body,
-        auth::{Access, Caller},
-        response::either,
-    },
+    http::{Access, Answered, Body, Caller, response::either},
     metrics::RouteKind,
 };
 

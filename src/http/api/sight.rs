@@ -9,7 +9,7 @@
 use http::HeaderMap;
 
 use crate::{
-    http::{auth::Caller, proxy::forward},
+    http::{Caller, proxy::forward},
     model::{AppName, RunId},
     runs::{DrivenRun, Runs},
     upstream::UpstreamCredential,

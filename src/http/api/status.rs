@@ -15,9 +15,9 @@ use super::{
     time,
 };
 use crate::{
-    backend::{circuit_breaker::Look, peer::Signature, registry::Snapshot},
+    backend::{Signature, circuit_breaker::Look, registry::Snapshot},
     config::App,
-    http::auth::Caller,
+    http::Caller,
     model::{AppName, BackendName, Offer, RefKind, offer::cost::Injected},
     tls,
 };

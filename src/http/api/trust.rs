@@ -20,8 +20,8 @@ use crate::{
     backend::registry::Snapshot,
     http::{Answered, Code, response},
     model::{
-        BackendName, Rights,
-        pin::{CARD, Finding, NotTaken, Review, Take},
+        BackendName, Review, Rights,
+        pin::{CARD, Finding, NotTaken, Take},
     },
 };
 

@@ -17,8 +17,8 @@ use super::route::{Opened, Resource};
 use crate::{
     error_chain::{causes, error_chain},
     http::{
-        Body, Code,
-        auth::{App, Caller},
+        Body, Caller, Code,
+        auth::App,
         response::{self, BoxError, Paced, Pieces, ReadError},
     },
     model::{RunKey, RunKind},

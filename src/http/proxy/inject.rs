@@ -15,8 +15,8 @@ use super::{forward::Outgoing, id_in};
 use crate::{
     http::{Answered, Body, Code, response},
     model::{
-        Offer, RunKey, RunKind, Selection, SessionId, Table, Trace, Workspace,
-        spec::{InjectError, Injected, Spec, SpecError},
+        Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace,
+        spec::{InjectError, Injected, SpecError},
         trace,
     },
     runs::{How, NewRun, NotStarted, Owned, Session},

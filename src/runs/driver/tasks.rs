@@ -8,7 +8,7 @@ use tracing::{info, warn};
 
 use super::{CallRecorder, Driver, Task};
 use crate::{
-    backend::peer::NotRecorded,
+    backend::NotRecorded,
     journal::record::Change,
     model::{Call, Ending, run::Work},
     runs::restore,

@@ -10,13 +10,13 @@ use tracing::info;
 
 use super::{Finished, KEEP, LongCall, LongCalls, Scope, make_room};
 use crate::{
-    backend::peer::{Handle, NotRecorded},
+    backend::{Handle, NotRecorded},
     journal::{
         clock,
         record::{Change, Key, LongRecord},
     },
     model::{
-        Answer, CallId, CallRequest, CallingRun, Identity, Moment, Route, RunKey, Target, call::Of,
+        Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target,
         pending, recovery::LEAST_BUDGET,
     },
     runs::{DrivenRun, Runs, call_recorder::CallRecorder, calls::ActiveCall},

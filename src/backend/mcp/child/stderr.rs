@@ -13,8 +13,8 @@ use tokio::{
 
 use crate::{
     backend::{
+        LiveRedaction,
         log::{Budget, LastLines, Removal, SEEN, Sum},
-        peer::LiveRedaction,
     },
     config::Secrets,
     model::BackendName,

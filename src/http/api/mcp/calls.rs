@@ -30,14 +30,12 @@ use super::{
     revision,
 };
 use crate::{
-    backend::peer::{ErrorReply, McpClient, Modes, Question},
+    backend::{ErrorReply, McpClient, Modes, Question},
     budget::{Budget, Held},
     http::{Body, response},
     model::{
-        Answer, AppName, Call, Offer, Route, Target, Trace,
-        answer::files::File,
-        json::{each_member, member},
-        trace,
+        Answer, AppName, Call, Offer, Route, Target, Trace, answer::files::File, json::each_member,
+        member, trace,
     },
     random,
     runs::calls::CalledBy,

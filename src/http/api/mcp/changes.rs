@@ -22,8 +22,7 @@ use crate::{
     config::App,
     http::{Body, api::Api, response},
     model::{
-        AppName, Feature,
-        json::member,
+        AppName, Feature, member,
         words::{Words as _, words},
     },
 };

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     budget::Budget,
     http::{Body, response},
-    model::{BackendName, Feature, features::FeatureView, json::member},
+    model::{BackendName, Feature, FeatureView, member},
 };
 
 /// JSON-RPC's code for a resource that is not there, before 2026-07-28.

@@ -8,9 +8,9 @@ use http::{Response, StatusCode};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    backend::peer::ErrorReply,
+    backend::ErrorReply,
     http::{Body, response},
-    model::json::Members,
+    model::Members,
 };
 
 /// The most members of a message, of its parameters and of `_meta`.
