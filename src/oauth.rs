@@ -328,10 +328,7 @@ impl<I: Issue> Inner<I> {
                 Ok(token)
             }
             Err(failure) => {
-                let pause = match failure.passes {
-                    true => state.backoff.next_wait(),
-                    false => REJECTED_PAUSE,
-                };
+                let pause = if failure.passes { state.backoff.next_wait() } else { REJECTED_PAUSE };
                 let pause = pause.max(failure.after.unwrap_or_default());
                 let text = failure.text.clone();
                 tracing::warn!(backend = self.named(), "cannot get a token: {text}");
