@@ -23,7 +23,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use crate::model::ids::AppName;
+use crate::model::AppName;
 
 const MIB: usize = 1 << 20;
 

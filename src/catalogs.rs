@@ -20,10 +20,7 @@ use tracing::{debug, warn};
 
 use crate::{
     backend::registry::Registry,
-    model::{
-        catalog::{Catalog, Content, Gone, Identity},
-        ids::BackendName,
-    },
+    model::{BackendName, Catalog, Content, Gone, Identity},
     state_dir::StateDir,
 };
 

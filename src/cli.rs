@@ -33,6 +33,10 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::error;
 
+use self::{
+    client::{Client, parse},
+    signals::Stop,
+};
 use crate::{
     config::{ConfigErrors, Contact, Environment, find},
     http::server::socket_activation,
@@ -292,17 +296,13 @@ pub fn run(cli: Cli) -> ExitCode {
         LogFormat::Json if cli.command.logs() => complain_in_log,
         LogFormat::Json | LogFormat::Pretty => complain,
     };
-    match carry_out(cli) {
-        Ok(()) | Err(Failure::Gone) => ExitCode::SUCCESS,
-        Err(Failure::Failed(text)) => {
-            complain(&text);
-            ExitCode::from(1)
-        }
-        Err(Failure::Usage(text)) => {
-            complain(&text);
-            ExitCode::from(2)
-        }
-    }
+    let (text, code) = match carry_out(cli) {
+        Ok(()) | Err(Failure::Gone) => return ExitCode::SUCCESS,
+        Err(Failure::Failed(text)) => (text, 1),
+        Err(Failure::Usage(text)) => (text, 2),
+    };
+    complain(&text);
+    ExitCode::from(code)
 }
 
 /// Prints a message to stderr.

@@ -34,9 +34,18 @@ use serde_json::value::RawValue;
 use url::Url;
 
 pub(crate) use self::reference::looks_secret;
+use self::{
+    deserialize::At,
+    document::{Document, NodeId},
+    reference::Dialect,
+    scalars::{
+        Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
+        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
+    },
+};
 pub use self::{
     environment::Environment,
-    error::ConfigErrors,
+    error::{ConfigErrors, Problem},
     file::{ConfigFile, find},
     program::{Confinement, Program, ProgramSandbox, outermost},
     secrets::Secrets,
@@ -44,23 +53,14 @@ pub use self::{
 };
 use crate::{
     http_client::Tls,
-    model::{
-        ids::{AppName, BackendName},
-        rights::Rules,
-        words::words,
-    },
+    model::{AppName, BackendName, rights::Rules, words::words},
     oauth::endpoint::Shows,
     public_keys::PublicKey,
 };
 pub use crate::{
     model::{
-        approval::Policy,
-        naming::{Naming, ToolFilter},
-        offer::{OfferMode, OnUnavailable},
+        Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,
         pin::Mode as Pin,
-        redaction::Redaction,
-        rights::Rights,
-        san::San,
     },
     tls::files::Files,
 };

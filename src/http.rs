@@ -16,3 +16,10 @@ pub mod router;
 pub mod server;
 pub mod service;
 pub mod status_page;
+
+pub use self::{
+    auth::{Access, Caller},
+    client_info::{ClientInfo, ClientKey, OnAuthenticated},
+    error_code::Code,
+    response::{Answered, Body},
+};

@@ -27,7 +27,7 @@ pub use tls::{Tls, TlsFlaw, certificates};
 use crate::{
     budget::{Buffer, NoRoom},
     error_chain::error_chain,
-    model::trace::{self, Trace},
+    model::{Trace, trace},
 };
 
 /// How long connecting to a peer on the network may take, name look-up and TLS included.

@@ -25,9 +25,7 @@ pub use self::{
     label::{ByLabel, Label},
 };
 use crate::model::{
-    approval,
-    ending::{Ending, RunEnding},
-    ids::AppName,
+    AppName, Ending, RunEnding, approval,
     words::{Words as _, words},
 };
 

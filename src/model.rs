@@ -44,3 +44,31 @@ pub mod tool_format;
 pub mod trace;
 pub mod visible;
 pub mod words;
+
+pub use self::{
+    answer::Answer,
+    approval::Policy,
+    call::{CallRequest, CallingRun, Of},
+    catalog::{Catalog, Content, Gone, Identity},
+    ending::{Ending, Made, RunEnding},
+    event::{Call, Event},
+    features::{Feature, FeatureView, Features},
+    ids::{
+        AppName, ApprovalId, BackendName, CallId, RunId, RunKey, RunKind, SessionId, ToolUseId,
+        Workspace,
+    },
+    json::{Elements, Members, member, string_member},
+    moment::Moment,
+    naming::{Naming, ToolFilter},
+    offer::{Offer, OfferMode, OnUnavailable, RefKind, Route, Target},
+    own::Own,
+    pin::Review,
+    recovery::Stage,
+    redaction::Redaction,
+    rights::{Permission, Rights},
+    routes::Routes,
+    san::San,
+    schema::{InputSchema, Verdict},
+    spec::{Selection, Spec, Table},
+    trace::Trace,
+};

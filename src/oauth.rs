@@ -22,7 +22,7 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-use crate::{backoff::Backoff, model::ids::BackendName};
+use crate::{backoff::Backoff, model::BackendName};
 
 /// Within this time after a refused token was replaced, the next refusal is final: more tokens do
 /// not help against a peer that refuses every one.
@@ -328,10 +328,7 @@ impl<I: Issue> Inner<I> {
                 Ok(token)
             }
             Err(failure) => {
-                let pause = match failure.passes {
-                    true => state.backoff.next_wait(),
-                    false => REJECTED_PAUSE,
-                };
+                let pause = if failure.passes { state.backoff.next_wait() } else { REJECTED_PAUSE };
                 let pause = pause.max(failure.after.unwrap_or_default());
                 let text = failure.text.clone();
                 tracing::warn!(backend = self.named(), "cannot get a token: {text}");

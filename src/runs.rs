@@ -65,10 +65,7 @@ use crate::{
         record::{Change, KeptRun, Key, Millis, SessionRecord, Slot},
     },
     metrics,
-    model::{
-        ids::{AppName, RunKey, SessionId, Workspace},
-        spec::{Selection, Table},
-    },
+    model::{AppName, RunKey, Selection, SessionId, Table, Workspace},
     traces::{Context, Traces},
     upstream::{Upstream, UpstreamCredential},
 };

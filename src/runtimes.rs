@@ -31,20 +31,14 @@ use tracing::{debug, error, info, warn};
 
 use self::link::{Link, LinkError};
 use crate::{
-    backend::peer::NotRecorded,
+    backend::NotRecorded,
     backoff::Backoff,
     budget::Budget,
     config::{Runtime as Configured, RuntimeLink, Wire},
     journal::record::{RequestKey, RequestRecord},
     metrics::Counter,
     model::{
-        answer::Answer,
-        call::CallingRun,
-        catalog::hex,
-        event::Call,
-        ids::AppName,
-        offer::{Offer, Route},
-        pending, runtime_call,
+        Answer, AppName, Call, CallingRun, Offer, Route, catalog::hex, pending, runtime_call,
         words::words,
     },
     runs::{Runs, calls::CalledBy, idempotency::NotAnswered},

@@ -43,7 +43,14 @@ use tokio::{net::TcpListener, sync::Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
-    budget::Charge, ids::Ids, reply::Refusal, run::Run, runs::Runs, sessions::Sessions, spec::Spec,
+    budget::{Charge, grow},
+    ids::Ids,
+    read::Invalid,
+    reply::{Body, Refusal, Reply, Snapshot, json, rfc3339},
+    run::Run,
+    runs::Runs,
+    sessions::Sessions,
+    spec::{Message, Role, Spec, Turn},
     terminal::RunEnd,
 };
 use crate::small_server;

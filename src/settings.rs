@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::{
     backend::{queue::AdmissionQueue, quota::Meter},
     config::{App, Calls},
-    model::ids::AppName,
+    model::AppName,
 };
 
 /// The configured apps and limits.

@@ -224,19 +224,13 @@ impl Frame {
     pub fn write(id: Option<&str>, event: Option<&str>, data: &str) -> Self {
         let mut text = String::with_capacity(data.len() + 64);
         if let Some(id) = id {
-            text.push_str("id: ");
-            text.push_str(id);
-            text.push('\n');
+            text.extend(["id: ", id, "\n"]);
         }
         if let Some(event) = event {
-            text.push_str("event: ");
-            text.push_str(event);
-            text.push('\n');
+            text.extend(["event: ", event, "\n"]);
         }
         for line in data.lines() {
-            text.push_str("data: ");
-            text.push_str(line);
-            text.push('\n');
+            text.extend(["data: ", line, "\n"]);
         }
         text.push('\n');
         Self { raw: text.into() }

@@ -24,7 +24,7 @@ use self::{
     files::{Contents, FileError, Files, TlsSettings},
     handshake::{Failed, Secured},
 };
-use crate::model::san::San;
+use crate::model::San;
 
 /// The function that reads a file.
 pub type Read = fn(&Path) -> io::Result<String>;

@@ -23,8 +23,8 @@ use crate::{
     backend::registry::Registry,
     error_chain::error_chain,
     model::{
+        BackendName,
         catalog::hex,
-        ids::BackendName,
         pin::{Accepted, Pins},
     },
     state_dir::StateDir,

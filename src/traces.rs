@@ -23,7 +23,7 @@ pub use self::{
 };
 use crate::{
     metrics::{self, Dropped},
-    model::trace::Trace,
+    model::Trace,
 };
 
 /// Looks up an environment variable; an empty one counts as not set.

@@ -27,21 +27,18 @@ use tokio_util::task::TaskTracker;
 
 use self::{card_fetch::Fresh, handle::Known, interface::Rules, link::Link, threads::Threads};
 use super::{
-    address,
+    About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall, address,
     auth::{self, Tokens},
-    peer::{About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall},
 };
 use crate::{
     config::{A2a, A2aBinding, CardSource, Signers},
     http_client::{Client, Clients},
     model::{
-        answer::Answer,
+        Answer, BackendName, Catalog,
         card::{
             Card,
             signature::{self, Key as _},
         },
-        catalog::Catalog,
-        ids::BackendName,
         json,
     },
 };

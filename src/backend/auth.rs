@@ -12,11 +12,11 @@ use http::{HeaderMap, header::WWW_AUTHENTICATE};
 use tokio_util::task::TaskTracker;
 use url::Url;
 
-use super::peer::{PeerError, PeerErrorKind};
+use super::{PeerError, PeerErrorKind};
 use crate::{
     config::ClientCredentials,
     http_client::Clients,
-    model::ids::BackendName,
+    model::BackendName,
     oauth::{self, TokenError},
 };
 

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use self::state::{Breaker, Change, Ticket};
 pub use self::state::{Look, Shut, Sign};
-use crate::model::ids::BackendName;
+use crate::model::BackendName;
 
 /// The breaker of one backend, shared by its calls and its supervisor.
 #[derive(Debug)]

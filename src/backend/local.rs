@@ -11,14 +11,11 @@ use std::{path::PathBuf, sync::Arc};
 use futures_util::future::{BoxFuture, ready};
 
 use self::{command::Runner, http::Endpoint};
-use super::{
-    peer::{About, CallError, Dial, Peer, PeerError, ToolCall},
-    program::hiding::Exposure,
-};
+use super::{About, CallError, Dial, Peer, PeerError, ToolCall, program::hiding::Exposure};
 use crate::{
     config::{Action, Local},
     http_client::{Client, Clients},
-    model::{answer::Answer, catalog::Catalog, ids::BackendName},
+    model::{Answer, BackendName, Catalog},
 };
 
 /// Knows one local tool.

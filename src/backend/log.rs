@@ -7,7 +7,7 @@ use std::{collections::VecDeque, fmt::Write as _, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
-use crate::{config::Secrets, metrics::Counter, model::redaction::Redaction, telemetry::is_plain};
+use crate::{config::Secrets, metrics::Counter, model::Redaction, telemetry::is_plain};
 
 /// The longest line that is logged, in bytes.
 pub(super) const LINE_LIMIT: usize = 8 * 1024;

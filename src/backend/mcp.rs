@@ -26,15 +26,14 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    auth,
-    peer::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind},
+    Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, auth,
     program::hiding::{Coverage, Exposure},
 };
 use crate::{
     config::{HttpTransport, Mcp, Program},
     error_chain::error_chain,
     http_client::{Client, Clients},
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 mod child;

@@ -30,13 +30,8 @@ use crate::{
     http_client::BodyError,
     metrics::Counter,
     model::{
-        answer::{Answer, codes::STORAGE_UNAVAILABLE},
-        call::CallRequest,
-        catalog::{Catalog, Identity},
-        features::Features,
-        redaction::{Part, Redaction},
-        rights::Permission,
-        trace::Trace,
+        Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
+        answer::codes::STORAGE_UNAVAILABLE, redaction::Part,
     },
 };
 

@@ -23,7 +23,7 @@ use tokio::{
 };
 
 use self::hiding::{Coverage, Exposure, Kept};
-use super::peer::{PeerError, PeerErrorKind};
+use super::{PeerError, PeerErrorKind};
 use crate::config::{
     Program,
     ProgramSandbox::{Listed, Secrets},

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::{
     config::{Quota, value::format_duration},
-    model::call::CallRequest,
+    model::CallRequest,
 };
 
 /// How many different calls of runs are counted; the one that is not made for longest is forgotten.

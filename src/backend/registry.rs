@@ -25,17 +25,12 @@ use tokio_util::{
 };
 use tracing::warn;
 
-use super::{
-    peer::{About, Peer},
-    trust::News,
-};
+use super::{About, Peer, trust::News};
 use crate::model::{
-    catalog::{Catalog, Identity},
-    features::{FeatureView, Features},
-    ids::BackendName,
-    offer::{Offer, RefKind, Route, Source, Target},
-    pin::{Accepted, NotTaken, Pins, Review, Take},
-    rights::Rights,
+    BackendName, Catalog, FeatureView, Features, Identity, Offer, RefKind, Review, Rights, Route,
+    Target,
+    offer::Source,
+    pin::{Accepted, NotTaken, Pins, Take},
     words::words,
 };
 

@@ -27,14 +27,14 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::{
+    Dial, LiveRedaction, Peer, PeerError, PeerErrorKind,
     circuit_breaker::CircuitBreaker,
-    peer::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind},
     registry::{Connection, Lease, Phase, Registry},
 };
 use crate::{
     backoff::Backoff,
     error_chain::error_chain,
-    model::{ids::BackendName, words::words},
+    model::{BackendName, words::words},
     random,
 };
 

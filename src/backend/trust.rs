@@ -7,8 +7,8 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use crate::model::{
-    ids::BackendName,
-    pin::{CARD, Change, Finding, Mode, Review},
+    BackendName, Review,
+    pin::{CARD, Change, Finding, Mode},
     visible,
 };
 

@@ -9,15 +9,14 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    Failure, Outcome,
-    client::{Client, parse},
+    Client, Failure, Outcome,
     page::{Page, Paper, Style, away},
-    print,
+    parse, print,
 };
 use crate::{
     config::Contact,
     http::api::approvals::{ApprovalList, Shown},
-    model::{json::string_member, question},
+    model::{question, string_member},
 };
 
 #[derive(Debug, Args)]

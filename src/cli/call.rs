@@ -7,10 +7,7 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    Failure, Outcome,
-    client::{Client, parse},
-    or_stdin, print,
-    signals::Stop,
+    Client, Failure, Outcome, Stop, or_stdin, parse, print,
     terminal::{for_stdout, plain},
 };
 use crate::{config::Contact, http::api::openapi::ToolResult, model::pending};

@@ -20,8 +20,8 @@ use crate::{
     backend::program::hiding::{exposure, possible},
     config::{
         A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
-        Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Program, ProgramSandbox,
-        Runtime, Signers, Target, Upstream, error::Problem, find, value::format_duration,
+        Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Problem, Program,
+        ProgramSandbox, Runtime, Signers, Target, Upstream, find, value::format_duration,
     },
     http_client::Tls,
     model::offer::cost::{Cost, Injected, OfBackend},

@@ -19,11 +19,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::runtime::Runtime;
 use super::{
-    Failure, Outcome,
-    client::{Client, parse},
-    print,
+    Client, Failure, Outcome, Stop, parse, print,
     serve::cannot_start,
-    signals::Stop,
     terminal::{colours, cut},
 };
 use crate::{

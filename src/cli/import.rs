@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use self::secrets::{Place, Vault, variable_name};
 use super::{Failure, Outcome, complain, print};
-use crate::{config::Environment, model::ids::BackendName};
+use crate::{config::Environment, model::BackendName};
 
 /// The keys of an entry that bridge.yaml has, too.
 const KEYS: [&str; 11] = [

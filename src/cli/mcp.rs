@@ -23,12 +23,7 @@ use tokio::{
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    Failure, Outcome,
-    client::{Client, Events},
-    complain, print,
-    signals::Stop,
-};
+use super::{Client, Failure, Outcome, Stop, client::Events, complain, print};
 use crate::{
     config::Contact,
     http::api::{
@@ -39,10 +34,7 @@ use crate::{
         },
     },
     http_client::media_type,
-    model::{
-        answer::codes::OUTCOME_UNKNOWN,
-        json::{member, string_member},
-    },
+    model::{answer::codes::OUTCOME_UNKNOWN, member, string_member},
 };
 
 const PATH: &str = "/mcp";

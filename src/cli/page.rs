@@ -97,10 +97,7 @@ impl Page {
         for row in rows {
             let mut pieces = Vec::new();
             for (at, ((style, text), width)) in row.into_iter().zip(widths).enumerate() {
-                let fill = match at + 1 == N {
-                    true => 0,
-                    false => width - text.width() + 2,
-                };
+                let fill = if at + 1 == N { 0 } else { width - text.width() + 2 };
                 pieces.extend([(style, text), (Style::Plain, " ".repeat(fill))]);
             }
             self.0.push(PageLine { pieces, is_whole: false });

@@ -16,10 +16,9 @@ use tokio::time::{sleep, timeout};
 
 use self::transcript::{Event, RunEnd, Shown, Transcript};
 use super::{
-    Failure, Outcome,
-    client::{Client, Events, parse},
-    complain, or_stdin, print,
-    signals::Stop,
+    Client, Failure, Outcome, Stop,
+    client::Events,
+    complain, or_stdin, parse, print,
     terminal::{colours, columns, cut, for_stdout, one_line},
 };
 use crate::{config::Contact, http::api::openapi::Submitted};

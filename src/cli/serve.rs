@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use tokio::{signal::unix::SignalKind, sync::Mutex};
 use tracing::{error, info, warn};
 
-use super::{Failure, Outcome, signals::Stop};
+use super::{Failure, Outcome, Stop};
 use crate::{
     config::{ConfigFile, Environment},
     daemon::{Daemon, Options, Reload},

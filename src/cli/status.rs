@@ -10,12 +10,9 @@ use std::{
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{
-    Failure, Outcome,
-    client::{Client, parse},
-    complain,
+    Client, Failure, Outcome, Stop, complain,
     page::{Page, Paper, Style, away, counted},
-    print,
-    signals::Stop,
+    parse, print,
 };
 use crate::{
     config::Contact,
@@ -34,10 +31,7 @@ const CLEAR: &str = "\x1b[H\x1b[J";
 pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcome {
     let client = Client::new(contact)?;
     let text = client.get("/v1/status", client.operator()).await?;
-    match watch {
-        true => repeat(&client, text, json).await,
-        false => print(&shown(&text, json)?),
-    }
+    if watch { repeat(&client, text, json).await } else { print(&shown(&text, json)?) }
 }
 
 /// One answer of the daemon in its printed form.

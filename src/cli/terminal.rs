@@ -40,10 +40,7 @@ pub(super) fn one_line(text: &str) -> String {
 
 /// A peer's text for stdout: unchanged if a program reads it.
 pub(super) fn for_stdout(text: &str) -> Cow<'_, str> {
-    match io::stdout().is_terminal() {
-        true => plain(text).into(),
-        false => text.into(),
-    }
+    if io::stdout().is_terminal() { plain(text).into() } else { text.into() }
 }
 
 /// `text` in at most `columns` columns.

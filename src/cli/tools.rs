@@ -11,10 +11,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Failure, Outcome,
-    client::{Client, parse},
+    Client, Failure, Outcome,
     page::{Page, Paper, Style},
-    print,
+    parse, print,
     terminal::plain,
 };
 use crate::{
@@ -24,7 +23,7 @@ use crate::{
         openapi::ToolRefs,
         status::{Backend, Status},
     },
-    model::{offer::STUB, own::Own},
+    model::{Own, offer::STUB},
     state_dir::StateDir,
 };
 

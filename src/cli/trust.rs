@@ -6,10 +6,9 @@
 use clap::{Args, Subcommand};
 
 use super::{
-    Failure, Outcome,
-    client::{Client, parse},
+    Client, Failure, Outcome,
     page::{Page, Paper, Style, counted},
-    print,
+    parse, print,
 };
 use crate::{
     config::Contact,

@@ -18,7 +18,8 @@ use serde::{
 };
 
 use super::{
-    document::{Document, Kind, Node, NodeId, ROOT},
+    Document, NodeId,
+    document::{Kind, Node, ROOT},
     error::{did_you_mean, one_of},
 };
 

@@ -104,10 +104,7 @@ impl Problem {
             let carets = "^".repeat(*width);
             writeln!(f, "{gutter} |\n{number} | {text}\n{gutter} | {blank}{carets}")?;
         }
-        match &self.cure {
-            Some(cure) => writeln!(f, "{gutter} = {cure}"),
-            None => Ok(()),
-        }
+        self.cure.iter().try_for_each(|cure| writeln!(f, "{gutter} = {cure}"))
     }
 }
 

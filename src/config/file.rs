@@ -11,11 +11,11 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    Config, ConfigErrors, Contact, Environment,
+    Config, ConfigErrors, Contact, Document, Environment, Problem,
     deserialize::{self, Mistake},
-    document::{Document, Kind, NotYaml},
+    document::{Kind, NotYaml},
     environment::SmallFile,
-    error::{Problem, Snippet},
+    error::Snippet,
     file_format::File,
     redact::Redactor,
     reference::plain_reason,

@@ -11,12 +11,9 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
 use super::{
-    A2aBinding, Auth, OfferMode, OnUnavailable, Pin,
-    deserialize::At,
-    scalars::{
-        Count, DurationText, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport, OneOrMany,
-        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
-    },
+    A2aBinding, At, Auth, Count, DurationText, Globs, HsafaApi, HttpMethod, ListenValue,
+    McpTransport, OfferMode, OnUnavailable, PendingAfter, Pin, RuntimeKind, SandboxValue, Scalar,
+    SchemaMap, SizeText, scalars::OneOrMany,
 };
 use crate::model::redaction::Known;
 

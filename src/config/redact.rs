@@ -3,8 +3,8 @@
 //! Must not: be the only guard. Resolved references never come near a message.
 
 use super::{
-    Secrets,
-    document::{Document, Kind, Node},
+    Document, Secrets,
+    document::{Kind, Node},
     reference::looks_secret,
 };
 

@@ -14,7 +14,8 @@ use serde::{
 };
 
 use super::{
-    deserialize::{ANY, At, LIST, SCALAR},
+    At,
+    deserialize::{ANY, LIST, SCALAR},
     file_format::{ListenMap, Rule, Sandbox},
     value::{DURATION_FORMS, SIZE_FORMS, parse_duration, parse_size},
 };

@@ -32,16 +32,15 @@ use std::{
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-use self::backend::Backends;
+use self::backend::{Backends, Common, Inherited, common};
 use super::{
-    Audit, Backend, Calls, Config, Contact, Listen, Refresh, Secrets, Written,
-    deserialize::{At, Mistake},
-    document::{Document, NodeId},
+    At, Audit, Backend, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId,
+    Refresh, Secrets, Written,
+    deserialize::Mistake,
     environment::{Environment, SmallFile},
     file_format::{self, File},
     program::outermost,
-    reference::{Dialect, Template, plain_reason},
-    scalars::DurationText,
+    reference::{Template, plain_reason},
     value::format_duration,
 };
 

@@ -15,12 +15,12 @@ use tracing::warn;
 use super::inner_listener;
 use crate::{
     backend::{
+        Dial, LiveRedaction,
         a2a::{A2aDialer, Conversations},
         calls::{BackendHandle, BackendHandles, Backends},
         circuit_breaker::CircuitBreaker,
         local::LocalDialer,
         mcp,
-        peer::{Dial, LiveRedaction},
         program::hiding,
         registry::{Lease, RegistryEntry},
         supervisor::{Supervisor, Timing},
@@ -28,12 +28,7 @@ use crate::{
     catalogs,
     config::{A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target},
     demo, http_client,
-    model::{
-        catalog::Identity,
-        ids::BackendName,
-        offer::{RefKind, Source},
-        pin::Accepted,
-    },
+    model::{BackendName, Identity, RefKind, offer::Source, pin::Accepted},
     public_keys::PublicKey,
     state_dir::StateDir,
     tool_pins,

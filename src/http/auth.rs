@@ -24,12 +24,9 @@ pub use crate::config::{App, TokenHash};
 use crate::model::maps::HashMap;
 use crate::{
     config::Auth,
-    http::{
-        client_info::{ClientInfo, ClientKey},
-        error_code::Code,
-    },
+    http::{ClientInfo, ClientKey, Code},
     metrics::Refused,
-    model::ids::AppName,
+    model::AppName,
     settings::Settings,
     upstream::X_API_KEY,
 };

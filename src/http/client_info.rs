@@ -9,7 +9,7 @@ use std::{
     sync::{Arc, Once},
 };
 
-use crate::model::san::San;
+use crate::model::San;
 
 /// How a connection came in.
 #[derive(Debug, Clone)]

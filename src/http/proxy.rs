@@ -21,15 +21,8 @@ pub use self::inject::{
 };
 pub use self::route::{Proxied, Resource};
 use crate::{
-    http::{
-        auth::Caller,
-        error_code::Code,
-        response::{self, Answered, Body},
-    },
-    model::{
-        ids::{RunKey, RunKind, SessionId, ToolUseId, Workspace},
-        json::string_member,
-    },
+    http::{Answered, Body, Caller, Code, response},
+    model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member},
     runs::{Runs, Thing, app_stream},
 };
 

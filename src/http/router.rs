@@ -9,15 +9,15 @@ use http::Method;
 
 use crate::{
     http::{
+        Access,
         api::routes::{AfterHangUp, OwnRoute, ROUTES},
-        auth::Access,
         proxy::{
             path::{NormalizedPath, decoded},
             route::{Proxied, Resource},
         },
     },
     metrics::RouteKind,
-    model::ids::RunKind,
+    model::RunKind,
 };
 
 /// The methods that proxied routes allow, for `Allow`.

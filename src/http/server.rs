@@ -29,10 +29,7 @@ use self::{
     connection_limit::ConnectionLimit,
 };
 use crate::{
-    http::{
-        client_info::{ClientInfo, ClientKey},
-        service::Service,
-    },
+    http::{ClientInfo, ClientKey, service::Service},
     metrics::Way,
 };
 

@@ -19,15 +19,14 @@ pub use self::detached::DetachedRequests;
 use crate::{
     budget,
     http::{
+        Body, Caller, ClientInfo, ClientKey, Code, OnAuthenticated,
         api::{
             Api,
             routes::{AfterHangUp, ApiRequest, Handler},
         },
-        auth::{AuthRefusal, Authenticator, Caller, rate_limit, sessions::Begun},
-        client_info::{ClientInfo, ClientKey, OnAuthenticated},
-        error_code::Code,
+        auth::{AuthRefusal, Authenticator, rate_limit, sessions::Begun},
         proxy::{self, Proxy},
-        response::{self, Body},
+        response,
         router::Route,
         status_page,
     },

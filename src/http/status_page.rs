@@ -11,7 +11,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use http::{HeaderValue, Response, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
-use crate::http::response::{self, Body};
+use crate::http::{Body, response};
 
 const STYLE: &str = include_str!("status_page/page.css");
 const SCRIPT: &str = include_str!("status_page/page.js");

@@ -97,10 +97,7 @@ impl Client {
         request: RequestBuilder,
         only_reads: bool,
     ) -> reqwest::Result<Response> {
-        match only_reads {
-            true => self.send_repeatable(request).await,
-            false => self.send(request).await,
-        }
+        if only_reads { self.send_repeatable(request).await } else { self.send(request).await }
     }
 
     async fn execute(&self, request: reqwest::Request) -> reqwest::Result<Response> {

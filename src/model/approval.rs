@@ -8,11 +8,10 @@ use std::time::Duration;
 use sha2::Digest as _;
 
 use super::{
+    ApprovalId, CallRequest, RunId,
     answer::codes::OUTCOME_UNKNOWN,
-    call::CallRequest,
     catalog::{hash_of, hex},
     globs::Globs,
-    ids::{ApprovalId, RunId},
     recovery::LEAST_BUDGET,
     routes::{Route, Target},
     words::words,

@@ -6,11 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{
-    event::Call,
-    ids::{AppName, RunId, RunKey, SessionId, ToolUseId, Workspace},
-    offer::Route,
-};
+use super::{AppName, Call, Route, RunId, RunKey, SessionId, ToolUseId, Workspace};
 
 /// A request for a call.
 #[derive(Debug)]

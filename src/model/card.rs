@@ -6,7 +6,7 @@
 mod payload;
 pub mod signature;
 
-use super::json::Members;
+use super::Members;
 
 /// What the bridge reads of an Agent Card.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{limits, schema::InputSchema};
+use super::{InputSchema, limits};
 
 /// What one backend offers. Immutable: a refresh makes a new one.
 #[derive(Debug)]

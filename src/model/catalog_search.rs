@@ -14,12 +14,13 @@ use heck::ToSnakeCase as _;
 use serde_json::value::RawValue;
 
 use super::{
-    answer::Answer,
-    event::Call,
-    json::{Members, lossy, member, no_members, string_member},
-    offer::{Offer, Ref, Route, Target},
-    own::{self, Own},
+    Answer, Call, Members, Offer, Own, Route, Target,
+    json::{lossy, no_members},
+    member,
+    offer::Ref,
+    own,
     schema::refusal,
+    string_member,
 };
 
 /// How many tools an answer has, unless the model says how many.

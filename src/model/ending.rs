@@ -3,10 +3,7 @@
 //!
 //! Must not: carry a text; there is a known number of words.
 
-use super::{
-    answer::{Answer, codes::OUTCOME_UNKNOWN},
-    words::words,
-};
+use super::{Answer, answer::codes::OUTCOME_UNKNOWN, words::words};
 
 words! {
     /// How a call ended. Those in which the tool was not called stand together.

@@ -19,11 +19,7 @@ use serde_json::{Map, Value, json, value::RawValue};
 use sha2::Digest as _;
 
 use super::{
-    catalog::hash_of,
-    ending::RunEnding,
-    ids::{RunId, RunKind, ToolUseId},
-    json::{member, no_members},
-    offer::RefKind,
+    RefKind, RunEnding, RunId, RunKind, ToolUseId, catalog::hash_of, json::no_members, member,
     words::Words as _,
 };
 

@@ -13,9 +13,9 @@ use std::{
 use serde_json::value::RawValue;
 
 use super::{
-    ids::BackendName,
-    json::{self, member, string_member},
-    naming::{self, Nameless, Naming},
+    BackendName, Naming, json, member,
+    naming::{self, Nameless},
+    string_member,
 };
 
 /// What a server may offer beside its tools.

@@ -10,10 +10,9 @@ use globset::{GlobSet, GlobSetBuilder};
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    catalog::{Catalog, Content, Tool},
-    ids::BackendName,
-    naming::ToolFilter,
-    rights::{Rights, Rules},
+    BackendName, Catalog, Content, Rights, ToolFilter,
+    catalog::Tool,
+    rights::Rules,
     rules::{Condition, Rule},
     visible::at_most,
 };

@@ -2,7 +2,7 @@
 //!
 //! Must not: decide whether the server is trusted; the operator does.
 
-use super::json::{self, Members};
+use super::{Members, json};
 
 /// MCP's two hints that a second call has no further effect. `idempotentHint` has no meaning beside
 /// `readOnlyHint: true`, so either one is enough.

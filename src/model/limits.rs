@@ -3,7 +3,7 @@
 //!
 //! Must not: read a schema: parsing a hostile one is the danger that these limits prevent.
 
-use super::json::Members;
+use super::Members;
 
 /// The most tools of one server.
 pub const MAX_TOOLS: usize = 2_000;

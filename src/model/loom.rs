@@ -11,14 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-use super::{
-    answer::Answer,
-    ending::{Ending, Made},
-    event::Call,
-    json::member,
-    pending,
-    schema::{InputSchema, Verdict},
-};
+use super::{Answer, Call, Ending, InputSchema, Made, Verdict, member, pending};
 
 /// The most items of one set.
 const MOST: usize = 128;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{catalog::hex, globs::Globs, offer::OfferMode};
+use super::{OfferMode, catalog::hex, globs::Globs};
 
 /// The longest model-facing name, in bytes.
 pub const MAX_LEN: usize = 64;

@@ -21,16 +21,12 @@ use seen::Seen;
 
 pub use super::routes::{Route, Target};
 use super::{
-    catalog::{Catalog, Content, Tool, hash_of, hex},
+    BackendName, Catalog, Content, InputSchema, Naming, Own, Review, Routes,
+    catalog::{Tool, hash_of, hex},
     catalog_search::Index,
-    hints,
-    ids::BackendName,
-    json,
-    naming::{self, Nameless, Naming},
-    own::Own,
-    pin::{CARD, Mode, Review},
-    routes::Routes,
-    schema::InputSchema,
+    hints, json,
+    naming::{self, Nameless},
+    pin::{CARD, Mode},
     words::words,
 };
 

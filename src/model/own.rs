@@ -9,12 +9,7 @@ use std::{
 
 use serde_json::value::RawValue;
 
-use super::{
-    ids::BackendName,
-    json::{member, string_member},
-    pending,
-    schema::{InputSchema, Verdict, refusal},
-};
+use super::{BackendName, InputSchema, Verdict, member, pending, schema::refusal, string_member};
 
 /// One of the bridge's own tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

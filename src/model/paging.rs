@@ -5,7 +5,7 @@
 
 use serde_json::json;
 
-use super::{answer::files::grouped, ids::CallId};
+use super::{CallId, answer::files::grouped};
 
 /// The bytes of a part, unless the model or the backend's `max_result` says how many.
 pub const PART: usize = 64 << 10;

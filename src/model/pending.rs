@@ -7,12 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{
-    answer::{Answer, codes::OUTCOME_UNKNOWN},
-    catalog::hex,
-    ids::CallId,
-    own::{self, Own},
-};
+use super::{Answer, CallId, Own, answer::codes::OUTCOME_UNKNOWN, catalog::hex, own};
 
 /// The name of the tool ([`Own::name`]).
 pub const TOOL: &str = "bridge_call_result";

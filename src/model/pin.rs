@@ -18,11 +18,10 @@ use serde_json::value::RawValue;
 use sha2::Digest as _;
 
 use super::{
+    Catalog, Content, Naming,
     canonical::Node,
-    catalog::{Catalog, Content, hash_of, hex},
-    diff,
-    naming::Naming,
-    visible,
+    catalog::{hash_of, hex},
+    diff, visible,
     words::words,
 };
 

@@ -8,10 +8,7 @@ use std::{collections::BTreeMap, sync::LazyLock};
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    approval::Outcome,
-    json::{Members, member, string_member},
-    schema::{InputSchema, Verdict},
-    visible::hides,
+    InputSchema, Members, Verdict, approval::Outcome, member, string_member, visible::hides,
 };
 
 /// What a question must be to have an answer: a URL of the web, or a form with the fields that

@@ -6,10 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    approval::Policy,
-    ids::BackendName,
-    naming::{Naming, ToolFilter},
-    offer::OfferMode,
+    BackendName, Naming, OfferMode, Policy, ToolFilter,
     routes::{Route, Target},
 };
 

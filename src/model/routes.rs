@@ -13,9 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    catalog::hex, event::Call, ids::BackendName, offer::RefKind, own::Own, schema::InputSchema,
-};
+use super::{BackendName, Call, InputSchema, Own, RefKind, catalog::hex};
 
 /// Where a model-facing name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::{collections::HashSet, ptr, slice};
 use globset::{Glob, GlobMatcher};
 use serde_json::Value;
 
-use super::json::{Elements, each_member};
+use super::{Elements, json::each_member};
 
 /// The most keys of a path, as each of them takes a pass over the arguments.
 const MAX_KEYS: usize = 32;

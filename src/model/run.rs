@@ -10,13 +10,8 @@
 use std::sync::Arc;
 
 use super::{
-    answer::codes::TOOL_INPUT_INVALID,
-    ending::RunEnding,
-    event::{Body, Call, Event},
-    ids::{RunId, RunKind, ToolUseId, is_segment},
-    offer::{Route, Target},
-    replay::Unnumbered,
-    spec::Table,
+    Call, Event, Route, RunEnding, RunId, RunKind, Table, Target, ToolUseId,
+    answer::codes::TOOL_INPUT_INVALID, event::Body, ids::is_segment, replay::Unnumbered,
 };
 use crate::model::maps::HashMap;
 

@@ -6,12 +6,7 @@
 
 use serde_json::{json, value::RawValue};
 
-use super::{
-    answer::Answer,
-    event::Call,
-    json::{Members, string_member},
-    tool_format::Format,
-};
+use super::{Answer, Call, Members, string_member, tool_format::Format};
 
 /// The longest id or name of a tool, in bytes.
 const LONGEST_ID: usize = 1_024;

@@ -21,9 +21,11 @@ use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationEr
 use serde_json::{Value, value::RawValue};
 
 use super::{
+    Members,
     answer::codes::TOOL_INPUT_INVALID,
-    json::{Members, lossy},
+    json::lossy,
     limits::{MAX_DEPTH, MAX_SCHEMA, Shape},
+    visible,
 };
 
 /// How deep arguments may be nested, in levels of JSON: the parser of the copy that is checked goes
@@ -246,7 +248,9 @@ fn compile(tool: &str, key: &str) -> Result<Option<Compiled>, String> {
         // reject.
         .should_validate_formats(false)
         .build(&schema)
-        .map_err(|error| format!("its schema cannot be used: {}", cut(&error.to_string())))?;
+        .map_err(|error| {
+            format!("its schema cannot be used: {}", visible::line(&error.to_string(), MAX_MISTAKE))
+        })?;
     Ok(Some(Compiled { schema, validator }))
 }
 
@@ -262,17 +266,7 @@ fn mistake(error: &ValidationError<'_>) -> String {
         }
         _ => error.masked_with("the value").to_string(),
     };
-    format!("{}: {}", cut(path), cut(&what))
-}
-
-/// At most [`MAX_MISTAKE`] bytes of `text`, in one line.
-fn cut(text: &str) -> String {
-    let (head, rest) = text.split_at(text.floor_char_boundary(MAX_MISTAKE));
-    let mut head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if !rest.is_empty() {
-        head.push('…');
-    }
-    head
+    format!("{}: {}", visible::line(path, MAX_MISTAKE), visible::line(&what, MAX_MISTAKE))
 }
 
 #[cfg(test)]

@@ -13,13 +13,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{
-    event::Call,
-    ids::{BackendName, RunKind},
-    json::{Elements, Members, Unread, each_member, span, string_member},
+    BackendName, Call, Elements, Members, Offer, Own, RefKind, Route, Routes, RunKind, Target,
+    json::{Unread, each_member, span},
     naming,
-    offer::{Offer, Ref, RefKind, Route, Target},
-    own::Own,
-    routes::{Routes, Stored},
+    offer::Ref,
+    routes::Stored,
+    string_member,
     words::Words as _,
 };
 

@@ -8,11 +8,7 @@
 use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{
-    answer::{Answer, files::File},
-    event::Call,
-    json::{Elements, Members, member, string_member},
-};
+use super::{Answer, Call, Elements, Members, answer::files::File, member, string_member};
 
 /// The most calls of one request.
 const MAX_CALLS: usize = 128;

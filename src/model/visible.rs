@@ -23,6 +23,16 @@ pub fn at_most(names: &[String], most: usize) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
+/// At most `most` bytes of `text`, in one line.
+pub fn line(text: &str, most: usize) -> String {
+    let (head, rest) = text.split_at(text.floor_char_boundary(most));
+    let mut head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    if !rest.is_empty() {
+        head.push('…');
+    }
+    head
+}
+
 /// Whether `c` is unwanted anywhere in a text: it steers a terminal, changes the direction of text,
 /// or is not visible at all. Line ends and tabs are allowed.
 pub fn hides(c: char) -> bool {

@@ -18,7 +18,7 @@ use super::{IssueError, Issued, assertion::ClientKey};
 use crate::{
     error_chain::error_chain,
     http_client::{self, Client},
-    model::json::Members,
+    model::Members,
 };
 
 /// How long one exchange with an issuer of tokens may take.

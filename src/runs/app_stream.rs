@@ -28,8 +28,8 @@ use crate::{
     budget::{Budget, Held},
     error_chain::error_chain,
     model::{
+        AppName,
         event::{Beginning, Body},
-        ids::AppName,
         replay::Unnumbered,
     },
     sse::{Framer, blank_line::BlankLine},

@@ -27,10 +27,9 @@ use crate::model::maps::HashMap;
 use crate::{
     metrics::{ByLabel, Counter},
     model::{
+        AppName, ApprovalId, BackendName, CallRequest, RunId, ToolUseId,
         approval::{self, Outcome},
-        call::CallRequest,
         catalog::hex,
-        ids::{AppName, ApprovalId, BackendName, RunId, ToolUseId},
         question,
     },
 };

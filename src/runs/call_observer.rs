@@ -16,7 +16,7 @@ use super::{
 use crate::{
     audit::{self, Audit},
     metrics,
-    model::{approval::Outcome as Approval, call::CallRequest, ending::Ending, offer::Target},
+    model::{CallRequest, Ending, Target, approval::Outcome as Approval},
     traces::{Context, Kind, Span},
 };
 

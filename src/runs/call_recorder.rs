@@ -20,19 +20,12 @@ use super::{
     shares::Share,
 };
 use crate::{
-    backend::peer::{Handle, NotRecorded, Recorder},
+    backend::{Handle, NotRecorded, Recorder},
     journal::{
         Journal, clock,
         record::{CallKey, CallRecord, Change, Key, Slot},
     },
-    model::{
-        call::CallRequest,
-        catalog::Identity,
-        event::Call,
-        ids::{CallId, RunId},
-        moment::Moment,
-        recovery::{Known, Stage},
-    },
+    model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage, recovery::Known},
 };
 
 /// An answer that was kept over a restart, or until MANTYX knew its run again, is posted for at

@@ -5,7 +5,7 @@
 
 use tokio::sync::broadcast;
 
-use crate::model::ids::{AppName, ApprovalId, RunKey};
+use crate::model::{AppName, ApprovalId, RunKey};
 
 /// How many changes wait for a slow subscriber.
 const WAITING: usize = 1024;

@@ -13,7 +13,7 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{DrivenRun, Runs};
 use crate::{
-    model::ids::{AppName, RunId, RunKey, RunKind},
+    model::{AppName, RunId, RunKey, RunKind},
     upstream::{PostCredential, UpstreamCredential},
 };
 

@@ -14,7 +14,7 @@ use super::{
 use crate::model::maps::HashMap;
 use crate::{
     journal::record::{Change, Key},
-    model::ids::RunKey,
+    model::RunKey,
 };
 
 impl Runs {

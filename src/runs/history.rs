@@ -14,12 +14,7 @@ use tokio::time::Instant;
 
 use super::changes::{Change, Changes};
 use crate::model::maps::HashMap;
-use crate::model::{
-    call::CallRequest,
-    ending::Ending,
-    ids::{AppName, BackendName, RunId, ToolUseId},
-    words::words,
-};
+use crate::model::{AppName, BackendName, CallRequest, Ending, RunId, ToolUseId, words::words};
 
 /// The most ended calls of one app that are remembered.
 pub const KEEP: usize = 500;

@@ -21,7 +21,7 @@ use crate::{
         self,
         record::{Change, Key, Millis, RequestKey, RequestRecord},
     },
-    model::ids::AppName,
+    model::AppName,
 };
 
 /// How long a request is remembered.

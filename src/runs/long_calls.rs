@@ -34,12 +34,7 @@ use crate::{
     budget,
     journal::{self, Journal, record::Millis},
     model::{
-        answer::Answer,
-        call::{CallingRun, Of},
-        ending::Made,
-        ids::{AppName, BackendName, CallId, RunKey},
-        offer::{Route, Target},
-        own::Own,
+        Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target,
         paging,
         pending::{self, Asked},
     },

@@ -6,10 +6,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    model::{
-        event::Call,
-        ids::{RunId, RunKind},
-    },
+    model::{Call, RunId, RunKind},
     sse::Frame,
 };
 

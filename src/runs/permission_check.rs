@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use super::calls::Calls;
 use crate::{
     backend::{calls::Backends, peer, quota},
-    model::{call::CallRequest, ids::AppName, rights::Permission},
+    model::{AppName, CallRequest, Permission},
     settings::Settings,
 };
 

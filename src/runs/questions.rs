@@ -13,11 +13,10 @@ use super::{
     calls::{ActiveCall, Calls, Left},
 };
 use crate::{
-    backend::peer::{self, MAX_QUESTION},
+    backend::{MAX_QUESTION, peer},
     model::{
-        answer::Answer,
+        Answer, Made,
         approval::{self, Outcome},
-        ending::Made,
         question::{self, Question},
     },
 };

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::model::maps::HashMap;
-use crate::{journal, model::ids::AppName, settings::Settings};
+use crate::{journal, model::AppName, settings::Settings};
 
 /// About how many bytes of the journal are for the arguments and answers of open calls. One half is
 /// divided equally among the apps; any app may use the other half.

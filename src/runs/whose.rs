@@ -21,10 +21,7 @@ use crate::{
         self,
         record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord},
     },
-    model::{
-        event::Call,
-        ids::{AppName, RunId, RunKey, RunKind, Workspace, is_segment},
-    },
+    model::{AppName, Call, RunId, RunKey, RunKind, Workspace, ids::is_segment},
 };
 
 /// Longer ids of MANTYX are not remembered, in bytes.

@@ -34,9 +34,9 @@ use crate::{
     backoff::Backoff,
     budget::Budget,
     model::{
-        event::Call,
-        json::{Members, string_member},
+        Call, Members,
         runtime_call::{CLAUDE, SessionNews, THREAD, is_id},
+        string_member,
     },
 };
 

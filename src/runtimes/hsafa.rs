@@ -18,9 +18,9 @@ use super::{
     link::{Link, path},
 };
 use crate::model::{
-    event::Call,
-    json::{member, string_member},
+    Call, member,
     runtime_call::{HSAFA_V3, HSAFA_V7, is_id},
+    string_member,
     tool_format::Format,
 };
 

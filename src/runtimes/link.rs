@@ -16,7 +16,7 @@ use crate::{
     config::{RuntimeLink, Wire},
     error_chain::error_chain,
     http_client::{self, BodyError, Client, Clients},
-    model::ids::AppName,
+    model::AppName,
     sse::Framer,
 };
 

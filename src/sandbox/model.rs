@@ -11,7 +11,7 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::spec::{Tool, Tools};
-use crate::model::json::Members;
+use crate::model::Members;
 
 /// The model's reaction to one line.
 #[derive(Debug)]

@@ -13,13 +13,12 @@ use serde_json::{
 use tokio::{sync::oneshot, time::Instant};
 
 use super::{
-    Sandbox,
+    Run, Sandbox,
     model::{self, Call, Step},
-    run::Run,
     spec::Kind,
     terminal::{MODEL_ID, RunEnd},
 };
-use crate::model::{answer::Answer, ids::ToolUseId};
+use crate::model::{Answer, ToolUseId};
 
 /// Plays `run` to its end, unless it is cancelled.
 pub(super) async fn play(sandbox: &Sandbox, run: &Run) {

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
 use serde::Serialize;
 use serde_json::{Value, value::RawValue};
 
-use super::read::Invalid;
+use super::Invalid;
 
 /// The body of every response, a stream or not.
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;

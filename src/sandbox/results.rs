@@ -6,18 +6,8 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{
-    Sandbox,
-    files::FileNote,
-    read::{self, Invalid},
-    reply::{Refusal, Reply, json},
-    run::Accepted,
-    runs,
-};
-use crate::model::{
-    answer::{Answer, files::MAX_BYTES},
-    ids::ToolUseId,
-};
+use super::{Invalid, Refusal, Reply, Sandbox, files::FileNote, json, read, run::Accepted, runs};
+use crate::model::{Answer, ToolUseId, answer::files::MAX_BYTES};
 
 /// The body of a tool result.
 #[derive(Debug)]

@@ -16,10 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Sandbox,
-    reply::{Body, Refusal, Reply, json},
-    results, runs, sessions, stream,
-    terminal::MODEL_ID,
+    Body, Refusal, Reply, Sandbox, json, results, runs, sessions, stream, terminal::MODEL_ID,
 };
 
 /// How long a client may take to send a body.

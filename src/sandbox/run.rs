@@ -20,17 +20,9 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    budget::{Charge, grow},
-    files::FileNote,
-    spec::{Spec, Turn},
-    terminal::RunEnd,
-};
+use super::{Charge, Spec, Turn, files::FileNote, grow, terminal::RunEnd};
 use crate::{
-    model::{
-        answer::Answer,
-        ids::{RunId, SessionId, ToolUseId},
-    },
+    model::{Answer, RunId, SessionId, ToolUseId},
     sse::Frame,
 };
 

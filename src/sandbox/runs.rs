@@ -7,13 +7,8 @@ use std::{collections::HashMap, sync::Arc};
 use http::StatusCode;
 use serde_json::json;
 
-use super::{
-    Sandbox, player,
-    reply::{Refusal, Reply, Snapshot, json, rfc3339},
-    run::Run,
-    spec::{self, Spec, Turn},
-};
-use crate::model::ids::{RunId, SessionId};
+use super::{Refusal, Reply, Run, Sandbox, Snapshot, Spec, Turn, json, player, rfc3339, spec};
+use crate::model::{RunId, SessionId};
 
 /// The stored runs.
 #[derive(Debug, Default)]

@@ -12,13 +12,10 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{
-    Sandbox,
-    budget::{Charge, grow},
-    reply::{Refusal, Reply, Snapshot, json, rfc3339},
-    runs,
-    spec::{self, Message, Role, Spec, Turn},
+    Charge, Message, Refusal, Reply, Role, Sandbox, Snapshot, Spec, Turn, grow, json, rfc3339,
+    runs, spec,
 };
-use crate::model::ids::SessionId;
+use crate::model::SessionId;
 
 /// The most messages in a history; beyond that, the oldest are forgotten.
 const MAX_MESSAGES: usize = 10_000;

@@ -21,8 +21,8 @@ pub(super) use self::{
     tools::{Kind, Tool, Tools},
     turn::{Message, Role, Turn},
 };
-use super::read::{self, Invalid};
-use crate::model::json::Members;
+use super::{Invalid, read};
+use crate::model::Members;
 
 pub(super) type Metadata = BTreeMap<String, String>;
 

@@ -13,10 +13,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use tokio::{sync::watch, time::sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    reply::{Body, Refusal},
-    run::Run,
-};
+use super::{Body, Refusal, Run};
 
 /// How many bytes of the log are copied at once for a reader that is behind.
 const BATCH: usize = 64 * 1024;

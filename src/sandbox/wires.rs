@@ -23,8 +23,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    IDLE,
-    reply::{Body, Refusal, Reply, json},
+    Body, IDLE, Refusal, Reply, json,
     routes::{read_body, unknown},
     stream::event_stream,
 };

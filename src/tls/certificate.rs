@@ -14,7 +14,7 @@ use x509_cert::{
     ext::pkix::{SubjectAltName, name::GeneralName},
 };
 
-use crate::model::san::San;
+use crate::model::San;
 
 /// A certificate should be replaced this long before its end.
 const NOTICE: Duration = Duration::from_secs(14 * 24 * 60 * 60);

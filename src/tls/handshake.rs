@@ -9,7 +9,7 @@ use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 
 use super::{certificate::Facts, files::H2};
-use crate::{metrics::HandshakeFailure, model::san::San};
+use crate::{metrics::HandshakeFailure, model::San};
 
 /// How long a handshake may take.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ use std::{
 use tokio::time::Instant;
 
 use super::{Context, Recorder, otlp::messages};
-use crate::model::trace::Trace;
+use crate::model::Trace;
 
 /// The longest name, and the longest text of an attribute, in bytes. Peers choose the names of
 /// their tools, so they may be long.

@@ -14,9 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
 use super::{SendError, Upstream, UpstreamCredential, rate_limit::Told, retry_after};
-use crate::{
-    backoff::Backoff, budget::Budget, http_client, metrics::Answered, model::trace::Trace,
-};
+use crate::{backoff::Backoff, budget::Budget, http_client, metrics::Answered, model::Trace};
 
 /// How long one attempt may take before the next one.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);

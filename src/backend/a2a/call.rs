@@ -20,8 +20,8 @@ use super::{
     wire::{Message, Operation, Reply as Wanted},
 };
 use crate::{
-    backend::peer::{CallError, ToolCall},
-    model::{answer::Answer, call::CallRequest},
+    backend::{CallError, ToolCall},
+    model::{Answer, CallRequest},
 };
 
 /// Why there is no reply.

@@ -15,11 +15,7 @@ use url::Url;
 
 use super::AgentSettings;
 use crate::{
-    backend::{
-        address::shown,
-        auth,
-        peer::{PeerError, PeerErrorKind},
-    },
+    backend::{PeerError, PeerErrorKind, address::shown, auth},
     config::CardSource,
     http_client::{self, BodyError},
 };

@@ -8,7 +8,7 @@ use a2a::error_code;
 use http::StatusCode;
 
 use crate::{
-    backend::peer::{CallError, NotRead},
+    backend::{CallError, NotRead},
     error_chain::error_chain,
     http_client::BodyError,
     oauth::TokenError,

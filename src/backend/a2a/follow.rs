@@ -15,7 +15,7 @@ use super::{
     result::{Outcome, Reply},
     wire::Operation,
 };
-use crate::backend::peer::{CallError, TASK_SILENCE, ToolCall};
+use crate::backend::{CallError, TASK_SILENCE, ToolCall};
 
 /// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An
 /// answer comes at most this share of the task's time late.

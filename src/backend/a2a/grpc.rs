@@ -23,7 +23,7 @@ use super::{
     interface::Endpoint,
     wire::{Operation, Request},
 };
-use crate::{backend::peer::NotRead, budget::Budget, error_chain::error_chain};
+use crate::{backend::NotRead, budget::Budget, error_chain::error_chain};
 
 /// The largest message, in bytes. JSON has a file's bytes in base64, which must fit into a reply.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::threads::MAX_ID;
-use crate::backend::peer::Handle;
+use crate::backend::Handle;
 
 /// A task and its conversation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -26,7 +26,7 @@ use crate::{
     backend::auth::{self, Tokens},
     config::A2aBinding,
     http_client::{self, why_no_answer},
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 /// The largest reply, in bytes.

@@ -6,11 +6,9 @@
 use serde_json::value::RawValue;
 
 use crate::model::{
-    answer::{
-        Answer,
-        files::{Attachments, DescribedFile, File, grouped},
-    },
-    json::{Members, string_member},
+    Answer, Members,
+    answer::files::{Attachments, DescribedFile, File, grouped},
+    string_member,
 };
 
 /// An agent's reply to a message, or a task as it stands.

@@ -7,10 +7,7 @@ use std::{collections::HashMap, time::Duration};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::model::{
-    call::{CallRequest, CallingRun},
-    ids::{AppName, RunId, SessionId, Workspace},
-};
+use crate::model::{AppName, CallRequest, CallingRun, RunId, SessionId, Workspace};
 
 /// How long a conversation is remembered after its last message.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);

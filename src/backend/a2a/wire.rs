@@ -18,10 +18,7 @@ use super::{
 use crate::{
     config::A2aBinding,
     http_client,
-    model::{
-        json::{Members, string_member},
-        trace::Trace,
-    },
+    model::{Members, Trace, string_member, visible},
 };
 
 /// A request to an agent.
@@ -316,13 +313,7 @@ fn http_refusal(binding: A2aBinding, status: StatusCode, body: Option<Members<'_
 
 /// At most [`MAX_ERROR_TEXT`] bytes of `text`, in one line.
 pub(super) fn cut(text: &str) -> String {
-    let end = text.floor_char_boundary(MAX_ERROR_TEXT);
-    let (head, rest) = text.split_at(end);
-    let mut head: String = head.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if !rest.is_empty() {
-        head.push('…');
-    }
-    head
+    visible::line(text, MAX_ERROR_TEXT)
 }
 
 #[cfg(test)]

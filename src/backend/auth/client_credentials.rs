@@ -17,7 +17,7 @@ use crate::{
     backend::address::{is_own, shown},
     config::ClientCredentials,
     http_client::{self, Clients},
-    model::ids::BackendName,
+    model::BackendName,
     oauth::{
         Issue, IssueError, Issued,
         endpoint::{Question, Shows},
@@ -130,10 +130,7 @@ impl Issuer {
             return Err(IssueError::lasting(text));
         }
         let ClientCredentials { id, secret, scopes, .. } = &*self.credentials;
-        let scope = match scopes.is_empty() {
-            true => endpoint.scope.clone(),
-            false => Some(scopes.join(" ")),
-        };
+        let scope = if scopes.is_empty() { endpoint.scope.clone() } else { Some(scopes.join(" ")) };
         let question = Question {
             url: &endpoint.url,
             place: &place,

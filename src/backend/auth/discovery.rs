@@ -14,7 +14,7 @@ use crate::{
     backend::address::{is_loopback, is_own, names_user, shown},
     error_chain::error_chain,
     http_client::{self, Clients},
-    model::json::{Elements, Members},
+    model::{Elements, Members},
     oauth::{
         IssueError,
         endpoint::{PATIENCE, Shows},
@@ -180,11 +180,7 @@ fn below(root: &Url, name: &str, path: &str) -> Url {
 }
 
 fn root(url: &Url) -> Url {
-    let mut root = url.clone();
-    root.set_path("/");
-    root.set_query(None);
-    root.set_fragment(None);
-    root
+    url.join("/").expect("an address of a server has a root")
 }
 
 /// The text at `url`, which the server at `base` has named; `None` where there is nothing.

@@ -9,8 +9,8 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Backends, Limits, admit, failure::CallFailure, sign};
 use crate::{
-    backend::peer::Reply,
-    model::{ids::BackendName, redaction::Part},
+    backend::Reply,
+    model::{BackendName, redaction::Part},
 };
 
 impl Backends {

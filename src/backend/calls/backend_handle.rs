@@ -16,12 +16,11 @@ use tokio::sync::mpsc;
 
 use crate::{
     backend::{
-        circuit_breaker::CircuitBreaker, peer::Dial, queue::AdmissionQueue, quota::Meter,
-        supervisor::Ask,
+        Dial, circuit_breaker::CircuitBreaker, queue::AdmissionQueue, quota::Meter, supervisor::Ask,
     },
     config::Backend,
     metrics,
-    model::answer::Answer,
+    model::Answer,
 };
 
 /// The owner of a quota, for the model.

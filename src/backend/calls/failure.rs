@@ -5,14 +5,8 @@
 use std::time::Duration;
 
 use crate::{
-    backend::{
-        circuit_breaker::Shut,
-        peer::{CallError, NotRead, NotRecorded},
-        queue::Rejected,
-    },
-    model::{
-        answer::codes::OUTCOME_UNKNOWN, ending::Ending, ids::BackendName, rights::CallRefusal,
-    },
+    backend::{CallError, NotRead, NotRecorded, circuit_breaker::Shut, queue::Rejected},
+    model::{BackendName, Ending, answer::codes::OUTCOME_UNKNOWN, rights::CallRefusal},
 };
 
 /// Why the tool gave no answer. `Display` is for the log, [`CallFailure::for_model`] for the model.

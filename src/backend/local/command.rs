@@ -17,8 +17,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::text;
 use crate::{
     backend::{
+        CallError, NotRead, ToolCall,
         log::{Removal, SEEN, printable_lines},
-        peer::{CallError, NotRead, ToolCall},
         program::{
             self, Group, Started, describe,
             hiding::{self, Exposure},
@@ -28,10 +28,7 @@ use crate::{
     budget::{Buffer, NoRoom},
     config::Program,
     error_chain::error_chain,
-    model::{
-        answer::{Answer, codes::OUTCOME_UNKNOWN},
-        ids::BackendName,
-    },
+    model::{Answer, BackendName, answer::codes::OUTCOME_UNKNOWN},
 };
 
 /// The longest output, in bytes. MANTYX takes a quarter of this as a result.

@@ -13,12 +13,12 @@ use url::Url;
 use super::text;
 use crate::{
     backend::{
+        CallError, NotRead, ToolCall,
         log::{Removal, SEEN, printable_lines},
-        peer::{CallError, NotRead, ToolCall},
     },
     error_chain::error_chain,
     http_client::{self, why_no_answer},
-    model::{answer::Answer, ids::BackendName, json::Members},
+    model::{Answer, BackendName, Members},
 };
 
 /// How many bytes of a result are read: all that MANTYX takes, and 64 KiB more, so that the length

@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     backend::{
+        LiveRedaction, PeerError,
         log::LastLines,
-        peer::{LiveRedaction, PeerError},
         program::{self, Group, Started, describe, hiding::Coverage},
     },
     config::Program,
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 mod stderr;

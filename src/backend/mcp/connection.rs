@@ -36,17 +36,12 @@ use super::{
     verbatim::{ConnectionState, Marker, RawRequest},
 };
 use crate::{
-    backend::peer::{
-        self, About, CallError, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
-        ToolCall,
+    backend::{
+        About, CallError, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply, ToolCall,
+        peer,
     },
     model::{
-        answer::Answer,
-        catalog::{Catalog, Content},
-        features::{Feature, Features},
-        ids::BackendName,
-        json::string_member,
-        redaction::Part,
+        Answer, BackendName, Catalog, Content, Feature, Features, redaction::Part, string_member,
     },
 };
 

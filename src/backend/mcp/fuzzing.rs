@@ -15,12 +15,8 @@ use super::{
     verbatim::{ConnectionState, Marker, RawRequest},
 };
 use crate::{
-    backend::peer::{NotRead, Progress},
-    model::{
-        call::CallRequest,
-        ids::BackendName,
-        offer::{RefKind, Route, Target},
-    },
+    backend::{NotRead, Progress},
+    model::{BackendName, CallRequest, RefKind, Route, Target},
 };
 
 /// Reads `data` as lines of a server that was asked for a handshake (id 0), a page of tools (1) and

@@ -23,7 +23,7 @@ use rmcp::{
 };
 
 use super::verbatim::ConnectionState;
-use crate::model::ids::BackendName;
+use crate::model::BackendName;
 
 /// The bridge's side of one connection.
 pub(super) struct Handler {

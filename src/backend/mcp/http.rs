@@ -27,10 +27,10 @@ use super::{
     verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of},
 };
 use crate::{
-    backend::peer::{CallError, NotRead, PeerErrorKind},
+    backend::{CallError, NotRead, PeerErrorKind},
     error_chain::error_chain,
     http_client,
-    model::ids::BackendName,
+    model::BackendName,
     oauth::TokenError,
 };
 

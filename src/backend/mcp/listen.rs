@@ -13,7 +13,7 @@ use rmcp::{
 use tokio::time::{Instant, sleep};
 
 use super::{http, verbatim::ConnectionState};
-use crate::{backoff::Backoff, model::ids::BackendName};
+use crate::{backoff::Backoff, model::BackendName};
 
 /// If a stream lived this long, its end does not count as a failure.
 const LIVED: Duration = Duration::from_secs(10);

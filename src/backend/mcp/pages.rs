@@ -7,10 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use crate::model::{
-    json::{Elements, Members},
-    limits,
-};
+use crate::model::{Elements, Members, limits};
 
 /// The most pages that are asked for.
 const MOST_PAGES: usize = 1_000;

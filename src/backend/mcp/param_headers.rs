@@ -8,10 +8,7 @@ use std::collections::HashSet;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::value::RawValue;
 
-use crate::model::{
-    json::{Elements, Members},
-    schema,
-};
+use crate::model::{Elements, Members, schema};
 
 const MARK: &str = "x-mcp-header";
 /// Precedes the mark in the header's name.

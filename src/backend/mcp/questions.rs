@@ -6,8 +6,8 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    backend::peer::{CallError, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall},
-    model::json::{Elements, Members, member, string_member},
+    backend::{CallError, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall},
+    model::{Elements, Members, member, string_member},
 };
 
 /// How often a server may ask during one call.

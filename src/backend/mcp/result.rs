@@ -7,11 +7,9 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::model::{
-    answer::{
-        Answer,
-        files::{Attachments, DescribedFile, grouped},
-    },
-    json::{self, Elements, Members},
+    Answer, Elements, Members,
+    answer::files::{Attachments, DescribedFile, grouped},
+    json,
 };
 
 /// The error text for a failure that the tool does not describe.

@@ -23,7 +23,7 @@ use super::{
     http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, SendError, Source},
     verbatim::{ConnectionState, RawRequest, only_reads, raw_request_of},
 };
-use crate::{backend::address, http_client, model::ids::BackendName};
+use crate::{backend::address, http_client, model::BackendName};
 
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);

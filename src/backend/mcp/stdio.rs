@@ -29,11 +29,11 @@ use super::{
 };
 use crate::{
     backend::{
+        NotRead,
         log::{Budget, LINE_LIMIT},
-        peer::NotRead,
     },
     budget,
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 /// How many bytes of messages may wait for a server that does not read its stdin. One message may

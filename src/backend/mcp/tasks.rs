@@ -18,11 +18,8 @@ use super::{
     verbatim::{Marker, RawRequest, error_of},
 };
 use crate::{
-    backend::peer::{CallError, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
-    model::{
-        answer::{Answer, codes::OUTCOME_UNKNOWN},
-        json::string_member,
-    },
+    backend::{CallError, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
+    model::{Answer, answer::codes::OUTCOME_UNKNOWN, string_member},
     random,
 };
 

@@ -30,13 +30,9 @@ use tokio::{
 use super::questions::Inputs;
 use crate::{
     backend::{
-        log::Removal,
-        peer::{CallError, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress},
+        CallError, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress, log::Removal,
     },
-    model::{
-        call::CallRequest,
-        json::{Members, member},
-    },
+    model::{CallRequest, Members, member},
 };
 
 mod handshake;

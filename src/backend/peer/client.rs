@@ -9,13 +9,10 @@ use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use super::{ErrorReply, MAX_QUESTION};
+use crate::backend::{ErrorReply, MAX_QUESTION};
 use crate::{
     budget::{Budget, Held, NoRoom},
-    model::{
-        ids::AppName,
-        json::{member, string_member},
-    },
+    model::{AppName, member, string_member},
 };
 
 /// The MCP client of the bridge that has made a call: it gets what the MCP server of its tool sends

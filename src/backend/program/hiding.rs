@@ -111,10 +111,7 @@ fn probe(launcher: &Path) -> Result<(), String> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| format!("cannot start {}: {error}", launcher.display()))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(launcher::apology(&output.stderr)),
-    }
+    if output.status.success() { Ok(()) } else { Err(launcher::apology(&output.stderr)) }
 }
 
 /// A file of the bridge's own that a list opens to a program.

@@ -9,14 +9,10 @@ use crate::{
     cli::{Failure, Outcome, print},
     config::{App, Backend, Config, Environment, error::did_you_mean, find},
     model::{
+        Call, Members, Naming, Offer, Own, Permission, Route, Target, ToolFilter, Verdict,
         catalog_search::{resolved, unresolved},
-        event::Call,
-        json::Members,
-        naming::{Naming, ToolFilter},
-        offer::{Offer, Route, Source, Target},
-        own::Own,
-        rights::{Permission, permission},
-        schema::Verdict,
+        offer::Source,
+        rights::permission,
         visible,
     },
 };

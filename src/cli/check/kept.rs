@@ -10,9 +10,8 @@ use crate::{
     config::{App, Backend, Config, Target},
     daemon,
     model::{
-        catalog::Catalog,
-        globs,
-        offer::{Offer, Source, cost::Injected},
+        Catalog, Offer, globs,
+        offer::{Source, cost::Injected},
     },
     state_dir::StateDir,
     tool_pins,

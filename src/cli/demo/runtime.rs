@@ -16,11 +16,7 @@ use uuid::Uuid;
 
 use super::{begin, indented, wait_until_ready, with_bridge};
 use crate::{
-    cli::{
-        Failure, Outcome,
-        client::{Client, parse},
-        print,
-    },
+    cli::{Client, Failure, Outcome, parse, print},
     config::Environment,
     sandbox::wires::{ENVIRONMENT, Meaning, Post, StandIn, Wire},
 };

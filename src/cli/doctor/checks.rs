@@ -13,9 +13,9 @@ use url::Url;
 use super::{network, report::Check};
 use crate::{
     backend::{
+        Dial, PeerError, PeerErrorKind, Signature,
         a2a::{A2aDialer, Conversations},
         mcp,
-        peer::{Dial, PeerError, PeerErrorKind, Signature},
         program::{self, hiding},
     },
     cli::{check::command_line, page::counted},
@@ -25,11 +25,7 @@ use crate::{
     },
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
-    model::{
-        card::Card,
-        catalog::{Catalog, Content},
-        globs,
-    },
+    model::{Catalog, Content, card::Card, globs},
     runtimes,
     state_dir::StateDir,
     upstream::{self, OpenError, UpstreamCredential},

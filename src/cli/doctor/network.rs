@@ -23,10 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(12);
 pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
     let host = url.host_str().unwrap_or_default();
     let at = format!("{host}:{}", url.port_or_known_default().unwrap_or(80));
-    let mut root = url.clone();
-    root.set_path("/");
-    root.set_query(None);
-    root.set_fragment(None);
+    let mut root = url.join("/").expect("an address of a server has a root");
     // This step needs no user and no password, so it sends none.
     let _cannot_fail = root.set_username("").and_then(|()| root.set_password(None)).is_ok();
     check.begin("tcp");

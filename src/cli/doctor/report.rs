@@ -122,15 +122,12 @@ impl fmt::Display for Examined {
         let title = if self.kind == self.name { "" } else { self.name.as_str() };
         writeln!(f, "{}", format!("{} {title}", self.kind).trim_end())?;
         for step in &self.steps {
-            let (word, colour) = match step.verdict {
-                Verdict::Ok => ("ok  ", "32"),
-                Verdict::Warn => ("warn", "33"),
-                Verdict::Fail => ("FAIL", "31"),
+            let (word, on) = match step.verdict {
+                Verdict::Ok => ("ok  ", "\x1b[32m"),
+                Verdict::Warn => ("warn", "\x1b[33m"),
+                Verdict::Fail => ("FAIL", "\x1b[31m"),
             };
-            let (on, off) = match colours(&std::io::stdout()) {
-                true => (format!("\x1b[{colour}m"), "\x1b[0m"),
-                false => (String::new(), ""),
-            };
+            let (on, off) = if colours(&std::io::stdout()) { (on, "\x1b[0m") } else { ("", "") };
             let finding = plain(&step.finding);
             let took = format!("{} ms", step.ms);
             writeln!(f, "  {on}{word}{off}  {:<10}  {took:>8}  {finding}", step.step)?;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use serde_json::value::RawValue;
 
-use crate::model::json::{Members, string_member};
+use crate::model::{Members, string_member};
 
 /// How many characters of a tool's arguments or result a line shows.
 const MUCH: usize = 400;

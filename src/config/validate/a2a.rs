@@ -4,16 +4,10 @@
 
 use std::time::Duration;
 
-use super::{
-    Validator,
-    backend::{Common, Inherited, common},
-};
+use super::{Common, Inherited, Validator, common};
 use crate::{
-    config::{
-        A2a, Backend, CardSource, Naming, Pin, Target, deserialize::At, document::NodeId,
-        file_format, reference::Dialect,
-    },
-    model::ids::BackendName,
+    config::{A2a, At, Backend, CardSource, Dialect, Naming, NodeId, Pin, Target, file_format},
+    model::BackendName,
 };
 
 /// The default `pending_after` of agents, as their tasks take long.

@@ -4,11 +4,8 @@
 
 use super::Validator;
 use crate::{
-    config::{
-        deserialize::At,
-        scalars::{GlobOrRule, Globs},
-    },
-    model::{approval::Policy, ids::BackendName},
+    config::{At, GlobOrRule, Globs},
+    model::{BackendName, Policy},
 };
 
 /// Whether this is the word among the globs that stands for all tools which may destroy something.

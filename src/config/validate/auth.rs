@@ -10,10 +10,7 @@ use url::Url;
 
 use super::{Validator, web::is_in_the_open};
 use crate::{
-    config::{
-        ClientCredentials, Written, deserialize::At, document::NodeId, file_format,
-        reference::Dialect, scalars::Scalar,
-    },
+    config::{At, ClientCredentials, Dialect, NodeId, Scalar, Written, file_format},
     oauth::{assertion::ClientKey, endpoint::Shows},
 };
 

@@ -8,15 +8,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::Validator;
 use crate::{
     config::{
-        Backend, Calls, Naming, OnUnavailable, Pin, Refresh, Target,
-        deserialize::At,
-        document::{Kind, NodeId},
+        At, Backend, Calls, Count, DurationText, Naming, NodeId, OnUnavailable, PendingAfter, Pin,
+        Refresh, SizeText, Target,
+        document::Kind,
         error::did_you_mean,
         file_format::{self, File, Mcp, Redact},
-        scalars::{Count, DurationText, PendingAfter, SizeText},
         value::format_duration,
     },
-    model::{approval::Policy, ids::BackendName, own::Own, redaction::Redaction},
+    model::{BackendName, Own, Policy, Redaction},
 };
 
 const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];

@@ -13,8 +13,7 @@ use url::Url;
 use super::{Validator, everybody_reads, optional};
 use crate::{
     config::{
-        Auth, Files, Listen, deserialize::At, document::NodeId, environment::SmallFile,
-        file_format, reference::Dialect, scalars::ListenValue,
+        At, Auth, Dialect, Files, Listen, ListenValue, NodeId, environment::SmallFile, file_format,
     },
     tls::{certificate::Validity, files::Which},
 };

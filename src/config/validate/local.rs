@@ -7,22 +7,13 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::value::RawValue;
 
-use super::{
-    Validator,
-    backend::{Common, Inherited, common},
-    json::quoted,
-    program::ProgramKeys,
-};
+use super::{Common, Inherited, Validator, common, json::quoted, program::ProgramKeys};
 use crate::{
     config::{
-        Action, Backend, Local, Naming, Target,
-        deserialize::At,
-        document::{Kind, NodeId},
-        file_format,
-        reference::Dialect,
-        scalars::{HttpMethod, SchemaMap},
+        Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, SchemaMap, Target,
+        document::Kind, file_format,
     },
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 impl Validator<'_> {

@@ -7,18 +7,14 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 
 use super::{
-    Validator,
-    backend::{Common, Inherited, common},
-    everybody_reads,
-    program::ProgramKeys,
-    socket::is_socket,
+    Common, Inherited, Validator, common, everybody_reads, program::ProgramKeys, socket::is_socket,
 };
 use crate::{
     config::{
-        Backend, HttpTransport, Mcp, Naming, Pin, Target, deserialize::At, document::NodeId,
-        file_format, reference::Dialect, scalars::McpTransport,
+        At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Naming, NodeId, Pin, Target,
+        file_format,
     },
-    model::{ids::BackendName, offer::OfferMode},
+    model::{BackendName, OfferMode},
 };
 
 /// The longest model-facing name.

@@ -12,11 +12,9 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Validator, all, optional, plain_secret};
 use crate::config::{
-    Confinement, Program, ProgramSandbox, Written,
-    deserialize::At,
-    document::{Kind, Node, NodeId},
-    reference::{Dialect, looks_secret},
-    scalars::{SandboxValue, Scalar},
+    At, Confinement, Dialect, NodeId, Program, ProgramSandbox, SandboxValue, Scalar, Written,
+    document::{Kind, Node},
+    reference::looks_secret,
 };
 
 /// As a command, this means the program that reads the file, which need not be on the PATH.

@@ -4,11 +4,8 @@
 
 use super::Validator;
 use crate::{
-    config::{deserialize::At, file_format::Redact, scalars::SizeText},
-    model::{
-        answer::Answer,
-        redaction::{Pattern, Redaction},
-    },
+    config::{At, SizeText, file_format::Redact},
+    model::{Answer, Redaction, redaction::Pattern},
 };
 
 /// The smallest `max_result`, in bytes: room for a few lines.

@@ -7,11 +7,9 @@ use globset::Glob;
 use super::{MAX_REFRESH, Validator, all};
 use crate::{
     config::{
-        Quota, ToolFilter,
-        deserialize::At,
-        document::NodeId,
+        At, GlobOrRule, NodeId, Quota, ToolFilter,
         file_format::{self, Condition as Comparison},
-        scalars::{GlobOrRule, Globs as Written},
+        scalars::Globs as Written,
     },
     model::{
         globs::Globs,

@@ -10,12 +10,8 @@ use url::Url;
 
 use super::{Validator, backend::Backends, web::is_in_the_open};
 use crate::config::{
-    App, Runtime, RuntimeLink, Wire, Written,
-    deserialize::At,
-    document::NodeId,
+    App, At, Dialect, HsafaApi, NodeId, Runtime, RuntimeKind, RuntimeLink, Wire, Written,
     file_format::{self, File},
-    reference::Dialect,
-    scalars::{HsafaApi, RuntimeKind},
 };
 
 const CLAUDE: &str = "https://api.anthropic.com";

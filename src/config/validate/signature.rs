@@ -4,7 +4,7 @@
 
 use super::{Validator, all, everybody_writes};
 use crate::{
-    config::{Signers, deserialize::At, file_format},
+    config::{At, Signers, file_format},
     public_keys::PublicKey,
 };
 

@@ -9,7 +9,7 @@ use http::{HeaderMap, header::HOST};
 use url::Url;
 
 use super::{Validator, web::without_secret_query};
-use crate::config::{Written, deserialize::At, document::NodeId, reference::Dialect};
+use crate::config::{At, Dialect, NodeId, Written};
 
 const SCHEME: &str = "unix:";
 const FORM: &str = "write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp";

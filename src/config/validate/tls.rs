@@ -8,7 +8,7 @@ use url::Url;
 
 use super::{Validator, everybody_reads, optional};
 use crate::{
-    config::{deserialize::At, document::NodeId, file_format, reference::Dialect},
+    config::{At, Dialect, NodeId, file_format},
     http_client::{Tls, TlsFlaw},
 };
 

@@ -14,18 +14,10 @@ use url::Url;
 use super::{Validator, backend::Backends, optional, web::is_in_the_open};
 use crate::{
     config::{
-        App, Auth, Credential, Listen, Mantyx, Rate, RefreshGrant, San, Target, TokenHash,
-        Upstream,
-        deserialize::At,
-        document::NodeId,
-        file_format,
-        reference::Dialect,
-        scalars::{Count, Scalar},
+        App, At, Auth, Count, Credential, Dialect, Listen, Mantyx, NodeId, Rate, RefreshGrant, San,
+        Scalar, Target, TokenHash, Upstream, file_format,
     },
-    model::{
-        ids::{AppName, BackendName},
-        rights::Rights,
-    },
+    model::{AppName, BackendName, Rights},
 };
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";

@@ -9,13 +9,7 @@ use url::{Host, Url};
 
 use super::{Validator, plain_secret};
 use crate::{
-    config::{
-        Written,
-        deserialize::At,
-        document::NodeId,
-        reference::{Dialect, looks_secret},
-        scalars::Scalar,
-    },
+    config::{At, Dialect, NodeId, Scalar, Written, reference::looks_secret},
     http_client::names_link_local,
 };
 

@@ -14,13 +14,10 @@ use serde_json::value::RawValue;
 
 use super::{Api, bad_request, routes::ApiRequest, sight::Sight, time};
 use crate::{
-    http::{
-        error_code::Code,
-        response::{self, Answered, Body},
-    },
+    http::{Answered, Body, Code, response},
     model::{
+        RunId,
         approval::{MAX_REASON, Outcome},
-        ids::RunId,
     },
     runs::approvals::{Approval, Decision, Undecidable},
     telemetry,

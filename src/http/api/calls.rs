@@ -13,28 +13,14 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{Api, MAX_CALL, bad_request, busy, format, routes::ApiRequest};
 use crate::{
-    backend::peer::{McpClient, Modes, NotRecorded},
+    backend::{McpClient, Modes, NotRecorded},
     budget::{Budget, Held},
     config::App,
-    http::{
-        auth::Caller,
-        error_code::Code,
-        proxy,
-        response::{self, Answered},
-    },
+    http::{Answered, Caller, Code, proxy, response},
     journal::record::RequestRecord,
     model::{
-        answer::Answer,
-        call::CallingRun,
-        catalog::hex,
-        ending::{Ending, Made},
-        event::Call,
-        ids::AppName,
-        json::member,
-        loom::Set,
-        offer::Offer,
-        pending,
-        tool_format::Format,
+        Answer, AppName, Call, CallingRun, Ending, Made, Offer, catalog::hex, loom::Set, member,
+        pending, tool_format::Format,
     },
     runs::{calls::CalledBy, idempotency::NotAnswered},
     traces::Context,

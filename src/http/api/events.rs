@@ -17,10 +17,7 @@ use tokio::{
 
 use super::{Api, approvals, routes::ApiRequest, runs, sight::Sight, status};
 use crate::{
-    http::{
-        auth::Caller,
-        response::{self, Answered},
-    },
+    http::{Answered, Caller, response},
     runs::{approvals::Approval, changes::Change, history::HistoryEntry},
 };
 

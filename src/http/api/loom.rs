@@ -10,17 +10,11 @@ use serde_json::{json, value::to_raw_value};
 use super::{Api, MAX_CALL, bad_request, busy, calls::Form, routes::ApiRequest};
 use crate::{
     config::App,
-    http::{
-        proxy,
-        response::{self, Answered},
-    },
+    http::{Answered, proxy, response},
     model::{
+        Call, CallRequest, CallingRun, Own, RefKind, Route, Target,
         approval::Outcome,
-        call::{CallRequest, CallingRun},
-        event::Call,
         loom::{Confirmation, Item, Set},
-        offer::{RefKind, Route, Target},
-        own::Own,
     },
 };
 

@@ -32,12 +32,9 @@ pub use self::{
 };
 use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
 use crate::{
-    backend::peer::Modes,
-    http::{
-        auth::Caller,
-        response::{self, Answered, Body},
-    },
-    model::features::Feature,
+    backend::Modes,
+    http::{Answered, Body, Caller, response},
+    model::Feature,
     traces::Context,
 };
 

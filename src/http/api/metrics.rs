@@ -26,7 +26,7 @@ use crate::{
         process,
     },
     model::{
-        ending::Ending,
+        Ending,
         offer::cost::{Cost, OfBackend},
         words::Words as _,
     },
@@ -88,19 +88,13 @@ impl Api {
             return Vec::new();
         }
         let ready = |it: &&Runtime| ConstGauge::new(f64::from(it.health().state == State::Ready));
+        let connected = each(RUNTIME, &all, ready);
+        let unanswered = "Calls that are made, or whose answers were not taken yet";
         let open = each(RUNTIME, &all, |it| ConstGauge::new(count(it.open_calls())));
         let refused = each(RUNTIME, &all, |it| it.refused.clone());
         vec![
-            (
-                "runtime_connected",
-                "Whether the bridge hears the runtime",
-                each(RUNTIME, &all, ready),
-            ),
-            (
-                "runtime_open_calls",
-                "Calls that are made, or whose answers were not taken yet",
-                open,
-            ),
+            ("runtime_connected", "Whether the bridge hears the runtime", connected),
+            ("runtime_open_calls", unanswered, open),
             ("runtime_answers_refused", "Answers that the runtime refused for good", refused),
         ]
     }

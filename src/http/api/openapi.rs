@@ -16,7 +16,7 @@ use super::{
     routes::{Content, OwnRoute, ROUTES},
     runs,
 };
-use crate::http::response::{self, Body};
+use crate::http::{Body, response};
 
 /// The document, as it is served.
 static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(text()));

@@ -14,10 +14,10 @@ use super::{
 };
 use crate::{
     budget::{Budget, Shortage},
-    http::auth::Caller,
+    http::Caller,
     model::{
-        globs,
-        pin::{CARD, Finding, Review},
+        Review, globs,
+        pin::{CARD, Finding},
         visible,
     },
     state_dir::EXPOSED,

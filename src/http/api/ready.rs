@@ -13,10 +13,7 @@ use serde::Serialize;
 use super::Api;
 use crate::{
     config::App,
-    http::{
-        error_code::Code,
-        response::{self, Body},
-    },
+    http::{Body, Code, response},
 };
 
 /// The bridge can do its work.

@@ -16,10 +16,7 @@ use super::{
 };
 use crate::{
     config::App,
-    http::{
-        auth::{Access, Caller},
-        response::{Answered, Body, either},
-    },
+    http::{Access, Answered, Body, Caller, response::either},
     metrics::RouteKind,
 };
 

@@ -21,14 +21,13 @@ use super::{
 use crate::{
     config::App,
     http::{
-        error_code::Code,
+        Answered, Body, Code,
         proxy::{self, Outgoing, Resource},
-        response::{self, Answered, Body},
+        response,
     },
     model::{
-        ids::{BackendName, RunId, RunKey, RunKind, Workspace, is_segment},
+        BackendName, RunId, RunKey, RunKind, Table, Workspace, ids::is_segment,
         recovery::may_have_been_driven,
-        spec::Table,
     },
     runs::{DrivenRun, NewRun, NotStarted, history::HistoryEntry},
     upstream::UpstreamCredential,

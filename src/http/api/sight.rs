@@ -9,8 +9,8 @@
 use http::HeaderMap;
 
 use crate::{
-    http::{auth::Caller, proxy::forward},
-    model::ids::{AppName, RunId},
+    http::{Caller, proxy::forward},
+    model::{AppName, RunId},
     runs::{DrivenRun, Runs},
     upstream::UpstreamCredential,
 };

@@ -15,13 +15,10 @@ use super::{
     time,
 };
 use crate::{
-    backend::{circuit_breaker::Look, peer::Signature, registry::Snapshot},
+    backend::{Signature, circuit_breaker::Look, registry::Snapshot},
     config::App,
-    http::auth::Caller,
-    model::{
-        ids::{AppName, BackendName},
-        offer::{Offer, RefKind, cost::Injected},
-    },
+    http::Caller,
+    model::{AppName, BackendName, Offer, RefKind, offer::cost::Injected},
     tls,
 };
 

@@ -18,14 +18,10 @@ use tracing::info;
 use super::{Api, bad_request, names, routes::ApiRequest, status, unknown_backend};
 use crate::{
     backend::registry::Snapshot,
-    http::{
-        error_code::Code,
-        response::{self, Answered},
-    },
+    http::{Answered, Code, response},
     model::{
-        ids::BackendName,
-        pin::{CARD, Finding, NotTaken, Review, Take},
-        rights::Rights,
+        BackendName, Review, Rights,
+        pin::{CARD, Finding, NotTaken, Take},
     },
 };
 

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use crate::http::{
-    client_info::ClientKey,
+    ClientKey,
     response::{BoxError, ReadError},
 };
 use crate::model::maps::HashMap;

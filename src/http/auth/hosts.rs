@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use crate::{model::san::San, tls::certificate::Facts};
+use crate::{model::San, tls::certificate::Facts};
 
 /// The names of one bridge, in lower case, each with its port.
 #[derive(Debug, Default, PartialEq, Eq)]

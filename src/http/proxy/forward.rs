@@ -17,11 +17,11 @@ use super::route::{Opened, Resource};
 use crate::{
     error_chain::{causes, error_chain},
     http::{
-        auth::{App, Caller},
-        error_code::Code,
-        response::{self, Body, BoxError, Paced, Pieces, ReadError},
+        Body, Caller, Code,
+        auth::App,
+        response::{self, BoxError, Paced, Pieces, ReadError},
     },
-    model::ids::{RunKey, RunKind},
+    model::{RunKey, RunKind},
     oauth::TokenError,
     runs::{DrivenRun, Runs, Thing},
     upstream::{OpenError, SendError, UpstreamCredential, X_API_KEY},

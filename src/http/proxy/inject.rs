@@ -13,15 +13,11 @@ use tracing::{info, warn};
 
 use super::{forward::Outgoing, id_in};
 use crate::{
-    http::{
-        error_code::Code,
-        response::{self, Answered, Body},
-    },
+    http::{Answered, Body, Code, response},
     model::{
-        ids::{RunKey, RunKind, SessionId, Workspace},
-        offer::Offer,
-        spec::{InjectError, Injected, Selection, Spec, SpecError, Table},
-        trace::{self, Trace},
+        Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace,
+        spec::{InjectError, Injected, SpecError},
+        trace,
     },
     runs::{How, NewRun, NotStarted, Owned, Session},
     tasks::in_background,

@@ -11,8 +11,7 @@ use http::Method;
 
 use super::path::NormalizedPath;
 use crate::model::{
-    ids::{RunId, RunKey, RunKind, SessionId, Workspace, is_segment},
-    words::Words as _,
+    RunId, RunKey, RunKind, SessionId, Workspace, ids::is_segment, words::Words as _,
 };
 
 /// The collection of sessions in MANTYX's API.

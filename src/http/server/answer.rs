@@ -20,7 +20,7 @@ use super::{
     activity::{Open, overdue},
     stream::STALL,
 };
-use crate::http::response::{Body, BoxError};
+use crate::http::{Body, response::BoxError};
 
 /// The body of an answer.
 pub(super) struct Answer {

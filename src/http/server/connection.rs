@@ -34,10 +34,7 @@ use super::{
 use crate::{
     error_chain::error_chain,
     http::{
-        client_info::{ClientInfo, OnAuthenticated, Process},
-        error_code::Code,
-        response::{self, Body},
-        service::Service,
+        Body, ClientInfo, Code, OnAuthenticated, client_info::Process, response, service::Service,
     },
     http_client::keep_alive,
     tls::{Tls, handshake::Secured},

@@ -21,7 +21,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
-use crate::http::client_info::{ClientKey, OnAuthenticated};
+use crate::http::{ClientKey, OnAuthenticated};
 
 /// How long a new connection is safe from eviction: more than a program needs to authenticate, TLS
 /// included.

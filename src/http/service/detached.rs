@@ -16,12 +16,8 @@ use tracing::{error, info, warn};
 
 use crate::model::maps::HashMap;
 use crate::{
-    http::{
-        api::routes::AfterHangUp,
-        error_code::Code,
-        response::{self, Body},
-    },
-    model::ids::AppName,
+    http::{Body, Code, api::routes::AfterHangUp, response},
+    model::AppName,
 };
 
 /// How long a request may continue after its app has hung up, unless it has to reach its end.

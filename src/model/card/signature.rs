@@ -8,8 +8,9 @@ use serde_json::value::RawValue;
 
 use super::payload::{Payload, Unsigned};
 use crate::model::{
+    Elements, Members,
     canonical::Unclear,
-    json::{Elements, Members, member, string_member},
+    member, string_member,
     words::{Words as _, words},
 };
 

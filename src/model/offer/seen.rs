@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use super::{
     AUTO_TOKENS, AUTO_TOOLS, BTreeMap, Offer, OfferMode, Offered, Ref, Target, cost::Cost,
 };
-use crate::model::rights::Rights;
+use crate::model::Rights;
 
 /// The views of an offer, each with the rights that it was made for. A view without users is
 /// dropped when the next one is made.

@@ -8,9 +8,9 @@ use tracing::{info, warn};
 
 use super::{CallRecorder, Driver, Task};
 use crate::{
-    backend::peer::NotRecorded,
+    backend::NotRecorded,
     journal::record::Change,
-    model::{ending::Ending, event::Call, run::Work},
+    model::{Call, Ending, run::Work},
     runs::restore,
 };
 

@@ -10,20 +10,14 @@ use tracing::info;
 
 use super::{Finished, KEEP, LongCall, LongCalls, Scope, make_room};
 use crate::{
-    backend::peer::{Handle, NotRecorded},
+    backend::{Handle, NotRecorded},
     journal::{
         clock,
         record::{Change, Key, LongRecord},
     },
     model::{
-        answer::Answer,
-        call::{CallRequest, CallingRun, Of},
-        catalog::Identity,
-        ids::{CallId, RunKey},
-        moment::Moment,
-        offer::{Route, Target},
-        pending,
-        recovery::LEAST_BUDGET,
+        Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target,
+        pending, recovery::LEAST_BUDGET,
     },
     runs::{DrivenRun, Runs, call_recorder::CallRecorder, calls::ActiveCall},
     traces::Context,

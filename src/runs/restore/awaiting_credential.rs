@@ -12,7 +12,7 @@ use crate::{
         self,
         record::{Change, KeptCall, KeptRun, Key, Millis},
     },
-    model::{ids::AppName, moment::Moment},
+    model::{AppName, Moment},
     runs::{
         Inner, KEEP_COUNT, KEEP_ENDED, Runs,
         answer::POST_WITHIN,

@@ -11,8 +11,8 @@ use serde_json::{Value, value::RawValue};
 
 use super::unreadable;
 use crate::{
-    model::json::{Elements, Members},
-    sandbox::read::{self, Invalid},
+    model::{Elements, Members},
+    sandbox::{Invalid, read},
 };
 
 /// All tools that the model may call.

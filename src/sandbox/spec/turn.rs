@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::sandbox::read::{self, Invalid};
+use crate::sandbox::{Invalid, read};
 
 /// The messages to the model in one run. The last one that is not a system message is the user's.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ use std::{
 use prost::Message as _;
 
 use crate::{
-    model::trace::Trace,
+    model::Trace,
     traces::{Kind, Value},
 };
 

@@ -11,13 +11,13 @@ use serde::{Serialize, Serializer, ser::SerializeMap as _};
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::backend::{
+    NotRead,
     a2a::{
         failure::A2aFailure,
         interface::Generation,
         link::MAX_REPLY,
         wire::{self, Operation, Reply},
     },
-    peer::NotRead,
 };
 
 pub(super) const SERVICE: &str = "lf.a2a.v1.A2AService";

@@ -13,11 +13,11 @@ use tokio::{
 
 use crate::{
     backend::{
+        LiveRedaction,
         log::{Budget, LastLines, Removal, SEEN, Sum},
-        peer::LiveRedaction,
     },
     config::Secrets,
-    model::ids::BackendName,
+    model::BackendName,
 };
 
 /// Logs `stderr` until it ends.

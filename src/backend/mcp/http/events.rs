@@ -24,12 +24,12 @@ use tokio::time::{Instant, sleep};
 use super::Http;
 use crate::{
     backend::{
+        NotRead,
         mcp::{
             LIMIT,
             lines::IdFinder,
             verbatim::{ConnectionState, Incoming},
         },
-        peer::NotRead,
     },
     backoff::Backoff,
     budget::{Budget, Held},

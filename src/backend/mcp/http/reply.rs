@@ -7,9 +7,7 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::value::RawValue;
 
 use super::HttpFailure;
-use crate::{
-    backend::peer::NotRead, error_chain::error_chain, http_client::BodyError, model::json::Members,
-};
+use crate::{backend::NotRead, error_chain::error_chain, http_client::BodyError, model::Members};
 
 /// The kind of answer to a POST.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use crate::model::{
-    json::{Members, string_member},
+    Members, string_member,
     words::{Words as _, words},
 };
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
 use serde_json::{json, value::RawValue};
 
-use crate::model::json::{Elements, Members, string_member};
+use crate::model::{Elements, Members, string_member};
 
 /// Where a server of revision 2026-07-28 puts its `Implementation`.
 const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";

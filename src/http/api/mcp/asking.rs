@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::{sync::oneshot, time::Instant};
 
 use super::calls::Answering;
-use crate::model::{ids::AppName, json::member};
+use crate::model::{AppName, member};
 
 /// The most calls of an app that wait. Beyond that, the one that has waited for longest is
 /// cancelled.

@@ -30,16 +30,12 @@ use super::{
     revision,
 };
 use crate::{
-    backend::peer::{ErrorReply, McpClient, Modes, Question},
+    backend::{ErrorReply, McpClient, Modes, Question},
     budget::{Budget, Held},
-    http::response::{self, Body},
+    http::{Body, response},
     model::{
-        answer::{Answer, files::File},
-        event::Call,
-        ids::AppName,
-        json::{each_member, member},
-        offer::{Offer, Route, Target},
-        trace::{self, Trace},
+        Answer, AppName, Call, Offer, Route, Target, Trace, answer::files::File, json::each_member,
+        member, trace,
     },
     random,
     runs::calls::CalledBy,

@@ -20,14 +20,9 @@ use super::{
 };
 use crate::{
     config::App,
-    http::{
-        api::Api,
-        response::{self, Body},
-    },
+    http::{Body, api::Api, response},
     model::{
-        features::Feature,
-        ids::AppName,
-        json::member,
+        AppName, Feature, member,
         words::{Words as _, words},
     },
 };

@@ -14,12 +14,8 @@ use super::{
 };
 use crate::{
     budget::Budget,
-    http::response::{self, Body},
-    model::{
-        features::{Feature, FeatureView},
-        ids::BackendName,
-        json::member,
-    },
+    http::{Body, response},
+    model::{BackendName, Feature, FeatureView, member},
 };
 
 /// JSON-RPC's code for a resource that is not there, before 2026-07-28.

@@ -8,9 +8,9 @@ use http::{Response, StatusCode};
 use serde_json::{Value, value::RawValue};
 
 use crate::{
-    backend::peer::ErrorReply,
-    http::response::{self, Body},
-    model::json::Members,
+    backend::ErrorReply,
+    http::{Body, response},
+    model::Members,
 };
 
 /// The most members of a message, of its parameters and of `_meta`.

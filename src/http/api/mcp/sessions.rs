@@ -18,7 +18,7 @@ use tokio::{sync::oneshot, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{asking::AskingCalls, changes::List};
-use crate::{backend::peer::Modes, model::ids::AppName};
+use crate::{backend::Modes, model::AppName};
 
 /// How long a session lives that nothing uses.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);
