@@ -67,8 +67,10 @@ async fn check_explains_which_rule_decides() {
     })
     .await;
     for (tool, arguments, told) in [
-        ("plain_note", r#"{"text":"x"}"#, "default: made\n"),
-        ("plain/note", r#"{"text":"x"}"#, "default: made\n"),
+        ("plain_note", r#"{"text":"/x"}"#, "default: made\n"),
+        ("plain/note", r#"{"text":"/x"}"#, "default: made\n"),
+        // Only the server knows where a relative path begins.
+        ("plain_note", r#"{"text":"x"}"#, "made once a person has approved it"),
         (
             "plain_note",
             r#"{"text":"//etc/x"}"#,
