@@ -325,17 +325,21 @@ fn some_run(world: &World, app: usize) -> Option<Known> {
     Some(state.apps[app].runs[at].clone())
 }
 
-/// Asks for what is another app's.
-async fn pry(world: &Arc<World>, app: usize) {
-    let Some(Known { id, is_eval, is_driven: true, .. }) = some_run(world, 1 - app) else { return };
-    let kind = if is_eval { "eval-runs" } else { "agent-runs" };
-    let which = world.state().below(4);
-    let (method, path) = match which {
+/// A request for a run that only its app may make.
+fn request_for(world: &World, Known { id, is_eval, .. }: &Known) -> (&'static str, String) {
+    let kind = if *is_eval { "eval-runs" } else { "agent-runs" };
+    match world.state().below(4) {
         0 => ("GET", format!("{API}/{kind}/{id}/stream")),
         1 => ("POST", format!("{API}/{kind}/{id}/cancel")),
         2 => ("GET", format!("/v1/runs/{id}")),
         _ => ("POST", format!("/v1/runs/{id}/attach")),
-    };
+    }
+}
+
+/// Asks for what is another app's.
+async fn pry(world: &Arc<World>, app: usize) {
+    let Some(known) = some_run(world, 1 - app).filter(|known| known.is_driven) else { return };
+    let (method, path) = request_for(world, &known);
     let Some((status, body)) = ask(world, Asked::of(app, method, &path)).await else { return };
     if status < 400 {
         let what = format!("{method} {path} of another app: {status} {body}");
@@ -345,15 +349,8 @@ async fn pry(world: &Arc<World>, app: usize) {
 
 /// Asks for a run of app `b` with a credential that MANTYX has not issued.
 async fn impersonate(world: &Arc<World>) {
-    let Some(Known { id, is_eval, is_driven: true, .. }) = some_run(world, 1) else { return };
-    let kind = if is_eval { "eval-runs" } else { "agent-runs" };
-    let which = world.state().below(4);
-    let (method, path) = match which {
-        0 => ("GET", format!("{API}/{kind}/{id}/stream")),
-        1 => ("POST", format!("{API}/{kind}/{id}/cancel")),
-        2 => ("GET", format!("/v1/runs/{id}")),
-        _ => ("POST", format!("/v1/runs/{id}/attach")),
-    };
+    let Some(known) = some_run(world, 1).filter(|known| known.is_driven) else { return };
+    let (method, path) = request_for(world, &known);
     let asked = Asked { is_strangers: true, ..Asked::of(1, method, &path) };
     let Some((status, body)) = ask(world, asked).await else { return };
     if status < 400 {
