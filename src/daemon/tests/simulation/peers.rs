@@ -278,10 +278,12 @@ impl SimulatedPeer {
             let job = state.peers.jobs.get(&guard.intent).cloned();
             let Some(job) = job else { return Err(CallError::Lost("unknown".to_owned())) };
             let is_large = state.chance(30);
+            // A call that may be repeated breaks often: it must not be made a third time.
+            let breaks = if job.tool == "read" { 200 } else { 30 };
             if let Some(job) = state.peers.jobs.get_mut(&guard.intent) {
                 job.is_large |= is_large;
             }
-            (job.done_at, state.chance(100), state.fault(30), state.chance(300), is_large)
+            (job.done_at, state.chance(100), state.fault(breaks), state.chance(300), is_large)
         };
         let left = |state: &State| done_at.saturating_sub(state.now());
         let broken = async {
@@ -357,7 +359,7 @@ impl State {
     /// A call has been sent.
     fn sent(&mut self, backend: &str, request: &CallRequest, intent: &str) -> Job {
         let tool = request.tool().to_owned();
-        self.may_die(if tool == "read" { 60 } else { 20 });
+        self.may_die(if tool == "read" { 80 } else { 20 });
         self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));
         self.check_dispatch(backend, request, intent);
         let takes_long = tool == "read" && self.chance(300);
