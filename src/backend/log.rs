@@ -115,22 +115,23 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    /// `bytes` and a part of them without secrets.
-    fn both(&self, bytes: &[u8], part: &[u8]) -> [String; 2] {
+    /// `bytes` without secrets, and the same of a `part` of them; `None` where that is all of them.
+    fn both(&self, bytes: &[u8], part: &[u8]) -> (String, Option<String>) {
         let text = |bytes: &[u8], count: &mut u64| {
             let text = self.secrets.hide(String::from_utf8_lossy(bytes).into_owned());
             self.redact.apply(&text, count).unwrap_or(text)
         };
         let mut count = 0;
-        let both = [text(bytes, &mut count), text(part, &mut 0)];
+        let whole = text(bytes, &mut count);
         self.redacted.inc_by(count);
-        both
+        (whole, (part.len() < bytes.len()).then(|| text(part, &mut 0)))
     }
 
     /// The first `most` of `bytes` without secrets. What the cut divides does not read the same with
     /// the rest and without it, and is left out.
     pub(super) fn head(&self, bytes: &[u8], most: usize) -> String {
-        let [mut whole, part] = self.both(bytes, bytes.get(..most).unwrap_or(bytes));
+        let (mut whole, part) = self.both(bytes, bytes.get(..most).unwrap_or(bytes));
+        let Some(part) = part else { return whole };
         let same = whole.bytes().zip(part.bytes()).take_while(|(a, b)| a == b).count();
         whole.truncate(whole.floor_char_boundary(same));
         whole
@@ -139,7 +140,8 @@ impl Removal {
     /// The same of the last `most` of `bytes`.
     pub(super) fn tail(&self, bytes: &[u8], most: usize) -> String {
         let part = bytes.split_at(bytes.len().saturating_sub(most)).1;
-        let [mut whole, part] = self.both(bytes, part);
+        let (mut whole, part) = self.both(bytes, part);
+        let Some(part) = part else { return whole };
         let same = whole.bytes().rev().zip(part.bytes().rev()).take_while(|(a, b)| a == b);
         whole.split_off(whole.ceil_char_boundary(whole.len() - same.count()))
     }

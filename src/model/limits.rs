@@ -24,12 +24,14 @@ pub struct Shape {
     /// How deep arrays and objects are nested.
     pub depth: usize,
     pub objects: usize,
+    /// How many commas, `{` and `[` there are; there is at most one value more.
+    pub values: usize,
 }
 
 impl Shape {
     /// The shape of JSON text, in one pass.
     pub fn of(json: &str) -> Self {
-        let mut shape = Self { depth: 0, objects: 0 };
+        let mut shape = Self { depth: 0, objects: 0, values: 0 };
         let mut depth = 0_usize;
         let mut in_string = false;
         let mut escaped = false;
@@ -39,7 +41,9 @@ impl Shape {
                 b'\\' if in_string => escaped = true,
                 b'"' => in_string = !in_string,
                 _ if in_string => {}
+                b',' => shape.values += 1,
                 b'{' | b'[' => {
+                    shape.values += 1;
                     shape.objects += usize::from(byte == b'{');
                     depth += 1;
                     shape.depth = shape.depth.max(depth);
@@ -92,7 +96,7 @@ mod tests {
     #[test]
     fn a_shape_is_that_of_the_json_and_not_of_its_texts() {
         let shape = Shape::of(r#"{"a":[{}],"b":"[[[{\"[","c":[]}"#);
-        assert_eq!(shape, Shape { depth: 3, objects: 2 });
+        assert_eq!(shape, Shape { depth: 3, objects: 2, values: 6 });
     }
 
     #[track_caller]

@@ -199,6 +199,9 @@ impl Redaction {
     /// on. `in_key` says so, before this line and then behind it.
     pub fn after_key<'t>(&self, line: &'t str, in_key: &mut bool) -> &'t str {
         let is_used = self.0.iter().any(|pattern| pattern.known == Some(Known::PrivateKeys));
+        if !is_used && !*in_key {
+            return line;
+        }
         let marks: Vec<_> = KEY_MARK.find_iter(line).filter(|_| is_used).collect();
         let rest = match marks.iter().find(|mark| ends_key(mark)) {
             _ if !*in_key => line,

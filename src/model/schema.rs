@@ -31,6 +31,8 @@ use super::{
 /// How deep arguments may be nested, in levels of JSON: the parser of the copy that is checked goes
 /// hardly deeper.
 const MAX_NESTING: usize = 126;
+/// How many values arguments may have: one of two bytes takes over 32 in the copy that is checked.
+const MAX_VALUES: usize = 512 * 1024;
 /// The most mistakes that an answer lists, the longest text of one, and of all together, in bytes.
 const MAX_MISTAKES: usize = 10;
 const MAX_MISTAKE: usize = 300;
@@ -120,8 +122,17 @@ impl InputSchema {
             Ok(None) => return Verdict::Valid,
             Err(why) => return self.unusable(why),
         };
-        if Shape::of(arguments).depth > MAX_NESTING {
-            return Verdict::Invalid(format!("the arguments: nested over {MAX_NESTING} deep"));
+        // Each level and each value has two bytes or more, so that most arguments need no look.
+        if arguments.len() > 2 * MAX_NESTING {
+            let Shape { depth, values, .. } = Shape::of(arguments);
+            if depth > MAX_NESTING {
+                return Verdict::Invalid(format!("the arguments: nested over {MAX_NESTING} deep"));
+            }
+            if values > MAX_VALUES {
+                return Verdict::Invalid(format!(
+                    "the arguments: they have over {MAX_VALUES} values"
+                ));
+            }
         }
         let copy = serde_json::from_str(arguments).or_else(|_| approximate(arguments));
         let copy = match copy {

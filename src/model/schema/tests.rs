@@ -157,7 +157,16 @@ fn what_no_value_can_hold_is_checked_as_far_as_it_can_be() {
         r#"{"z":[{"\ud800":1e400}]}"#,
         "the arguments: a key cannot be read: unexpected end of hex escape at line 1 column 9",
     );
-    let large = format!(r#"{{"text":"{}"}}"#, "x".repeat(2 << 20));
+    // Without the text, which is long.
+    let many = |commas: usize| {
+        let arguments = format!(r#"{{"z":[0{}]}}"#, ",0".repeat(commas));
+        check(r#"{"type":"object"}"#, &arguments)
+    };
+    assert!(matches!(many(MAX_VALUES - 2), Verdict::Valid));
+    assert!(
+        matches!(many(MAX_VALUES - 1), Verdict::Invalid(why) if why.contains("over 524288 values"))
+    );
+    let large = format!(r#"{{"text":"{}"}}"#, "x,".repeat(1 << 20));
     invalid_because(schema, &large, "/text: the value is longer than 3 characters");
 }
 

@@ -101,7 +101,7 @@ impl State {
     pub(super) fn rules_are_taken(&mut self) {
         if let Some(next) = self.rules.next.take() {
             if self.rules.now.hr_is_there != next.hr_is_there {
-                // The counts of its quota begin anew.
+                // The counts of its quota begin again at zero.
                 self.peers.sent.clear();
             }
             self.rules.now = next;

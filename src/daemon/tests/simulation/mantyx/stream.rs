@@ -38,7 +38,7 @@ pub(super) fn events(
         let breaks = state.fault(250);
         state.mantyx.runs.get_mut(&run).expect("it is there").streams += 1;
         let breaks_after = state.wait(Duration::from_micros(4_000)).as_micros() as usize;
-        // An eval's events have no number, so that its stream begins anew.
+        // An eval's events have no number, so that its stream begins from the start.
         (after.saturating_sub(back), breaks.then_some(breaks_after))
     };
     let reading = Reading {
