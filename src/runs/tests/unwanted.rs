@@ -7,7 +7,10 @@ use super::{
     harness::{Harness, call, known_run},
     *,
 };
-use crate::model::{ending::Ending, recovery::Stage};
+use crate::{
+    backend::fake::{Mood, World},
+    model::{ending::Ending, recovery::Stage},
+};
 
 /// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
 async fn answer(harness: &Harness, run: &Arc<DrivenRun>, id: &str, task: Task) {
@@ -48,6 +51,28 @@ async fn an_unwanted_answer_is_kept_on_disk_and_posted_again_whatever_others_tak
     assert_eq!(posts[0], posts[1]);
     assert_eq!(posts[0]["error"], "no");
     assert!(run.unwanted.lock().is_empty());
+}
+
+/// The driver has stopped reading by then, so that an open stream says nothing any more.
+#[tokio::test]
+async fn an_answer_that_is_unwanted_while_the_bridge_stops_is_kept() {
+    let harness = Harness::start(None).await;
+    harness.is_forgetful.store(true, Ordering::SeqCst);
+    harness.world.calling.send_replace(Mood::Hanging);
+    let run = harness.drive().await;
+    while World::count(&harness.world.calls) == 0 {
+        tokio::task::yield_now().await;
+    }
+    harness.runs.draining().cancel();
+    while !run.has_ended() {
+        tokio::task::yield_now().await;
+    }
+    harness.world.calling.send_replace(Mood::Well);
+    harness.posted(1).await;
+    harness.runs.drain().await;
+    let kept = harness.kept().await;
+    let call = &kept.runs[0].calls[0];
+    assert_eq!((call.record.stage, call.answer.is_some()), (Stage::Answered, true));
 }
 
 #[tokio::test]
