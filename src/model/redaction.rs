@@ -490,7 +490,8 @@ mod tests {
 
     #[test]
     fn a_private_key_is_found_in_parts() {
-        let (first, last) = ("-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----");
+        let first = "-----BEGIN PRIVATE KEY-----";
+        let last = "-----END PRIVATE KEY-----";
         let list = format!(r#"{{"a":["x","{first}","MII1","MII2","{last} y","z"],"b":"MII3"}}"#);
         for (text, expected) in [
             (list.as_str(), r#"{"a":["x","X","",""," y","z"],"b":"MII3"}"#),

@@ -233,7 +233,8 @@ impl DrivenRun {
         let key = (agent_run.cloned(), call.tool_use.clone());
         let left = self.left.lock().remove(&key);
         left.unwrap_or_else(|| {
-            let (keeping, seq) = (runs.calls.keeping(&self.app), self.last_seq());
+            let keeping = runs.calls.keeping(&self.app);
+            let seq = self.last_seq();
             Arc::new(CallRecorder::new(keeping, self.slot, agent_run, call, seq))
         })
     }

@@ -329,7 +329,8 @@ async fn what_the_cut_of_a_body_divides_is_removed() {
         let body = [&"a".repeat(size), "SECRET-777123", &"b".repeat(200_000)].concat();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url: url::Url = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
-        let (url, headers) = (url.into(), HeaderMap::new());
+        let url = url.into();
+        let headers = HeaderMap::new();
         let tool = dialer(Action::Http { method: Method::POST, url, headers, tls: None });
         let server = async {
             let (mut stream, _) = listener.accept().await.unwrap();

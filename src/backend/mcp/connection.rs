@@ -256,8 +256,8 @@ impl Connection {
         *told = left_out.map(str::to_owned);
     }
 
-    /// Makes a call, or goes on with one whose server has asked before a restart of the bridge: the
-    /// round, and the result with the questions.
+    /// Makes a call. `left` are the round and the questions of a call whose server asked before a
+    /// restart of the bridge.
     async fn call_tool(
         &self,
         call: ToolCall,

@@ -245,8 +245,8 @@ impl State {
             }
         };
         let mut parts = path.split('/').skip(1);
-        let (kind, id) = (parts.next().unwrap_or_default(), parts.next());
-        let Some(id) = id else {
+        let kind = parts.next().unwrap_or_default();
+        let Some(id) = parts.next() else {
             let body: Value = serde_json::from_slice(body).unwrap_or_default();
             if body["app"] != app {
                 self.breaks(format!("{path} for {} came with {credential}", body["app"]));

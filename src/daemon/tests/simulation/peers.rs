@@ -386,7 +386,8 @@ impl State {
 
     /// The work for `intent` begins, and takes about `most`.
     fn begin_job(&mut self, intent: &str, most: Duration) {
-        let (first, second) = (self.wait(most), self.wait(Duration::from_secs(1)));
+        let first = self.wait(most);
+        let second = self.wait(Duration::from_secs(1));
         let now = self.now();
         let job = self.peers.jobs.get_mut(intent).expect("it was sent");
         (job.effect_at, job.done_at) = (Some(now + first), now + first + second);
