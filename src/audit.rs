@@ -18,7 +18,7 @@ use std::{
         mpsc,
     },
     thread::{self, JoinHandle},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use parking_lot::Mutex;
@@ -28,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use tracing::error;
 
 use self::writer::Writer;
-use crate::{model::catalog::hex, telemetry};
+use crate::{clock, model::catalog::hex, telemetry};
 
 /// The most lines and bytes that may wait to be written.
 const WAITING_LINES: usize = 10_000;
@@ -172,7 +172,7 @@ impl Audit {
     /// Logs the outcome of `call` in a word, with a person's decisions. Never waits.
     pub fn tell(&self, call: &Call, outcome: &str, took: Duration, asked: &Asked) {
         let line = AuditLine {
-            time: humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+            time: humantime::format_rfc3339_millis(clock::now()).to_string(),
             call,
             outcome,
             ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),

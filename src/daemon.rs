@@ -15,7 +15,7 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -37,7 +37,7 @@ use self::{
 use crate::{
     audit::{self, Audit},
     backend::calls::Backends,
-    catalogs,
+    catalogs, clock,
     config::{self, App, Auth, Config, Credential, Environment, Listen, Mantyx, TokenHash},
     error_chain::error_chain,
     http::{
@@ -189,8 +189,7 @@ impl Daemon {
         runtimes.set(std::mem::take(&mut config.runtimes));
         back.spawn("globs", Arc::clone(&runs.calls).report_idle_globs(back.stop_token()));
 
-        let (loaded, taken) =
-            watch::channel(Loaded { at: SystemTime::now(), workspace, flaw: None });
+        let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
         let facts = Facts {
             base_url: match config.upstream {
                 config::Upstream::Sandbox { .. } => "sandbox".to_owned(),

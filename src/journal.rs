@@ -12,7 +12,6 @@
 //! Must not: know what a record is for.
 
 mod batch;
-pub mod clock;
 mod frames;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -35,16 +34,15 @@ use tokio::{
 };
 use tracing::{error, info, warn};
 
+pub use self::store::StoreError;
 use self::{
     batch::{Batch, Job, Waiter, Waiting, gather},
     record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
     store::{Lock, Store},
 };
-pub use self::{
-    clock::{now, time},
-    store::StoreError,
+use crate::{
+    clock, error_chain::error_chain, metrics, model::moment::Moment, tasks::in_background,
 };
-use crate::{error_chain::error_chain, metrics, model::moment::Moment, tasks::in_background};
 
 /// The most changes without a waiting caller that are kept while the disk fails, and about the most
 /// bytes.

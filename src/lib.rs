@@ -10,6 +10,7 @@ pub(crate) mod backoff;
 pub(crate) mod budget;
 pub(crate) mod catalogs;
 pub(crate) mod cli;
+pub(crate) mod clock;
 pub(crate) mod config;
 pub(crate) mod daemon;
 pub(crate) mod demo;

@@ -59,7 +59,7 @@ use self::{
 };
 use crate::model::maps::HashMap;
 use crate::{
-    budget,
+    budget, clock,
     journal::{
         self, Journal,
         record::{Change, KeptRun, Key, Millis, SessionRecord, Slot},
@@ -368,7 +368,7 @@ impl Runs {
             tools,
             selection,
             table: Arc::new(table),
-            created_at: journal::now(),
+            created_at: clock::millis(),
             created: Instant::now(),
         };
         let mut changes = session.changes(&workspace, &id);

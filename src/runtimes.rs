@@ -34,6 +34,7 @@ use crate::{
     backend::NotRecorded,
     backoff::Backoff,
     budget::Budget,
+    clock,
     config::{Runtime as Configured, RuntimeLink, Wire},
     journal::record::{RequestKey, RequestRecord},
     metrics::Counter,
@@ -185,7 +186,7 @@ impl Runtime {
     fn new(name: AppName, runs: Arc<Runs>) -> Self {
         let health = Health {
             state: State::Connecting,
-            since: SystemTime::now(),
+            since: clock::now(),
             last_error: None,
             heard_until: None,
             gap: None,
@@ -256,7 +257,7 @@ impl Runtime {
         if health.state == State::Ready {
             return;
         }
-        let now = SystemTime::now();
+        let now = clock::now();
         if let Some(since) = health.heard_until.take()
             && !matches!(link.wire, Wire::Claude { .. })
         {
@@ -453,7 +454,7 @@ impl Runtime {
 
 impl Health {
     fn is_unheard(&mut self, state: State) {
-        let now = SystemTime::now();
+        let now = clock::now();
         if self.state == State::Ready {
             self.heard_until = Some(now);
         }

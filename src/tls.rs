@@ -13,7 +13,7 @@ pub mod files;
 pub mod handshake;
 pub mod pin;
 
-use std::{io, net::IpAddr, path::Path, sync::Arc, time::SystemTime};
+use std::{io, net::IpAddr, path::Path, sync::Arc};
 
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::{net::TcpStream, sync::watch};
@@ -97,7 +97,7 @@ impl Tls {
         let state = self.state.borrow();
         Health {
             settings: Arc::clone(&state.settings),
-            validity: state.settings.facts.validity(SystemTime::now()),
+            validity: state.settings.facts.validity(crate::clock::now()),
             flaw: state.flaw.clone(),
         }
     }
@@ -110,7 +110,7 @@ impl Tls {
 
     /// A valid certificate is not replaced by an expired one.
     fn unless_ended(&self, settings: TlsSettings) -> Result<TlsSettings, FileError> {
-        let now = SystemTime::now();
+        let now = crate::clock::now();
         let ended = |facts: &Facts| facts.validity(now) == Validity::Ended;
         if ended(&settings.facts) && !ended(&self.state.borrow().settings.facts) {
             return Err(FileError {

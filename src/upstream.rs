@@ -31,6 +31,7 @@ use self::{
 };
 use crate::{
     budget::NoRoom,
+    clock,
     config::{App, Credential},
     error_chain::{causes, error_chain},
     http_client::{self, BodyError, Clients, Tls},
@@ -156,7 +157,7 @@ impl StreamRefusal {
 
     /// The pause that MANTYX asks for, up to [`LONGEST_PAUSE`].
     pub fn retry_after(&self) -> Duration {
-        retry_after(&self.headers, SystemTime::now())
+        retry_after(&self.headers, clock::now())
     }
 }
 
@@ -359,7 +360,7 @@ impl Upstream {
     /// credential.
     pub fn overheard(&self, credential: &UpstreamCredential, headers: &HeaderMap) {
         if headers.contains_key(rate_limit::BUCKET)
-            && let Some(told) = Told::read(headers, SystemTime::now())
+            && let Some(told) = Told::read(headers, clock::now())
         {
             self.rate_limit(credential).overheard(told);
         }

@@ -3,17 +3,14 @@
 //!
 //! Must not: count a call that is not made.
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use crate::{
+    clock,
     config::{Quota, value::format_duration},
     model::CallRequest,
 };
@@ -59,7 +56,7 @@ impl Meter {
         let oldest = used.made.front().filter(|_| used.made.len() == calls)?;
         let wait = per.checked_sub(oldest.elapsed()).filter(|wait| !wait.is_zero())?;
         let wait = Duration::from_secs(wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
-        let until = humantime::format_rfc3339_seconds(SystemTime::now() + wait);
+        let until = humantime::format_rfc3339_seconds(clock::now() + wait);
         let (of, per, wait) = (&self.of, format_duration(per), humantime::format_duration(wait));
         Some(format!("{of} has used up its quota, {calls} in {per}, until {until} (for {wait})."))
     }

@@ -322,7 +322,7 @@ impl Registry {
         if let (Some(before), Some(new)) = (before, &known.catalog)
             && !Arc::ptr_eq(&before, new)
         {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+            let now = crate::clock::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             known.catalog = Some(new.ordered_after(&before, now.as_secs()));
         }
         let available = known.connection.is_some();

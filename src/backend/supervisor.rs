@@ -14,10 +14,7 @@
 //!
 //! Must not: know MCP or A2A, or make calls.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot, watch},
@@ -33,6 +30,7 @@ use super::{
 };
 use crate::{
     backoff::Backoff,
+    clock,
     error_chain::error_chain,
     model::{BackendName, words::words},
     random,
@@ -268,7 +266,7 @@ impl Supervisor {
         reason: Reason,
         wait: Duration,
     ) {
-        let now = SystemTime::now();
+        let now = clock::now();
         let tools = catalog.tool_count();
         let mut news = false;
         self.registry.write(&self.lease, |known| {
@@ -314,7 +312,7 @@ impl Supervisor {
             known.phase = Phase::Degraded;
             known.connection = Some(connection.clone());
             known.about = connection.peer.about();
-            known.next_refresh = Some(SystemTime::now() + wait);
+            known.next_refresh = Some(clock::now() + wait);
             known.last_error = Some(error);
             known.failures += 1;
         });

@@ -14,6 +14,7 @@ use super::{
     parse, print,
 };
 use crate::{
+    clock,
     config::Contact,
     http::api::approvals::{ApprovalList, Shown},
     model::{question, string_member},
@@ -76,7 +77,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
                 return print(&format!("{text}\n"));
             }
             let list: ApprovalList = parse(&text)?;
-            return print(&shown(&list.approvals, SystemTime::now(), Paper::stdout()));
+            return print(&shown(&list.approvals, clock::now(), Paper::stdout()));
         }
         Some(Decision::Approve { id, reason }) => ("approve", id, reason),
         Some(Decision::Deny { id, reason }) => ("deny", id, reason),

@@ -15,6 +15,7 @@ use super::{
     parse, print,
 };
 use crate::{
+    clock,
     config::Contact,
     http::api::{
         problems::Problem,
@@ -39,7 +40,7 @@ fn shown(text: &str, json: bool) -> Result<String, Failure> {
     if json {
         return Ok(format!("{text}\n"));
     }
-    let page = page(&parse(text)?, SystemTime::now());
+    let page = page(&parse(text)?, clock::now());
     Ok(page.text(Paper::stdout()))
 }
 
@@ -53,7 +54,7 @@ async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
     let clear = if io::stdout().is_terminal() { CLEAR } else { "" };
     let mut answer = Ok(first);
     loop {
-        let now = humantime::format_rfc3339_seconds(SystemTime::now());
+        let now = humantime::format_rfc3339_seconds(clock::now());
         match &answer {
             Ok(text) if json => print(&shown(text, json)?)?,
             Ok(text) => print(&format!("{clear}{now}\n{}\n", shown(text, json)?))?,

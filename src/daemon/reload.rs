@@ -6,7 +6,7 @@
 //!
 //! Must not: stop the daemon, whatever the file says.
 
-use std::{net::SocketAddr, sync::Arc, time::SystemTime};
+use std::{net::SocketAddr, sync::Arc};
 
 use futures_util::future::OptionFuture;
 use tokio::sync::watch;
@@ -16,6 +16,7 @@ use tracing::{error, info, warn};
 use super::{apps, backend_manager::BackendManager};
 use crate::{
     backend::registry::Registry,
+    clock,
     config::{Config, ConfigErrors, ConfigFile, Listen, Upstream},
     error_chain::error_chain,
     http::{
@@ -226,7 +227,7 @@ impl Reloader {
             self.runtimes.set(runtimes);
         }
         let flaw = restart_needed(&fixed, same_mantyx);
-        loaded.at = SystemTime::now();
+        loaded.at = clock::now();
         loaded.flaw.clone_from(&flaw);
         self.loaded.send_replace(loaded);
         info!(

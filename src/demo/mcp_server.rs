@@ -2,8 +2,6 @@
 //!
 //! Must not: write to stdout by itself, touch files or the network.
 
-use std::time::SystemTime;
-
 use rmcp::{
     ServerHandler, ServiceExt as _,
     handler::server::wrapper::Parameters,
@@ -49,7 +47,7 @@ impl DemoServer {
     )]
     fn clock(&self) -> String {
         // A clock before 1970 is set wrong; the epoch says so better than a panic.
-        humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+        humantime::format_rfc3339_seconds(crate::clock::now()).to_string()
     }
 
     #[tool(

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::clock;
+use crate::clock;
 use crate::model::{
     answer::Answer,
     call::Of,

@@ -20,12 +20,11 @@ use tracing::{error, warn};
 use std::os::unix::fs::FileExt as _;
 
 use super::{
-    clock,
     frames::{self, Flaw, Frame},
     live::{self, Live, Salvaged},
     record::{CallKey, Change, Kept, LossRecord, Millis},
 };
-use crate::model::maps::HashSet;
+use crate::{clock, model::maps::HashSet};
 
 /// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;
@@ -291,7 +290,7 @@ impl Store {
         let file = JournalFile::from(file);
         let mut writer = BufWriter::with_capacity(1 << 20, &file);
         writer.write_all(&frames::file_head(first, 0))?;
-        let next = live.frames((first, clock::now()), |frame| writer.write_all(frame))?;
+        let next = live.frames((first, clock::millis()), |frame| writer.write_all(frame))?;
         writer.flush()?;
         drop(writer);
         let size = file.metadata()?.len();
@@ -314,7 +313,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         self.frames.clear();
         self.frames.shrink_to(LARGE);
-        let now = clock::now();
+        let now = clock::millis();
         let mut next = self.numbers.1;
         for changes in groups {
             // Many runs and sessions share their routes. Routes have a frame of their own, so that

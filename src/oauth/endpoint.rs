@@ -3,7 +3,7 @@
 //! Must not: ask twice by itself, except to show the client's secret in the other way; or let a
 //! secret, a token or an endpoint's free text into a message.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use http::{
@@ -16,6 +16,7 @@ use url::{Url, form_urlencoded};
 
 use super::{IssueError, Issued, assertion::ClientKey};
 use crate::{
+    clock,
     error_chain::error_chain,
     http_client::{self, Client},
     model::Members,
@@ -158,7 +159,7 @@ impl Question<'_> {
             }
             Shows::Signed => {
                 let key = ClientKey::read(secret);
-                let sign = |key: ClientKey| key.assertion(id, self.audience, SystemTime::now());
+                let sign = |key: ClientKey| key.assertion(id, self.audience, clock::now());
                 let assertion = key.and_then(sign).unwrap_or_default();
                 form.append_pair("client_id", id)
                     .append_pair("client_assertion_type", JWT_BEARER)
@@ -191,7 +192,7 @@ fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> 
         && matches!(status, StatusCode::UNAUTHORIZED | StatusCode::BAD_REQUEST);
     let passes = status.is_server_error()
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
-    let after = http_client::retry_after(headers, SystemTime::now());
+    let after = http_client::retry_after(headers, clock::now());
     let after = after.map(|after| after.min(LONGEST_AFTER));
     let grant_ended = known == Some(INVALID_GRANT);
     let error = IssueError { text, passes, after, grant_ended };

@@ -25,6 +25,7 @@ use tracing::{info, warn};
 use super::changes::{Change, Changes};
 use crate::model::maps::HashMap;
 use crate::{
+    clock,
     metrics::{ByLabel, Counter},
     model::{
         AppName, ApprovalId, BackendName, CallRequest, RunId, ToolUseId,
@@ -169,7 +170,7 @@ impl Approvals {
         let run = call.run_id();
         let by_hand = if run.is_none() { number.to_string() } else { String::new() };
         let id = approval::id(call, asked.unwrap_or(["", &by_hand]));
-        let since = SystemTime::now();
+        let since = clock::now();
         let approval = Approval {
             id,
             app: app.clone(),
@@ -267,7 +268,7 @@ impl Approvals {
             toolUseId = %approval.tool_use, tool = approval.name, approval = %approval.id,
             why = decision.reason, waited, "the {} is {}", approval.kind, outcome.as_str()
         );
-        approval.ended = Some((SystemTime::now(), Decision { content: None, ..decision }));
+        approval.ended = Some((clock::now(), Decision { content: None, ..decision }));
         (approval.arguments, approval.question) = (None, None);
         let of = approval.app.clone();
         let ended = inner.ended.entry(of.clone()).or_default();

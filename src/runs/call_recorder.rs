@@ -21,8 +21,9 @@ use super::{
 };
 use crate::{
     backend::{Handle, NotRecorded, Recorder},
+    clock,
     journal::{
-        Journal, clock,
+        Journal,
         record::{CallKey, CallRecord, Change, Key, Slot},
     },
     model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage, recovery::Known},

@@ -24,10 +24,8 @@ use super::{
 };
 use crate::model::maps::HashMap;
 use crate::{
-    journal::{
-        self,
-        record::{CallKey, Change, Millis, RunRecord, Slot},
-    },
+    clock,
+    journal::record::{CallKey, Change, Millis, RunRecord, Slot},
     model::{
         AppName, Call, CallRequest, CallingRun, Route, RunId, RunKey, RunKind, SessionId, Table,
         ToolUseId,
@@ -135,7 +133,7 @@ impl DrivenRun {
             (false, true) => Run::with_past(kind, table),
             (false, false) => Run::new(kind, table),
         };
-        Self::of(slot, new, state, EventLog::new(room), journal::now())
+        Self::of(slot, new, state, EventLog::new(room), clock::millis())
     }
 
     /// A run that an earlier process drove.
@@ -268,11 +266,11 @@ impl DrivenRun {
     }
 
     pub fn started_at(&self) -> SystemTime {
-        journal::time(self.started_at)
+        clock::time(self.started_at)
     }
 
     pub fn ended_at(&self) -> Option<SystemTime> {
-        self.ended().map(|ended| journal::time(ended.told))
+        self.ended().map(|ended| clock::time(ended.told))
     }
 
     /// The number of the last event that was read; 0 if its events have no number.
@@ -364,7 +362,7 @@ impl DrivenRun {
     }
 
     fn end_as(&self, given_up: bool) {
-        let now = || Ended { at: Instant::now(), told: journal::now(), given_up };
+        let now = || Ended { at: Instant::now(), told: clock::millis(), given_up };
         self.ended.lock().get_or_insert_with(now);
     }
 

@@ -118,7 +118,7 @@ impl History {
             tool_use: call.tool_use.clone(),
             name: call.name.clone(),
             backend: call.route.backend.clone(),
-            started_at: SystemTime::now(),
+            started_at: crate::clock::now(),
             begun: Instant::now(),
             pending: false,
             waiting: false,

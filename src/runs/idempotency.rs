@@ -17,10 +17,8 @@ use tokio::sync::watch;
 use super::{KEEP_ANSWERS, calls::Calls, forgetting::beyond_bytes};
 use crate::model::maps::HashMap;
 use crate::{
-    journal::{
-        self,
-        record::{Change, Key, Millis, RequestKey, RequestRecord},
-    },
+    clock,
+    journal::record::{Change, Key, Millis, RequestKey, RequestRecord},
     model::AppName,
 };
 
@@ -195,7 +193,7 @@ impl Calls {
 /// Forgets requests that are too old or too many, and answers that take too much; the changes are
 /// for the journal.
 fn make_room(requests: &mut Requests) -> Vec<Change> {
-    let now = journal::now();
+    let now = clock::millis();
     let oldest = |requests: &Requests, most, size: fn(&Asked) -> usize| {
         let ended = requests.iter().filter(|(_, it)| it.has_ended(now) && size(it) > 0);
         let ended = ended.map(|(key, it)| (&key.0, (it.record.begun_at, size(it), key)));
@@ -227,7 +225,7 @@ mod tests {
     }
 
     fn ended(age: Millis, body: Option<Vec<u8>>) -> Asked {
-        let begun_at = journal::now() - age;
+        let begun_at = clock::millis() - age;
         let record = RequestRecord { begun_at, ..RequestRecord::new("d".to_owned()) };
         let answer = body.map(|body| Ok(body.into()));
         Asked { record, answer: watch::channel(answer).1 }

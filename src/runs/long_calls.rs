@@ -31,8 +31,8 @@ use super::{
 };
 use crate::model::maps::{HashMap, HashSet};
 use crate::{
-    budget,
-    journal::{self, Journal, record::Millis},
+    budget, clock,
+    journal::{Journal, record::Millis},
     model::{
         Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target,
         paging,
@@ -169,7 +169,7 @@ impl LongCalls {
     fn finish(&self, id: &CallId, answer: Answer) -> bool {
         let mut calls = self.calls.lock();
         let Some(call) = calls.get_mut(id) else { return false };
-        call.finished = Some(Finished::new(journal::now(), answer));
+        call.finished = Some(Finished::new(clock::millis(), answer));
         self.write(id, call);
         // The work holds the arguments, which would take memory for a day.
         call.work = None;

@@ -19,10 +19,8 @@ use super::{
     driven::Left,
 };
 use crate::{
-    journal::{
-        self,
-        record::{Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, RunRecord},
-    },
+    clock,
+    journal::record::{Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, RunRecord},
     model::{
         AppName, Ending, Of, RunKey, Selection, Stage, Table, Trace,
         answer::codes::OUTCOME_UNKNOWN,
@@ -78,7 +76,7 @@ impl Runs {
         }
         for run in runs {
             let app = self.calls.app(&run.record.app);
-            let ended = run.record.ended_at.map(|at| journal::now().saturating_sub(at));
+            let ended = run.record.ended_at.map(|at| clock::millis().saturating_sub(at));
             let outlived = ended.is_some_and(|ago| u128::from(ago) > KEEP_ENDED.as_millis())
                 && !self.inner.lock().may_come_back(&run.record.key, run.record.given_up);
             if outlived {

@@ -10,7 +10,7 @@ mod unwanted;
 use tokio::time::advance;
 
 use super::{forgetting::beyond, log::EventLog, *};
-use crate::{config::Credential, model::ids::RunKind, state_dir::StateDir};
+use crate::{clock, config::Credential, model::ids::RunKind, state_dir::StateDir};
 
 /// The credential of all runs.
 fn credential() -> UpstreamCredential {
@@ -131,7 +131,7 @@ async fn what_apps_put_into_sessions_is_bounded() {
             tools: (mib > 0).then(|| Bytes::from(vec![b' '; mib << 20])),
             selection: Selection::All,
             table: Arc::new(Table::empty()),
-            created_at: journal::now(),
+            created_at: clock::millis(),
             created: Instant::now(),
         };
         let key = ("acme".into(), SessionId::from(format!("s{number}")));

@@ -16,11 +16,8 @@ use super::{
     owners::{How, Owned},
 };
 use crate::{
-    budget,
-    journal::{
-        self,
-        record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord},
-    },
+    budget, clock,
+    journal::record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord},
     model::{AppName, Call, RunId, RunKey, RunKind, Workspace, ids::is_segment},
 };
 
@@ -203,7 +200,7 @@ impl Runs {
         (runs, sessions): (&[KeptRun], &[KeptSession]),
     ) {
         owners.sort_by_key(|(_, record)| record.since);
-        let now = journal::now();
+        let now = clock::millis();
         let is_outdated = |record: &OwnerRecord| {
             let age = u128::from(now.saturating_sub(record.since));
             self.calls.app(&record.app).is_none() && age > super::KEEP_ENDED.as_millis()
@@ -263,9 +260,9 @@ impl Inner {
             && self.eval_key_of(key).is_some_and(|eval| !self.is_known(&eval))
             && self.owner_of(&owned) == Some(app.as_str())
         {
-            return Ok(self.owners.put(owned, app, how, journal::now()));
+            return Ok(self.owners.put(owned, app, how, clock::millis()));
         }
-        self.owners.own(owned, app, how, journal::now()).map_err(|taken| {
+        self.owners.own(owned, app, how, clock::millis()).map_err(|taken| {
             warn!(%app, owner = %taken.app, how = ?taken.how, "a second owner for an owned run or session was rejected");
             NotOwned
         })

@@ -2,7 +2,7 @@
 //!
 //! Must not: know what an event means, or show the credential to another origin.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, StatusCode, header};
@@ -13,6 +13,7 @@ use url::Url;
 
 use crate::{
     budget::{Budget, Held},
+    clock,
     config::{RuntimeLink, Wire},
     error_chain::error_chain,
     http_client::{self, BodyError, Client, Clients},
@@ -178,7 +179,7 @@ fn accepted(response: Response) -> Result<Response, LinkError> {
     if status.is_success() {
         return Ok(response);
     }
-    let wait = http_client::retry_after(response.headers(), SystemTime::now());
+    let wait = http_client::retry_after(response.headers(), clock::now());
     let wait = wait.unwrap_or_default().min(LONGEST_PAUSE);
     Err(LinkError::Refused { status, path: response.url().path().to_owned(), wait })
 }

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Charge, Spec, Turn, files::FileNote, grow, terminal::RunEnd};
 use crate::{
+    clock,
     model::{Answer, RunId, SessionId, ToolUseId},
     sse::Frame,
 };
@@ -96,7 +97,7 @@ impl Run {
             session,
             spec,
             turn,
-            created: SystemTime::now(),
+            created: clock::now(),
             started: Instant::now(),
             max_log_bytes,
             state: Mutex::new(State {
@@ -175,7 +176,7 @@ impl Run {
             state.abandoned = waiting.into_keys().collect();
         }
         let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        state.ended = Some(Arc::new(Ended { end, at: SystemTime::now(), duration_ms }));
+        state.ended = Some(Arc::new(Ended { end, at: clock::now(), duration_ms }));
         self.last.send_replace(state.frames.len() as u64);
         self.over.cancel();
         true

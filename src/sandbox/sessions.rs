@@ -86,7 +86,7 @@ pub(super) fn create(sandbox: &Sandbox, body: &[u8]) -> Reply {
     if sessions.by_id.len() >= sandbox.config.limits.sessions {
         sessions.forget_one();
     }
-    let (now, history) = (SystemTime::now(), VecDeque::new());
+    let (now, history) = (crate::clock::now(), VecDeque::new());
     let session = Session { spec, created: now, last_used: now, ended: None, history, charge };
     sessions.by_id.insert(id.clone(), session);
     drop(sessions);
@@ -104,7 +104,7 @@ pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
             let message = "the session has ended; create a new one";
             return Err(Refusal::new(StatusCode::CONFLICT, "session_ended", message));
         }
-        session.last_used = SystemTime::now();
+        session.last_used = crate::clock::now();
         let size = body.len() + session.spec.raw.get().len();
         (session.spec.for_message(message)?, session_id, size)
     };
@@ -117,7 +117,7 @@ pub(super) fn end(sandbox: &Sandbox, id: &str) -> Reply {
     {
         let mut sessions = sandbox.sessions.lock();
         let session = sessions.by_id.get_mut(&session_id).ok_or_else(|| unknown(id))?;
-        session.ended.get_or_insert_with(SystemTime::now);
+        session.ended.get_or_insert_with(crate::clock::now);
     }
     let running = sandbox.runs.lock().of_session(&session_id);
     running.iter().for_each(|run| run.cancel("session_ended"));

@@ -1,6 +1,6 @@
 //! Certificates for tests.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rcgen::{CertificateParams, KeyPair, SanType};
 
@@ -9,7 +9,7 @@ use rcgen::{CertificateParams, KeyPair, SanType};
 pub(crate) fn pair(names: &[&str], days: i64) -> (String, String) {
     let mut params = CertificateParams::default();
     params.subject_alt_names = names.iter().map(|name| san(name)).collect();
-    let (day, now) = (Duration::from_secs(24 * 60 * 60), SystemTime::now());
+    let (day, now) = (Duration::from_secs(24 * 60 * 60), crate::clock::now());
     let at = |days: i64| match u32::try_from(days) {
         Ok(days) => now + day * days,
         Err(_past) => now - day * u32::try_from(-days).unwrap(),

@@ -74,7 +74,7 @@ fn a_certificate_says_whose_it_is_and_until_when() {
     let names = ["a.acme", "spiffe://acme/x", "ops@acme"].map(|name| San::parse(name).unwrap());
     assert_eq!(facts.names, names);
     assert_eq!(facts.addresses, ["10.0.0.5", "::1"].map(|ip| ip.parse::<IpAddr>().unwrap()));
-    let now = SystemTime::now();
+    let now = crate::clock::now();
     for (days, expected) in [(50, Validity::Good), (13, Validity::Ending), (-1, Validity::Ended)] {
         dir.put(pair(&["a.acme"], days));
         assert_eq!(dir.files().load(read).unwrap().facts.validity(now), expected, "{days} days");

@@ -3,10 +3,7 @@
 //!
 //! Must not: know the content of a result, or the owner of its run.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -14,7 +11,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
 use super::{SendError, Upstream, UpstreamCredential, rate_limit::Told, retry_after};
-use crate::{backoff::Backoff, budget::Budget, http_client, metrics::Answered, model::Trace};
+use crate::{
+    backoff::Backoff, budget::Budget, clock, http_client, metrics::Answered, model::Trace,
+};
 
 /// How long one attempt may take before the next one.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
@@ -170,7 +169,7 @@ impl Upstream {
         match sent {
             Ok(Ok(response)) => {
                 let status = response.status();
-                let now = SystemTime::now();
+                let now = clock::now();
                 permit.heard(Told::read(response.headers(), now));
                 let verdict = verdict(status);
                 tell(path, status, verdict);

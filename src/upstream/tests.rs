@@ -44,7 +44,7 @@ fn told_of(limit: &str, left: &str) -> Option<Told> {
     let headers = pairs.map(|(name, value)| {
         (format!("x-ratelimit-{name}").parse::<HeaderName>().unwrap(), value.parse().unwrap())
     });
-    Told::read(&HeaderMap::from_iter(headers), SystemTime::now())
+    Told::read(&HeaderMap::from_iter(headers), clock::now())
 }
 
 fn told(left: &str) -> Option<Told> {

@@ -439,6 +439,7 @@ async fn a_run_that_is_handed_over_after_its_journal_was_lost_has_no_call_made_t
             let id = format!("tu_new_{attempts}");
             rig.mantyx.script(Script::one_call(&id, "plain", "plain_unsaid", NOTHING));
             let run = rig.bridge.post_run_with("{}", &[("X-Bridge-Backends", "none")]).await.run_id;
+            #[expect(clippy::disallowed_methods, reason = "a test has the system's clock")]
             let created = humantime::format_rfc3339_millis(std::time::SystemTime::now());
             let head = ["HTTP/1.1 200 OK", "Content-Type: application/json"];
             let snapshot = format!(r#"{{"id":"{run}","createdAt":"{created}"}}"#);

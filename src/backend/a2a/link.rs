@@ -2,10 +2,7 @@
 //!
 //! Must not: decide what a reply means for the call, or ask twice, cancellations aside.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
@@ -24,6 +21,7 @@ use super::{
 };
 use crate::{
     backend::auth::{self, Tokens},
+    clock,
     config::A2aBinding,
     http_client::{self, why_no_answer},
     model::BackendName,
@@ -116,7 +114,7 @@ impl Link {
 
     async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, A2aFailure> {
         let status = response.status();
-        let pause = http_client::retry_after(response.headers(), SystemTime::now());
+        let pause = http_client::retry_after(response.headers(), clock::now());
         let body = http_client::body(response, MAX_REPLY).await?;
         wire::decode(self.endpoint.binding, status, &body)
             .map_err(|failure| failure.with_pause(pause))

@@ -18,6 +18,7 @@ use crate::{
     backend::{
         Dial, circuit_breaker::CircuitBreaker, queue::AdmissionQueue, quota::Meter, supervisor::Ask,
     },
+    clock,
     config::Backend,
     metrics,
     model::Answer,
@@ -97,7 +98,7 @@ impl BackendHandle {
     /// Notes that a call has ended now, and whether the peer answered; an error of its tool counts as
     /// an answer.
     pub(super) fn leave(&self, answered: bool) {
-        *self.traffic.last_call.lock() = Some((SystemTime::now(), answered));
+        *self.traffic.last_call.lock() = Some((clock::now(), answered));
     }
 
     /// `answer` without what the operator wants removed.

@@ -5,13 +5,13 @@
 use std::{
     net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
-    time::SystemTime,
 };
 
 use url::Url;
 
 use super::{Validator, everybody_reads, optional};
 use crate::{
+    clock,
     config::{
         At, Auth, Dialect, Files, Listen, ListenValue, NodeId, environment::SmallFile, file_format,
     },
@@ -93,7 +93,7 @@ impl Validator<'_> {
             Err(error) => return self.error(place(error.which), error.to_string(), error.cure),
         };
         let until = humantime::format_rfc3339_seconds(facts.not_after);
-        match facts.validity(SystemTime::now()) {
+        match facts.validity(clock::now()) {
             Validity::Good => (),
             Validity::Ending => {
                 self.warn(place(Which::Cert), format!("the certificate ends on {until}"));

@@ -19,6 +19,7 @@ use crate::{
         circuit_breaker::Look,
         registry::{Phase, Snapshot},
     },
+    clock,
     http::response,
     metrics::{
         Answered, Connections, Label as _, OfListener, Requests, RouteKind, TokenKind, Way,
@@ -59,7 +60,7 @@ impl Api {
             spans(runs),
             build_info(),
         ];
-        let started = SystemTime::now().checked_sub(self.facts.since.elapsed());
+        let started = clock::now().checked_sub(self.facts.since.elapsed());
         let text = page::write(own.into_iter().flatten().collect(), of_process(started));
         Ok(response::text(StatusCode::OK, page::CONTENT_TYPE, text))
     }

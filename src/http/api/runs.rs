@@ -3,10 +3,7 @@
 //!
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::{sync::Arc, time::Duration};
 
 use http::{Request, Response, StatusCode, Uri, header, request::Parts};
 use http_body::Body as _;
@@ -19,6 +16,7 @@ use super::{
     Api, MAX_CALL, bad_request, choose, json_body, routes::ApiRequest, sight::Sight, time,
 };
 use crate::{
+    clock,
     config::App,
     http::{
         Answered, Body, Code,
@@ -282,7 +280,7 @@ impl Api {
         // The age is measured by MANTYX's own clock where `Date` shows it: the clocks may differ.
         let date = snapshot.headers().get(header::DATE).and_then(|date| date.to_str().ok());
         let now = date.and_then(|date| httpdate::parse_http_date(date).ok());
-        let now = now.unwrap_or_else(SystemTime::now);
+        let now = now.unwrap_or_else(clock::now);
         let text = self.runs.upstream.text(snapshot).await.ok();
         let snapshot = text.and_then(|text| serde_json::from_slice::<Snapshot>(&text).ok());
         let created =

@@ -3,8 +3,6 @@
 //!
 //! Must not: show an app a backend that it may not use, or anything secret.
 
-use std::time::SystemTime;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -16,6 +14,7 @@ use super::{
 };
 use crate::{
     backend::{Signature, circuit_breaker::Look, registry::Snapshot},
+    clock,
     config::App,
     http::Caller,
     model::{AppName, BackendName, Offer, RefKind, offer::cost::Injected},
@@ -286,7 +285,7 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let stale = known.is_stale();
     let look = backend.breaker.look();
     let retry_at = match look {
-        Look::Open(wait) => Some(time(SystemTime::now() + wait)),
+        Look::Open(wait) => Some(time(clock::now() + wait)),
         Look::Closed | Look::HalfOpen => None,
     };
     Some(Backend {

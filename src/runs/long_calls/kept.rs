@@ -11,10 +11,8 @@ use tracing::info;
 use super::{Finished, KEEP, LongCall, LongCalls, Scope, make_room};
 use crate::{
     backend::{Handle, NotRecorded},
-    journal::{
-        clock,
-        record::{Change, Key, LongRecord},
-    },
+    clock,
+    journal::record::{Change, Key, LongRecord},
     model::{
         Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target,
         pending, recovery::LEAST_BUDGET,

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     backend::fake::request,
-    journal::clock,
+    clock,
     model::ids::{RunKey, RunKind},
 };
 

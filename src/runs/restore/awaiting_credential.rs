@@ -8,6 +8,7 @@ use std::time::Duration;
 use tracing::info;
 
 use crate::{
+    clock,
     journal::{
         self,
         record::{Change, KeptCall, KeptRun, Key, Millis},
@@ -40,7 +41,7 @@ impl Inner {
         since: impl Fn(Moment) -> Option<Duration>,
     ) -> Vec<Change> {
         let mut changes = Vec::new();
-        let now = u128::from(journal::now());
+        let now = u128::from(clock::millis());
         let idle = self
             .awaiting_credential
             .iter()
@@ -126,7 +127,7 @@ mod tests {
     fn lay(inner: &mut Inner, slot: u64, stage: Stage, ago: u64) {
         let mut kept = run(&format!("r{slot}"), "", "t", stage);
         (kept.slot, kept.calls[0].key.slot) = (Slot(slot), Slot(slot));
-        let at = journal::now() - ago;
+        let at = clock::millis() - ago;
         (kept.record.started_at, kept.calls[0].record.received_at) = (at, at);
         let args = RawValue::from_string("{\"n\":1}".to_owned()).unwrap();
         kept.calls[0].record.args = Some(args);
@@ -134,7 +135,7 @@ mod tests {
     }
 
     fn since(moment: Moment) -> Option<Duration> {
-        Some(Duration::from_millis(journal::now() - moment.wall))
+        Some(Duration::from_millis(clock::millis() - moment.wall))
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::{
 use prost::Message as _;
 
 use crate::{
+    clock,
     model::Trace,
     traces::{Kind, Value},
 };
@@ -138,7 +139,7 @@ impl Span {
     ) -> Self {
         let ids = trace.ids();
         let parent = parent.map(|parent| parent.get().to_be_bytes().to_vec());
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let since = clock::now().duration_since(SystemTime::UNIX_EPOCH);
         let remote = if is_remote_parent { IS_REMOTE } else { 0 };
         Self {
             trace_id: ids.trace.get().to_be_bytes().to_vec(),

@@ -1,4 +1,6 @@
-//! The clocks that outlive the process.
+//! The clocks that outlive the process: the wall clock and the boot clock. A simulation sets them.
+//!
+//! Must not: measure how long something takes; that is `tokio::time::Instant`'s.
 
 use std::{
     fs,
@@ -31,7 +33,7 @@ pub fn moment() -> Moment {
 }
 
 /// The wall clock.
-pub fn now() -> Millis {
+pub fn millis() -> Millis {
     #[cfg(test)]
     if let Some(world) = crate::simulated::world() {
         return world.moment().wall;
@@ -39,12 +41,26 @@ pub fn now() -> Millis {
     wall()
 }
 
-fn wall() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+/// The wall clock, as a time.
+pub fn now() -> SystemTime {
+    #[cfg(test)]
+    if let Some(world) = crate::simulated::world() {
+        return time(world.moment().wall);
+    }
+    system()
 }
 
 /// The wall clock's reading as a time.
 pub fn time(at: Millis) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(at)
+}
+
+fn wall() -> Millis {
+    let since = system().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that asks the system")]
+fn system() -> SystemTime {
+    SystemTime::now()
 }
