@@ -32,6 +32,11 @@ pub fn moment() -> Moment {
     Moment { wall: wall(), up: up() }
 }
 
+/// The time since the boot, with the time that the machine has slept.
+pub fn since_boot() -> Duration {
+    Duration::from_millis(moment().up.map_or(0, |up| up.1))
+}
+
 /// The wall clock.
 pub fn millis() -> Millis {
     #[cfg(test)]

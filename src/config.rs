@@ -53,6 +53,7 @@ pub use self::{
 };
 use crate::{
     http_client::Tls,
+    journal::Postgres,
     model::{AppName, BackendName, rights::Rules, words::words},
     oauth::endpoint::Shows,
     public_keys::PublicKey,
@@ -72,6 +73,8 @@ pub struct Config {
     pub upstream: Upstream,
     /// The directory of the token, catalogs and the journal.
     pub state_dir: PathBuf,
+    /// The journal's database; `None`: the journal is a file.
+    pub state: Option<Postgres>,
     pub auth: Auth,
     /// The configured apps; empty means the one app `default`, whose token is in `state_dir`.
     pub apps: Vec<App>,

@@ -21,7 +21,7 @@ use std::{
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::{
     net::TcpListener,
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, sleep, timeout},
 };
 use tracing::{info, warn};
@@ -50,7 +50,7 @@ use crate::{
         },
         service::{DetachedRequests, Service},
     },
-    journal::{self, Journal, record::Kept},
+    journal::{self, Event, Journal, Keeper, record::Kept},
     runs::{Runs, calls::Calls},
     runtimes::Runtimes,
     sandbox::{Sandbox, SandboxConfig},
@@ -142,7 +142,7 @@ impl Daemon {
         let state = StateDir::new(config.state_dir.clone());
         state.create()?;
         // Opened before all else: only one bridge at a time can hold the journal open.
-        let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
+        let (journal, past) = journal(&config, &state)?;
         let journal = Arc::new(journal);
         state.sweep_drafts();
         let mut front = Tasks::default();
@@ -184,7 +184,7 @@ impl Daemon {
             watch::channel(Arc::new(Settings::new(config.calls.clone(), apps, None)));
         let calls = Calls::new(Arc::clone(&backends), read.clone(), journal, audit);
         let runs = Arc::new(Runs::new(upstream, Arc::new(calls), traces.clone()));
-        restore(&runs, kept).await;
+        restore(&mut back, &runs, past).await;
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
         back.spawn("globs", Arc::clone(&runs.calls).report_idle_globs(back.stop_token()));
@@ -281,14 +281,56 @@ impl Daemon {
     }
 }
 
-/// Restores the runs of an earlier process.
-async fn restore(runs: &Arc<Runs>, kept: Kept) {
-    if kept.runs.iter().any(|run| run.routes.is_none()) {
-        // The journal has lost the routes of these runs; they get the tools that their backends
-        // have now.
-        timeout(FIRST_ATTEMPTS, runs.calls.backends.registry.settled()).await.ok();
+/// What the runs begin with.
+enum Past {
+    /// What an earlier process has left.
+    Kept(Kept),
+    /// The group of replicas that this process joins, and what then happens to its runs.
+    Group(Keeper, mpsc::Receiver<Event>),
+}
+
+fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartError> {
+    let (Some(postgres), config::Upstream::Mantyx(mantyx)) = (&config.state, &config.upstream)
+    else {
+        let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
+        return Ok((journal, Past::Kept(kept)));
+    };
+    let replicated = Journal::replicated(postgres.clone(), mantyx.base_url.to_string());
+    let (journal, keeper, events) = replicated.map_err(inner)?;
+    Ok((journal, Past::Group(keeper, events)))
+}
+
+/// Restores the runs of an earlier process, or begins as a replica.
+async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
+    match past {
+        Past::Kept(kept) => {
+            if kept.runs.iter().any(|run| run.routes.is_none()) {
+                // The journal has lost the routes of these runs; they get the tools that their
+                // backends have now.
+                timeout(FIRST_ATTEMPTS, runs.calls.backends.registry.settled()).await.ok();
+            }
+            runs.restore(kept);
+        }
+        Past::Group(keeper, mut events) => {
+            let stop = back.stop_token();
+            let keeping = keeper.run(runs.draining().clone());
+            back.spawn("replica", async move {
+                stop.run_until_cancelled(keeping).await;
+            });
+            let stop = back.stop_token();
+            let runs = Arc::clone(runs);
+            back.spawn("replica's runs", async move {
+                while let Some(Some(event)) = stop.run_until_cancelled(events.recv()).await {
+                    match event {
+                        Event::Joined(kept) => runs.join(kept),
+                        Event::TakenOver(kept) => runs.take_over(kept),
+                        Event::Lost(slots) => runs.lose(&slots),
+                    }
+                }
+                stop.cancelled().await;
+            });
+        }
     }
-    runs.restore(kept);
 }
 
 /// Writes the addresses to a file, where other commands find them. The daemon serves even if it

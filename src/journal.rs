@@ -16,10 +16,12 @@ mod frames;
 #[cfg(fuzzing)]
 pub mod fuzzing;
 mod live;
+mod postgres;
 pub mod record;
 mod store;
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
@@ -29,16 +31,21 @@ use std::{
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::{
-    sync::{oneshot, watch},
-    time::Instant,
+    runtime::Handle,
+    sync::{mpsc::Receiver, oneshot, watch},
+    time::{Instant, timeout},
 };
 use tracing::{error, info, warn};
 
-pub use self::store::StoreError;
 use self::{
     batch::{Batch, Job, Waiter, Waiting, gather},
+    postgres::Replica,
     record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
     store::{Lock, Store},
+};
+pub use self::{
+    postgres::{Event, Keeper, Postgres},
+    store::StoreError,
 };
 use crate::{
     clock, error_chain::error_chain, metrics, model::moment::Moment, tasks::in_background,
@@ -52,6 +59,8 @@ const BACKLOG_BYTES: usize = 32 << 20;
 const QUEUE_BYTES: usize = 32 << 20;
 /// About how many bytes a change takes beside the parts that may be large.
 const CHANGE: usize = 256;
+/// How long a caller waits for a database that is away.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the thread tries again to write after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 /// The size above which the journal forgets ended runs, in bytes. If that does not help, no calls
@@ -67,10 +76,17 @@ pub struct Journal {
     shared: Arc<Shared>,
     /// The latest wall-clock time that the file of an earlier process has.
     noted: Millis,
-    path: PathBuf,
-    /// Held while the file is read, which takes it whole into memory: one reader at a time.
-    reading: tokio::sync::Mutex<()>,
+    place: Place,
     writer: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// Where the records are.
+#[derive(Debug)]
+enum Place {
+    /// The lock is held while the file is read, which takes it whole into memory: one reader at a
+    /// time.
+    File(PathBuf, tokio::sync::Mutex<()>),
+    Database(Arc<Replica>),
 }
 
 /// What the journal shares with its thread.
@@ -168,20 +184,33 @@ impl Journal {
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writer.run_in(world, given));
-            let (writer, reading) = (Mutex::default(), tokio::sync::Mutex::default());
-            return Ok((
-                Self { jobs, shared, noted: kept.noted, path: path.into(), reading, writer },
-                kept,
-            ));
+            let writer = Mutex::default();
+            let place = Place::File(path.to_owned(), <_>::default());
+            return Ok((Self { jobs, shared, noted: kept.noted, place, writer }, kept));
         }
-        let thread = thread::Builder::new()
-            .name("journal".to_owned())
-            .spawn(move || writer.run(&given))
-            .map_err(|error| failed(error.into()))?;
-        let writer = Mutex::new(Some(thread));
-        let path = path.to_owned();
-        let reading = tokio::sync::Mutex::default();
-        Ok((Self { jobs, shared, noted: kept.noted, path, reading, writer }, kept))
+        let writer = spawn(move || writer.run(&given)).map_err(|error| failed(error.into()))?;
+        let place = Place::File(path.to_owned(), <_>::default());
+        Ok((Self { jobs, shared, noted: kept.noted, place, writer }, kept))
+    }
+
+    /// The journal that this process shares with its replicas, which work for the MANTYX at `upstream`.
+    /// It has no record before its [`Keeper`] runs and [`Event::Joined`] has come.
+    pub fn replicated(
+        settings: Postgres,
+        upstream: String,
+    ) -> io::Result<(Self, Keeper, Receiver<Event>)> {
+        let shared: Arc<Shared> = Arc::default();
+        let (replica, events) = Replica::new(settings, upstream, Arc::clone(&shared));
+        let (jobs, given) = mpsc::channel();
+        let runtime = Handle::current();
+        let writing = postgres::Writer::new(Arc::clone(&replica));
+        let writer = spawn(move || writing.run(&runtime, &given))?;
+        let keeper = Keeper::new(Arc::clone(&replica));
+        Ok((
+            Self { jobs, shared, noted: 0, place: Place::Database(replica), writer },
+            keeper,
+            events,
+        ))
     }
 
     /// How long ago a moment of this process or an earlier one was. `None`: not known, as the clock
@@ -237,7 +266,50 @@ impl Journal {
     pub async fn commit(&self, changes: Vec<Change>) -> Result<(), NotWritten> {
         let (done, written) = oneshot::channel();
         self.give(changes, Waiter::Told(done))?;
-        written.await.unwrap_or(Err(NotWritten))
+        self.patient(written).await.and_then(Result::ok).unwrap_or(Err(NotWritten))
+    }
+
+    /// A database that is away may come back: its thread tries on, and the caller does not wait for
+    /// ever. `None`: it has waited for long enough.
+    async fn patient<T>(&self, written: impl Future<Output = T>) -> Option<T> {
+        match self.place {
+            Place::File(..) => Some(written.await),
+            Place::Database(_) => timeout(PATIENCE, written).await.ok(),
+        }
+    }
+
+    /// [`Self::keep`] for the answer to the call `key`, for up to `within`. Returns the answer that the
+    /// call has already, if another replica was faster.
+    pub async fn keep_answer(
+        &self,
+        key: &CallKey,
+        changes: Vec<Change>,
+        within: Duration,
+    ) -> Option<Bytes> {
+        let (done, written) = oneshot::channel();
+        self.give(changes, Waiter::First(done)).ok()?;
+        match &self.place {
+            Place::File(..) => drop(written.await),
+            Place::Database(replica) => {
+                if let Ok(Ok(false)) = timeout(within, written).await {
+                    return replica.answer(key).await;
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether another replica drives the run.
+    pub fn has_lost(&self, run: Slot) -> bool {
+        matches!(&self.place, Place::Database(replica) if replica.has_lost(run))
+    }
+
+    /// Whether a call may be sent now: no other process can have taken over its run.
+    pub fn may_dispatch(&self) -> bool {
+        match &self.place {
+            Place::File(..) => true,
+            Place::Database(replica) => replica.holds_lease(),
+        }
     }
 
     /// Writes `changes`. When this returns, they are on disk, with all changes that were given
@@ -245,18 +317,21 @@ impl Journal {
     pub async fn keep(&self, changes: Vec<Change>) {
         let (done, written) = oneshot::channel();
         if self.give(changes, Waiter::Kept(Some(done))).is_ok() {
-            written.await.ok();
+            self.patient(written).await;
         }
     }
 
     /// The kept answer to this call, read from the file. `None`: the file has none, or cannot be
     /// read.
     pub async fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        let _one_at_a_time = self.reading.lock().await;
+        let (path, reading) = match &self.place {
+            Place::File(path, reading) => (path.clone(), reading),
+            Place::Database(replica) => return replica.answer(key).await,
+        };
+        let _one_at_a_time = reading.lock().await;
         // Afterwards the file has all changes that were given before. If it cannot be written, it
         // has those of before the failure.
         self.keep(Vec::new()).await;
-        let path = self.path.clone();
         let key = key.clone();
         let read = in_background(move || store::answer(&path, &key)).await.ok()?;
         read.map_err(|error| error!(%error, "cannot read a kept answer")).ok()?
@@ -265,6 +340,10 @@ impl Journal {
     /// Whether the thread lives; answered once it reaches this question in its queue. A disk that
     /// fails does not end it.
     pub async fn lives(&self) -> bool {
+        if let Place::Database(_) = self.place {
+            // It may be waiting for the database.
+            return self.writer.lock().as_ref().is_some_and(|thread| !thread.is_finished());
+        }
         let (done, passed) = oneshot::channel();
         self.give(Vec::new(), Waiter::Told(done)).is_ok() && passed.await.is_ok()
     }
@@ -278,18 +357,42 @@ impl Journal {
         self.shared.health.lock().clone()
     }
 
-    /// Whether the disk works and the file has room, so that something new may begin.
+    /// Whether the disk works and the file has room, so that something new may begin. A commit to a
+    /// database waits for it.
     pub fn is_open(&self) -> bool {
-        self.shared.health.lock().error.is_none()
+        matches!(self.place, Place::Database(_)) || self.shared.health.lock().error.is_none()
     }
 
     /// Writes all changes that were given, and ends the thread. Blocks the caller.
     pub fn close(&self) {
+        if let Place::Database(replica) = &self.place {
+            replica.close();
+        }
         drop(self.jobs.send(Job::Stop));
         if let Some(writer) = self.writer.lock().take()
             && writer.join().is_err()
         {
             error!("the journal's thread panicked");
+        }
+    }
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Mutex<Option<JoinHandle<()>>>> {
+    Ok(Mutex::new(Some(thread::Builder::new().name("journal".to_owned()).spawn(work)?)))
+}
+
+impl Shared {
+    /// Notes that the database fails.
+    fn fails(&self, why: &str) {
+        if self.health.lock().error.replace(why.to_owned()).is_none() {
+            error!(why, "the journal cannot be written; no calls are made until it can");
+        }
+    }
+
+    /// Notes that the database works.
+    fn works(&self) {
+        if self.health.lock().error.take().is_some() {
+            info!("the journal can be written");
         }
     }
 }
@@ -324,7 +427,7 @@ impl Writer {
     #[cfg(test)]
     async fn run_in(mut self, world: Arc<dyn crate::simulated::World>, given: mpsc::Receiver<Job>) {
         loop {
-            tokio::time::timeout(RETRY, Arc::clone(&world).disk_turns()).await.ok();
+            timeout(RETRY, Arc::clone(&world).disk_turns()).await.ok();
             let mut batch = Batch::default();
             while !batch.is_full() {
                 match given.try_recv() {
@@ -352,6 +455,7 @@ impl Writer {
             match waiter {
                 Waiter::Told(done) => drop(done.send(written)),
                 Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
+                Waiter::First(done) => drop(done.send(true)),
             }
         }
         self.shared.queue.remove(weight);
@@ -411,7 +515,7 @@ impl Writer {
             let own = changes.by_ref().take(range.len());
             match waiter {
                 Waiter::Told(_) => own.for_each(drop),
-                Waiter::Kept(_) => self.backlog.extend(own),
+                Waiter::Kept(_) | Waiter::First(_) => self.backlog.extend(own),
             }
         }
         let mut bytes = 0;

@@ -33,6 +33,9 @@ pub struct File {
     /// Where the token, catalogs and the journal are kept. Default: `$STATE_DIRECTORY`, else
     /// `$XDG_STATE_HOME/mantyx-bridge`, else `$HOME/.local/state/mantyx-bridge`.
     pub state_dir: Option<At<String>>,
+    /// The journal in PostgreSQL, which replicas of the bridge share (docs/scaling.md). Default: a file
+    /// in `state_dir`.
+    pub state: Option<At<State>>,
     /// `token` (the default): every caller shows a token. `off`: no caller does. The bridge refuses
     /// `off` unless every listener is a loopback address or a unix socket.
     pub auth: Option<At<Auth>>,
@@ -134,6 +137,23 @@ pub struct UpstreamOauth {
     /// replaces it, the bridge keeps the new one in `state_dir`, and uses it until this one
     /// changes.
     pub refresh_token: Option<At<Scalar>>,
+}
+
+/// The journal in a database.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with postgres")]
+pub struct State {
+    /// The URL, `postgres://user:password@host/database`, as a reference. `?sslmode=require` demands
+    /// TLS.
+    pub postgres: Option<At<Scalar>>,
+    /// A PEM file with the authorities that may sign its certificate. Default: the machine's.
+    pub ca: Option<At<String>>,
+    /// The schema of the tables, which the bridge makes. Default: `mantyx_bridge`.
+    pub schema: Option<At<String>>,
+    /// Replicas of one group share their runs. Default: `default`.
+    pub group: Option<At<String>>,
+    /// How long a statement may take. Default: `5s`.
+    pub statement_timeout: Option<At<DurationText>>,
 }
 
 /// The audit log.

@@ -18,6 +18,7 @@ mod rules;
 mod runtime;
 mod signature;
 mod socket;
+mod state;
 mod tls;
 mod upstream;
 mod web;
@@ -94,6 +95,7 @@ impl<'a> Validator<'a> {
         let auth = self.auth(file.auth.as_ref(), listen.as_ref());
         let upstream = self.upstream(file.upstream.as_ref());
         let state_dir = self.state_dir(file.state_dir.as_ref());
+        let state = optional(&file.state, |at| self.state(at, upstream.as_ref()));
         let refresh =
             self.refresh(file.refresh.as_ref().unwrap_or(&file_format::Refresh::default()));
         let calls = self.calls(file.calls.as_ref().unwrap_or(&file_format::Calls::default()));
@@ -113,6 +115,7 @@ impl<'a> Validator<'a> {
             listen: listen?,
             upstream: upstream?,
             state_dir: state_dir?,
+            state: state?,
             auth,
             apps,
             refresh,

@@ -74,6 +74,7 @@ impl Fixed {
         let keys = [
             (!same_listen).then_some("listen"),
             (config.state_dir != before.state_dir).then_some("state_dir"),
+            (config.state != before.state).then_some("state"),
             (config.auth != before.auth).then_some("auth"),
             (config.audit != before.audit).then_some("audit"),
             (now != mantyx).then_some(upstream),

@@ -40,9 +40,31 @@ pub(super) struct Salvaged {
     pub(super) routeless: usize,
 }
 
-/// Adds `change` to `frame`. Routes that the file has already, by `has_routes`, are not written
-/// again.
-pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&str) -> bool) {
+/// What takes the records that changes consist of: a frame of the file, or rows of a database.
+pub(super) trait Sink {
+    /// Keeps `value` under `key`, as JSON.
+    fn put(&mut self, key: &Key, value: &impl Serialize);
+    /// Keeps the bytes `value` under `key`.
+    fn put_bytes(&mut self, key: &Key, value: &[u8]);
+    fn remove(&mut self, key: &Key);
+}
+
+impl Sink for Frame {
+    fn put(&mut self, key: &Key, value: &impl Serialize) {
+        self.put(key, value);
+    }
+
+    fn put_bytes(&mut self, key: &Key, value: &[u8]) {
+        self.put_bytes(key, value);
+    }
+
+    fn remove(&mut self, key: &Key) {
+        self.remove(key);
+    }
+}
+
+/// Adds `change` to `frame`. Routes that are kept already, by `has_routes`, are not written again.
+pub(super) fn add(frame: &mut impl Sink, change: &Change, has_routes: impl FnOnce(&str) -> bool) {
     match change {
         Change::Upstream(upstream) => frame.put(&Key::Upstream, upstream),
         Change::Routes(routes) if has_routes(&routes.digest) => (),
@@ -51,11 +73,14 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
         }
         Change::Run(slot, run) => frame.put(&Key::Run(*slot), run),
         Change::Call(key, call) => frame.put(&Key::Call(key.clone()), call),
-        Change::Answer(key, body) => frame.put_bytes(&Key::Answer(key.clone()), body),
+        Change::Answer(key, body) | Change::Replace(key, body) => {
+            frame.put_bytes(&Key::Answer(key.clone()), body);
+        }
         Change::ForgetRun(slot) => {
             frame.remove(&Key::Calls(*slot));
             frame.remove(&Key::Run(*slot));
         }
+        Change::Release(_) => (),
         Change::Session(key, session) => frame.put(&Key::Session(key.clone()), session),
         Change::Owner(key, owner) => frame.put(&Key::Owner(key.clone()), owner),
         Change::Long(id, call) => frame.put(&Key::Long(id.clone()), call),
@@ -67,7 +92,7 @@ pub(super) fn add(frame: &mut Frame, change: &Change, has_routes: impl FnOnce(&s
 
 impl Key {
     /// The number of the run that the record belongs to.
-    fn slot(&self) -> Option<Slot> {
+    pub(super) fn slot(&self) -> Option<Slot> {
         match self {
             Self::Run(slot) | Self::Calls(slot) => Some(*slot),
             Self::Call(key) | Self::Answer(key) => Some(key.slot),
@@ -90,6 +115,11 @@ impl<'a> Live<'a> {
             }
         }
         live
+    }
+
+    /// The records of a database.
+    pub(super) fn of_rows(rows: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
+        Self(rows.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
 
     fn forget_calls(&mut self, slot: &[u8]) {

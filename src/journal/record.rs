@@ -188,6 +188,9 @@ pub struct LongRecord {
     pub target: Arc<str>,
     /// The run and the tool use that began it; `None` for a call by hand.
     pub origin: Option<(RunId, ToolUseId)>,
+    /// The journal's number of that run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slot: Option<Slot>,
     /// What the peer calls the work.
     pub handle: Option<String>,
     /// The peer that it was dispatched to.
@@ -290,10 +293,14 @@ pub enum Change {
     Routes(Stored),
     Run(Slot, RunRecord),
     Call(CallKey, CallRecord),
-    /// The body to post.
+    /// The body to post. Among replicas, the first one that is durable is posted.
     Answer(CallKey, Bytes),
+    /// The body to post in place of one that MANTYX does not take.
+    Replace(CallKey, Bytes),
     /// A run and its calls.
     ForgetRun(Slot),
+    /// Another replica may drive the run from now on. A file has only one process.
+    Release(Slot),
     Session(SessionKey, SessionRecord),
     Owner(OwnedKey, OwnerRecord),
     /// A long call, by its id.
@@ -311,7 +318,7 @@ impl Change {
         match self {
             Self::Routes(routes) => routes.text.len(),
             Self::Call(_, call) => text(&call.args),
-            Self::Answer(_, body) => body.len(),
+            Self::Answer(_, body) | Self::Replace(_, body) => body.len(),
             Self::Session(_, session) => text(&session.tools),
             Self::Request(_, request) => text(&request.answer),
             Self::Long(_, long) => {

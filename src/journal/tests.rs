@@ -321,9 +321,9 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
 
     let (jobs, given) = mpsc::channel();
     let (shared, writer) = (Arc::default(), Mutex::new(None));
-    let (path, reading) = (PathBuf::new(), tokio::sync::Mutex::default());
-    let journal = Journal { jobs, shared, noted: 0, path, reading, writer };
-    let lives = tokio::time::timeout(Duration::from_secs(3600), journal.lives()).await;
+    let place = Place::File(PathBuf::new(), <_>::default());
+    let journal = Journal { jobs, shared, noted: 0, place, writer };
+    let lives = timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);
 }
@@ -552,7 +552,7 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
         }
     };
     let within = Duration::from_secs(30);
-    tokio::time::timeout(within, roomy).await.expect("the oldest of the ended should go");
+    timeout(within, roomy).await.expect("the oldest of the ended should go");
     for slot in 1..=16 {
         write(&journal, vec![Change::ForgetRun(Slot(slot))]).await;
     }

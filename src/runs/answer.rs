@@ -217,6 +217,10 @@ async fn make(
                 return None;
             }
         },
+        () = recorder.lost_with(&run.lost) => {
+            info!(run = %run_id, toolUseId = %tool_use, tool, "left to the replica that drives the run");
+            return None;
+        }
         () = recorder.left() => {
             info!(
                 run = %run_id, toolUseId = %tool_use, tool,
@@ -246,8 +250,7 @@ async fn written(tool_use: &ToolUseId, answer: Answer, recorder: &CallRecorder) 
     let answer = answer.within_limits();
     let result = ToolResult { tool_use_id: tool_use.as_str(), answer: &answer };
     let body = Bytes::from(serde_json::to_vec(&result).expect("strings can be written"));
-    recorder.answered(body.clone()).await;
-    body
+    recorder.answered(body).await
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::{
+    answer::POST_WITHIN,
     long_calls::{LongCalls, Work},
     shares::Share,
 };
@@ -32,6 +33,9 @@ use crate::{
 /// An answer that was kept over a restart, or until MANTYX knew its run again, is posted for at
 /// least this long, however late it is.
 const POST_KEPT: Duration = Duration::from_secs(30);
+
+/// If the journal's database is away, an answer is posted without it in the last seconds.
+const LAST_POST: Duration = Duration::from_secs(10);
 
 /// What a recorder needs.
 #[derive(Debug)]
@@ -160,6 +164,15 @@ impl CallRecorder {
         }
     }
 
+    /// Resolves when another replica has taken the run over, by `lost`, if the call has not reached its
+    /// tool: that replica makes it.
+    pub(super) async fn lost_with(&self, lost: &CancellationToken) {
+        lost.cancelled().await;
+        if self.has_reached_tool() {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// The peer's name for the work that the call has started.
     pub(super) fn handle(&self) -> Option<Handle> {
         self.record.lock().handle.clone().map(Handle)
@@ -214,14 +227,19 @@ impl CallRecorder {
     /// If the disk fails, the answer is posted all the same, and written when the disk works again. A
     /// process that begins before that says that the outcome is unknown, and MANTYX, which has the
     /// answer, ignores that.
-    pub(super) async fn answered(&self, body: Bytes) {
-        {
+    ///
+    /// Returns the body that is to be posted: another replica may have answered the call.
+    pub(super) async fn answered(&self, body: Bytes) -> Bytes {
+        let is_first = {
             let mut record = self.record.lock();
-            (record.stage, record.args) = (Stage::Answered, None);
-        }
+            let before = std::mem::replace(&mut record.stage, Stage::Answered);
+            record.args = None;
+            before < Stage::Answered
+        };
         let mut changes = vec![self.change()];
         if self.keeping.share.hold(body.len()) {
-            changes.push(Change::Answer(self.key.clone(), body));
+            let answer = if is_first { Change::Answer } else { Change::Replace };
+            changes.push(answer(self.key.clone(), body.clone()));
         } else {
             warn!(
                 tool = self.record.lock().name,
@@ -232,7 +250,9 @@ impl CallRecorder {
             // An earlier answer that this one replaces.
             changes.push(Change::Forget(Key::Answer(self.key.clone())));
         }
-        self.keeping.journal.keep(changes).await;
+        let within = self.post_within(POST_WITHIN, false).saturating_sub(LAST_POST);
+        let other = self.keeping.journal.keep_answer(&self.key, changes, within).await;
+        other.unwrap_or(body)
     }
 
     /// Closes the call, as MANTYX no longer waits for its answer.
@@ -363,7 +383,17 @@ impl Recorder for CallRecorder {
                     vec![self.change()]
                 }
             };
-            journal.commit(changes).await.map_err(|_told| NotRecorded::Unwritable)
+            let written = journal.commit(changes).await;
+            if journal.has_lost(self.key.slot) {
+                // The replica that owns the run makes the call; this one drops it.
+                self.record.lock().take_back_dispatch();
+                std::future::pending::<()>().await;
+            }
+            // Another replica may count this one as dead since the commit began.
+            match written {
+                Ok(()) if journal.may_dispatch() => Ok(()),
+                _ => Err(NotRecorded::Unwritable),
+            }
         })
     }
 

@@ -60,6 +60,8 @@ pub struct DrivenRun {
     /// Cancelled when the run turns out to be another app's: its driver stops, and its calls
     /// continue.
     pub(super) handed_over: CancellationToken,
+    /// Cancelled when another replica has taken the run over: its calls that were not made are left.
+    pub(super) lost: CancellationToken,
     in_flight: AtomicUsize,
     started_at: Millis,
     ended: Mutex<Option<Ended>>,
@@ -188,6 +190,7 @@ impl DrivenRun {
             cancel: stop.child_token(),
             stop,
             handed_over: CancellationToken::new(),
+            lost: CancellationToken::new(),
             agent_stops: Mutex::default(),
             in_flight: AtomicUsize::new(0),
             started_at,

@@ -159,6 +159,9 @@ pub(super) async fn drive(
             changes.push(Change::Forget(Key::Calls(run.slot)));
         }
         runs.journal().write(changes);
+    } else if why == Why::ShuttingDown {
+        // What is left of it is another replica's from here on.
+        runs.journal().write(vec![Change::Release(run.slot)]);
     }
 }
 

@@ -13,18 +13,22 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::{
-    DrivenRun, Inner, KEEP_ENDED, NewRun, Runs, Session,
+    DrivenRun, Inner, KEEP_ENDED, NewRun, Owned, Runs, Session,
     answer::{POST_WITHIN, Task},
     call_recorder::CallRecorder,
     driven::Left,
 };
 use crate::{
     clock,
-    journal::record::{Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, RunRecord},
+    journal::record::{
+        Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
+        RunRecord, Slot,
+    },
     model::{
-        AppName, Ending, Of, RunKey, Selection, Stage, Table, Trace,
+        AppName, CallId, Ending, Of, RunKey, Selection, Stage, Table, Trace,
         answer::codes::OUTCOME_UNKNOWN,
         catalog_search::resolved,
+        maps::HashSet,
         recovery::{Recovery, decide},
         routes::Route,
         run::Seen,
@@ -58,6 +62,55 @@ impl Runs {
             self.restore_owners(owners, (&[], &[]));
             return;
         }
+        self.resume(runs, sessions, owners, long);
+    }
+
+    /// Begins as a replica, with what its group keeps for all.
+    pub fn join(self: &Arc<Self>, kept: Kept) {
+        self.next_slot.store(kept.last_slot + 1, Ordering::Relaxed);
+        if kept.upstream.is_none() {
+            self.journal().write(vec![Change::Upstream(self.upstream.base.to_string())]);
+        }
+        self.take_over(kept);
+    }
+
+    /// Takes over what another replica has left, as after a crash of this process.
+    pub fn take_over(self: &Arc<Self>, kept: Kept) {
+        let Kept { runs, mut sessions, mut owners, long, requests, .. } = kept;
+        {
+            let inner = self.inner.lock();
+            sessions.retain(|session| !inner.sessions.contains_key(&session.key));
+            let is_new = |owned: Owned| inner.owners.get(&owned).is_none();
+            owners.retain(|(key, _)| Owned::restore(key).is_none_or(is_new));
+        }
+        self.calls.restore_requests(requests);
+        self.resume(runs, sessions, owners, long);
+    }
+
+    /// Stops driving the runs `slots`, which another replica drives now. What their calls under way
+    /// bring is still posted, if it is the first answer; the other calls are left to that replica.
+    pub fn lose(&self, slots: &[Slot]) {
+        let slots: HashSet<&Slot> = slots.iter().collect();
+        let lost: Vec<_> = {
+            let mut inner = self.inner.lock();
+            slots.iter().for_each(|slot| inner.claims.forget(**slot));
+            inner.runs.extract_if(|_, run| slots.contains(&run.slot)).map(|(_, run)| run).collect()
+        };
+        for run in lost {
+            warn!(run = %run.key.run, app = %run.app, "another replica drives the run now");
+            run.lost.cancel();
+            run.hand_over();
+            self.tell(&run);
+        }
+    }
+
+    fn resume(
+        self: &Arc<Self>,
+        runs: Vec<KeptRun>,
+        sessions: Vec<KeptSession>,
+        owners: Vec<(OwnedKey, OwnerRecord)>,
+        long: Vec<(CallId, LongRecord)>,
+    ) {
         self.restore_owners(owners, (&runs, &sessions));
         let (untold, long): (Vec<_>, Vec<_>) =
             long.into_iter().partition(|(_, record)| is_untold(record, &runs));
@@ -431,6 +484,7 @@ mod tests {
     #[test]
     fn a_long_call_that_nobody_was_told_of_is_its_runs() {
         let long = |origin: Option<(&str, &str)>| LongRecord {
+            slot: None,
             app: "a".into(),
             of: Of::App,
             tool: "fs_rm".to_owned(),

@@ -6,6 +6,7 @@
 
 mod cycle;
 mod judge;
+mod replicas;
 
 use std::time::Duration;
 

@@ -26,6 +26,8 @@ mod mantyx;
 #[cfg(test)]
 mod peers;
 #[cfg(test)]
+mod postgres;
+#[cfg(test)]
 mod process;
 #[cfg(test)]
 mod sse;

@@ -277,6 +277,7 @@ async fn a_long_call_is_not_made_after_damage() {
     let path = dir.path().join("journal");
     let mut store = renew(&path);
     let long = record::LongRecord {
+        slot: None,
         app: "default".into(),
         of: Of::App,
         tool: "fs_ls".to_owned(),

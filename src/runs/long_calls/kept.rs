@@ -12,7 +12,7 @@ use super::{Finished, KEEP, LongCall, LongCalls, Scope, make_room};
 use crate::{
     backend::{Handle, NotRecorded},
     clock,
-    journal::record::{Change, Key, LongRecord},
+    journal::record::{Change, Key, LongRecord, Slot},
     model::{
         Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target,
         pending, recovery::LEAST_BUDGET,
@@ -25,6 +25,8 @@ use crate::{
 #[derive(Debug)]
 pub(in crate::runs) struct Work {
     pub request: Arc<CallRequest>,
+    /// The journal's number of the run that began it; `None`: it was called by hand.
+    pub slot: Option<Slot>,
     /// The peer's name for the work.
     pub handle: Option<Handle>,
     /// The peer that the call was dispatched to.
@@ -39,6 +41,7 @@ impl Work {
     pub(super) fn of(call: &ActiveCall) -> Self {
         Self {
             request: Arc::clone(&call.context.request),
+            slot: Some(call.recorder.key.slot).filter(|slot| slot.0 > 0),
             handle: call.recorder.handle(),
             peer: call.recorder.peer(),
             waits: call.recorder.is_received(),
@@ -146,7 +149,7 @@ impl LongCall {
 
     /// The change that writes the call's record; `None` if the call is not kept.
     fn change(&self, id: &CallId) -> Option<Change> {
-        let Work { request, handle, peer, waits, begun } = self.work.as_ref()?;
+        let Work { request, slot, handle, peer, waits, begun } = self.work.as_ref()?;
         let by = request.run.as_ref();
         let record = LongRecord {
             app: self.scope.app.clone(),
@@ -156,6 +159,7 @@ impl LongCall {
             kind: request.route.kind,
             target: request.tool().into(),
             origin: by.map(|by| (by.run.clone(), request.tool_use.clone())),
+            slot: *slot,
             handle: handle.as_ref().map(|handle| handle.0.clone()),
             peer: peer.clone(),
             // A call that has ended is not made: its arguments would only take room. One with a
@@ -217,6 +221,7 @@ impl Runs {
         });
         let work = Work {
             request: Arc::clone(&request),
+            slot: record.slot,
             handle: record.handle.map(Handle),
             peer: record.peer,
             waits,

@@ -221,7 +221,7 @@ async fn the_arguments_of_a_call_that_has_ended_are_not_kept() {
     let id = CallId::from("call_1");
     let request = Arc::new(request("ls", "{}"));
     let begun = clock::moment();
-    let work = Work { request, handle: None, peer: None, waits: true, begun };
+    let work = Work { request, slot: None, handle: None, peer: None, waits: true, begun };
     calls.begin(id.clone(), scope("a", Of::App), "hr", Some(work), CancellationToken::new());
     assert_eq!(kept("running").await, (true, false), "it is made after a restart");
     calls.finish(&id, Answer::Error("denied".to_owned()));

@@ -1,0 +1,457 @@
+//! The journal of several replicas, in PostgreSQL. Each run has one owner among them; the other replicas
+//! can read what is kept of it, and take it over when its owner has died or leaves.
+//!
+//! A thread writes, as for the file: all that waits goes into one statement, which fails for the runs
+//! that this replica has lost. The keeper is a task: it sends heartbeats, notices the death of others,
+//! and takes over their runs. The two have a connection each, and reading has a third.
+//!
+//! Must not: decide what becomes of a run's calls (model/recovery.rs does).
+
+mod database;
+mod membership;
+mod rows;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, mpsc},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::{
+    runtime::Handle,
+    sync::{self, watch},
+    time::{Instant, sleep},
+};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use uuid::Uuid;
+
+pub use self::database::DatabaseError;
+use self::{
+    database::{Beat, Database, Member, Verdict},
+    membership::{BEAT, Lease, Peers},
+    rows::{Epochs, RowKey, Rows, run_of},
+};
+use super::{
+    NotWritten, Shared,
+    batch::{Batch, Job, Waiter, Waiting, gather},
+    live::Live,
+    record::{CallKey, Change, Kept, Key, Slot},
+};
+use crate::{clock, error_chain::error_chain, model::maps::HashSet};
+
+/// The time between two attempts to write a batch.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long the last writes may take at the stop while the database fails.
+const LAST: Duration = Duration::from_secs(5);
+/// The number of a replica's first run has this many bits below that of the replica.
+const RUNS: u32 = 32;
+
+/// How the database is reached (`state`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Postgres {
+    pub url: tokio_postgres::Config,
+    /// The authorities that may sign its certificate; `None`: the machine's.
+    pub ca: Option<PathBuf>,
+    pub schema: String,
+    /// The replicas of a group share their runs.
+    pub group: String,
+    /// How long a statement may take before its connection is dropped.
+    pub statement_timeout: Duration,
+}
+
+/// What has happened to the runs of this replica.
+#[derive(Debug)]
+pub enum Event {
+    /// It has joined the group, in which these records are kept. Its runs are numbered from
+    /// `kept.last_slot` on.
+    Joined(Kept),
+    /// These runs were another's, and are its own now.
+    TakenOver(Kept),
+    /// Another replica drives these runs now.
+    Lost(Vec<Slot>),
+}
+
+/// This process as a replica.
+#[derive(Debug)]
+pub struct Replica {
+    settings: Postgres,
+    /// The address of MANTYX, which is one for all replicas of the group.
+    upstream: String,
+    shared: Arc<Shared>,
+    /// `None`: it has not joined yet, or another has taken its place.
+    member: watch::Sender<Option<Member>>,
+    lease: Lease,
+    epochs: Mutex<Epochs>,
+    events: sync::mpsc::Sender<Event>,
+    /// For the records that a caller asks for.
+    reader: sync::Mutex<Option<Database>>,
+    /// Cancelled when the journal closes.
+    closing: CancellationToken,
+}
+
+impl Replica {
+    /// A replica that joins its group once its keeper runs; and what happens to its runs.
+    pub(super) fn new(
+        settings: Postgres,
+        upstream: String,
+        shared: Arc<Shared>,
+    ) -> (Arc<Self>, sync::mpsc::Receiver<Event>) {
+        let (events, happens) = sync::mpsc::channel(16);
+        shared.health.lock().error = Some("PostgreSQL has not answered yet".to_owned());
+        let this = Self {
+            settings,
+            upstream,
+            shared,
+            member: watch::Sender::default(),
+            lease: Lease::default(),
+            epochs: Mutex::default(),
+            events,
+            reader: sync::Mutex::default(),
+            closing: CancellationToken::new(),
+        };
+        (Arc::new(this), happens)
+    }
+
+    /// Whether it may dispatch calls: no other replica can have taken its place.
+    pub(super) fn holds_lease(&self) -> bool {
+        self.lease.holds(clock::since_boot())
+    }
+
+    /// Whether another replica owns the run.
+    pub(super) fn has_lost(&self, run: Slot) -> bool {
+        self.epochs.lock().get(&run) == Some(&None)
+    }
+
+    pub(super) fn close(&self) {
+        self.closing.cancel();
+    }
+
+    fn group(&self) -> &str {
+        &self.settings.group
+    }
+
+    /// Another replica has taken the place of `member`, and drives all of its runs.
+    async fn is_fenced(&self, member: Member) {
+        let is_known = self.member.send_if_modified(|known| {
+            let is_it = *known == Some(member);
+            known.take_if(|_| is_it);
+            is_it
+        });
+        if is_known {
+            self.lease.end();
+            warn!("another replica has taken over the runs of this one, which joins anew");
+            let lost: Vec<Slot> = {
+                let mut epochs = self.epochs.lock();
+                epochs.values_mut().for_each(|epoch| *epoch = None);
+                epochs.keys().copied().collect()
+            };
+            self.events.send(Event::Lost(lost)).await.ok();
+        }
+    }
+
+    /// The kept answer to a call.
+    pub(super) async fn answer(&self, key: &CallKey) -> Option<Bytes> {
+        let mut reader = self.reader.lock().await;
+        if reader.as_ref().is_none_or(Database::is_closed) {
+            *reader = None;
+            *reader = Some(Database::connect(&self.settings).await.ok()?);
+        }
+        reader.as_ref()?.record(self.group(), &row_key(key)).await.ok()?.map(Bytes::from)
+    }
+}
+
+fn row_key(answer: &CallKey) -> RowKey {
+    serde_json::to_vec(&Key::Answer(answer.clone())).expect("text and numbers can be written")
+}
+
+/// The task that keeps this process a member of its group.
+#[derive(Debug)]
+pub struct Keeper {
+    replica: Arc<Replica>,
+    peers: Peers,
+    database: Option<Database>,
+    /// A claim may have succeeded without an answer.
+    doubts: bool,
+    /// The replicas of the last heartbeat.
+    known: HashSet<Uuid>,
+}
+
+impl Keeper {
+    pub(super) fn new(replica: Arc<Replica>) -> Self {
+        Self {
+            replica,
+            peers: Peers::default(),
+            database: None,
+            doubts: false,
+            known: <_>::default(),
+        }
+    }
+
+    /// Sends heartbeats for as long as it is polled; takes nothing over once `leaving` is cancelled.
+    pub async fn run(mut self, leaving: CancellationToken) {
+        loop {
+            let begun = clock::since_boot();
+            if let Err(error) = self.turn(begun, &leaving).await {
+                self.peers.is_broken();
+                self.database = None;
+                self.replica.shared.fails(&error_chain(&error));
+            }
+            sleep(BEAT.saturating_sub(clock::since_boot().saturating_sub(begun))).await;
+        }
+    }
+
+    /// One heartbeat, and what it shows.
+    async fn turn(
+        &mut self,
+        begun: Duration,
+        leaving: &CancellationToken,
+    ) -> Result<(), DatabaseError> {
+        let replica = Arc::clone(&self.replica);
+        let group = replica.group();
+        let database = match self.database.take() {
+            Some(open) if !open.is_closed() => open,
+            _ => Database::open(&replica.settings).await?,
+        };
+        let database = self.database.insert(database);
+        let known = *replica.member.borrow();
+        let Some(member) = known else {
+            let mut kept = Live::of_rows(database.shared(group).await?).kept();
+            if let Some(other) = kept.upstream.take_if(|it| *it != replica.upstream) {
+                return Err(DatabaseError::OtherUpstream(other));
+            }
+            let host = hostname();
+            let member = database.join(group, &host).await?;
+            replica.lease.extend(begun);
+            kept.last_slot = u64::from(member.number.unsigned_abs()) << RUNS;
+            info!(group, host, replica = %member.id, "joined the group of replicas");
+            replica.events.send(Event::Joined(kept)).await.ok();
+            replica.shared.works();
+            replica.member.send_replace(Some(member));
+            return Ok(());
+        };
+        let Some(beats) = database.beat(group, member).await? else {
+            replica.is_fenced(member).await;
+            return Ok(());
+        };
+        replica.lease.extend(begun);
+        if leaving.is_cancelled() {
+            return Ok(());
+        }
+        let dead = self.peers.look(begun, member.id, &beats);
+        self.take_over(member, &dead, beats.iter().map(|beat| beat.replica).collect()).await
+    }
+
+    /// Takes over the runs of dead replicas, and those that have no owner.
+    async fn take_over(
+        &mut self,
+        member: Member,
+        dead: &[Beat],
+        all: HashSet<Uuid>,
+    ) -> Result<(), DatabaseError> {
+        let replica = Arc::clone(&self.replica);
+        let group = replica.group();
+        let Some(database) = &self.database else { return Ok(()) };
+        for one in dead {
+            warn!(replica = %one.replica, "a replica has died; taking over its runs");
+            database.fence(*one).await?;
+        }
+        let dead: Vec<_> = dead.iter().map(|beat| beat.replica).collect();
+        if std::mem::replace(&mut self.doubts, true) {
+            let owned = database.owned(member).await?;
+            let is_new = |run: &(Slot, i64)| !replica.epochs.lock().contains_key(&run.0);
+            self.adopt(owned.into_iter().filter(is_new).collect()).await?;
+        }
+        // What is not of a run is looked at only when a replica is gone.
+        if !dead.is_empty() || self.known != all {
+            let Some(database) = &self.database else { return Ok(()) };
+            let inherited = database.inherit(group, member, &dead).await?;
+            replica.events.send(Event::TakenOver(Live::of_rows(inherited).kept())).await.ok();
+            self.known = all;
+        }
+        loop {
+            let Some(database) = &self.database else { return Ok(()) };
+            let claimed = database.claim(group, member, &dead).await?;
+            if claimed.is_empty() {
+                database.bury(&dead).await?;
+                self.doubts = false;
+                return Ok(());
+            }
+            self.adopt(claimed).await?;
+        }
+    }
+
+    /// Hands on the records of runs that are this replica's now.
+    async fn adopt(&self, runs: Vec<(Slot, i64)>) -> Result<(), DatabaseError> {
+        let Some(database) = self.database.as_ref().filter(|_| !runs.is_empty()) else {
+            return Ok(());
+        };
+        let replica = &self.replica;
+        let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
+        let mut records = database.shared(replica.group()).await?;
+        records.extend(database.of_runs(replica.group(), &slots).await?);
+        replica.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
+        let kept = Live::of_rows(records).kept();
+        info!(runs = kept.runs.len(), "took over runs of other replicas");
+        replica.events.send(Event::TakenOver(kept)).await.ok();
+        Ok(())
+    }
+}
+
+fn hostname() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The thread that writes.
+pub(super) struct Writer {
+    replica: Arc<Replica>,
+    /// The connection, and for whom it writes in which session.
+    session: Option<(Database, Member, i64)>,
+    /// The digests of routes that the table has.
+    routes: HashSet<Box<str>>,
+}
+
+impl Writer {
+    pub(super) fn new(replica: Arc<Replica>) -> Self {
+        Self { replica, session: None, routes: HashSet::default() }
+    }
+
+    /// Writes until the journal is closed. Blocks the thread.
+    pub(super) fn run(mut self, runtime: &Handle, given: &mpsc::Receiver<Job>) {
+        while let Some(batch) = gather(given) {
+            if runtime.block_on(self.take(batch)) {
+                break;
+            }
+        }
+        // The heartbeats have ended.
+        if let Some((database, member, _)) = &self.session
+            && let Err(error) = runtime.block_on(database.leave(*member))
+        {
+            warn!(
+                error = error_chain(&error),
+                "cannot leave the group; others wait until it counts as dead"
+            );
+        }
+    }
+
+    /// Writes a batch, and tells those who wait for it. Whether it was the last one.
+    async fn take(&mut self, batch: Batch) -> bool {
+        let Batch { changes, waiting, weight, stop } = batch;
+        let replica = Arc::clone(&self.replica);
+        let mut closed_at = None;
+        let verdict = loop {
+            let begun = Instant::now();
+            let error = match self.write(&changes, &waiting).await {
+                Ok(verdict) => {
+                    replica.shared.metrics.commits.observe(begun.elapsed());
+                    break Some(verdict);
+                }
+                Err(error) => error,
+            };
+            // Its statements may go on. The next session waits for their end.
+            self.session = None;
+            replica.shared.metrics.errors.inc();
+            replica.shared.fails(&error_chain(&error));
+            if replica.closing.is_cancelled() && closed_at.get_or_insert(begun).elapsed() > LAST {
+                break None;
+            }
+            sleep(AGAIN).await;
+        };
+        let verdict = verdict.unwrap_or_default();
+        for (range, waiter) in waiting {
+            let changes = changes.get(range).unwrap_or_default();
+            let is_held =
+                |change: &Change| run_of(change).is_none_or(|it| verdict.held.contains(&it));
+            let is_first = |change: &Change| match change {
+                Change::Answer(key, _) => verdict.answered.contains(&row_key(key)),
+                _ => true,
+            };
+            // The caller may have gone away.
+            match waiter {
+                Waiter::Told(done) => {
+                    let is_written = verdict.lives && changes.iter().all(is_held);
+                    done.send(is_written.then_some(()).ok_or(NotWritten)).ok();
+                }
+                Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
+                Waiter::First(done) => drop(done.send(changes.iter().all(is_first))),
+            }
+        }
+        replica.shared.queue.remove(weight);
+        stop
+    }
+
+    /// Writes what can be written of `changes`.
+    async fn write(
+        &mut self,
+        changes: &[Change],
+        waiting: &[Waiting],
+    ) -> Result<Verdict, DatabaseError> {
+        let replica = Arc::clone(&self.replica);
+        loop {
+            let mut members = replica.member.subscribe();
+            let joined = members.wait_for(Option::is_some);
+            let joined = replica.closing.run_until_cancelled(joined).await;
+            let Some(member) = joined.and_then(|member| *member.ok()?) else {
+                return Ok(Verdict::default());
+            };
+            if self.session.as_ref().is_none_or(|(open, of, _)| open.is_closed() || *of != member) {
+                self.session = None;
+                let database = Database::connect(&replica.settings).await?;
+                let Some(session) = database.begin(member).await? else {
+                    replica.is_fenced(member).await;
+                    continue;
+                };
+                self.session = Some((database, member, session));
+            }
+            let rows = self.rows(changes, waiting);
+            let Some((database, _, session)) = &self.session else { continue };
+            if rows.is_empty() {
+                let held = changes.iter().filter_map(run_of).collect();
+                return Ok(Verdict { lives: true, held, ..Verdict::default() });
+            }
+            let verdict = database.write(replica.group(), (member, *session), &rows).await?;
+            if !verdict.lives {
+                replica.is_fenced(member).await;
+                continue;
+            }
+            replica.shared.works();
+            self.settle(rows, &verdict).await;
+            return Ok(verdict);
+        }
+    }
+
+    /// The rows of `changes`, without those whose callers have stopped waiting.
+    fn rows(&self, changes: &[Change], waiting: &[Waiting]) -> Rows {
+        let epochs = self.replica.epochs.lock();
+        let mut rows = Rows::default();
+        for (range, waiter) in waiting {
+            let is_left = matches!(waiter, Waiter::Told(done) if done.is_closed());
+            for change in changes.get(range.clone()).filter(|_| !is_left).unwrap_or_default() {
+                rows.add(change, &epochs, &self.routes);
+            }
+        }
+        rows
+    }
+
+    /// Takes in what came of a write.
+    async fn settle(&mut self, rows: Rows, verdict: &Verdict) {
+        self.routes.extend(rows.routes);
+        let lost: Vec<Slot> = {
+            let mut epochs = self.replica.epochs.lock();
+            for (slot, epoch) in &rows.owned {
+                let epoch = verdict.held.contains(slot).then_some(*epoch);
+                epochs.insert(*slot, epoch);
+            }
+            let gone = rows.forgotten.iter().chain(&rows.released);
+            for slot in gone {
+                epochs.remove(slot);
+            }
+            rows.owned.into_keys().filter(|slot| !verdict.held.contains(slot)).collect()
+        };
+        if !lost.is_empty() {
+            self.replica.events.send(Event::Lost(lost)).await.ok();
+        }
+    }
+}

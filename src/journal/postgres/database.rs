@@ -1,0 +1,407 @@
+//! The statements to PostgreSQL, and the connections that they go over.
+//!
+//! Must not: decide who owns a run, or try anything twice.
+
+use std::{
+    collections::BTreeMap,
+    future::poll_fn,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rustls_tokio_postgres::{
+    CaCertError, MakeRustlsConnect, config_from_ca_cert, config_platform_verifier,
+};
+use tokio::{task::JoinSet, time::timeout};
+use tokio_postgres::{AsyncMessage, Client, Row as Found, types::ToSql};
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::rows::{Row, RowKey, Rows, kind};
+use crate::{
+    journal::{postgres::Postgres, record::Slot},
+    model::maps::HashSet,
+};
+
+/// The version of the tables that this bridge knows.
+const SCHEMA: i32 = 1;
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(5);
+/// How many runs are taken over with one statement.
+const BITE: i64 = 200;
+
+/// Why the database did not do what it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseError {
+    #[error("PostgreSQL cannot be used")]
+    Failed(#[from] tokio_postgres::Error),
+    #[error("PostgreSQL did not answer within {0:?}")]
+    Slow(Duration),
+    /// It may have been done or not.
+    #[error("PostgreSQL was not sure that it had written: {0}")]
+    Doubtful(String),
+    #[error("the machine's authorities for TLS cannot be used")]
+    Tls(#[from] rustls::Error),
+    #[error("`state.ca` cannot be used")]
+    Authorities(#[from] CaCertError),
+    #[error(
+        "the tables in PostgreSQL are of version {0}, which a later mantyx-bridge has made; run that one"
+    )]
+    Later(i32),
+    #[error(
+        "the replicas of this group work for another MANTYX ({0}); set another `state.group`, or the \
+         same `upstream.base_url`"
+    )]
+    OtherUpstream(String),
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Database {
+    client: Client,
+    /// What PostgreSQL warned of since the last statement.
+    warned: Arc<AtomicBool>,
+    within: Duration,
+    /// Reads what PostgreSQL sends. Dropping it closes the connection.
+    _reader: JoinSet<()>,
+}
+
+/// This process, as the other replicas know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) id: Uuid,
+    pub(super) generation: i64,
+    /// The numbers of its runs begin with this one.
+    pub(super) number: i32,
+}
+
+/// What came of a write.
+#[derive(Debug, Default)]
+pub(super) struct Verdict {
+    /// Nothing has taken this replica's place.
+    pub(super) lives: bool,
+    /// The runs that it owns, of those that were asked for.
+    pub(super) held: HashSet<Slot>,
+    /// The answers that were the first.
+    pub(super) answered: HashSet<RowKey>,
+}
+
+/// The heartbeat of another replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Beat {
+    pub(super) replica: Uuid,
+    pub(super) generation: i64,
+    pub(super) counter: i64,
+}
+
+impl Database {
+    /// Connects, and makes the tables that are missing.
+    pub(super) async fn open(settings: &Postgres) -> Result<Self, DatabaseError> {
+        let this = Self::connect(settings).await?;
+        let schema = include_str!("schema.sql").replace("{schema}", &settings.schema);
+        // One replica at a time: `create … if not exists` fails if two run it at once.
+        let schema = format!("begin; select pg_advisory_xact_lock(7717); {schema}; commit");
+        this.bounded(this.client.batch_execute(&schema)).await?;
+        let version = this.bounded(this.client.query_one("select version from meta", &[])).await?;
+        match version.try_get(0)? {
+            later if later > SCHEMA => Err(DatabaseError::Later(later)),
+            _ => Ok(this),
+        }
+    }
+
+    /// Connects to tables that are there.
+    pub(super) async fn connect(settings: &Postgres) -> Result<Self, DatabaseError> {
+        let tls = match &settings.ca {
+            Some(path) => config_from_ca_cert(path)?,
+            None => config_platform_verifier()?,
+        };
+        let mut url = settings.url.clone();
+        url.application_name("mantyx-bridge");
+        let connecting = timeout(CONNECT, url.connect(MakeRustlsConnect::new(tls)));
+        let (client, mut connection) =
+            connecting.await.map_err(|_elapsed| DatabaseError::Slow(CONNECT))??;
+        let warned: Arc<AtomicBool> = Arc::default();
+        let mut reader = JoinSet::new();
+        let flag = Arc::clone(&warned);
+        reader.spawn(async move {
+            loop {
+                match poll_fn(|context| connection.poll_message(context)).await {
+                    Some(Ok(AsyncMessage::Notice(notice))) if notice.severity() == "WARNING" => {
+                        warn!(notice = notice.message(), "PostgreSQL warns");
+                        flag.store(true, Ordering::Relaxed);
+                    }
+                    Some(Ok(_)) => {}
+                    Some(Err(error)) => return debug!(%error, "a connection to PostgreSQL broke"),
+                    None => return,
+                }
+            }
+        });
+        let this = Self { client, warned, within: settings.statement_timeout, _reader: reader };
+        // The limits are this side's: cancelling a statement that waits for a standby commits it.
+        let path = format!("set search_path to {}; set statement_timeout to 0", settings.schema);
+        this.bounded(this.client.batch_execute(&path)).await?;
+        Ok(this)
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    async fn bounded<T>(
+        &self,
+        statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, DatabaseError> {
+        let slow = |_elapsed| DatabaseError::Slow(self.within);
+        Ok(timeout(self.within, statement).await.map_err(slow)??)
+    }
+
+    async fn query(
+        &self,
+        text: &str,
+        values: &[&(dyn ToSql + Sync)],
+    ) -> Result<Vec<Found>, DatabaseError> {
+        self.bounded(self.client.query(text, values)).await
+    }
+
+    /// Adds this process to its group.
+    pub(super) async fn join(&self, group: &str, host: &str) -> Result<Member, DatabaseError> {
+        let id = Uuid::new_v4();
+        let text = "with me as (insert into replica (id, grp, host, version) values ($1, $2, $3, $4) \
+                    returning id, number, generation), \
+                    beat as (insert into heartbeat (replica) select id from me) \
+                    select number, generation from me";
+        let version = env!("CARGO_PKG_VERSION");
+        let row =
+            self.bounded(self.client.query_one(text, &[&id, &group, &host, &version])).await?;
+        Ok(Member { id, number: row.try_get(0)?, generation: row.try_get(1)? })
+    }
+
+    /// Begins a session of writes, and waits for the end of every statement of an earlier one. `None`:
+    /// another replica has taken over.
+    pub(super) async fn begin(&self, member: Member) -> Result<Option<i64>, DatabaseError> {
+        let text = "update replica set session = session + 1 where id = $1 and generation = $2 \
+                    returning session";
+        let rows = self.query(text, &[&member.id, &member.generation]).await?;
+        rows.first().map(|row| row.try_get(0)).transpose().map_err(Into::into)
+    }
+
+    /// Takes a replica's place, and waits for the end of what it is writing. Nothing of it is written
+    /// afterwards.
+    pub(super) async fn fence(&self, dead: Beat) -> Result<(), DatabaseError> {
+        let text =
+            "update replica set generation = generation + 1 where id = $1 and generation = $2";
+        self.query(text, &[&dead.replica, &dead.generation]).await.map(drop)
+    }
+
+    /// Writes one batch.
+    pub(super) async fn write(
+        &self,
+        group: &str,
+        (member, session): (Member, i64),
+        rows: &Rows,
+    ) -> Result<Verdict, DatabaseError> {
+        let numbers =
+            |slots: &mut dyn Iterator<Item = &Slot>| slots.map(number).collect::<Vec<_>>();
+        let slots = numbers(&mut rows.owned.keys());
+        let epochs: Vec<i64> = rows.owned.values().copied().collect();
+        let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
+        let gone: Vec<&[u8]> = gone.map(|(key, _)| key.as_slice()).collect();
+        let kept = Columns::of(&rows.records);
+        let answers = Columns::of(&rows.answers);
+        let begun = numbers(&mut rows.begun.iter());
+        let forgotten = numbers(&mut rows.forgotten.iter());
+        let cleared = numbers(&mut rows.cleared.iter());
+        let released = numbers(&mut rows.released.iter());
+        self.warned.store(false, Ordering::Relaxed);
+        let found = self
+            .query(
+                include_str!("write.sql"),
+                &[
+                    &member.id,
+                    &member.generation,
+                    &group,
+                    &begun,
+                    &slots,
+                    &epochs,
+                    &forgotten,
+                    &gone,
+                    &cleared,
+                    &kept.keys,
+                    &kept.kinds,
+                    &kept.runs,
+                    &kept.values,
+                    &answers.keys,
+                    &answers.runs,
+                    &answers.values,
+                    &session,
+                    &released,
+                ],
+            )
+            .await?;
+        if self.warned.load(Ordering::Relaxed) {
+            return Err(DatabaseError::Doubtful("it sent a warning".to_owned()));
+        }
+        let mut verdict = Verdict::default();
+        for row in found {
+            verdict.lives |= row.try_get::<_, Option<bool>>(0)?.is_some();
+            verdict.held.extend(row.try_get::<_, Option<i64>>(1)?.map(slot));
+            verdict.answered.extend(row.try_get::<_, Option<RowKey>>(2)?);
+        }
+        Ok(verdict)
+    }
+
+    /// Says that this replica lives; the heartbeats of all of its group then. `None`: another has
+    /// taken its place.
+    pub(super) async fn beat(
+        &self,
+        group: &str,
+        member: Member,
+    ) -> Result<Option<Vec<Beat>>, DatabaseError> {
+        let text = "with beat as (update heartbeat set counter = counter + 1 from replica \
+                    where replica.id = heartbeat.replica and replica.id = $1 and generation = $2 \
+                    returning replica) \
+                    select id, generation, counter from replica join heartbeat on replica = id \
+                    where grp = $3 and exists (select from beat)";
+        let rows = self.query(text, &[&member.id, &member.generation, &group]).await?;
+        let beat = |row: Found| {
+            let (replica, generation) = (row.try_get(0)?, row.try_get(1)?);
+            Ok(Beat { replica, generation, counter: row.try_get(2)? })
+        };
+        let beats = rows.into_iter().map(beat).collect::<Result<Vec<_>, _>>();
+        beats
+            .map(|beats| Some(beats).filter(|beats| !beats.is_empty()))
+            .map_err(DatabaseError::Failed)
+    }
+
+    /// Makes `member` the owner of some runs of `dead` replicas, or of none; with their new epochs.
+    pub(super) async fn claim(
+        &self,
+        group: &str,
+        member: Member,
+        dead: &[Uuid],
+    ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+        let text = "with me as materialized (\
+                      select id from replica where id = $1 and generation = $2 for share\
+                    ), bite as materialized (\
+                      select slot from run where grp = $3 and (owner = any($4) or owner is null) \
+                      order by slot limit $5 for update skip locked\
+                    ) update run set owner = me.id, epoch = run.epoch + 1 from me, bite \
+                    where run.slot = bite.slot returning run.slot, run.epoch";
+        let values: &[&(dyn ToSql + Sync)] =
+            &[&member.id, &member.generation, &group, &dead, &BITE];
+        runs(self.query(text, values).await?)
+    }
+
+    /// The records of these runs.
+    pub(super) async fn of_runs(
+        &self,
+        group: &str,
+        runs: &[Slot],
+    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        let runs: Vec<i64> = runs.iter().map(number).collect();
+        let text = "select key, value from record where grp = $1 and run = any($2)";
+        records(self.query(text, &[&group, &runs]).await?)
+    }
+
+    /// The records that all replicas use: those of sessions, owners and the like.
+    pub(super) async fn shared(
+        &self,
+        group: &str,
+    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        let text = "select key, value from record where grp = $1 and run is null \
+                    and kind not in ('long', 'request')";
+        records(self.query(text, &[&group]).await?)
+    }
+
+    /// Takes over the long calls and the requests of `dead` replicas, and of those that have left.
+    pub(super) async fn inherit(
+        &self,
+        group: &str,
+        member: Member,
+        dead: &[Uuid],
+    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        let text = "with me as materialized (\
+                      select id from replica where id = $1 and generation = $2 for share\
+                    ) update record set holder = me.id from me \
+                    where grp = $3 and run is null and kind in ('long', 'request') \
+                    and (holder = any($4) or not exists (select from replica where id = holder)) \
+                    returning key, value";
+        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &group, &dead];
+        records(self.query(text, values).await?)
+    }
+
+    /// The runs that `member` owns, with their epochs.
+    pub(super) async fn owned(&self, member: Member) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+        runs(self.query("select slot, epoch from run where owner = $1", &[&member.id]).await?)
+    }
+
+    /// The record with this key.
+    pub(super) async fn record(
+        &self,
+        group: &str,
+        key: &[u8],
+    ) -> Result<Option<Vec<u8>>, DatabaseError> {
+        let text = "select value from record where grp = $1 and id = sha256($2)";
+        let rows = self.query(text, &[&group, &key]).await?;
+        rows.first().map(|row| row.try_get(0)).transpose().map_err(Into::into)
+    }
+
+    /// Gives up all runs of `member`, for others to take, and leaves the group.
+    pub(super) async fn leave(&self, member: Member) -> Result<(), DatabaseError> {
+        let text = "with gone as (delete from replica where id = $1 and generation = $2 returning id) \
+                    update run set owner = null, epoch = epoch + 1 from gone where owner = gone.id";
+        self.query(text, &[&member.id, &member.generation]).await.map(drop)
+    }
+
+    /// Removes the rows of replicas that own nothing any more.
+    pub(super) async fn bury(&self, dead: &[Uuid]) -> Result<(), DatabaseError> {
+        let text = "delete from replica where id = any($1) \
+                    and not exists (select from run where owner = replica.id)";
+        self.query(text, &[&dead]).await.map(drop)
+    }
+}
+
+/// The values of a statement, by columns.
+struct Columns<'a> {
+    keys: Vec<&'a [u8]>,
+    kinds: Vec<&'a str>,
+    runs: Vec<Option<i64>>,
+    values: Vec<&'a [u8]>,
+}
+
+impl<'a> Columns<'a> {
+    fn of(rows: &'a BTreeMap<RowKey, Row>) -> Self {
+        let (keys, kinds, runs, values) = <_>::default();
+        let mut this = Self { keys, kinds, runs, values };
+        for (key, row) in rows {
+            let Some(value) = &row.value else { continue };
+            this.keys.push(key);
+            this.kinds.push(kind(key));
+            this.runs.push(row.run.as_ref().map(number));
+            this.values.push(value);
+        }
+        this
+    }
+}
+
+fn records(rows: Vec<Found>) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+    let record = |row: Found| Ok((row.try_get(0)?, row.try_get(1)?));
+    rows.into_iter().map(record).collect::<Result<_, _>>().map_err(DatabaseError::Failed)
+}
+
+fn runs(rows: Vec<Found>) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+    let run = |row: Found| Ok((slot(row.try_get(0)?), row.try_get(1)?));
+    rows.into_iter().map(run).collect::<Result<_, _>>().map_err(DatabaseError::Failed)
+}
+
+/// Numbers of runs are below 2^63 by their making.
+fn number(slot: &Slot) -> i64 {
+    i64::try_from(slot.0).unwrap_or(i64::MAX)
+}
+
+fn slot(number: i64) -> Slot {
+    Slot(u64::try_from(number).unwrap_or_default())
+}

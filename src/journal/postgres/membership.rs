@@ -1,0 +1,130 @@
+//! Whether this replica may dispatch calls, and which others have died. Times are of this machine's
+//! clock alone: no clocks are compared.
+//!
+//! Must not: ask the database.
+
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
+use uuid::Uuid;
+
+use super::database::Beat;
+use crate::model::maps::HashMap;
+
+/// How often a replica says that it lives.
+pub(super) const BEAT: Duration = Duration::from_secs(2);
+/// For how long after its last heartbeat a replica dispatches calls. Less than [`DEAD`], so that it has
+/// stopped before others take over.
+const LEASE: Duration = Duration::from_secs(8);
+/// A replica that has not been heard for this long is dead.
+const DEAD: Duration = Duration::from_secs(10);
+
+/// Until when this replica may dispatch calls.
+#[derive(Debug, Default)]
+pub struct Lease(AtomicU64);
+
+impl Lease {
+    /// A heartbeat was written that had been begun at `begun`.
+    pub(super) fn extend(&self, begun: Duration) {
+        self.0.store(millis(begun + LEASE), Ordering::Release);
+    }
+
+    pub(super) fn end(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    pub(super) fn holds(&self, now: Duration) -> bool {
+        millis(now) < self.0.load(Ordering::Acquire)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// The heartbeats of the other replicas, as this one has seen them.
+#[derive(Debug, Default)]
+pub(super) struct Peers {
+    /// The last heartbeat of each, and when it was seen first.
+    seen: HashMap<Uuid, (i64, Duration)>,
+    /// Since when this replica's own heartbeats have come through without a gap.
+    unbroken: Option<Duration>,
+}
+
+impl Peers {
+    /// A heartbeat of this replica failed: while the database is away, all others are silent, too.
+    pub(super) fn is_broken(&mut self) {
+        self.unbroken = None;
+    }
+
+    /// Takes the heartbeats that were read at `now`; those of the dead then.
+    pub(super) fn look(&mut self, now: Duration, own: Uuid, beats: &[Beat]) -> Vec<Beat> {
+        let since = *self.unbroken.get_or_insert(now);
+        self.seen.retain(|replica, _| beats.iter().any(|beat| beat.replica == *replica));
+        let mut dead = Vec::new();
+        for beat in beats.iter().filter(|beat| beat.replica != own) {
+            let (counter, first) = self.seen.entry(beat.replica).or_insert((beat.counter, now));
+            if *counter != beat.counter {
+                (*counter, *first) = (beat.counter, now);
+            }
+            if now.saturating_sub(since.max(*first)) >= DEAD {
+                dead.push(*beat);
+            }
+        }
+        dead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Who is dead, and when this replica itself has to stop.
+
+    use super::*;
+
+    fn beat(replica: u128, counter: i64) -> Beat {
+        Beat { replica: Uuid::from_u128(replica), generation: 1, counter }
+    }
+
+    #[test]
+    fn a_replica_without_heartbeats_is_dead_after_ten_seconds() {
+        let mut peers = Peers::default();
+        let mut dead_at = None;
+        for second in (100..130).step_by(2) {
+            let of_two = if second < 106 { second } else { 106 };
+            let beats = [beat(1, second), beat(2, of_two), beat(3, second)];
+            let now = Duration::from_secs(second.unsigned_abs());
+            let dead = peers.look(now, Uuid::from_u128(1), &beats);
+            if !dead.is_empty() {
+                assert_eq!(dead, [beat(2, 106)]);
+                dead_at.get_or_insert(second);
+            }
+        }
+        assert_eq!(dead_at, Some(116));
+    }
+
+    #[test]
+    fn an_outage_of_the_database_kills_no_replica() {
+        let mut peers = Peers::default();
+        let at = Duration::from_secs;
+        let own = Uuid::from_u128(1);
+        peers.look(at(100), own, &[beat(2, 7)]);
+        peers.is_broken();
+        // The first one that is back must not take the others for dead.
+        assert!(peers.look(at(200), own, &[beat(2, 7)]).is_empty());
+        assert!(peers.look(at(209), own, &[beat(2, 7)]).is_empty());
+        assert_eq!(peers.look(at(210), own, &[beat(2, 7)]), [beat(2, 7)]);
+    }
+
+    #[test]
+    fn a_lease_begins_before_its_heartbeat_was_sent() {
+        let lease = Lease::default();
+        let at = Duration::from_secs;
+        assert!(!lease.holds(at(1)));
+        lease.extend(at(100));
+        assert!(lease.holds(at(107)) && !lease.holds(at(108)));
+        lease.end();
+        assert!(!lease.holds(at(101)));
+    }
+}

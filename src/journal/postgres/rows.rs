@@ -1,0 +1,146 @@
+//! The changes of one batch as the rows of one statement.
+//!
+//! Must not: know a database.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use crate::{
+    journal::{
+        live::{self, Sink},
+        record::{Change, Key, Slot},
+    },
+    model::maps::{HashMap, HashSet},
+};
+
+/// The runs of this replica with the epochs in which it owns them. `None`: it has lost the run.
+pub(super) type Epochs = HashMap<Slot, Option<i64>>;
+
+/// The epoch of a run that has had one owner.
+const FIRST_EPOCH: i64 = 1;
+
+/// A key of the table, as JSON.
+pub(super) type RowKey = Vec<u8>;
+
+/// A record to keep.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) run: Option<Slot>,
+    /// `None`: the record is removed.
+    pub(super) value: Option<Vec<u8>>,
+}
+
+/// What one statement writes.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    /// The last value of each key: a statement can change a row only once.
+    pub(super) records: BTreeMap<RowKey, Row>,
+    /// Answers, of which the first one that is durable wins.
+    pub(super) answers: BTreeMap<RowKey, Row>,
+    /// The runs that it must own, with their epochs.
+    pub(super) owned: BTreeMap<Slot, i64>,
+    /// The runs that begin with this batch.
+    pub(super) begun: BTreeSet<Slot>,
+    /// The runs whose calls and answers are removed.
+    pub(super) cleared: BTreeSet<Slot>,
+    /// The runs that are removed.
+    pub(super) forgotten: BTreeSet<Slot>,
+    /// The runs that other replicas may take.
+    pub(super) released: BTreeSet<Slot>,
+    /// The digests of the routes that it writes.
+    pub(super) routes: HashSet<Box<str>>,
+}
+
+impl Rows {
+    /// Adds a change, unless this replica has lost its run. Routes in `known` are in the table.
+    pub(super) fn add(&mut self, change: &Change, epochs: &Epochs, known: &HashSet<Box<str>>) {
+        let run = run_of(change);
+        let known_run = run.and_then(|slot| epochs.get(&slot));
+        match (change, run, known_run) {
+            // An answer counts even if another replica owns the run by now.
+            (Change::Answer(..), ..) => {}
+            (_, Some(slot), Some(Some(epoch))) => drop(self.owned.insert(slot, *epoch)),
+            (Change::Run(..), Some(slot), None) => {
+                self.begun.insert(slot);
+                self.owned.insert(slot, FIRST_EPOCH);
+            }
+            (_, Some(slot), None) if self.begun.contains(&slot) => {}
+            (_, Some(_), None | Some(None)) => return,
+            (_, None, _) => {}
+        }
+        match change {
+            Change::Routes(routes) if !known.contains(&*routes.digest) => {
+                self.routes.insert((&*routes.digest).into());
+            }
+            Change::ForgetRun(slot) => drop(self.forgotten.insert(*slot)),
+            Change::Release(slot) => drop(self.released.insert(*slot)),
+            _ => {}
+        }
+        let mut to = To { rows: self, run, is_answer: matches!(change, Change::Answer(..)) };
+        live::add(&mut to, change, |digest| known.contains(digest));
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.records.is_empty() && self.answers.is_empty() && self.owned.is_empty()
+    }
+}
+
+/// The run whose owner alone may make this change.
+pub(super) fn run_of(change: &Change) -> Option<Slot> {
+    match change {
+        Change::Run(slot, _) | Change::ForgetRun(slot) | Change::Release(slot) => Some(*slot),
+        Change::Long(_, long) => long.slot,
+        Change::Call(key, _) | Change::Answer(key, _) | Change::Replace(key, _) => Some(key.slot),
+        Change::Forget(key) => key.slot(),
+        _ => None,
+    }
+}
+
+/// What a key says that its record is: the first word in it.
+pub(super) fn kind(key: &[u8]) -> &str {
+    let word = key.split(|byte| *byte == b'"').nth(1).unwrap_or_default();
+    str::from_utf8(word).unwrap_or_default()
+}
+
+struct To<'a> {
+    rows: &'a mut Rows,
+    run: Option<Slot>,
+    is_answer: bool,
+}
+
+impl To<'_> {
+    fn set(&mut self, key: &Key, value: Option<Vec<u8>>) {
+        let Self { rows, run, is_answer } = self;
+        let text = json(key);
+        rows.answers.remove(&text);
+        // An answer in place of one that is removed is the owner's.
+        let is_first = *is_answer && !rows.records.contains_key(&text);
+        let to = if is_first { &mut rows.answers } else { &mut rows.records };
+        to.insert(text, Row { run: *run, value });
+    }
+}
+
+impl Sink for To<'_> {
+    fn put(&mut self, key: &Key, value: &impl Serialize) {
+        self.set(key, Some(json(value)));
+    }
+
+    fn put_bytes(&mut self, key: &Key, value: &[u8]) {
+        self.set(key, Some(value.to_vec()));
+    }
+
+    fn remove(&mut self, key: &Key) {
+        let Key::Calls(slot) = key else { return self.set(key, None) };
+        let is_call = |key: &RowKey, row: &Row| {
+            row.run == Some(*slot) && matches!(kind(key), "call" | "answer")
+        };
+        self.rows.records.retain(|key, row| !is_call(key, row));
+        self.rows.answers.retain(|key, row| !is_call(key, row));
+        self.rows.cleared.insert(*slot);
+    }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("strings, numbers and JSON can be written")
+}

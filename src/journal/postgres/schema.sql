@@ -1,0 +1,54 @@
+-- The tables of replicas. A later version adds columns and tables, and takes none away for one release.
+create schema if not exists {schema};
+set search_path to {schema};
+
+-- One row: the version of these tables, and the oldest bridge that may use them.
+create table if not exists meta (
+  one boolean primary key default true check (one),
+  version integer not null,
+  min_binary text not null
+);
+insert into meta (version, min_binary) values (1, '0.1.0') on conflict do nothing;
+
+-- A process of the bridge, from its start to its end. Who raises the generation takes over. The process
+-- itself raises the session, with each connection that writes.
+create table if not exists replica (
+  id uuid primary key,
+  grp text not null,
+  number integer generated always as identity,
+  generation bigint not null default 1,
+  session bigint not null default 0,
+  host text not null,
+  version text not null,
+  since timestamptz not null default now()
+);
+create index if not exists replica_of_group on replica (grp);
+
+-- Apart from the replica's row, which a write locks: a slow write must not hold up a heartbeat.
+create table if not exists heartbeat (
+  replica uuid primary key references replica on delete cascade,
+  counter bigint not null default 1
+) with (fillfactor = 50);
+
+-- Which replica drives a run. Each new owner raises the epoch.
+create table if not exists run (
+  slot bigint primary key,
+  grp text not null,
+  owner uuid,
+  epoch bigint not null
+) with (fillfactor = 70);
+create index if not exists run_of_owner on run (grp, owner);
+
+-- The journal's records, with the keys and values of its file.
+create table if not exists record (
+  grp text not null,
+  id bytea generated always as (sha256(key)) stored,
+  key bytea not null,
+  kind text not null,
+  run bigint,
+  holder uuid,
+  value bytea not null,
+  primary key (grp, id)
+) with (fillfactor = 70);
+create index if not exists record_of_run on record (run) where run is not null;
+create index if not exists record_of_kind on record (grp, kind) where run is null;

@@ -1,0 +1,116 @@
+//! A PostgreSQL server of a test's own: a new cluster in a temporary directory, on a free port of
+//! loopback.
+//!
+//! Must not: know what is kept in it.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::{bridge::command_of, process::Group, wait};
+
+const START: Duration = Duration::from_secs(30);
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Postgres {
+    server: Option<Group>,
+    addr: SocketAddr,
+    // The last field: the directory must outlive the process.
+    dir: TempDir,
+}
+
+impl Postgres {
+    pub(crate) async fn start() -> Self {
+        let dir = TempDir::new().expect("the temporary directory is writable");
+        if let Some((user, group)) = other_user() {
+            chown(dir.path(), Some(user), Some(group)).expect("root may give its files away");
+        }
+        let data = dir.path().join("data");
+        let mut making = program("initdb");
+        making.args(["--no-sync", "--auth=trust", "--username=bridge", "--locale=C.UTF-8", "-D"]);
+        let made = making.arg(&data).output().expect("initdb can be started");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+        let mut this = Self { server: None, addr: free.expect("a port of loopback is free"), dir };
+        this.restart().await;
+        this
+    }
+
+    /// The URL of its database.
+    pub(crate) fn url(&self) -> String {
+        format!("postgres://bridge@{}/postgres", self.addr)
+    }
+
+    /// Starts the server again, on the same port and with the same data.
+    pub(crate) async fn restart(&mut self) {
+        let mut command = program("postgres");
+        command.arg("-D").arg(self.data()).args(["-h", "127.0.0.1", "-p"]);
+        command.arg(self.addr.port().to_string()).arg("-k").arg(self.dir.path());
+        self.server = Some(Group::spawn(&mut command, &self.dir.path().join("log")));
+        wait::until("PostgreSQL should take statements", START, async || {
+            self.try_query("select 1").map(drop)
+        })
+        .await;
+    }
+
+    /// Ends it as an administrator does who does not wait for its clients.
+    pub(crate) async fn stop(&mut self) {
+        let mut server = self.server.take().expect("it runs");
+        server.signal(Signal::INT);
+        server.ended(START).await;
+    }
+
+    /// The rows of a statement, a line each, with `|` between columns.
+    pub(crate) fn query(&self, statement: &str) -> Vec<String> {
+        self.try_query(statement).unwrap_or_else(|| panic!("{statement} should be taken"))
+    }
+
+    fn try_query(&self, statement: &str) -> Option<Vec<String>> {
+        let asked =
+            command_of("psql").args(["-XAtq", "-c", statement, &self.url()]).output().ok()?;
+        let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+        asked.status.success().then(|| text.lines().map(str::to_owned).collect())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.dir.path().join("data")
+    }
+}
+
+/// PostgreSQL does not run as root. Debian's package brings a user for it.
+fn other_user() -> Option<(u32, u32)> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("a system has users");
+    let entry = users.lines().find_map(|line| line.strip_prefix("postgres:"));
+    let mut fields = entry.expect("install Debian's package postgresql").split(':').skip(1);
+    let mut number = || fields.next().and_then(|field| field.parse().ok()).expect("a number");
+    Some((number(), number()))
+}
+
+/// One of the programs of the server.
+fn program(name: &str) -> Command {
+    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
+    let mut paths = installed.filter_map(|entry| Some(entry.ok()?.path().join("bin").join(name)));
+    let path = paths.find(|path| path.exists()).unwrap_or_else(|| Path::new(name).to_owned());
+    let path = path.to_str().expect("a path of UTF-8");
+    match other_user() {
+        None => command_of(path),
+        Some((user, group)) => {
+            let mut command = command_of("setpriv");
+            command.arg(format!("--reuid={user}")).arg(format!("--regid={group}"));
+            command.args(["--clear-groups", path]);
+            command
+        }
+    }
+}
