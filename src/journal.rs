@@ -48,7 +48,11 @@ pub use self::{
     store::StoreError,
 };
 use crate::{
-    clock, error_chain::error_chain, metrics, model::moment::Moment, tasks::in_background,
+    clock,
+    error_chain::error_chain,
+    metrics,
+    model::{Workspace, moment::Moment},
+    tasks::in_background,
 };
 
 /// The most changes without a waiting caller that are kept while the disk fails, and about the most
@@ -114,6 +118,11 @@ pub struct Health {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the journal cannot be written")]
 pub struct NotWritten;
+
+/// The database of the replicas does not answer.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot look up what other replicas know")]
+pub struct NotRead(#[from] postgres::DatabaseError);
 
 /// The journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -279,7 +288,7 @@ impl Journal {
     }
 
     /// [`Self::keep`] for the answer to the call `key`, for up to `within`. Returns the answer that the
-    /// call has already, if another replica was faster.
+    /// call has already, if another replica was faster; it is empty once MANTYX has that answer.
     pub async fn keep_answer(
         &self,
         key: &CallKey,
@@ -292,11 +301,24 @@ impl Journal {
             Place::File(..) => drop(written.await),
             Place::Database(replica) => {
                 if let Ok(Ok(false)) = timeout(within, written).await {
-                    return replica.answer(key).await;
+                    return replica.first_answer(key).await;
                 }
             }
         }
         None
+    }
+
+    /// Whether replicas share it.
+    pub fn is_shared(&self) -> bool {
+        matches!(self.place, Place::Database(_))
+    }
+
+    /// What the replicas have kept of the run or session `id`.
+    pub async fn find(&self, workspace: &Workspace, id: &str) -> Result<Kept, NotRead> {
+        match &self.place {
+            Place::File(..) => Ok(Kept::default()),
+            Place::Database(replica) => Ok(replica.find(workspace, id).await?),
+        }
     }
 
     /// Whether another replica drives the run.

@@ -17,6 +17,7 @@ pub mod changes;
 mod credential;
 mod driven;
 mod driver;
+mod elsewhere;
 mod forgetting;
 pub mod history;
 pub mod idempotency;
@@ -233,6 +234,11 @@ impl Runs {
         info!(run = %run.key.run, app = %run.app, "run driver started");
         self.drive(&run, Vec::new(), false);
         self.settled().await;
+        if self.journal().has_lost(run.slot) {
+            // Another replica was faster.
+            self.lose(&[run.slot]);
+            return Err(NotStarted::Driven(run));
+        }
         Ok(run)
     }
 
@@ -261,7 +267,8 @@ impl Runs {
 
     /// The runs of `app`, or of all apps, in no order.
     pub fn of_app(&self, app: Option<&AppName>) -> Vec<Arc<DrivenRun>> {
-        let is_seen = |run: &&Arc<DrivenRun>| app.is_none_or(|app| run.app == *app);
+        let is_seen =
+            |run: &&Arc<DrivenRun>| !run.is_guest() && app.is_none_or(|app| run.app == *app);
         self.inner.lock().runs.values().filter(is_seen).cloned().collect()
     }
 

@@ -45,6 +45,7 @@ impl Proxy {
         request: Request<Incoming>,
     ) -> Answered {
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), resource);
+        from.learn().await?;
         if let Some(thing) = from.others() {
             // The answer does not reveal that the thing exists.
             let message = match thing {

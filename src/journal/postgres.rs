@@ -32,7 +32,7 @@ pub use self::database::DatabaseError;
 use self::{
     database::{Beat, Database, Member, Verdict},
     membership::{BEAT, Lease, Peers},
-    rows::{Epochs, RowKey, Rows, run_of},
+    rows::{Epochs, Id, RowKey, Rows, id, json, name, run_of},
 };
 use super::{
     NotWritten, Shared,
@@ -40,7 +40,11 @@ use super::{
     live::Live,
     record::{CallKey, Change, Kept, Key, Slot},
 };
-use crate::{clock, error_chain::error_chain, model::maps::HashSet};
+use crate::{
+    clock,
+    error_chain::error_chain,
+    model::{RunKey, RunKind, Workspace, maps::HashSet},
+};
 
 /// The time between two attempts to write a batch.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -87,7 +91,7 @@ pub struct Replica {
     epochs: Mutex<Epochs>,
     events: sync::mpsc::Sender<Event>,
     /// For the records that a caller asks for.
-    reader: sync::Mutex<Option<Database>>,
+    reader: sync::Mutex<Option<Arc<Database>>>,
     /// Cancelled when the journal closes.
     closing: CancellationToken,
 }
@@ -154,17 +158,69 @@ impl Replica {
 
     /// The kept answer to a call.
     pub(super) async fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        let mut reader = self.reader.lock().await;
-        if reader.as_ref().is_none_or(Database::is_closed) {
-            *reader = None;
-            *reader = Some(Database::connect(&self.settings).await.ok()?);
+        self.first_answer(key).await.filter(|answer| !answer.is_empty())
+    }
+
+    /// The answer that a call has; an empty one, if MANTYX waits for it no longer. `None`: that cannot
+    /// be told.
+    pub(super) async fn first_answer(&self, key: &CallKey) -> Option<Bytes> {
+        let found = self.read(&[id(&row_key(key))], &[]).await;
+        let found = found.map_err(|error| warn!(%error, "cannot read a kept answer")).ok()?;
+        Some(found.into_iter().next().map(|(_, value)| value.into()).unwrap_or_default())
+    }
+
+    /// What the group knows of the run or the session `named` of `workspace`.
+    pub(super) async fn find(
+        &self,
+        workspace: &Workspace,
+        named: &str,
+    ) -> Result<Kept, DatabaseError> {
+        let owner = |kind: &str| Key::Owner((workspace.clone(), kind.to_owned(), named.to_owned()));
+        let session = Key::Session((workspace.clone(), named.into()));
+        let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
+        let run = |kind| name(&RunKey { workspace: workspace.clone(), kind, run: named.into() });
+        let names = [RunKind::Agent, RunKind::Eval].map(run);
+        let found = self.read(&keys.map(|key| id(&json(&key))), &names).await?;
+        let mut live = Live::default();
+        live.add_rows(found);
+        let refers: Vec<_> = live.refers().iter().map(|key| id(&json(key))).collect();
+        live.add_rows(self.read(&refers, &[]).await?);
+        Ok(live.kept())
+    }
+
+    async fn read(
+        &self,
+        ids: &[Id],
+        names: &[Id],
+    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        if ids.is_empty() && names.is_empty() {
+            return Ok(Vec::new());
         }
-        reader.as_ref()?.record(self.group(), &row_key(key)).await.ok()?.map(Bytes::from)
+        let open = {
+            let mut reader = self.reader.lock().await;
+            match reader.as_ref().filter(|open| !open.is_closed()) {
+                Some(open) => Arc::clone(open),
+                None => {
+                    Arc::clone(reader.insert(Arc::new(Database::connect(&self.settings).await?)))
+                }
+            }
+        };
+        let found = open.find(self.group(), ids, names).await;
+        if found.is_err() {
+            self.reader.lock().await.take_if(|it| Arc::ptr_eq(it, &open));
+        }
+        found
     }
 }
 
 fn row_key(answer: &CallKey) -> RowKey {
-    serde_json::to_vec(&Key::Answer(answer.clone())).expect("text and numbers can be written")
+    json(&Key::Answer(answer.clone()))
+}
+
+fn kept(rows: Vec<(RowKey, Vec<u8>)>) -> Kept {
+    let mut live = Live::default();
+    live.add_rows(rows);
+    live.kept()
 }
 
 /// The task that keeps this process a member of its group.
@@ -218,7 +274,8 @@ impl Keeper {
         let database = self.database.insert(database);
         let known = *replica.member.borrow();
         let Some(member) = known else {
-            let mut kept = Live::of_rows(database.shared(group).await?).kept();
+            let of_all = [Key::Upstream, Key::Lost].map(|key| id(&json(&key)));
+            let mut kept = kept(database.find(group, &of_all, &[]).await?);
             if let Some(other) = kept.upstream.take_if(|it| *it != replica.upstream) {
                 return Err(DatabaseError::OtherUpstream(other));
             }
@@ -268,7 +325,7 @@ impl Keeper {
         if !dead.is_empty() || self.known != all {
             let Some(database) = &self.database else { return Ok(()) };
             let inherited = database.inherit(group, member, &dead).await?;
-            replica.events.send(Event::TakenOver(Live::of_rows(inherited).kept())).await.ok();
+            replica.events.send(Event::TakenOver(kept(inherited))).await.ok();
             self.known = all;
         }
         loop {
@@ -290,10 +347,13 @@ impl Keeper {
         };
         let replica = &self.replica;
         let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
-        let mut records = database.shared(replica.group()).await?;
-        records.extend(database.of_runs(replica.group(), &slots).await?);
+        let group = replica.group();
+        let mut live = Live::default();
+        live.add_rows(database.of_runs(group, &slots).await?);
+        let refers: Vec<_> = live.refers().iter().map(|key| id(&json(key))).collect();
+        live.add_rows(database.find(group, &refers, &[]).await?);
         replica.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
-        let kept = Live::of_rows(records).kept();
+        let kept = live.kept();
         info!(runs = kept.runs.len(), "took over runs of other replicas");
         replica.events.send(Event::TakenOver(kept)).await.ok();
         Ok(())

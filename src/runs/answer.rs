@@ -76,6 +76,10 @@ pub(super) async fn answer(
             written(&tool_use, answer, &recorder).await
         }
     };
+    if body.is_empty() {
+        // The replica that drives the run has answered the call, and MANTYX has the answer.
+        return;
+    }
     if run.takes_answers() || runs.draining().is_cancelled() {
         let path = run.key.results_path(&to);
         let deadline = Instant::now() + recorder.post_within(POST_WITHIN, is_kept);

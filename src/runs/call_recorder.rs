@@ -228,7 +228,8 @@ impl CallRecorder {
     /// process that begins before that says that the outcome is unknown, and MANTYX, which has the
     /// answer, ignores that.
     ///
-    /// Returns the body that is to be posted: another replica may have answered the call.
+    /// Returns the body that is to be posted: another replica may have answered the call. It is empty
+    /// if nothing is to be posted.
     pub(super) async fn answered(&self, body: Bytes) -> Bytes {
         let is_first = {
             let mut record = self.record.lock();

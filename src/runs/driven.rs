@@ -60,6 +60,8 @@ pub struct DrivenRun {
     /// Cancelled when the run turns out to be another app's: its driver stops, and its calls
     /// continue.
     pub(super) handed_over: CancellationToken,
+    /// Another replica drives it, or did.
+    is_guest: bool,
     /// Cancelled when another replica has taken the run over: its calls that were not made are left.
     pub(super) lost: CancellationToken,
     in_flight: AtomicUsize,
@@ -138,6 +140,15 @@ impl DrivenRun {
         Self::of(slot, new, state, EventLog::new(room), clock::millis())
     }
 
+    /// A run that another replica drives.
+    pub(super) fn guest(new: NewRun, left: Left, room: &Room) -> Self {
+        Self { is_guest: true, ..Self::left(new, left, room) }
+    }
+
+    pub(super) fn is_guest(&self) -> bool {
+        self.is_guest
+    }
+
     /// A run that an earlier process drove.
     pub(super) fn left(new: NewRun, left: Left, room: &Room) -> Self {
         let Left { slot, record, last_seq, seen, again } = left;
@@ -190,6 +201,7 @@ impl DrivenRun {
             cancel: stop.child_token(),
             stop,
             handed_over: CancellationToken::new(),
+            is_guest: false,
             lost: CancellationToken::new(),
             agent_stops: Mutex::default(),
             in_flight: AtomicUsize::new(0),

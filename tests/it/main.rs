@@ -74,6 +74,8 @@ mod drain;
 #[cfg(test)]
 mod durable;
 #[cfg(test)]
+mod elsewhere;
+#[cfg(test)]
 mod evals;
 #[cfg(test)]
 mod events;

@@ -192,6 +192,7 @@ impl Api {
         }
         let workspace = Workspace::from(workspace.as_str());
         let key = RunKey { workspace, kind: RunKind::Agent, run: run.into() };
+        from.learn_of(&key.workspace, &[key.run.as_str().to_owned()]).await?;
         if self.runs.others(&key.workspace, key.run.as_str(), &app.name).is_some() {
             return Err(no_such_run());
         }

@@ -21,7 +21,7 @@ use crate::{
         auth::App,
         response::{self, BoxError, Paced, Pieces, ReadError},
     },
-    model::{RunKey, RunKind},
+    model::{RunKey, RunKind, Workspace},
     oauth::TokenError,
     runs::{DrivenRun, Runs, Thing},
     upstream::{OpenError, SendError, UpstreamCredential, X_API_KEY},
@@ -98,6 +98,28 @@ impl<'a> Outgoing<'a> {
         self.caller.app = app.map_err(|error| error.response())?;
         self.credential = credential(self.runs, &self.caller, &parts.headers);
         Ok(())
+    }
+
+    /// Looks up what other replicas know of the path's target.
+    pub(super) async fn learn(&self) -> Result<(), Response<Body>> {
+        let Resource { workspace, ids, .. } = &self.resource;
+        self.learn_of(workspace, ids).await
+    }
+
+    /// The same, for the runs or sessions `ids`.
+    pub async fn learn_of(
+        &self,
+        workspace: &Workspace,
+        ids: &[String],
+    ) -> Result<(), Response<Body>> {
+        self.runs.learn(workspace, ids, &self.credential).await.map_err(|error| {
+            warn!(error = error_chain(&error), "cannot tell whose run or session a request is for");
+            response::error(
+                Code::NotReady,
+                "The bridge's database does not answer, so whose run or session this is cannot be \
+                 told. Try again; `mantyx-bridge status` has the reason.",
+            )
+        })
     }
 
     /// The target of the path, if another app began it. The bridge must not ask MANTYX for it,

@@ -20,7 +20,7 @@ use tokio_postgres::{AsyncMessage, Client, Row as Found, types::ToSql};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
-use super::rows::{Row, RowKey, Rows, kind};
+use super::rows::{Id, Row, RowKey, Rows, call_of, id, kind};
 use crate::{
     journal::{postgres::Postgres, record::Slot},
     model::maps::HashSet,
@@ -205,16 +205,14 @@ impl Database {
     ) -> Result<Verdict, DatabaseError> {
         let numbers =
             |slots: &mut dyn Iterator<Item = &Slot>| slots.map(number).collect::<Vec<_>>();
-        let slots = numbers(&mut rows.owned.keys());
-        let epochs: Vec<i64> = rows.owned.values().copied().collect();
         let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
-        let gone: Vec<&[u8]> = gone.map(|(key, _)| key.as_slice()).collect();
+        let gone: Vec<Id> = gone.map(|(key, _)| id(key)).collect();
+        let names: Vec<Option<&[u8]>> =
+            rows.begun.values().map(|name| name.as_ref().map(<[u8; 32]>::as_slice)).collect();
+        let epochs: Vec<i64> = rows.owned.values().copied().collect();
         let kept = Columns::of(&rows.records);
         let answers = Columns::of(&rows.answers);
-        let begun = numbers(&mut rows.begun.iter());
-        let forgotten = numbers(&mut rows.forgotten.iter());
-        let cleared = numbers(&mut rows.cleared.iter());
-        let released = numbers(&mut rows.released.iter());
+        let calls: Vec<Id> = rows.answers.keys().map(|key| id(&call_of(key))).collect();
         self.warned.store(false, Ordering::Relaxed);
         let found = self
             .query(
@@ -222,22 +220,28 @@ impl Database {
                 &[
                     &member.id,
                     &member.generation,
+                    &session,
                     &group,
-                    &begun,
-                    &slots,
+                    &numbers(&mut rows.begun.keys()),
+                    &names,
+                    &numbers(&mut rows.owned.keys()),
                     &epochs,
-                    &forgotten,
-                    &gone,
-                    &cleared,
+                    &numbers(&mut rows.released.iter()),
+                    &numbers(&mut rows.ended.iter()),
+                    &numbers(&mut rows.forgotten.iter()),
+                    &slices(&gone),
+                    &numbers(&mut rows.cleared.iter()),
+                    &slices(&kept.ids),
                     &kept.keys,
                     &kept.kinds,
                     &kept.runs,
                     &kept.values,
+                    &slices(&answers.ids),
                     &answers.keys,
+                    &answers.kinds,
                     &answers.runs,
                     &answers.values,
-                    &session,
-                    &released,
+                    &slices(&calls),
                 ],
             )
             .await?;
@@ -306,16 +310,6 @@ impl Database {
         records(self.query(text, &[&group, &runs]).await?)
     }
 
-    /// The records that all replicas use: those of sessions, owners and the like.
-    pub(super) async fn shared(
-        &self,
-        group: &str,
-    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        let text = "select key, value from record where grp = $1 and run is null \
-                    and kind not in ('long', 'request')";
-        records(self.query(text, &[&group]).await?)
-    }
-
     /// Takes over the long calls and the requests of `dead` replicas, and of those that have left.
     pub(super) async fn inherit(
         &self,
@@ -338,15 +332,18 @@ impl Database {
         runs(self.query("select slot, epoch from run where owner = $1", &[&member.id]).await?)
     }
 
-    /// The record with this key.
-    pub(super) async fn record(
+    /// The records with these ids, and those of the runs with these names.
+    pub(super) async fn find(
         &self,
         group: &str,
-        key: &[u8],
-    ) -> Result<Option<Vec<u8>>, DatabaseError> {
-        let text = "select value from record where grp = $1 and id = sha256($2)";
-        let rows = self.query(text, &[&group, &key]).await?;
-        rows.first().map(|row| row.try_get(0)).transpose().map_err(Into::into)
+        ids: &[Id],
+        names: &[Id],
+    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        let text = "select key, value from record where grp = $1 and id = any($2) \
+                    union all select record.key, record.value from run \
+                    join record on record.run = run.slot and kind in ('run', 'call') \
+                    where run.grp = $1 and name = any($3)";
+        records(self.query(text, &[&group, &slices(ids), &slices(names)]).await?)
     }
 
     /// Gives up all runs of `member`, for others to take, and leaves the group.
@@ -366,6 +363,7 @@ impl Database {
 
 /// The values of a statement, by columns.
 struct Columns<'a> {
+    ids: Vec<Id>,
     keys: Vec<&'a [u8]>,
     kinds: Vec<&'a str>,
     runs: Vec<Option<i64>>,
@@ -374,10 +372,11 @@ struct Columns<'a> {
 
 impl<'a> Columns<'a> {
     fn of(rows: &'a BTreeMap<RowKey, Row>) -> Self {
-        let (keys, kinds, runs, values) = <_>::default();
-        let mut this = Self { keys, kinds, runs, values };
+        let (ids, keys, kinds, runs, values) = <_>::default();
+        let mut this = Self { ids, keys, kinds, runs, values };
         for (key, row) in rows {
             let Some(value) = &row.value else { continue };
+            this.ids.push(id(key));
             this.keys.push(key);
             this.kinds.push(kind(key));
             this.runs.push(row.run.as_ref().map(number));
@@ -385,6 +384,10 @@ impl<'a> Columns<'a> {
         }
         this
     }
+}
+
+fn slices(ids: &[Id]) -> Vec<&[u8]> {
+    ids.iter().map(<[u8; 32]>::as_slice).collect()
 }
 
 fn records(rows: Vec<Found>) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {

@@ -5,13 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
+use sha2::{Digest as _, Sha256};
 
 use crate::{
     journal::{
         live::{self, Sink},
         record::{Change, Key, Slot},
     },
-    model::maps::{HashMap, HashSet},
+    model::{
+        RunKey,
+        maps::{HashMap, HashSet},
+    },
 };
 
 /// The runs of this replica with the epochs in which it owns them. `None`: it has lost the run.
@@ -19,6 +23,9 @@ pub(super) type Epochs = HashMap<Slot, Option<i64>>;
 
 /// The epoch of a run that has had one owner.
 const FIRST_EPOCH: i64 = 1;
+
+/// A hash.
+pub(super) type Id = [u8; 32];
 
 /// A key of the table, as JSON.
 pub(super) type RowKey = Vec<u8>;
@@ -40,8 +47,10 @@ pub(super) struct Rows {
     pub(super) answers: BTreeMap<RowKey, Row>,
     /// The runs that it must own, with their epochs.
     pub(super) owned: BTreeMap<Slot, i64>,
-    /// The runs that begin with this batch.
-    pub(super) begun: BTreeSet<Slot>,
+    /// The runs that begin with this batch, with their names; one that has ended has none.
+    pub(super) begun: BTreeMap<Slot, Option<Id>>,
+    /// The runs that have ended.
+    pub(super) ended: BTreeSet<Slot>,
     /// The runs whose calls and answers are removed.
     pub(super) cleared: BTreeSet<Slot>,
     /// The runs that are removed.
@@ -61,17 +70,21 @@ impl Rows {
             // An answer counts even if another replica owns the run by now.
             (Change::Answer(..), ..) => {}
             (_, Some(slot), Some(Some(epoch))) => drop(self.owned.insert(slot, *epoch)),
-            (Change::Run(..), Some(slot), None) => {
-                self.begun.insert(slot);
+            (Change::Run(_, run), Some(slot), None) => {
+                self.begun.insert(slot, Some(name(&run.key)));
                 self.owned.insert(slot, FIRST_EPOCH);
             }
-            (_, Some(slot), None) if self.begun.contains(&slot) => {}
+            (_, Some(slot), None) if self.begun.contains_key(&slot) => {}
             (_, Some(_), None | Some(None)) => return,
             (_, None, _) => {}
         }
         match change {
             Change::Routes(routes) if !known.contains(&*routes.digest) => {
                 self.routes.insert((&*routes.digest).into());
+            }
+            Change::Run(slot, run) if !run.goes_on() => {
+                self.ended.insert(*slot);
+                self.begun.entry(*slot).and_modify(|name| *name = None);
             }
             Change::ForgetRun(slot) => drop(self.forgotten.insert(*slot)),
             Change::Release(slot) => drop(self.released.insert(*slot)),
@@ -95,6 +108,26 @@ pub(super) fn run_of(change: &Change) -> Option<Slot> {
         Change::Forget(key) => key.slot(),
         _ => None,
     }
+}
+
+/// The hash under which the table has a key. Ids of MANTYX that stand in paths count without letter
+/// case.
+pub(super) fn id(key: &[u8]) -> Id {
+    match kind(key) {
+        "owner" | "session" => Sha256::digest(key.to_ascii_lowercase()).into(),
+        _ => Sha256::digest(key).into(),
+    }
+}
+
+/// The name of a run in the table.
+pub(super) fn name(run: &RunKey) -> Id {
+    Sha256::digest(json(run).to_ascii_lowercase()).into()
+}
+
+/// The key of the call that an answer is to.
+pub(super) fn call_of(answer: &[u8]) -> RowKey {
+    let rest = answer.strip_prefix(live::ANSWER).unwrap_or(answer);
+    [live::CALL, rest].concat()
 }
 
 /// What a key says that its record is: the first word in it.
@@ -131,7 +164,12 @@ impl Sink for To<'_> {
     }
 
     fn remove(&mut self, key: &Key) {
-        let Key::Calls(slot) = key else { return self.set(key, None) };
+        let slot = match key {
+            Key::Calls(slot) => slot,
+            // Something must stay, or the answer of a replica that was taken over would be the first.
+            Key::Answer(_) => return self.set(key, Some(Vec::new())),
+            _ => return self.set(key, None),
+        };
         let is_call = |key: &RowKey, row: &Row| {
             row.run == Some(*slot) && matches!(kind(key), "call" | "answer")
         };
@@ -141,6 +179,6 @@ impl Sink for To<'_> {
     }
 }
 
-fn json(value: &impl Serialize) -> Vec<u8> {
+pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(value).expect("strings, numbers and JSON can be written")
 }

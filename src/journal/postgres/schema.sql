@@ -30,19 +30,22 @@ create table if not exists heartbeat (
   counter bigint not null default 1
 ) with (fillfactor = 50);
 
--- Which replica drives a run. Each new owner raises the epoch.
+-- Which replica drives a run. Each new owner raises the epoch. The name is a hash of what MANTYX calls
+-- the run; a run that has ended leaves it to one that is attached again.
 create table if not exists run (
   slot bigint primary key,
   grp text not null,
+  name bytea,
   owner uuid,
   epoch bigint not null
 ) with (fillfactor = 70);
 create index if not exists run_of_owner on run (grp, owner);
+create unique index if not exists run_of_name on run (grp, name);
 
--- The journal's records, with the keys and values of its file.
+-- The journal's records, with the keys and values of its file. The id is a hash of the key.
 create table if not exists record (
   grp text not null,
-  id bytea generated always as (sha256(key)) stored,
+  id bytea not null,
   key bytea not null,
   kind text not null,
   run bigint,

@@ -1,0 +1,98 @@
+//! Runs and sessions that this replica learns of from its group, when an app asks for them.
+//!
+//! A run that another replica drives is known here as a guest: apps read its events out of MANTYX's own
+//! replay, masked by the run's table, and the calls that the bridge answers stay the bridge's.
+//!
+//! Must not: drive a guest, or keep one longer than for the request that asked for it, as its calls
+//! become more.
+
+use std::sync::Arc;
+
+use super::{DrivenRun, NewRun, Runs, driven::Left};
+use crate::{
+    clock,
+    journal::{
+        NotRead,
+        record::{Kept, KeptRun, RunRecord},
+    },
+    model::{RunKey, RunKind, Table, Workspace, run::Seen},
+    upstream::UpstreamCredential,
+};
+
+impl Runs {
+    /// Looks up what other replicas know of the runs and sessions `ids`; `credential` is what the caller
+    /// has shown. Does nothing for an id that this replica knows itself.
+    ///
+    /// # Errors
+    ///
+    /// The database does not answer, so that the owner is not known.
+    pub async fn learn(
+        self: &Arc<Self>,
+        workspace: &Workspace,
+        ids: &[String],
+        credential: &UpstreamCredential,
+    ) -> Result<(), NotRead> {
+        let mut wanted = if self.journal().is_shared() { ids.to_vec() } else { Vec::new() };
+        while let Some(id) = wanted.pop() {
+            if self.knows(workspace, &id) {
+                continue;
+            }
+            let mut kept = self.journal().find(workspace, &id).await?;
+            // The driver of an eval answers the calls of its agent runs.
+            let evals = kept.owners.iter().filter_map(|(_, owner)| owner.eval.as_ref());
+            wanted.extend(evals.map(|eval| eval.as_str().to_owned()));
+            let runs = std::mem::take(&mut kept.runs);
+            self.take_over(Kept {
+                sessions: kept.sessions,
+                owners: kept.owners,
+                ..Kept::default()
+            });
+            for run in runs {
+                self.meet(run, credential);
+            }
+        }
+        Ok(())
+    }
+
+    fn knows(&self, workspace: &Workspace, id: &str) -> bool {
+        let inner = self.inner.lock();
+        let run = |kind| RunKey { workspace: workspace.clone(), kind, run: id.into() };
+        inner.sessions.contains_key(&(workspace.clone(), id.into()))
+            || [RunKind::Agent, RunKind::Eval].map(run).iter().any(|key| {
+                inner.awaiting_credential.contains_key(key)
+                    || inner.runs.get(key).is_some_and(|run| !run.is_guest())
+            })
+    }
+
+    /// Makes a run of another replica known, as it is now.
+    fn meet(&self, kept: KeptRun, credential: &UpstreamCredential) {
+        let KeptRun { slot, mut record, routes, calls } = kept;
+        let Some(routes) = routes else { return };
+        let own = calls.iter().filter(|call| !call.record.is_others);
+        let seen = own.map(|call| Seen {
+            agent_run: call.key.agent_run.clone(),
+            tool_use: call.key.tool_use.clone(),
+            content: call.record.content,
+        });
+        let seen = seen.collect();
+        let new = NewRun {
+            key: record.key.clone(),
+            app: record.app.clone(),
+            session: record.session.take(),
+            credential: credential.clone(),
+            table: Arc::new(Table::restore(&record.table, routes)),
+            has_past: false,
+            past_is_lost: false,
+            trace: self.kept_trace(&record),
+        };
+        // To this replica, it has ended: the log is empty, and nothing is driven.
+        let ended_at = record.ended_at.or_else(|| Some(clock::millis()));
+        let record = RunRecord { ended_at, given_up: false, ..record };
+        let left = Left { slot, record, last_seq: 0, seen, again: Vec::new() };
+        let guest = Arc::new(DrivenRun::guest(new, left, &self.room));
+        let mut inner = self.inner.lock();
+        if inner.runs.get(&guest.key).is_none_or(|known| known.is_guest()) {
+            inner.runs.insert(guest.key.clone(), guest);
+        }
+    }
+}

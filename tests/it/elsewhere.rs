@@ -1,0 +1,129 @@
+//! Any replica serves what another one drives: streams, results, attaches, sessions; and tells no app of
+//! another's.
+
+use tempfile::TempDir;
+
+use crate::{
+    bridge::{API, Bridge},
+    frames::Script,
+    harness::ledger_in,
+    http::{Answer, Request},
+    mantyx::Mantyx,
+    owners::token,
+    peers,
+    postgres::Postgres,
+    sse::{self, Stream},
+    wait,
+};
+
+struct Two {
+    one: Bridge,
+    two: Bridge,
+    mantyx: Mantyx,
+    _postgres: Postgres,
+    _dir: TempDir,
+}
+
+async fn two() -> Two {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let dir = TempDir::new().expect("a directory");
+    let plain = peers::ledger(&ledger_in(&dir), &[]);
+    let config = format!(
+        "{}state: {{postgres: \"{}\"}}\napps:\n  a: {{token: {}}}\n  b: {{token: {}}}\nmcp:\n  plain: {plain}\n",
+        mantyx.upstream(),
+        postgres.url(),
+        token("a"),
+        token("b"),
+    );
+    let (one, two) = (Bridge::ready(&config).await, Bridge::ready(&config).await);
+    for bridge in [&one, &two] {
+        wait::soon("the backend should be there", async || {
+            let status = ask(bridge, "a", "GET", "/v1/status", "").await.expect(200);
+            (status["backends"][0]["state"] == "ready").then_some(())
+        })
+        .await;
+    }
+    Two { one, two, mantyx, _postgres: postgres, _dir: dir }
+}
+
+async fn ask(bridge: &Bridge, app: &str, method: &str, target: &str, body: &str) -> Answer {
+    let request = Request::new(method, target).bearer(&token(app));
+    let request = if body.is_empty() { request } else { request.json(body) };
+    request.answer(bridge.addr()).await
+}
+
+async fn submitted(bridge: &Bridge, target: &str, body: &str) -> String {
+    let answer = ask(bridge, "a", "POST", &format!("{API}/{target}"), body).await.expect(202);
+    answer["runId"].as_str().expect("an id").to_owned()
+}
+
+#[tokio::test]
+async fn a_run_of_another_replica_is_served_masked() {
+    let it = two().await;
+    let script = Script::new()
+        .delta("a")
+        .mcp("tu_1", "plain", "plain_note", r#"{"text":"x"}"#)
+        .answered("tu_1")
+        .until("looked")
+        .delta("b")
+        .done();
+    it.mantyx.script(script);
+    let run = submitted(&it.one, "agent-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
+    it.mantyx.answer("tu_1").await;
+
+    let stream = format!("{API}/agent-runs/{run}/stream");
+    let request = Request::new("GET", &stream).bearer(&token("a"));
+    let mut seen = Stream::request(&it.two, request).await;
+    it.mantyx.release("looked");
+    let frames = seen.rest().await;
+    let kinds: Vec<String> = frames.iter().map(sse::event_type).collect();
+    assert!(kinds.iter().any(|kind| kind == "tool_call"), "{kinds:?}");
+    assert!(!kinds.iter().any(|kind| kind == "local_tool_call"), "{kinds:?}");
+    assert!(sse::is_terminal(frames.last().expect("there are events")), "{kinds:?}");
+    let seqs = sse::seqs(&frames);
+    let expected: Vec<u64> = (seqs[0]..).take(seqs.len()).collect();
+    assert_eq!(seqs, expected, "no gap, and no event twice");
+
+    // The other app gets none of it, however it spells the id.
+    for id in [run.clone(), run.to_uppercase()] {
+        let target = format!("{API}/agent-runs/{id}/stream");
+        ask(&it.two, "b", "GET", &target, "").await.expect_error(404);
+    }
+}
+
+#[tokio::test]
+async fn a_call_of_another_replica_is_the_bridges() {
+    let it = two().await;
+    it.mantyx.script(Script::one_call("tu_1", "plain", "plain_hang", "{}"));
+    let run = submitted(&it.one, "agent-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
+    wait::soon("the call should be under way", async || {
+        let status = ask(&it.one, "a", "GET", "/v1/status", "").await.expect(200);
+        (status["backends"][0]["callsInFlight"] == 1).then_some(())
+    })
+    .await;
+    let results = format!("{API}/agent-runs/{run}/tool-results");
+    let forged = ask(&it.two, "a", "POST", &results, r#"{"toolUseId":"tu_1","result":"x"}"#).await;
+    let error = forged.expect_error(404);
+    assert_eq!(error["error"], "unknown_tool_use", "{error}");
+    assert!(it.mantyx.posts("tu_1").is_empty());
+    // A second driver would make its calls again.
+    let attach = format!("/v1/runs/{run}/attach");
+    let attached = ask(&it.two, "a", "POST", &attach, "{}").await;
+    assert!(attached.status < 500, "{}", attached.text());
+    ask(&it.two, "b", "POST", &attach, "{}").await.expect_error(404);
+    let cancel = format!("{API}/agent-runs/{run}/cancel");
+    ask(&it.two, "a", "POST", &cancel, "{}").await;
+}
+
+#[tokio::test]
+async fn a_session_of_another_replica_keeps_its_tools() {
+    let it = two().await;
+    let session = ask(&it.one, "a", "POST", &format!("{API}/agent-sessions"), "{}").await;
+    let session = session.value()["sessionId"].as_str().expect("an id").to_owned();
+    it.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#));
+    let messages = format!("agent-sessions/{session}/messages");
+    submitted(&it.two, &messages, r#"{"prompt":"hi"}"#).await;
+    assert_eq!(it.mantyx.answer("tu_1").await["toolUseId"], "tu_1");
+    let target = format!("{API}/{messages}");
+    ask(&it.two, "b", "POST", &target, r#"{"prompt":"hi"}"#).await.expect_error(404);
+}
