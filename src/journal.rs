@@ -19,6 +19,7 @@ mod live;
 mod postgres;
 pub mod record;
 mod store;
+mod writer;
 
 use std::{
     io,
@@ -33,32 +34,28 @@ use parking_lot::Mutex;
 use tokio::{
     runtime::Handle,
     sync::{mpsc::Receiver, oneshot, watch},
-    time::{Instant, timeout},
+    time::timeout,
 };
-use tracing::{error, info, warn};
+use tracing::{error, info};
+use uuid::Uuid;
 
 use self::{
-    batch::{Batch, Job, Waiter, Waiting, gather},
+    batch::{Job, Waiter},
     postgres::Replica,
     record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
-    store::{Lock, Store},
+    store::Lock,
+    writer::Writer,
 };
 pub use self::{
-    postgres::{Event, Keeper, Postgres},
+    postgres::{Beat, Event, Keeper, Postgres, probe},
     store::StoreError,
 };
 use crate::{
-    clock,
-    error_chain::error_chain,
-    metrics,
+    clock, metrics,
     model::{Workspace, moment::Moment},
     tasks::in_background,
 };
 
-/// The most changes without a waiting caller that are kept while the disk fails, and about the most
-/// bytes.
-const BACKLOG: usize = 10_000;
-const BACKLOG_BYTES: usize = 32 << 20;
 /// If about this many bytes wait for the thread, drivers stop reading their runs.
 const QUEUE_BYTES: usize = 32 << 20;
 /// About how many bytes a change takes beside the parts that may be large.
@@ -70,8 +67,6 @@ const RETRY: Duration = Duration::from_secs(2);
 /// The size above which the journal forgets ended runs, in bytes. If that does not help, no calls
 /// are made.
 pub const MAX_SIZE: usize = 64 << 20;
-/// The least time between two attempts to shrink a file that is too large.
-const ROOM_EVERY: Duration = Duration::from_secs(3);
 
 /// The journal. Dropping it ends its thread after the changes that were given to it.
 #[derive(Debug)]
@@ -174,22 +169,11 @@ impl Journal {
 
     fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), OpenError> {
         let failed = |source| OpenError { path: path.to_owned(), source };
-        let mut lock = Lock::take(path, has_run).map_err(failed)?;
-        let (kept, store) = Store::open(path, &mut lock).map_err(failed)?;
+        let lock = Lock::take(path, has_run).map_err(failed)?;
         let shared: Arc<Shared> = Arc::default();
-        shared.health.lock().lost.clone_from(&kept.lost);
+        let opened = Writer::open(path, lock, max_size, Arc::clone(&shared));
+        let (writer, kept) = opened.map_err(failed)?;
         let (jobs, given) = mpsc::channel();
-        let mut writer = Writer {
-            path: path.to_owned(),
-            shared: Arc::clone(&shared),
-            store: None,
-            backlog: Vec::new(),
-            given_up: 0,
-            max_size,
-            room_made: None,
-            lock,
-        };
-        writer.begin(store);
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writer.run_in(world, given));
@@ -313,6 +297,22 @@ impl Journal {
         matches!(self.place, Place::Database(_))
     }
 
+    /// The replicas, and the id of this one.
+    pub fn replicas(&self) -> (Vec<Beat>, Option<Uuid>) {
+        match &self.place {
+            Place::File(..) => <_>::default(),
+            Place::Database(replica) => replica.members(),
+        }
+    }
+
+    /// What the settings of the replicas' database put at risk.
+    pub fn doubt(&self) -> Option<&'static str> {
+        match &self.place {
+            Place::File(..) => None,
+            Place::Database(replica) => replica.doubt(),
+        }
+    }
+
     /// What the replicas have kept of the run or session `id`.
     pub async fn find(&self, workspace: &Workspace, id: &str) -> Result<Kept, NotRead> {
         match &self.place {
@@ -416,234 +416,6 @@ impl Shared {
         if self.health.lock().error.take().is_some() {
             info!("the journal can be written");
         }
-    }
-}
-
-/// The thread's side.
-struct Writer {
-    path: PathBuf,
-    shared: Arc<Shared>,
-    /// `None` while the disk fails.
-    store: Option<Store>,
-    /// Changes that could not be written and are kept.
-    backlog: Vec<Change>,
-    /// How many of those changes were given up.
-    given_up: usize,
-    max_size: u64,
-    /// When the file was last made smaller.
-    room_made: Option<Instant>,
-    lock: Lock,
-}
-
-impl Writer {
-    fn run(mut self, given: &mpsc::Receiver<Job>) {
-        while let Some(batch) = gather(given) {
-            if self.take(batch) {
-                break;
-            }
-        }
-        self.close();
-    }
-
-    /// The same as a task, whose turns come when `world` says so.
-    #[cfg(test)]
-    async fn run_in(mut self, world: Arc<dyn crate::simulated::World>, given: mpsc::Receiver<Job>) {
-        loop {
-            timeout(RETRY, Arc::clone(&world).disk_turns()).await.ok();
-            let mut batch = Batch::default();
-            while !batch.is_full() {
-                match given.try_recv() {
-                    Ok(job) => batch.add(job),
-                    Err(mpsc::TryRecvError::Empty) => break,
-                    Err(mpsc::TryRecvError::Disconnected) => return self.close(),
-                }
-            }
-            if self.take(batch) {
-                return self.close();
-            }
-        }
-    }
-
-    /// Writes a batch, and tells those who wait for it. Whether it was the last one.
-    fn take(&mut self, batch: Batch) -> bool {
-        let Batch { changes, waiting, weight, stop } = batch;
-        let groups = waiting.iter().map(|(range, _)| changes.get(range.clone()));
-        let written = self.write(groups.map(Option::unwrap_or_default));
-        if written.is_err() {
-            self.keep(changes, &waiting);
-        }
-        for (_, waiter) in waiting {
-            // The caller may have gone away.
-            match waiter {
-                Waiter::Told(done) => drop(done.send(written)),
-                Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
-                Waiter::First(done) => drop(done.send(true)),
-            }
-        }
-        self.shared.queue.remove(weight);
-        if !stop {
-            self.look_at_size();
-        }
-        stop
-    }
-
-    fn begin(&mut self, store: Result<Store, StoreError>) {
-        match store {
-            Ok(store) => self.store = Some(store),
-            Err(error) => self.fail(&error),
-        }
-        self.look_at_size();
-    }
-
-    fn close(self) {
-        if let Some(Err(error)) = self.store.map(Store::close) {
-            warn!(%error, "cannot write the journal's length into its head");
-        }
-    }
-
-    /// Writes the backlog, and then `groups` of changes.
-    fn write<'a>(
-        &mut self,
-        groups: impl Iterator<Item = &'a [Change]> + Clone,
-    ) -> Result<(), NotWritten> {
-        if self.store.is_none() && !self.reopen() {
-            return Err(NotWritten);
-        }
-        let Some(store) = &mut self.store else { return Err(NotWritten) };
-        if self.backlog.is_empty() && groups.clone().all(<[Change]>::is_empty) {
-            return Ok(());
-        }
-        let begun = Instant::now();
-        let groups = groups.map(|changes| -> &[Change] { changes });
-        match store.apply(std::iter::once(self.backlog.as_slice()).chain(groups)) {
-            Ok(()) => {
-                self.shared.metrics.commits.observe(begun.elapsed());
-                self.backlog.clear();
-                self.given_up = 0;
-                Ok(())
-            }
-            Err(error) => {
-                self.fail(&error);
-                Err(NotWritten)
-            }
-        }
-    }
-
-    /// Adds to the backlog those of `changes` that are kept. The others are dropped, as their callers
-    /// get the error.
-    fn keep(&mut self, changes: Vec<Change>, waiting: &[Waiting]) {
-        let mut changes = changes.into_iter();
-        for (range, waiter) in waiting {
-            let own = changes.by_ref().take(range.len());
-            match waiter {
-                Waiter::Told(_) => own.for_each(drop),
-                Waiter::Kept(_) | Waiter::First(_) => self.backlog.extend(own),
-            }
-        }
-        let mut bytes = 0;
-        // Keep the newest.
-        let fits = self.backlog.iter().rev().take_while(|change| {
-            bytes += weight(std::slice::from_ref(change));
-            bytes <= BACKLOG_BYTES
-        });
-        let over = self.backlog.len() - fits.count().min(BACKLOG);
-        if over > 0 {
-            let is_loss = |change: &Change| matches!(change, Change::Lost(_));
-            self.given_up += self.backlog.drain(..over).filter(|it| !is_loss(it)).count();
-            let what = format!(
-                "The journal could not be written for so long that {} changes were given up. Runs \
-                 and sessions of that time may not be known after a restart; calls of theirs may \
-                 have been made.",
-                self.given_up
-            );
-            error!("{what}");
-            let loss = LossRecord::now(what);
-            self.shared.health.lock().lost = Some(loss.clone());
-            // The loss goes to disk before any change that followed a lost one.
-            self.backlog.insert(0, Change::Lost(loss));
-        }
-    }
-
-    fn fail(&mut self, error: &StoreError) {
-        let why = error_chain(error);
-        error!(why, "the journal cannot be written; no calls are made until it can");
-        self.fails(why);
-        self.store = None;
-    }
-
-    fn fails(&self, why: String) {
-        let mut health = self.shared.health.lock();
-        (health.error, health.is_full) = (Some(why), false);
-        self.shared.metrics.errors.inc();
-    }
-
-    fn reopen(&mut self) -> bool {
-        match Store::renew(&self.path, &mut self.lock) {
-            Ok(store) => {
-                info!("the journal can be written again");
-                self.store = Some(store);
-                self.note_health();
-                true
-            }
-            Err(error) => {
-                self.fails(error_chain(&error));
-                false
-            }
-        }
-    }
-
-    fn look_at_size(&mut self) {
-        let Some(store) = &self.store else { return };
-        let due = self.room_made.is_none_or(|at| at.elapsed() > ROOM_EVERY);
-        if store.is_wasteful() || (store.size > self.max_size && due) {
-            self.room_made = Some(Instant::now());
-            if let Err(error) = self.make_room() {
-                return self.fail(&error);
-            }
-        }
-        self.note_health();
-    }
-
-    fn note_health(&self) {
-        let Some(store) = &self.store else { return };
-        let bytes = store.size;
-        let lost = store.lost.clone();
-        let full = (bytes > self.max_size).then(|| format!("the journal is full: {bytes} bytes"));
-        let mut health = self.shared.health.lock();
-        // A loss that was noted since is still to be written.
-        let lost = lost.into_iter().chain(health.lost.take()).max_by_key(|loss| loss.at);
-        *health = Health { is_full: full.is_some(), error: full, bytes, lost };
-    }
-
-    /// Shrinks the file to what is kept. If that is not enough, forgets ended runs, the older half
-    /// first.
-    fn make_room(&mut self) -> Result<(), StoreError> {
-        loop {
-            let mut store = Store::renew(&self.path, &mut self.lock)?;
-            let bytes = store.size;
-            let forget =
-                if bytes > self.max_size { self.older_half_of_the_ended()? } else { Vec::new() };
-            if forget.is_empty() {
-                if bytes > self.max_size {
-                    warn!(bytes, "the journal is full; no calls are made until answers are posted");
-                }
-                self.store = Some(store);
-                return Ok(());
-            }
-            info!(runs = forget.len(), "the journal is too large; forgetting ended runs");
-            store.apply([forget.as_slice()])?;
-        }
-    }
-
-    fn older_half_of_the_ended(&self) -> Result<Vec<Change>, StoreError> {
-        let kept = store::read(&self.path)?;
-        // An app may attach a run again that was given up, and none of its calls may be made twice.
-        let ended = kept.runs.iter().filter(|run| !run.record.given_up);
-        let ended = ended.filter_map(|run| Some((run.record.ended_at?, run.slot)));
-        let mut ended: Vec<(Millis, Slot)> = ended.collect();
-        ended.sort_unstable();
-        ended.truncate(ended.len().div_ceil(2));
-        Ok(ended.into_iter().map(|(_, slot)| Change::ForgetRun(slot)).collect())
     }
 }
 

@@ -75,6 +75,10 @@ pub(super) async fn doctor(
         let examine = async |check: &mut Check| checks::upstream(check, context, config).await;
         checks.push(Box::pin(bounded("upstream", "upstream", examine)));
     }
+    if let Some(postgres) = config.state.as_ref().filter(|_| only.is_empty()) {
+        let examine = async move |check: &mut Check| checks::state(check, postgres).await;
+        checks.push(Box::pin(bounded("state", "postgres", examine)));
+    }
     for backend in chosen {
         let examine =
             async move |check: &mut Check| checks::backend(check, context, config, backend).await;

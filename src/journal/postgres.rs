@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-pub use self::database::DatabaseError;
+pub use self::database::{Beat, DatabaseError, Facts};
 use self::{
-    database::{Beat, Database, Member, Verdict},
+    database::{Database, Member, Verdict},
     membership::{BEAT, Lease, Peers},
     rows::{Epochs, Id, RowKey, Rows, id, json, name, run_of},
 };
@@ -92,6 +92,10 @@ pub struct Replica {
     events: sync::mpsc::Sender<Event>,
     /// For the records that a caller asks for.
     reader: sync::Mutex<Option<Arc<Database>>>,
+    /// The group, by its last heartbeats.
+    group: Mutex<Vec<Beat>>,
+    /// What the database's settings put at risk.
+    doubt: Mutex<Option<&'static str>>,
     /// Cancelled when the journal closes.
     closing: CancellationToken,
 }
@@ -114,6 +118,8 @@ impl Replica {
             epochs: Mutex::default(),
             events,
             reader: sync::Mutex::default(),
+            group: Mutex::default(),
+            doubt: Mutex::default(),
             closing: CancellationToken::new(),
         };
         (Arc::new(this), happens)
@@ -135,6 +141,15 @@ impl Replica {
 
     fn group(&self) -> &str {
         &self.settings.group
+    }
+
+    /// The replicas of the group, and the id of this one.
+    pub(super) fn members(&self) -> (Vec<Beat>, Option<Uuid>) {
+        (self.group.lock().clone(), self.member.borrow().map(|member| member.id))
+    }
+
+    pub(super) fn doubt(&self) -> Option<&'static str> {
+        *self.doubt.lock()
     }
 
     /// Another replica has taken the place of `member`, and drives all of its runs.
@@ -223,6 +238,11 @@ fn kept(rows: Vec<(RowKey, Vec<u8>)>) -> Kept {
     live.kept()
 }
 
+/// Connects as the daemon does, makes nothing, and reads what the server says of itself.
+pub async fn probe(settings: &Postgres) -> Result<Facts, DatabaseError> {
+    Database::connect(settings).await?.facts(&settings.schema).await
+}
+
 /// The task that keeps this process a member of its group.
 #[derive(Debug)]
 pub struct Keeper {
@@ -279,6 +299,8 @@ impl Keeper {
             if let Some(other) = kept.upstream.take_if(|it| *it != replica.upstream) {
                 return Err(DatabaseError::OtherUpstream(other));
             }
+            let facts = database.facts(&replica.settings.schema).await?;
+            *replica.doubt.lock() = facts.doubt();
             let host = hostname();
             let member = database.join(group, &host).await?;
             replica.lease.extend(begun);
@@ -294,6 +316,7 @@ impl Keeper {
             return Ok(());
         };
         replica.lease.extend(begun);
+        replica.group.lock().clone_from(&beats);
         if leaving.is_cancelled() {
             return Ok(());
         }
@@ -313,7 +336,7 @@ impl Keeper {
         let Some(database) = &self.database else { return Ok(()) };
         for one in dead {
             warn!(replica = %one.replica, "a replica has died; taking over its runs");
-            database.fence(*one).await?;
+            database.fence(one).await?;
         }
         let dead: Vec<_> = dead.iter().map(|beat| beat.replica).collect();
         if std::mem::replace(&mut self.doubts, true) {

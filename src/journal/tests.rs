@@ -13,11 +13,15 @@ use bytes::Bytes;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 
+use tokio::time::Instant;
+
 use super::{
+    batch::{Batch, gather},
     record::{
         CallKey, CallRecord, KeptCall, KeptRun, Key, OwnedKey, OwnerRecord, RequestRecord,
         RunRecord, SessionRecord, Slot,
     },
+    store::Store,
     *,
 };
 use crate::model::{

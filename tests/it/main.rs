@@ -143,6 +143,8 @@ mod permission;
 #[cfg(test)]
 mod pins;
 #[cfg(test)]
+mod postgres_setup;
+#[cfg(test)]
 mod proxy;
 #[cfg(test)]
 mod questions;

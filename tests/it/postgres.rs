@@ -17,6 +17,9 @@ use tempfile::TempDir;
 
 use crate::{bridge::command_of, process::Group, wait};
 
+/// The password of its user, which no log may have.
+pub(crate) const PASSWORD: &str = "postgres-canary";
+
 const START: Duration = Duration::from_secs(30);
 
 /// A running server.
@@ -30,24 +33,32 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     pub(crate) async fn start() -> Self {
+        let mut this = Self::new();
+        this.restart().await;
+        this
+    }
+
+    /// A server that does not run yet.
+    pub(crate) fn new() -> Self {
         let dir = TempDir::new().expect("the temporary directory is writable");
         if let Some((user, group)) = other_user() {
             chown(dir.path(), Some(user), Some(group)).expect("root may give its files away");
         }
         let data = dir.path().join("data");
         let mut making = program("initdb");
-        making.args(["--no-sync", "--auth=trust", "--username=bridge", "--locale=C.UTF-8", "-D"]);
+        let password = dir.path().join("password");
+        fs::write(&password, PASSWORD).expect("the directory is writable");
+        making.args(["--no-sync", "--auth=scram-sha-256", "--username=bridge"]);
+        making.args(["--locale=C.UTF-8", "--pwfile"]).arg(&password).arg("-D");
         let made = making.arg(&data).output().expect("initdb can be started");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let mut this = Self { server: None, addr: free.expect("a port of loopback is free"), dir };
-        this.restart().await;
-        this
+        Self { server: None, addr: free.expect("a port of loopback is free"), dir }
     }
 
     /// The URL of its database.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://bridge@{}/postgres", self.addr)
+        format!("postgres://bridge:{PASSWORD}@{}/postgres", self.addr)
     }
 
     /// Starts the server again, on the same port and with the same data.

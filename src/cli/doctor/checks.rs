@@ -25,6 +25,7 @@ use crate::{
     },
     error_chain::error_chain,
     http_client::{self, Clients, Tls},
+    journal::{self, Postgres},
     model::{Catalog, Content, card::Card, globs},
     runtimes,
     state_dir::StateDir,
@@ -34,6 +35,9 @@ use crate::{
 /// The cure for a card without a valid signature.
 const UNSIGNED: &str = "ask the agent's operator which key it signs its card with, and compare it \
                         with `signature: {keys: …}`";
+
+/// The oldest PostgreSQL that replicas can share.
+const OLDEST: i32 = 13;
 
 /// How long a program may take to exit.
 const CLOSE: Duration = Duration::from_secs(8);
@@ -280,6 +284,37 @@ fn server_cure(server: &Mcp) -> String {
                              /sse), and read the server's log"
                 .to_owned()
         }
+    }
+}
+
+/// The database of replicas.
+pub(super) async fn state(check: &mut Check, postgres: &Postgres) {
+    check.begin("connect");
+    let facts = match journal::probe(postgres).await {
+        Ok(facts) => facts,
+        Err(error) => return check.fail(error_chain(&error), error.cure()),
+    };
+    let version = facts.version / 10_000;
+    match facts.tables {
+        _ if facts.is_standby => {
+            check.fail("the server is a standby", "name the primary in `state.postgres`");
+        }
+        _ if version < OLDEST => check.fail(
+            format!(
+                "it is PostgreSQL {version}, and {OLDEST} is the oldest that has what is needed"
+            ),
+            "use a newer server",
+        ),
+        None => check.ok(format!("PostgreSQL {version}; the daemon makes its tables")),
+        Some(tables) => {
+            check.ok(format!("PostgreSQL {version}; the tables are of version {tables}"));
+        }
+    }
+    if let Some(doubt) = facts.doubt() {
+        check.begin("durability");
+        let cure = "set `synchronous_commit = on` and, if another server may be promoted, \
+                    `synchronous_standby_names`; docs/scaling.md says what that means";
+        check.warn(doubt, cure);
     }
 }
 

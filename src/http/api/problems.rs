@@ -55,13 +55,19 @@ pub(super) fn all(
 
 fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>> {
     let journal = api.runs.journal().health();
+    let in_the_way = match (api.runs.journal().is_shared(), journal.is_full) {
+        (true, _) => DATABASE,
+        (false, true) => FULL,
+        (false, false) => JOURNAL,
+    };
     let lost = api.runs.journal().lost().map(|loss| loss.what);
     let state = &api.facts.state;
     let upstream = &daemon.upstream;
     let unreachable = (upstream.reachable == Some(false))
         .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
     let mut cases = vec![
-        ("journal", journal.error, if journal.is_full { FULL } else { JOURNAL }),
+        ("journal", journal.error, in_the_way),
+        ("journal", api.runs.journal().doubt().map(|doubt| format!("{doubt}.")), DURABILITY),
         ("journal", lost, LOST),
         ("state", state.unwritten().into_iter().next(), STATE),
         ("state", state.exposed(), EXPOSED),
@@ -228,6 +234,10 @@ const SIGNATURE: &str = "Ask the agent's operator which key it signs its card wi
 
 const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
                        state directory, and look at its permissions.";
+const DATABASE: &str = "No calls are made until PostgreSQL answers. `mantyx-bridge doctor` tries each \
+                        step of `state.postgres`, and says what to do.";
+const DURABILITY: &str = "Set `synchronous_commit = on` and, if another server may be promoted, \
+                          `synchronous_standby_names` (docs/scaling.md).";
 const FULL: &str = "No calls are made until it is smaller. It shrinks by itself as MANTYX takes answers \
                     and runs end: see whether MANTYX can be reached, and cancel runs that are not \
                     needed any more. Space on the disk does not help.";

@@ -55,6 +55,13 @@ impl Api {
                 missing.extend(is_shown.then_some(name.as_str()));
             }
         }
+        let journal = self.runs.journal();
+        if journal.is_shared() && journal.health().error.is_some() {
+            return response::error(
+                Code::NotReady,
+                "The bridge's database does not answer; `mantyx-bridge status` has the reason.",
+            );
+        }
         if started && unresolved == 0 {
             return response::json(StatusCode::OK, &Ready { status: "ready" });
         }

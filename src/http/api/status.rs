@@ -17,6 +17,7 @@ use crate::{
     clock,
     config::App,
     http::Caller,
+    journal::Beat,
     model::{AppName, BackendName, Offer, RefKind, offer::cost::Injected},
     tls,
 };
@@ -70,6 +71,30 @@ impl Runtime {
     }
 }
 
+/// A process of the bridge that shares the journal.
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Replica {
+    id: String,
+    pub(crate) host: String,
+    pub(crate) version: String,
+    since: String,
+    /// It answers this request.
+    pub(crate) is_self: bool,
+}
+
+fn replicas(api: &Api) -> Vec<Replica> {
+    let (all, own) = api.runs.journal().replicas();
+    let shown = |one: Beat| Replica {
+        id: one.replica.to_string(),
+        host: one.host,
+        version: one.version,
+        since: time(one.since),
+        is_self: own == Some(one.replica),
+    };
+    all.into_iter().map(shown).collect()
+}
+
 /// The state of the daemon itself.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -87,6 +112,9 @@ pub(crate) struct Daemon {
     /// What each of the caller's apps is given for its runs; the operator sees all apps.
     #[serde(default)]
     pub(crate) injected: Vec<Injected>,
+    /// The replicas of the group, for the operator; empty where the journal is a file.
+    #[serde(default)]
+    pub(crate) replicas: Vec<Replica>,
     /// The current problems, with their cures.
     pub(crate) problems: Vec<Problem>,
 }
@@ -243,6 +271,7 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
             last_error: loaded.flaw.as_ref().map(ToString::to_string),
         },
         injected: injected(api, caller.sees()),
+        replicas: if caller.is_operator { replicas(api) } else { Vec::new() },
         problems: Vec::new(),
     };
     daemon.problems = problems::all(api, caller, &daemon, backends);

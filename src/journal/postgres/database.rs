@@ -9,14 +9,14 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use rustls_tokio_postgres::{
     CaCertError, MakeRustlsConnect, config_from_ca_cert, config_platform_verifier,
 };
 use tokio::{task::JoinSet, time::timeout};
-use tokio_postgres::{AsyncMessage, Client, Row as Found, types::ToSql};
+use tokio_postgres::{AsyncMessage, Client, Row as Found, error::SqlState, types::ToSql};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -28,6 +28,7 @@ use crate::{
 
 /// The version of the tables that this bridge knows.
 const SCHEMA: i32 = 1;
+const VERSION: &str = "select version, min_binary from meta";
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How many runs are taken over with one statement.
@@ -51,11 +52,58 @@ pub enum DatabaseError {
         "the tables in PostgreSQL are of version {0}, which a later mantyx-bridge has made; run that one"
     )]
     Later(i32),
+    #[error("the tables in PostgreSQL need mantyx-bridge {0} or a later one")]
+    TooOld(String),
     #[error(
         "the replicas of this group work for another MANTYX ({0}); set another `state.group`, or the \
          same `upstream.base_url`"
     )]
     OtherUpstream(String),
+}
+
+impl DatabaseError {
+    /// What the operator can do about it.
+    pub fn cure(&self) -> &'static str {
+        let Self::Failed(error) = self else {
+            return "see that PostgreSQL runs, and answers from this machine";
+        };
+        match error.code().map(SqlState::code) {
+            Some("28P01" | "28000") => "correct the user and the password in `state.postgres`",
+            Some("3D000") => "create the database, or name another one in `state.postgres`",
+            Some("42501" | "3F000") => {
+                "let the user make its schema: `grant create on database … to …`"
+            }
+            Some("25006") => "name the primary in `state.postgres`; this server is a standby",
+            _ => {
+                "see that PostgreSQL runs, that it can be reached from here, and what its log says"
+            }
+        }
+    }
+}
+
+/// What decides whether the promises hold that replicas make.
+#[derive(Debug)]
+pub struct Facts {
+    /// Of the server, such as 150004.
+    pub version: i32,
+    pub is_standby: bool,
+    pub synchronous_commit: String,
+    pub synchronous_standbys: String,
+    /// The version of the bridge's tables, if they are there.
+    pub tables: Option<i32>,
+}
+
+impl Facts {
+    /// What the settings of the server put at risk.
+    pub fn doubt(&self) -> Option<&'static str> {
+        if matches!(self.synchronous_commit.as_str(), "off" | "local") {
+            return Some("PostgreSQL confirms writes that a crash loses: calls may be made twice");
+        }
+        self.synchronous_standbys.is_empty().then_some(
+            "PostgreSQL has no synchronous standby: if another server is promoted in its place, calls \
+             may be made twice",
+        )
+    }
 }
 
 /// A connection.
@@ -89,12 +137,17 @@ pub(super) struct Verdict {
     pub(super) answered: HashSet<RowKey>,
 }
 
-/// The heartbeat of another replica.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Beat {
-    pub(super) replica: Uuid,
+/// The heartbeat of a replica, and what it says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beat {
+    pub replica: Uuid,
     pub(super) generation: i64,
     pub(super) counter: i64,
+    pub host: String,
+    /// Of the bridge.
+    pub version: String,
+    /// When it started, by the database's clock.
+    pub since: SystemTime,
 }
 
 impl Database {
@@ -105,9 +158,13 @@ impl Database {
         // One replica at a time: `create … if not exists` fails if two run it at once.
         let schema = format!("begin; select pg_advisory_xact_lock(7717); {schema}; commit");
         this.bounded(this.client.batch_execute(&schema)).await?;
-        let version = this.bounded(this.client.query_one("select version from meta", &[])).await?;
-        match version.try_get(0)? {
+        let found = this.bounded(this.client.query_one(VERSION, &[])).await?;
+        let oldest: String = found.try_get(1)?;
+        match found.try_get(0)? {
             later if later > SCHEMA => Err(DatabaseError::Later(later)),
+            _ if numbers(env!("CARGO_PKG_VERSION")) < numbers(&oldest) => {
+                Err(DatabaseError::TooOld(oldest))
+            }
             _ => Ok(this),
         }
     }
@@ -144,6 +201,25 @@ impl Database {
         let path = format!("set search_path to {}; set statement_timeout to 0", settings.schema);
         this.bounded(this.client.batch_execute(&path)).await?;
         Ok(this)
+    }
+
+    /// What the server says of itself.
+    pub(super) async fn facts(&self, schema: &str) -> Result<Facts, DatabaseError> {
+        let text = "select current_setting('server_version_num')::int, pg_is_in_recovery(), \
+                    current_setting('synchronous_commit'), \
+                    current_setting('synchronous_standby_names'), to_regclass($1) is not null";
+        let row = self.bounded(self.client.query_one(text, &[&format!("{schema}.meta")])).await?;
+        let tables = match row.try_get(4)? {
+            true => Some(self.bounded(self.client.query_one(VERSION, &[])).await?.try_get(0)?),
+            false => None,
+        };
+        Ok(Facts {
+            version: row.try_get(0)?,
+            is_standby: row.try_get(1)?,
+            synchronous_commit: row.try_get(2)?,
+            synchronous_standbys: row.try_get(3)?,
+            tables,
+        })
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -190,7 +266,7 @@ impl Database {
 
     /// Takes a replica's place, and waits for the end of what it is writing. Nothing of it is written
     /// afterwards.
-    pub(super) async fn fence(&self, dead: Beat) -> Result<(), DatabaseError> {
+    pub(super) async fn fence(&self, dead: &Beat) -> Result<(), DatabaseError> {
         let text =
             "update replica set generation = generation + 1 where id = $1 and generation = $2";
         self.query(text, &[&dead.replica, &dead.generation]).await.map(drop)
@@ -267,12 +343,18 @@ impl Database {
         let text = "with beat as (update heartbeat set counter = counter + 1 from replica \
                     where replica.id = heartbeat.replica and replica.id = $1 and generation = $2 \
                     returning replica) \
-                    select id, generation, counter from replica join heartbeat on replica = id \
+                    select id, generation, counter, host, version, since from replica join heartbeat on replica = id \
                     where grp = $3 and exists (select from beat)";
         let rows = self.query(text, &[&member.id, &member.generation, &group]).await?;
         let beat = |row: Found| {
-            let (replica, generation) = (row.try_get(0)?, row.try_get(1)?);
-            Ok(Beat { replica, generation, counter: row.try_get(2)? })
+            Ok(Beat {
+                replica: row.try_get(0)?,
+                generation: row.try_get(1)?,
+                counter: row.try_get(2)?,
+                host: row.try_get(3)?,
+                version: row.try_get(4)?,
+                since: row.try_get(5)?,
+            })
         };
         let beats = rows.into_iter().map(beat).collect::<Result<Vec<_>, _>>();
         beats
@@ -398,6 +480,11 @@ fn records(rows: Vec<Found>) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
 fn runs(rows: Vec<Found>) -> Result<Vec<(Slot, i64)>, DatabaseError> {
     let run = |row: Found| Ok((slot(row.try_get(0)?), row.try_get(1)?));
     rows.into_iter().map(run).collect::<Result<_, _>>().map_err(DatabaseError::Failed)
+}
+
+/// The numbers in a version.
+fn numbers(version: &str) -> Vec<u64> {
+    version.split('.').map_while(|part| part.parse().ok()).collect()
 }
 
 /// Numbers of runs are below 2^63 by their making.

@@ -70,7 +70,7 @@ impl Peers {
                 (*counter, *first) = (beat.counter, now);
             }
             if now.saturating_sub(since.max(*first)) >= DEAD {
-                dead.push(*beat);
+                dead.push(beat.clone());
             }
         }
         dead
@@ -84,7 +84,14 @@ mod tests {
     use super::*;
 
     fn beat(replica: u128, counter: i64) -> Beat {
-        Beat { replica: Uuid::from_u128(replica), generation: 1, counter }
+        Beat {
+            replica: Uuid::from_u128(replica),
+            generation: 1,
+            counter,
+            host: "h".to_owned(),
+            version: "1".to_owned(),
+            since: std::time::UNIX_EPOCH,
+        }
     }
 
     #[test]

@@ -1,0 +1,146 @@
+//! What is wrong with the database of replicas is told with its cure, and nothing is started by halves.
+
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::{
+    bridge::{self, Bridge},
+    http::Request,
+    mantyx::Mantyx,
+    postgres::{PASSWORD, Postgres},
+    wait,
+};
+
+fn config(mantyx: &Mantyx, url: &str) -> String {
+    format!("{}state: {{postgres: \"${{env:DATABASE}}\"}}\n# {}\n", mantyx.upstream(), url.len())
+}
+
+async fn started(mantyx: &Mantyx, url: &str) -> Bridge {
+    Bridge::start_with(&config(mantyx, url), &[("DATABASE", url)]).await
+}
+
+/// Waits for a problem of the journal; its message and its cure.
+async fn problem(bridge: &Bridge, about: &str) -> (String, String) {
+    wait::soon(&format!("a problem should name {about}"), async || {
+        let status = bridge.status().await;
+        let problems = status["problems"].as_array()?.clone();
+        let of_journal = problems.iter().filter(|problem| problem["subject"] == "journal");
+        let text = |problem: &Value, key: &str| problem[key].as_str().unwrap_or("").to_owned();
+        let mut texts = of_journal.map(|it| (text(it, "message"), text(it, "cure")));
+        texts.find(|(message, _)| message.contains(about))
+    })
+    .await
+}
+
+async fn is_ready(bridge: &Bridge) -> bool {
+    Request::new("GET", "/readyz").answer(bridge.addr()).await.status == 200
+}
+
+async fn doctor(mantyx: &Mantyx, url: &str) -> (Output, String) {
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let file = dir.path().join("bridge.yaml");
+    let text = format!("{}state_dir: {}\n", config(mantyx, url), dir.path().display());
+    std::fs::write(&file, text).expect("the directory is writable");
+    let mut command = bridge::command();
+    command.arg("doctor").arg("-c").arg(&file).env("DATABASE", url);
+    // The scripted MANTYX answers on this thread.
+    let done = tokio::task::spawn_blocking(move || command.output());
+    let done = done.await.expect("it does not panic").expect("the binary is there");
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    (done, text)
+}
+
+#[tokio::test]
+async fn a_start_without_the_database_waits_for_it() {
+    let (mantyx, mut postgres) = (Mantyx::start().await, Postgres::new());
+    let bridge = started(&mantyx, &postgres.url()).await;
+    let (_, cure) = problem(&bridge, "PostgreSQL").await;
+    assert!(cure.contains("doctor"), "{cure}");
+    assert!(!is_ready(&bridge).await);
+    let (done, text) = doctor(&mantyx, &postgres.url()).await;
+    assert!(!done.status.success() && text.contains("refused"), "{text}");
+
+    postgres.restart().await;
+    bridge.wait_ready().await;
+    let (message, cure) = problem(&bridge, "standby").await;
+    assert!(message.contains("promoted") && cure.contains("synchronous_standby_names"), "{cure}");
+    let (_, text) = doctor(&mantyx, &postgres.url()).await;
+    assert!(text.contains("tables are of version 1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_told_and_not_shown() {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let wrong = postgres.url().replace(PASSWORD, "wrong-canary");
+    let bridge = started(&mantyx, &wrong).await;
+    let (message, _) = problem(&bridge, "password").await;
+    let (done, text) = doctor(&mantyx, &wrong).await;
+    assert!(!done.status.success() && text.contains("correct the user and the password"), "{text}");
+    let status = bridge.status().await.to_string();
+    for told in [message, text, status, bridge.log()] {
+        assert!(!told.contains("canary"), "{told}");
+    }
+}
+
+#[tokio::test]
+async fn later_tables_and_another_mantyx_are_refused() {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let first = started(&mantyx, &postgres.url()).await;
+    first.wait_ready().await;
+    wait::soon("the group should have its MANTYX", async || {
+        let kept =
+            postgres.query("select count(*) from mantyx_bridge.record where kind = 'upstream'");
+        (kept == ["1"]).then_some(())
+    })
+    .await;
+
+    let elsewhere = Mantyx::start().await;
+    let second = started(&elsewhere, &postgres.url()).await;
+    let (message, _) = problem(&second, "another MANTYX").await;
+    assert!(message.contains(&mantyx.url()), "{message}");
+    assert!(!is_ready(&second).await);
+    assert_eq!(postgres.query("select count(*) from mantyx_bridge.replica"), ["1"]);
+
+    postgres.query("update mantyx_bridge.meta set version = 99");
+    let third = started(&mantyx, &postgres.url()).await;
+    let (message, _) = problem(&third, "version 99").await;
+    assert!(message.contains("later"), "{message}");
+    postgres.query("update mantyx_bridge.meta set version = 1, min_binary = '7.0'");
+    let fourth = started(&mantyx, &postgres.url()).await;
+    problem(&fourth, "7.0").await;
+}
+
+#[tokio::test]
+async fn groups_of_one_schema_share_nothing() {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let one = started(&mantyx, &postgres.url()).await;
+    let config = config(&mantyx, "").replace("{postgres", "{group: other, postgres");
+    let other = Bridge::start_with(&config, &[("DATABASE", &postgres.url())]).await;
+    for bridge in [&one, &other] {
+        bridge.wait_ready().await;
+        wait::soon("it should be alone", async || {
+            let request = bridge.request("GET", "/v1/status");
+            let request = request.header("X-Bridge-Operator", &bridge.operator());
+            let status = request.answer(bridge.addr()).await.expect(200);
+            (status["replicas"].as_array()?.len() == 1).then_some(())
+        })
+        .await;
+    }
+}
+
+#[test]
+fn what_is_no_address_is_a_mistake_of_the_file() {
+    for (url, about) in [("nonsense", "no address"), ("", "no address"), ("host=", "no address")] {
+        let dir = tempfile::TempDir::new().expect("a directory");
+        let file = dir.path().join("bridge.yaml");
+        let text = format!(
+            "upstream: {{base_url: 'http://127.0.0.1:1', credential: x}}\nstate: {{postgres: '{url}'}}\n"
+        );
+        std::fs::write(&file, text).expect("the directory is writable");
+        let mut command = bridge::command();
+        let checked = command.arg("check").arg("-c").arg(&file).output().expect("it is there");
+        let told = String::from_utf8_lossy(&[checked.stdout, checked.stderr].concat()).into_owned();
+        assert!(told.contains(about), "{url}: {told}");
+    }
+}
