@@ -35,7 +35,7 @@ use url::Url;
 
 pub(crate) use self::reference::looks_secret;
 use self::{
-    deserialize::At,
+    deserialize::{At, List, Named},
     document::{Document, NodeId},
     reference::Dialect,
     scalars::{

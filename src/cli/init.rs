@@ -99,7 +99,7 @@ fn exists(path: &Path) -> Failure {
 }
 
 /// Collects the contents of the file.
-fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Result<Draft, Failure> {
+fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Outcome<Draft> {
     let mut draft = Draft::default();
     if let Some(workspace) = &settings.workspace {
         judge::workspace(workspace).map_err(Failure::Usage)?;
@@ -140,7 +140,7 @@ fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Result<
     Ok(draft)
 }
 
-fn ask_workspace(asker: &mut Asker) -> Result<Option<String>, Failure> {
+fn ask_workspace(asker: &mut Asker) -> Outcome<Option<String>> {
     let question = "Your MANTYX workspace (nothing: the sandbox, which needs no account): ";
     while let Some(workspace) = asker.text(question)? {
         match judge::workspace(&workspace) {
