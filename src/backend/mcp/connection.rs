@@ -4,7 +4,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -64,6 +63,8 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection whose handshake is done.
+#[derive(derive_more::Debug)]
+#[debug("Connection({backend}, {revision:?})")]
 pub(super) struct Connection {
     backend: BackendName,
     pub(super) state: Arc<ConnectionState>,
@@ -468,15 +469,6 @@ impl Peer for Connection {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(self.end())
-    }
-}
-
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("backend", &self.backend)
-            .field("revision", &self.revision)
-            .finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Must not: leave a file out without a line that says so, or give one a name that leads anywhere.
 
-use std::{collections::HashSet, fmt};
+use std::collections::HashSet;
 
 use base64::{
     Engine as _,
@@ -47,8 +47,9 @@ const TYPES: [(&str, &str); 21] = [
 ];
 
 /// One file as MANTYX takes it. Only [`Attachments`] makes them, so each is within the limits.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, derive_more::Debug)]
 #[serde(rename_all = "camelCase")]
+#[debug("File({filename:?}, {mime_type:?}, {} bytes of base64)", data.len())]
 pub struct File {
     filename: String,
     mime_type: String,
@@ -209,14 +210,6 @@ impl File {
 
     pub fn data(&self) -> &str {
         &self.data
-    }
-}
-
-/// Without the bytes, which would fill a log.
-impl fmt::Debug for File {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { filename, mime_type, data } = self;
-        write!(f, "File({filename:?}, {mime_type:?}, {} bytes of base64)", data.len())
     }
 }
 
