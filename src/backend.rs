@@ -22,9 +22,9 @@ pub mod supervisor;
 mod trust;
 
 pub use self::peer::{
-    About, CallError, Dial, ErrorReply, Handle, LiveRedaction, MAX_QUESTION, McpClient, Modes,
-    NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder, Reply,
-    Signature, TASK_SILENCE, ToolCall,
+    About, CallError, Called, Dial, ErrorReply, Handle, LiveRedaction, MAX_QUESTION, McpClient,
+    Modes, NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder,
+    Reply, Signature, TASK_SILENCE, ToolCall,
 };
 
 #[cfg(test)]

@@ -287,7 +287,8 @@ impl From<io::Error> for Failure {
 /// A hint for a command that needs the daemon, while the file has mistakes.
 const UNTIL_THEN: &str = "\nA running daemon keeps its earlier configuration.";
 
-type Outcome = Result<(), Failure>;
+/// A value that a command needs, or why the command fails.
+type Outcome<T = ()> = Result<T, Failure>;
 
 /// Runs the subcommand of the command line.
 pub fn run(cli: Cli) -> ExitCode {
@@ -330,7 +331,7 @@ fn carry_out(cli: Cli) -> Outcome {
         telemetry::start(global.log_format, level, |name| env.filled_var(name))
             .map_err(Failure::Usage)?;
     }
-    let contact_of = |app: Option<&str>| -> Result<Contact, Failure> {
+    let contact_of = |app: Option<&str>| -> Outcome<Contact> {
         let contact = Contact::load(&find(global.config.as_deref())?, &env, app);
         contact.map_err(|errors| Failure::Usage(format!("{errors}{UNTIL_THEN}")))
     };
@@ -390,7 +391,7 @@ fn block_on(future: impl Future<Output = Outcome>) -> Outcome {
 }
 
 /// Writes to stdout.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;

@@ -21,10 +21,7 @@ mod token;
 mod validate;
 pub mod value;
 
-use std::{
-    collections::BTreeMap, fmt, net::SocketAddr, ops::Deref, path::PathBuf, sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use http::{HeaderMap, Method};
 use schemars::JsonSchema;
@@ -35,7 +32,7 @@ use url::Url;
 
 pub(crate) use self::reference::looks_secret;
 use self::{
-    deserialize::At,
+    deserialize::{At, List, Named},
     document::{Document, NodeId},
     reference::Dialect,
     scalars::{
@@ -519,8 +516,11 @@ pub enum Action {
 /// A value, and the text that may be shown for it: as the file wrote it, its references unresolved.
 ///
 /// `Debug` and `Display` show the text, since the value may hold a secret.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, derive_more::Debug, derive_more::Deref, derive_more::Display)]
+#[debug("{shown:?}")]
+#[display("{shown}")]
 pub struct Written<T> {
+    #[deref]
     value: T,
     shown: String,
 }
@@ -539,29 +539,9 @@ impl<T: fmt::Display> From<T> for Written<T> {
     }
 }
 
-impl<T> Deref for Written<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
-    }
-}
-
 /// Lets arguments go into `Command::args` as they are.
 impl AsRef<std::ffi::OsStr> for Written<String> {
     fn as_ref(&self) -> &std::ffi::OsStr {
         self.value.as_ref()
-    }
-}
-
-impl<T> fmt::Debug for Written<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.shown, f)
-    }
-}
-
-impl<T> fmt::Display for Written<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
     }
 }

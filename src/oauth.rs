@@ -13,7 +13,6 @@ pub mod endpoint;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use futures_util::future::BoxFuture;
 use http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION};
 use parking_lot::Mutex;
 use tokio::{
@@ -48,10 +47,7 @@ pub trait Issue: Send + Sync + fmt::Debug + 'static {
     fn is_ready(&self) -> bool;
 
     /// Gets a fresh token. `hint` comes from the peer's refusal.
-    fn issue<'a>(
-        &'a self,
-        hint: Option<&'a Self::Hint>,
-    ) -> BoxFuture<'a, Result<Issued, IssueError>>;
+    fn issue(&self, hint: Option<&Self::Hint>) -> impl Future<Output = IssueResult<Issued>> + Send;
 }
 
 /// A token that was just issued.
@@ -62,6 +58,9 @@ pub struct Issued {
     /// How long the token is valid, if the issuer says so.
     pub lifetime: Option<Duration>,
 }
+
+/// A token, or a value on the way to it.
+pub type IssueResult<T> = Result<T, IssueError>;
 
 /// Why there is no token. The text is for operators, and holds no secret.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -314,7 +313,7 @@ impl<I: Issue> Inner<I> {
     }
 
     /// Records the outcome of an exchange.
-    fn take(&self, outcome: Result<Issued, IssueError>) -> Outcome {
+    fn take(&self, outcome: IssueResult<Issued>) -> Outcome {
         let now = Instant::now();
         let mut state = self.state.lock();
         state.exchange = None;

@@ -27,14 +27,15 @@ use tokio_util::task::TaskTracker;
 
 use self::{card_fetch::Fresh, handle::Known, interface::Rules, link::Link, threads::Threads};
 use super::{
-    About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall, address,
+    About, CallError, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall,
+    address,
     auth::{self, Tokens},
 };
 use crate::{
     config::{A2a, A2aBinding, CardSource, Signers},
     http_client::{Client, Clients},
     model::{
-        Answer, BackendName, Catalog,
+        BackendName, Catalog,
         card::{
             Card,
             signature::{self, Key as _},
@@ -255,7 +256,7 @@ impl Peer for A2aPeer {
         })
     }
 
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called> {
         Box::pin(async move {
             let text = message(call.request.arguments.get())?;
             let link = self.current().link.clone();
@@ -264,7 +265,7 @@ impl Peer for A2aPeer {
         })
     }
 
-    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Called> {
         Box::pin(async move {
             let known = Known::read(&handle).ok_or_else(|| {
                 CallError::Lost("the task was not noted down readably".to_owned())
@@ -292,7 +293,7 @@ impl Peer for A2aPeer {
 }
 
 /// The `message` of the arguments, the only argument of a call to an agent.
-fn message(arguments: &str) -> Result<String, CallError> {
+fn message(arguments: &str) -> Called<String> {
     let refuse = |why: &str| CallError::Refused(why.to_owned());
     let message = json::string_member(arguments, "message").ok_or_else(|| {
         refuse("the arguments must be {\"message\": string}: the whole task in plain words")

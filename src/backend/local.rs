@@ -11,7 +11,7 @@ use std::{path::PathBuf, sync::Arc};
 use futures_util::future::{BoxFuture, ready};
 
 use self::{command::Runner, http::Endpoint};
-use super::{About, CallError, Dial, Peer, PeerError, ToolCall, program::hiding::Exposure};
+use super::{About, Called, Dial, Peer, PeerError, ToolCall, program::hiding::Exposure};
 use crate::{
     config::{Action, Local},
     http_client::{Client, Clients},
@@ -98,7 +98,7 @@ impl Peer for LocalTool {
         Box::pin(ready(Ok(Arc::clone(&self.catalog))))
     }
 
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called> {
         Box::pin(async move {
             match &self.action {
                 Act::Http(endpoint) => endpoint.call(&call).await,

@@ -71,7 +71,7 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Sends an MCP server a request that only reads. Dropping the future cancels it.
-    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Result<Reply, CallError>> {
+    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Called<Reply>> {
         drop(params);
         Box::pin(async move { Err(CallError::NotSent(format!("{method}: it is no MCP server"))) })
     }
@@ -89,14 +89,14 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     }
 
     /// Makes one call. Dropping the future cancels the call at the peer, if the protocol can.
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>>;
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called>;
 
     /// Asks for the outcome of work that an earlier call started, after a restart of the bridge.
     /// The peer must not start the work again. If it does not know the work any more, or cannot be
     /// asked, the error is [`CallError::Lost`].
     ///
     /// The default is for a peer whose calls never name a [`Handle`].
-    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Called> {
         drop((handle, call));
         Box::pin(async { Err(CallError::Lost("the call cannot be asked for".to_owned())) })
     }
@@ -408,6 +408,9 @@ impl PeerError {
         Self { cause: Some(Arc::new(cause)), ..self }
     }
 }
+
+/// What a call brings: an answer of the tool, or a value on the way to it.
+pub type Called<T = Answer> = Result<T, CallError>;
 
 /// A call that brought no answer of the tool. The text for the model depends on the variant alone,
 /// and on the payload of `Refused` and `NotRead`.

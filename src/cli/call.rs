@@ -48,7 +48,7 @@ pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: b
     }
 }
 
-fn read(arguments: &str) -> Result<Box<RawValue>, Failure> {
+fn read(arguments: &str) -> Outcome<Box<RawValue>> {
     let arguments = RawValue::from_string(or_stdin(arguments)?.trim().to_owned())
         .map_err(|error| Failure::Usage(format!("the arguments are not JSON: {error}")))?;
     if !arguments.get().starts_with('{') {
@@ -66,7 +66,7 @@ async fn made(
     tool: &str,
     arguments: &RawValue,
     goes_on: &mut Option<String>,
-) -> Result<String, Failure> {
+) -> Outcome<String> {
     let mut text = ask(client, tool, arguments.get()).await?;
     // A person who calls this tool by hand wants to see the present state.
     while tool != pending::TOOL
@@ -79,7 +79,7 @@ async fn made(
     Ok(text)
 }
 
-async fn ask(client: &Client, tool: &str, arguments: &str) -> Result<String, Failure> {
+async fn ask(client: &Client, tool: &str, arguments: &str) -> Outcome<String> {
     let id = format!("cli_{}", uuid::Uuid::new_v4());
     let name = Value::from(tool);
     let body = format!("{{\"toolUseId\":\"{id}\",\"name\":{name},\"args\":{arguments}}}");

@@ -15,7 +15,7 @@ use rustls::CertificateError;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, de::DeserializeOwned};
 
-use super::{Failure, terminal::plain};
+use super::{Failure, Outcome, terminal::plain};
 use crate::{
     config::{Contact, Files, Listen},
     error_chain::{causes, error_chain, tls_error},
@@ -54,7 +54,7 @@ pub(super) struct Reply {
 
 impl Client {
     /// The daemon that runs with the configuration.
-    pub(super) fn new(contact: &Contact) -> Result<Self, Failure> {
+    pub(super) fn new(contact: &Contact) -> Outcome<Self> {
         let state = StateDir::new(contact.state_dir.clone());
         let failed = |error: &dyn Error| Failure::Failed(error.to_string());
         let token = match &contact.app {
@@ -114,19 +114,19 @@ impl Client {
         path: &str,
         headers: HeaderMap,
         body: Option<String>,
-    ) -> Result<Reply, Failure> {
+    ) -> Outcome<Reply> {
         let sent = self.send(Method::POST, path, headers, body).await;
         self.read(sent.map_err(|(failure, _)| failure)?).await
     }
 
     /// Requests `path`.
-    pub(super) async fn ask(&self, path: &str, headers: HeaderMap) -> Result<Reply, Failure> {
+    pub(super) async fn ask(&self, path: &str, headers: HeaderMap) -> Outcome<Reply> {
         let request = self.request(Method::GET, path).headers(headers).timeout(PATIENCE);
         self.read(request.send().await.map_err(|error| self.away(error))?).await
     }
 
     /// Requests `path`; any answer but a success is a failure in the daemon's words.
-    pub(super) async fn get(&self, path: &str, headers: HeaderMap) -> Result<String, Failure> {
+    pub(super) async fn get(&self, path: &str, headers: HeaderMap) -> Outcome<String> {
         self.ask(path, headers).await?.success()
     }
 
@@ -140,7 +140,7 @@ impl Client {
     }
 
     /// Opens the event stream at `path`, behind the event `after`.
-    pub(super) async fn open(&self, path: &str, after: Option<&str>) -> Result<Events, Failure> {
+    pub(super) async fn open(&self, path: &str, after: Option<&str>) -> Outcome<Events> {
         let mut request =
             self.request(Method::GET, path).header(header::ACCEPT, "text/event-stream");
         if let Some(id) = after {
@@ -175,7 +175,7 @@ impl Client {
         })
     }
 
-    async fn read(&self, response: reqwest::Response) -> Result<Reply, Failure> {
+    async fn read(&self, response: reqwest::Response) -> Outcome<Reply> {
         let status = response.status();
         let headers = response.headers().clone();
         let body = http_client::body(response, MAX_ANSWER).await;
@@ -224,7 +224,7 @@ impl Events {
     }
 
     /// The next event. `None`: the stream has ended or is broken; it can be opened again.
-    pub(super) async fn next(&mut self) -> Result<Option<Fields>, Failure> {
+    pub(super) async fn next(&mut self) -> Outcome<Option<Fields>> {
         loop {
             let frame = self.framer.next_frame();
             if let Some(frame) = frame.map_err(|error| Failure::Failed(error.to_string()))? {
@@ -242,7 +242,7 @@ fn address(tcp: &[SocketAddr]) -> Option<SocketAddr> {
 }
 
 /// A client that trusts the daemon's certificate and no other.
-fn trusting(files: &Files) -> Result<http_client::Client, Failure> {
+fn trusting(files: &Files) -> Outcome<http_client::Client> {
     if files.client_ca.is_some() {
         return Err(Failure::Usage(
             "the daemon wants a certificate from every caller over TCP (listen.tls.client_ca), and \
@@ -279,7 +279,7 @@ pub(super) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
 }
 
 impl Reply {
-    pub(super) fn success(self) -> Result<String, Failure> {
+    pub(super) fn success(self) -> Outcome<String> {
         #[derive(Deserialize)]
         struct Refusal {
             message: Option<String>,
@@ -302,7 +302,7 @@ impl Reply {
 }
 
 /// Reads the daemon's JSON.
-pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Failure> {
+pub(super) fn parse<T: DeserializeOwned>(text: &str) -> Outcome<T> {
     serde_json::from_str(text)
         .map_err(|error| Failure::Failed(format!("the daemon's answer cannot be read: {error}")))
 }

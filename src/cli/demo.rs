@@ -137,7 +137,7 @@ async fn wait_until_ready(app: &Client) -> Outcome {
 }
 
 /// Submits a spec without any backends; the bridge injects their tools.
-async fn submit(app: &Client) -> Result<String, Failure> {
+async fn submit(app: &Client) -> Outcome<String> {
     let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT });
     let path = "/api/v1/workspaces/demo/agent-runs";
     print(&format!("> POST {path}\n{}\n\n", indented(PROMPT)))?;
@@ -151,7 +151,7 @@ async fn submit(app: &Client) -> Result<String, Failure> {
 }
 
 /// Prints the events of the run as they come.
-async fn follow(app: &Client, path: &str) -> Result<Seen, Failure> {
+async fn follow(app: &Client, path: &str) -> Outcome<Seen> {
     print(&format!("> GET {path}\n"))?;
     let mut events = app.open(path, None).await?;
     let mut seen = Seen::default();

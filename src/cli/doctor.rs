@@ -105,7 +105,7 @@ pub(super) async fn doctor(
 }
 
 /// Prints each result as it comes, and returns all of them.
-async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Result<Report, Failure> {
+async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Outcome<Report> {
     let mut done = pin!(done);
     let mut all = Vec::new();
     while let Some(examined) = done.next().await {
@@ -133,7 +133,7 @@ async fn bounded(
     check.into_examined(kind, name)
 }
 
-fn chosen<'c>(config: &'c Config, only: &[String]) -> Result<Vec<&'c Backend>, Failure> {
+fn chosen<'c>(config: &'c Config, only: &[String]) -> Outcome<Vec<&'c Backend>> {
     let names = || config.backends.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     for name in only {
         if !config.backends.contains_key(name.as_str()) {

@@ -99,7 +99,7 @@ fn exists(path: &Path) -> Failure {
 }
 
 /// Collects the contents of the file.
-fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Result<Draft, Failure> {
+fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Outcome<Draft> {
     let mut draft = Draft::default();
     if let Some(workspace) = &settings.workspace {
         judge::workspace(workspace).map_err(Failure::Usage)?;
@@ -140,7 +140,7 @@ fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Result<
     Ok(draft)
 }
 
-fn ask_workspace(asker: &mut Asker) -> Result<Option<String>, Failure> {
+fn ask_workspace(asker: &mut Asker) -> Outcome<Option<String>> {
     let question = "Your MANTYX workspace (nothing: the sandbox, which needs no account): ";
     while let Some(workspace) = asker.text(question)? {
         match judge::workspace(&workspace) {
@@ -169,33 +169,19 @@ impl Draft {
     }
 
     fn yaml(&self) -> String {
-        let mut text = String::from(
-            "# Written by `mantyx-bridge init`. `mantyx-bridge check` says what it would start, or what\n\
-             # is wrong with it and where; the bridge.yaml of the repository explains every setting.\n\n\
-             # Where the bridge listens: the base URL of your apps, in place of MANTYX's.\n\
-             listen: 127.0.0.1:7717\n\n",
-        );
-        text.push_str(&match &self.workspace {
-            None => "# A MANTYX inside the bridge, whose model is scripted: a prompt line `tool_name {json}`\n\
-                 # is a tool call. For the real one, write workspace and credential:\n\
-                 # upstream: {workspace: acme, credential: \"${env:MANTYX_API_KEY}\"}\n\
-                 upstream:\n  sandbox: true\n"
-                .to_owned(),
-            Some(workspace) => format!(
-                "# The MANTYX that the bridge stands in front of. The key is read where the bridge is\n\
-                 # started; ${{file:/path}} and ${{cred:NAME}} are other ways to name it.\n\
-                 upstream:\n  credential: ${{env:MANTYX_API_KEY}}\n  workspace: {}\n",
-                Value::from(workspace.as_str())
-            ),
-        });
+        let mut text = include_str!("init/head.yaml").to_owned();
+        match &self.workspace {
+            None => text.push_str(include_str!("init/sandbox.yaml")),
+            Some(workspace) => {
+                text.push_str(include_str!("init/upstream.yaml"));
+                text.push_str(&format!("  workspace: {}\n", Value::from(workspace.as_str())));
+            }
+        }
         let Imported { mcp, a2a, .. } = &self.backends;
         text.push_str("\n# MCP servers by name: a `command` with `args`, or a `url`.\n");
         let is_empty = mcp.is_empty() && a2a.is_empty();
         match is_empty {
-            true => text.push_str(
-                "mcp:\n  # The example server inside the bridge, until you have your own.\n  demo:\n    \
-                 command: mantyx-bridge\n    args: [demo-mcp-server]\n",
-            ),
+            true => text.push_str(include_str!("init/demo.yaml")),
             false => text.push_str(&yaml("mcp", mcp)),
         }
         text.push_str("\n# A2A agents by name: a `url` below which their card is.\n");

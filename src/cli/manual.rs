@@ -30,7 +30,7 @@ pub(super) fn man(of: Option<&str>) -> Outcome {
     print(&String::from_utf8_lossy(&page))
 }
 
-fn page_of(command: &Command, name: &str) -> Result<Command, Failure> {
+fn page_of(command: &Command, name: &str) -> Outcome<Command> {
     let pages = || command.get_subcommands().filter(|found| !found.is_hide_set());
     let Some(found) = pages().find(|found| found.get_name() == name) else {
         let names: Vec<&str> = pages().map(Command::get_name).collect();

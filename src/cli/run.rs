@@ -103,7 +103,7 @@ fn cancelled() -> Failure {
 }
 
 impl Settings {
-    fn headers(&self) -> Result<HeaderMap, Failure> {
+    fn headers(&self) -> Outcome<HeaderMap> {
         let mut headers = HeaderMap::new();
         if let Some(backends) = &self.backends {
             let value = HeaderValue::try_from(backends.as_str()).map_err(|_odd| {
@@ -114,7 +114,7 @@ impl Settings {
         Ok(headers)
     }
 
-    fn spec(&self) -> Result<String, Failure> {
+    fn spec(&self) -> Outcome<String> {
         let prompt = or_stdin(&self.prompt)?;
         if prompt.trim().is_empty() {
             return Err(Failure::Usage("the prompt is empty".to_owned()));
@@ -136,7 +136,7 @@ impl Settings {
     }
 }
 
-async fn submit(client: &Client, headers: HeaderMap, spec: String) -> Result<Submitted, Failure> {
+async fn submit(client: &Client, headers: HeaderMap, spec: String) -> Outcome<Submitted> {
     parse(&client.post("/v1/runs", headers, Some(spec)).await?.success()?)
 }
 
@@ -186,7 +186,7 @@ struct Reader {
 
 impl Reader {
     /// Reads until the run ends; `None` if the stream ended first.
-    async fn read(&mut self, mut events: Events) -> Result<Option<RunEnd>, Failure> {
+    async fn read(&mut self, mut events: Events) -> Outcome<Option<RunEnd>> {
         while let Some(fields) = events.next().await? {
             let Some(data) = fields.data else { continue };
             if fields.id.is_some() {
@@ -199,7 +199,7 @@ impl Reader {
         Ok(None)
     }
 
-    fn take(&mut self, data: &str) -> Result<Option<RunEnd>, Failure> {
+    fn take(&mut self, data: &str) -> Outcome<Option<RunEnd>> {
         if self.json {
             print(&format!("{}\n", data.replace('\n', " ")))?;
         }

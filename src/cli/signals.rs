@@ -5,7 +5,7 @@
 use futures_util::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::Failure;
+use super::Outcome;
 
 /// Receives signals from the moment when it is made.
 #[derive(Debug)]
@@ -13,11 +13,11 @@ pub(super) struct Stop(Vec<Signal>);
 
 impl Stop {
     /// SIGINT, SIGTERM and SIGHUP.
-    pub(super) fn new() -> Result<Self, Failure> {
+    pub(super) fn new() -> Outcome<Self> {
         Self::on(&[SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()])
     }
 
-    pub(super) fn on(kinds: &[SignalKind]) -> Result<Self, Failure> {
+    pub(super) fn on(kinds: &[SignalKind]) -> Outcome<Self> {
         Ok(Self(kinds.iter().map(|kind| signal(*kind)).collect::<Result<_, _>>()?))
     }
 

@@ -36,7 +36,7 @@ pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcom
 }
 
 /// One answer of the daemon in its printed form.
-fn shown(text: &str, json: bool) -> Result<String, Failure> {
+fn shown(text: &str, json: bool) -> Outcome<String> {
     if json {
         return Ok(format!("{text}\n"));
     }

@@ -99,7 +99,7 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
     print(&page.text(Paper::stdout()))
 }
 
-fn find(backends: Vec<Pinned>, name: &str) -> Result<Pinned, Failure> {
+fn find(backends: Vec<Pinned>, name: &str) -> Outcome<Pinned> {
     let known: Vec<String> = backends.iter().map(|one| one.name.clone()).collect();
     backends.into_iter().find(|one| one.name == name).ok_or_else(|| {
         let known = known.join(", ");

@@ -5,7 +5,12 @@
 //!
 //! Must not: know any key of bridge.yaml, or judge a value beyond its type.
 
-use std::{borrow::Cow, collections::HashSet, fmt, iter::once};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+    fmt,
+    iter::once,
+};
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{
@@ -40,6 +45,12 @@ pub struct At<T> {
     pub value: T,
     pub node: NodeId,
 }
+
+/// A list that knows where it and its items were written.
+pub type List<T> = At<Vec<At<T>>>;
+
+/// A section of named values that knows where it and its values were written.
+pub type Named<T> = At<BTreeMap<String, At<T>>>;
 
 /// A value that does not fit the expected type.
 #[derive(Debug, thiserror::Error)]

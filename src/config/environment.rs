@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    fmt, io,
+    io,
     io::Read,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -18,7 +18,8 @@ mod fake;
 const MAX_FILE_BYTES: u64 = 2 << 20;
 
 /// The process's environment, or one made by a test.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("Environment({} variables, {own_program:?})", vars.len())]
 pub struct Environment {
     vars: BTreeMap<String, String>,
     /// `None`: those of the file system.
@@ -89,11 +90,3 @@ fn read_file(path: &Path) -> io::Result<SmallFile> {
 }
 
 // Values and texts may be secrets.
-impl fmt::Debug for Environment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Environment")
-            .field("vars", &self.vars.len())
-            .field("own_program", &self.own_program)
-            .finish_non_exhaustive()
-    }
-}

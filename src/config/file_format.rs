@@ -11,9 +11,9 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
 use super::{
-    A2aBinding, At, Auth, Count, DurationText, Globs, HsafaApi, HttpMethod, ListenValue,
-    McpTransport, OfferMode, OnUnavailable, PendingAfter, Pin, RuntimeKind, SandboxValue, Scalar,
-    SchemaMap, SizeText, scalars::OneOrMany,
+    A2aBinding, At, Auth, Count, DurationText, Globs, HsafaApi, HttpMethod, List, ListenValue,
+    McpTransport, Named, OfferMode, OnUnavailable, PendingAfter, Pin, RuntimeKind, SandboxValue,
+    Scalar, SchemaMap, SizeText, scalars::OneOrMany,
 };
 use crate::model::redaction::Known;
 
@@ -41,7 +41,7 @@ pub struct File {
     pub auth: Option<At<Auth>>,
     /// The programs that use the bridge, each with its own token or certificate. Without this
     /// section there is one, `default`; the first start creates its token in `<state_dir>/token`.
-    pub apps: Option<At<BTreeMap<String, At<App>>>>,
+    pub apps: Option<Named<App>>,
     /// How catalogs are kept fresh.
     pub refresh: Option<Refresh>,
     /// The limits of all tool calls together.
@@ -49,18 +49,18 @@ pub struct File {
     /// The audit log: a file with a line of JSON for each call.
     pub audit: Option<At<Audit>>,
     /// What is replaced in the results of all backends, before they are kept, logged or posted.
-    pub redact: Option<At<Vec<At<Redact>>>>,
+    pub redact: Option<List<Redact>>,
     /// MCP servers by name.
-    pub mcp: Option<At<BTreeMap<String, At<Mcp>>>>,
+    pub mcp: Option<Named<Mcp>>,
     /// More of them, under the name that other products use.
     #[serde(rename = "mcpServers")]
-    pub mcp_servers: Option<At<BTreeMap<String, At<Mcp>>>>,
+    pub mcp_servers: Option<Named<Mcp>>,
     /// A2A agents by name.
-    pub a2a: Option<At<BTreeMap<String, At<A2a>>>>,
+    pub a2a: Option<Named<A2a>>,
     /// Tools of the bridge's own by name: an HTTP request or a command.
-    pub local: Option<At<BTreeMap<String, At<Local>>>>,
+    pub local: Option<Named<Local>>,
     /// Other runtimes whose calls of tools the bridge answers, by name (docs/runtimes.md).
-    pub runtimes: Option<At<BTreeMap<String, At<Runtime>>>>,
+    pub runtimes: Option<Named<Runtime>>,
 }
 
 /// Text that is replaced in results: either `pattern` or `use`.
@@ -89,7 +89,7 @@ pub struct ListenMap {
     pub tls: Option<At<Tls>>,
     /// More names of the bridge, beside its addresses and the names in its certificate: those of a
     /// reverse proxy that forwards `Host`. `name`, or `name:port`.
-    pub hosts: Option<At<Vec<At<String>>>>,
+    pub hosts: Option<List<String>>,
 }
 
 /// The certificate of the TCP listeners. Its files are read again when they change.
@@ -176,15 +176,15 @@ pub struct App {
     pub token: Option<At<Scalar>>,
     /// Users of this machine, by number or by their names in `/etc/passwd`. A request of one of
     /// them over a unix socket is this app's, without a token.
-    pub users: Option<At<Vec<At<Scalar>>>>,
+    pub users: Option<List<Scalar>>,
     /// The names of the app's certificate, as its `subjectAltName` has them: DNS names, URIs, mail
     /// addresses. Over TCP the app then needs no token, and can use no other certificate. Needs
     /// `listen.tls.client_ca`.
-    pub cert: Option<At<Vec<At<String>>>>,
+    pub cert: Option<List<String>>,
     /// The backends that it may use. Left out: all. `[]`: none.
-    pub backends: Option<At<Vec<At<String>>>>,
+    pub backends: Option<List<String>>,
     /// The tools that it may use of an MCP server, by the server's name here. Left out: all.
-    pub tools: Option<At<BTreeMap<String, At<AppTools>>>>,
+    pub tools: Option<Named<AppTools>>,
     /// Replaces the `offer` of every backend for this app.
     pub offer: Option<At<OfferMode>>,
     /// Tool calls of this app that may run at once.
@@ -224,9 +224,9 @@ pub struct Runtime {
     /// reaches the agent's inbox. Default: `30s`.
     pub timeout: Option<At<DurationText>>,
     /// The backends that its agents may use. Left out: all. `[]`: none.
-    pub backends: Option<At<Vec<At<String>>>>,
+    pub backends: Option<List<String>>,
     /// The tools that they may use of an MCP server, by the server's name here. Left out: all.
-    pub tools: Option<At<BTreeMap<String, At<AppTools>>>>,
+    pub tools: Option<Named<AppTools>>,
     /// Its tool calls that may run at once.
     pub max_concurrent_calls: Option<At<Count>>,
     /// TLS towards it: own authorities, or a certificate to show.
@@ -238,7 +238,7 @@ pub struct Runtime {
 #[serde(deny_unknown_fields, expecting = "a map with allow, deny below the name of a server")]
 pub struct AppTools {
     /// Globs of the tools that it may use, by the server's own names. Left out: all.
-    pub allow: Option<At<Vec<At<String>>>>,
+    pub allow: Option<List<String>>,
     /// Globs of the tools that it may not use, whatever `allow` says, and rules for single calls.
     pub deny: Option<At<Globs>>,
 }
@@ -250,7 +250,7 @@ pub struct Rule {
     /// A glob of tools.
     pub tool: Option<At<String>>,
     /// 1 to 20 conditions, which must all hold.
-    pub when: Option<At<Vec<At<Condition>>>>,
+    pub when: Option<List<Condition>>,
 }
 
 /// A condition on one argument: `path` and one of the comparisons. It also holds for a value that
@@ -327,9 +327,9 @@ pub struct Mcp {
     /// The program that is started, without a shell. `mantyx-bridge` is the bridge's own.
     pub command: Option<At<String>>,
     /// Its arguments.
-    pub args: Option<At<Vec<At<Scalar>>>>,
+    pub args: Option<List<Scalar>>,
     /// Its environment, besides PATH, HOME, LANG and TMPDIR.
-    pub env: Option<At<BTreeMap<String, At<Scalar>>>>,
+    pub env: Option<Named<Scalar>>,
     /// A file with more of its environment, one NAME=value a line; `env` wins.
     #[serde(rename = "envFile")]
     pub env_file: Option<At<String>>,
@@ -346,7 +346,7 @@ pub struct Mcp {
     #[serde(alias = "serverUrl")]
     pub url: Option<At<String>>,
     /// Sent with every request to `url`, and to nowhere else.
-    pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
+    pub headers: Option<Named<Scalar>>,
     /// Default: `stdio` for a `command`. For a `url`, `streamable-http`, or `sse` if the server
     /// does not know that.
     #[serde(alias = "type")]
@@ -362,7 +362,7 @@ pub struct Mcp {
     /// tokens of definitions. Default: `all`.
     pub offer: Option<At<OfferMode>>,
     /// Globs of the tools that a run is given in any case, by the server's own names.
-    pub always: Option<At<Vec<At<String>>>>,
+    pub always: Option<List<String>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
     /// Which tools a run gets of the backend while it is down. Default: `stale`.
@@ -379,7 +379,7 @@ pub struct Mcp {
     /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.
-    pub redact: Option<At<Vec<At<Redact>>>>,
+    pub redact: Option<List<Redact>>,
     /// Calls that may run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
     /// The calls to it that may be made, of all apps together. Left out: no limit.
@@ -407,12 +407,12 @@ pub struct Mcp {
 #[serde(deny_unknown_fields, expecting = "a map with allow, deny, rename")]
 pub struct Tools {
     /// Globs of the tools to offer, by the server's own names. Left out: all.
-    pub allow: Option<At<Vec<At<String>>>>,
+    pub allow: Option<List<String>>,
     /// Globs of the tools not to offer, whatever `allow` says. With a rule, the tool stays on offer,
     /// and calls with such arguments are refused.
     pub deny: Option<At<Globs>>,
     /// The server's name of a tool to the name that replaces it, before the prefix.
-    pub rename: Option<At<BTreeMap<String, At<String>>>>,
+    pub rename: Option<Named<String>>,
 }
 
 /// An A2A agent: exactly one of `url`, `card_url`, `card_file`, `bundled`.
@@ -428,14 +428,14 @@ pub struct A2a {
     /// `true`: the example agent inside the bridge.
     pub bundled: Option<At<bool>>,
     /// Sent with the fetch of the card and with every call.
-    pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
+    pub headers: Option<Named<Scalar>>,
     /// Replaces the description that the model sees.
     pub description: Option<At<String>>,
     /// Default: the card's preferred one that the bridge speaks; gRPC, if it offers nothing else.
     pub transport: Option<At<A2aBinding>>,
     /// Hosts (`host` or `host:port`) beyond the card's own that its endpoints may name. Another
     /// port of the same host, which gRPC often has, counts as another host.
-    pub allow_hosts: Option<At<Vec<At<String>>>>,
+    pub allow_hosts: Option<List<String>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
     /// Which tools a run gets of the backend while it is down. Default: `stale`.
@@ -453,7 +453,7 @@ pub struct A2a {
     /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.
-    pub redact: Option<At<Vec<At<Redact>>>>,
+    pub redact: Option<List<Redact>>,
     /// Calls that may run at once. Default: 16.
     pub concurrency: Option<At<Count>>,
     /// The calls to it that may be made, of all apps together. Left out: no limit.
@@ -524,7 +524,7 @@ pub struct BackendOauth {
     /// For whom a private key signs where `token_url` is set. Left out: `token_url`.
     pub audience: Option<At<String>>,
     /// The scopes of the tokens. Left out: those that the backend asks for.
-    pub scopes: Option<At<Vec<At<String>>>>,
+    pub scopes: Option<List<String>>,
 }
 
 /// A tool of the bridge's own: exactly one of `http` and `command`.
@@ -542,9 +542,9 @@ pub struct Local {
     /// The program for a call and its own arguments, without a shell. It gets the call's arguments
     /// as JSON on stdin, and prints the result on stdout. An exit status other than 0 is an error
     /// with stderr.
-    pub command: Option<At<Vec<At<Scalar>>>>,
+    pub command: Option<List<Scalar>>,
     /// The program's environment, besides PATH, HOME, LANG and TMPDIR.
-    pub env: Option<At<BTreeMap<String, At<Scalar>>>>,
+    pub env: Option<Named<Scalar>>,
     /// The directory that the program is started in.
     pub cwd: Option<At<String>>,
     /// Which files are hidden from the program. Left out: the bridge's own files, where the system
@@ -573,7 +573,7 @@ pub struct Local {
     /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.
-    pub redact: Option<At<Vec<At<Redact>>>>,
+    pub redact: Option<List<Redact>>,
     /// Calls that may run at once. Default: 16, for a program 4.
     pub concurrency: Option<At<Count>>,
     /// The calls to it that may be made, of all apps together. Left out: no limit.
@@ -587,9 +587,9 @@ pub struct Local {
 #[serde(deny_unknown_fields, expecting = "a map with read, write")]
 pub struct Sandbox {
     /// Files and directories, with all below them, to read and to run.
-    pub read: Option<At<Vec<At<String>>>>,
+    pub read: Option<List<String>>,
     /// The same, to change as well.
-    pub write: Option<At<Vec<At<String>>>>,
+    pub write: Option<List<String>>,
 }
 
 /// The request of a local tool.
@@ -601,7 +601,7 @@ pub struct LocalHttp {
     /// Where it is sent.
     pub url: Option<At<String>>,
     /// Sent with it, and to nowhere else.
-    pub headers: Option<At<BTreeMap<String, At<Scalar>>>>,
+    pub headers: Option<Named<Scalar>>,
     /// TLS towards the server: own authorities, or a certificate to show.
     pub tls: Option<At<ServerTls>>,
 }

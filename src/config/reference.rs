@@ -20,10 +20,17 @@ pub(super) enum Dialect {
 /// A value in pieces. Its `Display` may be shown: references stay references.
 pub(super) struct Template(Vec<Part>);
 
+#[derive(derive_more::Display)]
 enum Part {
     Literal(String),
-    Env { name: String, default: Option<String> },
+    #[display("${{env:{name}}}")]
+    Env {
+        name: String,
+        default: Option<String>,
+    },
+    #[display("${{file:{_0}}}")]
     File(String),
+    #[display("${{cred:{_0}}}")]
     Cred(String),
 }
 
@@ -97,17 +104,6 @@ impl Template {
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|part| write!(f, "{part}"))
-    }
-}
-
-impl fmt::Display for Part {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Literal(text) => f.write_str(text),
-            Self::Env { name, .. } => write!(f, "${{env:{name}}}"),
-            Self::File(path) => write!(f, "${{file:{path}}}"),
-            Self::Cred(name) => write!(f, "${{cred:{name}}}"),
-        }
     }
 }
 

@@ -3,13 +3,12 @@
 //!
 //! Must not: show the hash; a short token could be found by trying.
 
-use std::fmt;
-
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 /// Compared in place of the token, in constant time, so that the time reveals nothing about it.
-#[derive(Clone, Copy, Eq)]
+#[derive(Clone, Copy, Eq, derive_more::Debug)]
+#[debug("TokenHash(..)")]
 pub struct TokenHash([u8; 32]);
 
 impl TokenHash {
@@ -21,11 +20,5 @@ impl TokenHash {
 impl PartialEq for TokenHash {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()
-    }
-}
-
-impl fmt::Debug for TokenHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("TokenHash(..)")
     }
 }

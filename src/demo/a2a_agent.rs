@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -45,26 +45,11 @@ async fn handle(request: Request<Incoming>, card: Arc<Value>) -> Response<Full<B
 
 /// The agent's card: it names the address that the agent listens at.
 fn card(address: SocketAddr) -> Value {
-    json!({
-        "name": "Facilities desk",
-        "description": "The facilities desk of Acme, an example company.",
-        "version": env!("CARGO_PKG_VERSION"),
-        "supportedInterfaces": [{
-            "url": format!("http://{address}/"),
-            "protocolBinding": a2a::TRANSPORT_PROTOCOL_JSONRPC,
-            "protocolVersion": "1.0",
-        }],
-        "capabilities": { "streaming": false, "pushNotifications": false },
-        "defaultInputModes": ["text/plain"],
-        "defaultOutputModes": ["text/plain"],
-        "skills": [{
-            "id": "facilities",
-            "name": "Facilities questions",
-            "description": "Answers questions about rooms, badges, parking and time off.",
-            "tags": ["facilities", "office", "pto"],
-            "examples": ["When does PTO reset?", "Where can I park?"],
-        }],
-    })
+    let file = serde_json::from_str(include_str!("a2a_agent/card.json"));
+    let mut card: Value = file.expect("the file is JSON");
+    card["version"] = env!("CARGO_PKG_VERSION").into();
+    card["supportedInterfaces"][0]["url"] = format!("http://{address}/").into();
+    card
 }
 
 /// The JSON-RPC response to a request's body.

@@ -147,7 +147,7 @@ impl Api {
         caller: &mut Caller,
         request: Request<Incoming>,
         limit: usize,
-    ) -> Result<(HeaderMap, Bytes), Response<Body>> {
+    ) -> Answered<(HeaderMap, Bytes)> {
         let (parts, body) = request.into_parts();
         let body = json_body(Request::from_parts(parts.clone(), body), limit).await?;
         self.renew(caller, &parts.headers)?;
@@ -156,7 +156,7 @@ impl Api {
 
     /// Authenticates the caller again. A body can take an hour to arrive: meanwhile the app may
     /// have been removed or have got another token, and the session may have ended.
-    fn renew(&self, caller: &mut Caller, headers: &HeaderMap) -> Result<(), Response<Body>> {
+    fn renew(&self, caller: &mut Caller, headers: &HeaderMap) -> Answered<()> {
         if caller.in_session && self.sessions.token(headers).is_none() {
             return Err(response::not_let_in());
         }
@@ -195,7 +195,7 @@ impl Api {
         format: Format,
         app: &App,
         request: &Request<Incoming>,
-    ) -> Result<(Arc<Offer>, String), Response<Body>> {
+    ) -> Answered<(Arc<Offer>, String)> {
         let offer = self.offer(app);
         let asked = parameter(request, "runtime");
         let fits = |runtime: &Runtime| match format {
@@ -258,10 +258,7 @@ fn names(offer: &Offer) -> BTreeSet<BackendName> {
 }
 
 /// The backends that are `asked` for by name; all in `offer` if it is `None`.
-fn choose(
-    offer: &Offer,
-    asked: Option<Vec<String>>,
-) -> Result<BTreeSet<BackendName>, Response<Body>> {
+fn choose(offer: &Offer, asked: Option<Vec<String>>) -> Answered<BTreeSet<BackendName>> {
     let all = names(offer);
     let Some(asked) = asked else { return Ok(all) };
     let known = |name: String| {
@@ -281,7 +278,7 @@ fn backends(request: &Request<Incoming>) -> Option<Vec<String>> {
     parameter(request, "backends").map(|names| proxy::names(&names))
 }
 
-fn format(request: &Request<Incoming>, otherwise: &str) -> Result<Format, Response<Body>> {
+fn format(request: &Request<Incoming>, otherwise: &str) -> Answered<Format> {
     let format = parameter(request, "format").unwrap_or_else(|| otherwise.to_owned());
     let names = "`format` must be mcp, openai-chat, openai-responses, anthropic, gemini, hsafa or \
                  claude.";
@@ -293,7 +290,7 @@ fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response
     proxy::inject_error(&InjectError::UnknownBackend { name, candidates })
 }
 
-async fn json_body(request: Request<Incoming>, limit: usize) -> Result<Bytes, Response<Body>> {
+async fn json_body(request: Request<Incoming>, limit: usize) -> Answered<Bytes> {
     if !is_json(request.headers()) {
         return Err(not_json());
     }

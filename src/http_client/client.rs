@@ -12,7 +12,6 @@ mod reuse;
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{Arc, OnceLock},
 };
 
@@ -28,7 +27,8 @@ use reuse::{MILLIS, Reuse};
 const MOST_ORIGINS: usize = 1024;
 
 /// A client with one set of settings; clones share its connections.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("Client(..)")]
 pub struct Client {
     shared: Arc<Shared>,
 }
@@ -148,12 +148,6 @@ impl Shared {
 /// Whether the connection ended while an answer was due.
 fn is_broken(error: &reqwest::Error) -> bool {
     error.is_request() && !error.is_connect() && !error.is_timeout()
-}
-
-impl fmt::Debug for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").finish_non_exhaustive()
-    }
 }
 
 #[cfg(test)]

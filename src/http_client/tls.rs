@@ -3,8 +3,6 @@
 //!
 //! Must not: read files, or show a key.
 
-use std::fmt;
-
 use reqwest::{Certificate, ClientBuilder, Identity};
 use rustls::{
     Error, InconsistentKeys, RootCertStore,
@@ -15,7 +13,8 @@ use rustls::{
 
 /// The settings that differ from the defaults. Two values are equal if their files had the same
 /// bytes.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, derive_more::Debug)]
+#[debug("Tls {{ authorities: {:?}, identity: {} }}", self.authorities(), self.shows_certificate())]
 pub struct Tls {
     /// The only trusted authorities, as DER; `None` means the machine's.
     authorities: Option<Vec<Vec<u8>>>,
@@ -71,15 +70,6 @@ impl Tls {
 }
 
 // Hides the key, which is a secret.
-impl fmt::Debug for Tls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tls")
-            .field("authorities", &self.authorities())
-            .field("identity", &self.shows_certificate())
-            .finish()
-    }
-}
-
 fn authorities(pem: &str) -> Result<Vec<Vec<u8>>, TlsFlaw> {
     let mut store = RootCertStore::empty();
     let certificates = certificates(pem).map_err(TlsFlaw::Authority)?;

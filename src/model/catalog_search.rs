@@ -5,7 +5,6 @@
 
 use std::{
     collections::HashMap,
-    fmt,
     sync::{Arc, LazyLock, OnceLock},
 };
 
@@ -37,7 +36,8 @@ const DEPTH: usize = 4;
 const SAME: &str = include_str!("catalog_search/same.txt");
 
 /// The words of tools, read when they are searched for the first time.
-#[derive(Default)]
+#[derive(Default, derive_more::Debug)]
+#[debug("Index({} tools)", refs.len())]
 pub(super) struct Index {
     refs: Vec<Arc<Ref>>,
     words: OnceLock<Words>,
@@ -47,12 +47,6 @@ struct Words {
     embedder: Embedder<u32, Reader>,
     scorer: Scorer<u32>,
     names: Vec<String>,
-}
-
-impl fmt::Debug for Index {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Index").field("refs", &self.refs.len()).finish_non_exhaustive()
-    }
 }
 
 impl Index {

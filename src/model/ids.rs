@@ -4,7 +4,6 @@
 
 use std::{
     borrow::Cow,
-    fmt,
     fmt::Write as _,
     hash::{Hash, Hasher},
     sync::Arc,
@@ -14,39 +13,32 @@ use serde::{Deserialize, Serialize};
 
 use super::words::words;
 
-/// An identifier is shown as its text.
-macro_rules! text {
-    ($name:ident) => {
-        impl $name {
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                fmt::Debug::fmt(&self.0, f)
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    };
-}
-
 /// The name of a backend: unique over `mcp`, `a2a` and `local` of one configuration.
 ///
 /// Matches `^[a-zA-Z0-9_]{1,40}$`, so that it can stand in model-facing names.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    derive_more::Debug,
+    derive_more::Display,
+)]
+#[debug("{_0:?}")]
 #[serde(try_from = "Arc<str>")]
 pub struct BackendName(Arc<str>);
 
 impl BackendName {
     /// The longest backend name, in characters.
     pub const MAX_LEN: usize = 40;
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 
     /// Parses `name`. The error says what a backend name may look like.
     pub fn parse(name: &str) -> Result<Self, BadBackendName> {
@@ -70,8 +62,6 @@ impl TryFrom<Arc<str>> for BackendName {
 #[error("a backend name has 1 to 40 characters out of a-z, A-Z, 0-9 and _")]
 pub struct BadBackendName;
 
-text! { BackendName }
-
 impl std::borrow::Borrow<str> for BackendName {
     fn borrow(&self) -> &str {
         &self.0
@@ -91,23 +81,17 @@ macro_rules! opaque_id {
     (@bare $(#[$attribute:meta])* $name:ident) => {
         $(#[$attribute])*
         #[derive(Clone, Serialize, Deserialize)]
+        #[derive(derive_more::Debug, derive_more::Display, derive_more::From)]
+        #[debug("{_0:?}")]
+        #[from(&str, String)]
         #[serde(transparent)]
         pub struct $name(Arc<str>);
 
-        text! { $name }
-
-        impl From<&str> for $name {
-            fn from(id: &str) -> Self {
-                Self(id.into())
+        impl $name {
+            pub fn as_str(&self) -> &str {
+                &self.0
             }
         }
-
-        impl From<String> for $name {
-            fn from(id: String) -> Self {
-                Self(id.into())
-            }
-        }
-
     };
 }
 

@@ -3,10 +3,8 @@
 //!
 //! Must not: match by pattern. Two names are the same, or they are not.
 
-use std::fmt;
-
 /// One name. Names of different kinds differ, even with the same text.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, derive_more::Display)]
 pub enum San {
     Dns(String),
     Uri(String),
@@ -40,13 +38,6 @@ impl San {
         }
         let kind = if text.contains('@') { Self::Email } else { Self::Dns };
         Ok(kind(text.to_owned()))
-    }
-}
-
-impl fmt::Display for San {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Self::Dns(text) | Self::Uri(text) | Self::Email(text)) = self;
-        f.write_str(text)
     }
 }
 

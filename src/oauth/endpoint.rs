@@ -14,7 +14,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 use url::{Url, form_urlencoded};
 
-use super::{IssueError, Issued, assertion::ClientKey};
+use super::{IssueError, IssueResult, Issued, assertion::ClientKey};
 use crate::{
     clock,
     error_chain::error_chain,
@@ -90,7 +90,7 @@ type TokenRefusal = (IssueError, bool);
 impl Question<'_> {
     /// Sends the request. If the endpoint rejects the client, sends it once more with the secret
     /// shown in the other way; if that works, records it in `shows`.
-    pub async fn ask(&self, http: &Client, shows: &mut Shows) -> Result<Granted, IssueError> {
+    pub async fn ask(&self, http: &Client, shows: &mut Shows) -> IssueResult<Granted> {
         let (refusal, is_about_client) = match self.ask_once(http, *shows).await {
             Ok(granted) => return Ok(granted),
             Err(refusal) => refusal,

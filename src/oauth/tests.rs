@@ -40,19 +40,17 @@ impl Issue for Fake {
         self.ready
     }
 
-    fn issue<'a>(&'a self, hint: Option<&'a String>) -> BoxFuture<'a, Result<Issued, IssueError>> {
-        Box::pin(async move {
-            let number = self.issued.fetch_add(1, Ordering::SeqCst) + 1;
-            self.seen.lock().push(hint.cloned());
-            sleep(Duration::from_secs(1)).await;
-            let lifetime = (self.script)(number).map_err(|passes| {
-                let failure = IssueError::passing(format!("failure {number}"));
-                IssueError { passes, after: self.after, ..failure }
-            })?;
-            let mut value = HeaderValue::from_str(&format!("Bearer t{number}")).unwrap();
-            value.set_sensitive(true);
-            Ok(Issued { value, lifetime: lifetime.map(Duration::from_secs) })
-        })
+    async fn issue(&self, hint: Option<&String>) -> IssueResult<Issued> {
+        let number = self.issued.fetch_add(1, Ordering::SeqCst) + 1;
+        self.seen.lock().push(hint.cloned());
+        sleep(Duration::from_secs(1)).await;
+        let lifetime = (self.script)(number).map_err(|passes| {
+            let failure = IssueError::passing(format!("failure {number}"));
+            IssueError { passes, after: self.after, ..failure }
+        })?;
+        let mut value = HeaderValue::from_str(&format!("Bearer t{number}")).unwrap();
+        value.set_sensitive(true);
+        Ok(Issued { value, lifetime: lifetime.map(Duration::from_secs) })
     }
 }
 

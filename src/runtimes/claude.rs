@@ -9,10 +9,7 @@
 
 use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
 
-use base64::{
-    Engine as _, alphabet,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
+use base64::{Engine as _, engine::general_purpose::URL_SAFE_PAD_INDIFFERENT};
 use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use rand::Rng as _;
@@ -186,9 +183,7 @@ fn session_token(secret: &str) -> Option<HeaderValue> {
     struct Secret {
         sessions_token: String,
     }
-    let config =
-        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
-    let text = GeneralPurpose::new(&alphabet::URL_SAFE, config).decode(secret).ok()?;
+    let text = URL_SAFE_PAD_INDIFFERENT.decode(secret).ok()?;
     let secret: Secret = serde_json::from_slice(&text).ok()?;
     let token = Some(secret.sessions_token).filter(|token| !token.is_empty())?;
     let mut shown = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;

@@ -30,13 +30,15 @@ pub enum Kind {
 }
 
 /// The value of an attribute, in the form of OTLP's `AnyValue`.
-#[derive(Clone, PartialEq, Eq, prost::Oneof)]
+#[derive(Clone, PartialEq, Eq, prost::Oneof, derive_more::From)]
 pub enum Value {
     #[prost(string, tag = "1")]
     Text(String),
     #[prost(bool, tag = "2")]
+    #[from]
     Flag(bool),
     #[prost(int64, tag = "3")]
+    #[from(u16)]
     Number(i64),
 }
 
@@ -132,18 +134,6 @@ impl Drop for Span {
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         Self::Text(cut(text.to_owned()))
-    }
-}
-
-impl From<u16> for Value {
-    fn from(number: u16) -> Self {
-        Self::Number(number.into())
-    }
-}
-
-impl From<bool> for Value {
-    fn from(flag: bool) -> Self {
-        Self::Flag(flag)
     }
 }
 

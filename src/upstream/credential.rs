@@ -2,7 +2,7 @@
 //!
 //! Must not: let a credential out but into the headers of a request.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http::{HeaderMap, HeaderValue, header};
 use secrecy::ExposeSecret as _;
@@ -15,7 +15,8 @@ use crate::{config::Credential, http_client::Clients, oauth::Tokens};
 const MARGIN: Duration = Duration::from_secs(5 * 60);
 
 /// The credential that goes to MANTYX on behalf of one app. Never shown, not even in `Debug`.
-#[derive(Clone)]
+#[derive(Clone, derive_more::Debug)]
+#[debug("UpstreamCredential(..)")]
 pub struct UpstreamCredential {
     shows: Shows,
     /// A hash of the credential. Requests with the same one count against the same rate limit.
@@ -29,12 +30,6 @@ enum Shows {
     Headers(Arc<HeaderMap>),
     /// The current token of a grant.
     Tokens(Arc<Tokens<RefreshTokenGrant>>),
-}
-
-impl fmt::Debug for UpstreamCredential {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("UpstreamCredential(..)")
-    }
 }
 
 impl UpstreamCredential {

@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
@@ -17,7 +16,7 @@ use crate::{
     config::RefreshGrant,
     http_client::Client,
     oauth::{
-        Issue, IssueError, Issued,
+        Issue, IssueResult, Issued,
         endpoint::{Question, Shows},
     },
 };
@@ -54,22 +53,7 @@ impl RefreshTokenGrant {
         hash.finalize().into()
     }
 
-    async fn renew(&self) -> Result<Issued, IssueError> {
-        let _turn = self.kept.turn().await;
-        let shown = self.refresh_token().await;
-        let refused = match self.ask(&shown).await {
-            Err(error) if error.grant_ended => error,
-            outcome => return outcome,
-        };
-        // Another process, such as `doctor`, may have exchanged it and stored a new one.
-        let now = self.refresh_token().await;
-        if now.expose_secret() == shown.expose_secret() {
-            return Err(refused);
-        }
-        self.ask(&now).await
-    }
-
-    async fn ask(&self, refresh_token: &SecretString) -> Result<Issued, IssueError> {
+    async fn ask(&self, refresh_token: &SecretString) -> IssueResult<Issued> {
         let RefreshGrant { token_url, client_id, client_secret, refresh_token: _ } = &*self.config;
         let question = Question {
             url: token_url,
@@ -107,8 +91,19 @@ impl Issue for RefreshTokenGrant {
         true
     }
 
-    fn issue<'a>(&'a self, _: Option<&'a ()>) -> BoxFuture<'a, Result<Issued, IssueError>> {
-        Box::pin(self.renew())
+    async fn issue(&self, _: Option<&()>) -> IssueResult<Issued> {
+        let _turn = self.kept.turn().await;
+        let shown = self.refresh_token().await;
+        let refused = match self.ask(&shown).await {
+            Err(error) if error.grant_ended => error,
+            outcome => return outcome,
+        };
+        // Another process, such as `doctor`, may have exchanged it and stored a new one.
+        let now = self.refresh_token().await;
+        if now.expose_secret() == shown.expose_secret() {
+            return Err(refused);
+        }
+        self.ask(&now).await
     }
 }
 

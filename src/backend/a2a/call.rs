@@ -20,7 +20,7 @@ use super::{
     wire::{Message, Operation, Reply as Wanted},
 };
 use crate::{
-    backend::{CallError, ToolCall},
+    backend::{CallError, Called, ToolCall},
     model::{Answer, CallRequest},
 };
 
@@ -51,7 +51,7 @@ pub(super) async fn call(
     threads: &Threads,
     text: &str,
     call: &ToolCall,
-) -> Result<Answer, CallError> {
+) -> Called {
     let id = message_id(&call.request).to_string();
     let owner = Owner::of(&call.request);
     let mut thread = owner.as_ref().map(|owner| threads.enter(owner)).unwrap_or_default();
@@ -94,7 +94,7 @@ pub(super) async fn resume(
     threads: &Threads,
     known: Known,
     call: &ToolCall,
-) -> Result<Answer, CallError> {
+) -> Called {
     let reply = Following::new(link, tracker, call).pick_up(&known).await?;
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use a2a::error_code;
 use http::StatusCode;
+use serde_json::value::RawValue;
 
 use crate::{
     backend::{CallError, NotRead},
@@ -31,6 +32,9 @@ pub(super) enum A2aFailure {
     /// There was a reply, but it is larger than the bridge reads.
     NotRead(NotRead),
 }
+
+/// What an exchange brings: the result as JSON, or a value on the way to it.
+pub(super) type Exchanged<T = Box<RawValue>> = Result<T, A2aFailure>;
 
 impl A2aFailure {
     /// Whether the same request about a task may succeed later. The task goes on meanwhile.

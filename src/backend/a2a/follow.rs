@@ -9,13 +9,13 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    failure::A2aFailure,
+    failure::{A2aFailure, Exchanged},
     handle::Known,
     link::Link,
     result::{Outcome, Reply},
     wire::Operation,
 };
-use crate::backend::{CallError, TASK_SILENCE, ToolCall};
+use crate::backend::{CallError, Called, TASK_SILENCE, ToolCall};
 
 /// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An
 /// answer comes at most this share of the task's time late.
@@ -105,7 +105,7 @@ impl<'a> Following<'a> {
     }
 
     /// The outcome of a task that was begun before the bridge restarted.
-    pub(super) async fn pick_up(&mut self, known: &Known) -> Result<Reply, CallError> {
+    pub(super) async fn pick_up(&mut self, known: &Known) -> Called<Reply> {
         self.know(Some(&known.task));
         let why = "the agent has not said what became of the task".to_owned();
         self.poll(Duration::ZERO, why).await
@@ -113,11 +113,7 @@ impl<'a> Following<'a> {
 
     /// Polls the task until it ends or waits for input, and gives up after [`TASK_SILENCE`] unless a
     /// message is on its way to the task. If there is no task, the error is `otherwise`.
-    pub(super) async fn poll(
-        &mut self,
-        first: Duration,
-        otherwise: String,
-    ) -> Result<Reply, CallError> {
+    pub(super) async fn poll(&mut self, first: Duration, otherwise: String) -> Called<Reply> {
         let Some(task) = self.task.clone() else { return Err(CallError::Lost(otherwise)) };
         let mut wait = first;
         let mut heard = Instant::now();
@@ -146,7 +142,7 @@ impl<'a> Following<'a> {
     }
 
     /// Polls the task once; `None` while it is unfinished.
-    async fn look(&mut self, task: &str) -> Result<Option<Reply>, A2aFailure> {
+    async fn look(&mut self, task: &str) -> Exchanged<Option<Reply>> {
         let result = self.link.exchange(Operation::GetTask(task)).await?;
         let reply = self.link.read(&result)?;
         if reply.task_id.as_deref().is_some_and(|other| other != task) {

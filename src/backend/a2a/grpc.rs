@@ -16,10 +16,9 @@ use http::{
 };
 use http_body_util::BodyExt as _;
 use reqwest::{Response, ResponseBuilderExt as _};
-use serde_json::value::RawValue;
 
 use super::{
-    failure::A2aFailure,
+    failure::{A2aFailure, Exchanged},
     interface::Endpoint,
     wire::{Operation, Request},
 };
@@ -76,10 +75,7 @@ pub(super) fn with_status_of_tokens(response: Response) -> Response {
 }
 
 /// Reads the one result of a response.
-pub(super) async fn result(
-    response: Response,
-    operation: Operation<'_>,
-) -> Result<Box<RawValue>, A2aFailure> {
+pub(super) async fn result(response: Response, operation: Operation<'_>) -> Exchanged {
     let (head, mut body) = http::Response::from(response).into_parts();
     let mut bytes = BytesMut::new();
     // The memory of an incomplete message.
@@ -118,7 +114,7 @@ fn length(bytes: &[u8]) -> Option<usize> {
 }
 
 /// Refuses a message by its prefix, before all of it has come.
-fn check(bytes: &[u8]) -> Result<(), A2aFailure> {
+fn check(bytes: &[u8]) -> Exchanged<()> {
     if bytes.first().is_some_and(|compressed| *compressed != 0) {
         // The request did not allow that.
         return Err(A2aFailure::Unreadable("the message is compressed".to_owned()));

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::grpc;
 use super::{
-    failure::A2aFailure,
+    failure::{A2aFailure, Exchanged},
     interface::{Endpoint, Generation},
     result::{self, PartEncoding, Reply},
     wire::{self, Message, Operation},
@@ -57,10 +57,7 @@ pub(super) struct Link {
 
 impl Link {
     /// Makes one request and reads its result.
-    pub(super) async fn exchange(
-        &self,
-        operation: Operation<'_>,
-    ) -> Result<Box<RawValue>, A2aFailure> {
+    pub(super) async fn exchange(&self, operation: Operation<'_>) -> Exchanged {
         let response = self.send(operation).await?;
         if self.is_grpc(&response) {
             return grpc::result(response, operation).await;
@@ -68,7 +65,7 @@ impl Link {
         self.result(response).await
     }
 
-    async fn send(&self, operation: Operation<'_>) -> Result<reqwest::Response, A2aFailure> {
+    async fn send(&self, operation: Operation<'_>) -> Exchanged<reqwest::Response> {
         let request = wire::encode(&self.endpoint, operation, &Uuid::new_v4().to_string());
         let mut headers = self.headers.clone();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
@@ -112,7 +109,7 @@ impl Link {
         if judged { grpc::with_status_of_tokens(response) } else { response }
     }
 
-    async fn result(&self, response: reqwest::Response) -> Result<Box<RawValue>, A2aFailure> {
+    async fn result(&self, response: reqwest::Response) -> Exchanged {
         let status = response.status();
         let pause = http_client::retry_after(response.headers(), clock::now());
         let body = http_client::body(response, MAX_REPLY).await?;
@@ -121,7 +118,7 @@ impl Link {
     }
 
     /// Reads a message, or a task as it stands.
-    pub(super) fn read(&self, result: &RawValue) -> Result<Reply, A2aFailure> {
+    pub(super) fn read(&self, result: &RawValue) -> Exchanged<Reply> {
         let encoding = match (self.endpoint.generation, self.endpoint.binding) {
             (Generation::V03, A2aBinding::HttpJson) => PartEncoding::Nested,
             _ => PartEncoding::Plain,

@@ -12,7 +12,7 @@ use crate::{
     error_chain::error_chain,
     fake_http::{Agent, Reply, Seen},
     http_client,
-    model::{call::CallRequest, catalog::Content, trace::Trace},
+    model::{Answer, call::CallRequest, catalog::Content, trace::Trace},
 };
 
 mod resume;

@@ -12,7 +12,7 @@ use serde_json::{Value, json, value::RawValue};
 use url::Url;
 
 use super::{
-    failure::A2aFailure,
+    failure::{A2aFailure, Exchanged},
     interface::{Endpoint, Generation},
 };
 use crate::{
@@ -214,11 +214,7 @@ fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
 }
 
 /// The result in the body of a response, or the agent's refusal.
-pub(super) fn decode(
-    binding: A2aBinding,
-    status: StatusCode,
-    body: &[u8],
-) -> Result<Box<RawValue>, A2aFailure> {
+pub(super) fn decode(binding: A2aBinding, status: StatusCode, body: &[u8]) -> Exchanged {
     // The text of these two may repeat the bridge's own headers, and with them a secret.
     if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
         return Err(http_refusal(binding, status, None));
@@ -273,7 +269,7 @@ fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
     members.get(key).map(RawValue::get).filter(|value| *value != "null")
 }
 
-fn raw(text: &str) -> Result<Box<RawValue>, A2aFailure> {
+fn raw(text: &str) -> Exchanged {
     RawValue::from_string(text.to_owned())
         .map_err(|error| A2aFailure::Unreadable(format!("the response is not JSON ({error})")))
 }

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use url::Url;
 
@@ -19,7 +18,7 @@ use crate::{
     http_client::{self, Clients},
     model::BackendName,
     oauth::{
-        Issue, IssueError, Issued,
+        Issue, IssueError, IssueResult, Issued,
         endpoint::{Question, Shows},
     },
 };
@@ -85,10 +84,7 @@ impl Issuer {
     }
 
     /// Where tokens are issued, found out if need be.
-    async fn endpoint(
-        &self,
-        challenge: Option<&Challenge>,
-    ) -> Result<(Endpoint, Shows), IssueError> {
+    async fn endpoint(&self, challenge: Option<&Challenge>) -> IssueResult<(Endpoint, Shows)> {
         let Known { endpoint, shows } = self.known.lock().clone();
         if let Some(endpoint) = endpoint {
             return Ok((endpoint, shows));
@@ -112,18 +108,7 @@ impl Issuer {
         Ok((endpoint, shows))
     }
 
-    async fn fetch(&self, challenge: Option<&Challenge>) -> Result<Issued, IssueError> {
-        let (endpoint, mut shows) = self.endpoint(challenge).await?;
-        let outcome = self.ask(&endpoint, &mut shows).await;
-        let mut known = self.known.lock();
-        known.shows = shows;
-        if outcome.is_err() && endpoint.told == Told::Metadata {
-            known.endpoint = None;
-        }
-        outcome
-    }
-
-    async fn ask(&self, endpoint: &Endpoint, shows: &mut Shows) -> Result<Issued, IssueError> {
+    async fn ask(&self, endpoint: &Endpoint, shows: &mut Shows) -> IssueResult<Issued> {
         let place = shown(&endpoint.url);
         if http_client::names_link_local(&endpoint.url) {
             let text = format!("{place} is a link-local address, which is never called");
@@ -181,11 +166,15 @@ impl Issue for Issuer {
         self.known.lock().endpoint.is_some()
     }
 
-    fn issue<'a>(
-        &'a self,
-        challenge: Option<&'a Challenge>,
-    ) -> BoxFuture<'a, Result<Issued, IssueError>> {
-        Box::pin(self.fetch(challenge))
+    async fn issue(&self, challenge: Option<&Challenge>) -> IssueResult<Issued> {
+        let (endpoint, mut shows) = self.endpoint(challenge).await?;
+        let outcome = self.ask(&endpoint, &mut shows).await;
+        let mut known = self.known.lock();
+        known.shows = shows;
+        if outcome.is_err() && endpoint.told == Told::Metadata {
+            known.endpoint = None;
+        }
+        outcome
     }
 }
 

@@ -16,7 +16,7 @@ use crate::{
     http_client::{self, Clients},
     model::{Elements, Members},
     oauth::{
-        IssueError,
+        IssueError, IssueResult,
         endpoint::{PATIENCE, Shows},
     },
 };
@@ -44,10 +44,7 @@ struct Resource {
 }
 
 /// Finds out where the server that gave `challenge` has its tokens issued.
-pub(super) async fn find(
-    clients: &Clients,
-    challenge: &Challenge,
-) -> Result<Discovered, IssueError> {
+pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> IssueResult<Discovered> {
     let base = &challenge.url;
     // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
     let itself = || Resource { issuer: root(base), name: None };
@@ -108,10 +105,7 @@ fn may_name(base: Option<&Url>, url: &Url) -> bool {
 }
 
 /// The server's metadata about itself; `None` if it has none.
-async fn resource(
-    clients: &Clients,
-    challenge: &Challenge,
-) -> Result<Option<Resource>, IssueError> {
+async fn resource(clients: &Clients, challenge: &Challenge) -> IssueResult<Option<Resource>> {
     let base = &challenge.url;
     let places = match &challenge.metadata {
         Some(named) => vec![own_metadata(base, named)?],
@@ -138,7 +132,7 @@ async fn resource(
 
 /// Where a server at `base` says that its own metadata is: that has to be on its own origin, as
 /// nothing else speaks for it, and a request is made for it before any of it is known.
-fn own_metadata(base: &Url, named: &str) -> Result<Url, IssueError> {
+fn own_metadata(base: &Url, named: &str) -> IssueResult<Url> {
     let own = base.join(named).ok().filter(|named| is_own(base, named));
     own.filter(|named| !http_client::names_link_local(named)).ok_or_else(|| {
         let text = "the server's `resource_metadata` cannot be used: it is not on the server's own \
@@ -184,7 +178,7 @@ fn root(url: &Url) -> Url {
 }
 
 /// The text at `url`, which the server at `base` has named; `None` where there is nothing.
-async fn get(clients: &Clients, base: &Url, url: &Url) -> Result<Option<String>, IssueError> {
+async fn get(clients: &Clients, base: &Url, url: &Url) -> IssueResult<Option<String>> {
     let exchange = async {
         let client = clients.to_named(url, is_own(base, url));
         let request = client.get(url.clone()).header(ACCEPT, "application/json");

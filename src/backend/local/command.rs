@@ -17,7 +17,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::text;
 use crate::{
     backend::{
-        CallError, NotRead, ToolCall,
+        CallError, Called, NotRead, ToolCall,
         log::{Removal, SEEN, printable_lines},
         program::{
             self, Group, Started, describe,
@@ -89,7 +89,7 @@ impl Runner {
     }
 
     /// Runs the program once. Dropping the future ends it, and all that it has started.
-    pub(super) async fn call(&self, call: &ToolCall) -> Result<Answer, CallError> {
+    pub(super) async fn call(&self, call: &ToolCall) -> Called {
         let started = program::start(&self.program, self.launcher.as_deref()).await;
         let Started { mut process, group, coverage: _ } =
             started.map_err(|error| CallError::NotSent(error_chain(&error)))?;
@@ -149,7 +149,7 @@ impl Runner {
         output: &[u8],
         errors: &Tail,
         removal: &Removal,
-    ) -> Result<Answer, CallError> {
+    ) -> Called {
         let said = printable_lines(&removal.tail(&errors.kept, MAX_STDERR));
         if self.launcher.is_some() && launcher::could_not_start(status, &errors.kept) {
             return Err(CallError::NotSent(said));

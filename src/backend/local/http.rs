@@ -13,7 +13,7 @@ use url::Url;
 use super::text;
 use crate::{
     backend::{
-        CallError, NotRead, ToolCall,
+        CallError, Called, NotRead, ToolCall,
         log::{Removal, SEEN, printable_lines},
     },
     error_chain::error_chain,
@@ -40,7 +40,7 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     /// Sends one request and reads the answer.
-    pub(super) async fn call(&self, call: &ToolCall) -> Result<Answer, CallError> {
+    pub(super) async fn call(&self, call: &ToolCall) -> Called {
         let arguments = &call.request.arguments;
         let mut headers = self.headers.clone();
         if let Some(trace) = &call.trace {
@@ -128,7 +128,7 @@ impl Endpoint {
 
 /// Adds the arguments to the query: texts as they are, other scalars as JSON writes them, and what
 /// has members or elements as JSON. An argument that is `null` has no value and is left out.
-fn put_into_query(arguments: &RawValue, url: &mut Url) -> Result<(), CallError> {
+fn put_into_query(arguments: &RawValue, url: &mut Url) -> Called<()> {
     let members = Members::read(arguments.get()).map_err(|_not_an_object| {
         CallError::Refused("The arguments must be a JSON object.".to_owned())
     })?;

@@ -14,6 +14,7 @@ use tokio::{
 use super::*;
 use crate::{
     backend::{
+        CallError,
         fake::{request, tool_call},
         peer::NotRead,
     },
@@ -53,7 +54,7 @@ fn order(arguments: &str) -> ToolCall {
     tool_call(request("", arguments))
 }
 
-async fn call(dialer: &LocalDialer, arguments: &str) -> Result<Answer, CallError> {
+async fn call(dialer: &LocalDialer, arguments: &str) -> Called {
     let peer = dialer.dial().await.unwrap();
     timeout(PATIENCE, peer.call(order(arguments))).await.expect("in time")
 }
@@ -267,7 +268,7 @@ async fn exchange(
     target: &str,
     arguments: &str,
     answer: Vec<u8>,
-) -> (String, Result<Answer, CallError>) {
+) -> (String, Called) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}{target}", listener.local_addr().unwrap());
     let url = url::Url::parse(&url).unwrap().into();

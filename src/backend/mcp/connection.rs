@@ -4,7 +4,6 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -37,12 +36,10 @@ use super::{
 };
 use crate::{
     backend::{
-        About, CallError, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply, ToolCall,
-        peer,
+        About, CallError, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
+        ToolCall, peer,
     },
-    model::{
-        Answer, BackendName, Catalog, Content, Feature, Features, redaction::Part, string_member,
-    },
+    model::{BackendName, Catalog, Content, Feature, Features, redaction::Part, string_member},
 };
 
 /// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
@@ -64,6 +61,8 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A connection whose handshake is done.
+#[derive(derive_more::Debug)]
+#[debug("Connection({backend}, {revision:?})")]
 pub(super) struct Connection {
     backend: BackendName,
     pub(super) state: Arc<ConnectionState>,
@@ -178,11 +177,7 @@ impl Connection {
     }
 
     /// Sends a request that only reads.
-    async fn read(
-        &self,
-        method: &str,
-        params: Value,
-    ) -> (Arc<RawRequest>, Result<Box<RawValue>, CallError>) {
+    async fn read(&self, method: &str, params: Value) -> (Arc<RawRequest>, Called<Box<RawValue>>) {
         let mut request = CustomRequest::new(method, Some(params));
         let raw_request = RawRequest::reading(method);
         request.extensions.insert(Marker(Arc::clone(&raw_request)));
@@ -191,7 +186,7 @@ impl Connection {
         (raw_request, answer)
     }
 
-    async fn ask_for(&self, method: &str, params: Value) -> Result<Reply, CallError> {
+    async fn ask_for(&self, method: &str, params: Value) -> Called<Reply> {
         let (raw_request, answer) = self.read(method, params).await;
         match (answer, raw_request.refusal.get()) {
             (Err(_), Some(error)) => Ok(Err(error.clone())),
@@ -258,11 +253,7 @@ impl Connection {
 
     /// Makes a call. `left` are the round and the questions of a call whose server asked before a
     /// restart of the bridge.
-    async fn call_tool(
-        &self,
-        call: ToolCall,
-        left: Option<(usize, Box<RawValue>)>,
-    ) -> Result<Answer, CallError> {
+    async fn call_tool(&self, call: ToolCall, left: Option<(usize, Box<RawValue>)>) -> Called {
         let (first, mut asked) = left.unzip();
         for round in first.unwrap_or_default()..questions::ROUNDS {
             let inputs = match asked {
@@ -284,7 +275,7 @@ impl Connection {
         &self,
         call: &ToolCall,
         inputs: Option<Inputs>,
-    ) -> Result<(Arc<RawRequest>, Box<RawValue>), CallError> {
+    ) -> Called<(Arc<RawRequest>, Box<RawValue>)> {
         let tool = call.request.tool();
         let mut request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
         let headers = match self.param_headers.lock().get(tool) {
@@ -331,7 +322,7 @@ impl Connection {
         request: ClientRequest,
         raw_request: Arc<RawRequest>,
         meta: Option<RequestMetaObject>,
-    ) -> Result<Box<RawValue>, CallError> {
+    ) -> Called<Box<RawValue>> {
         let mut options = PeerRequestOptions::no_options();
         options.meta = meta;
         let sent = self.peer.send_cancellable_request(request, options).await;
@@ -437,7 +428,7 @@ impl Peer for Connection {
         Box::pin(self.list_features())
     }
 
-    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Result<Reply, CallError>> {
+    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Called<Reply>> {
         Box::pin(self.ask_for(method, params))
     }
 
@@ -449,15 +440,11 @@ impl Peer for Connection {
         Box::pin(self.wait_closed())
     }
 
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
+    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called> {
         Box::pin(self.call_tool(call, None))
     }
 
-    fn resume(
-        &self,
-        handle: peer::Handle,
-        call: ToolCall,
-    ) -> BoxFuture<'_, Result<Answer, CallError>> {
+    fn resume(&self, handle: peer::Handle, call: ToolCall) -> BoxFuture<'_, Called> {
         Box::pin(async move {
             match questions::kept(&handle) {
                 left @ Some(_) => self.call_tool(call, left).await,
@@ -471,17 +458,8 @@ impl Peer for Connection {
     }
 }
 
-impl fmt::Debug for Connection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connection")
-            .field("backend", &self.backend)
-            .field("revision", &self.revision)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client.
-pub(super) fn complete(result: &RawValue, progress: &Progress) -> Result<Answer, CallError> {
+pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
     match string_member(result.get(), "resultType").as_deref() {
         None | Some("complete") => {
             // Before names and types are cut and changed, in which a pattern would find no secret.

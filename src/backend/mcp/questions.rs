@@ -6,7 +6,7 @@
 use serde_json::value::RawValue;
 
 use crate::{
-    backend::{CallError, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall},
+    backend::{CallError, Called, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall},
     model::{Elements, Members, member, string_member},
 };
 
@@ -48,11 +48,7 @@ pub(super) fn kept(handle: &Handle) -> Option<(usize, Box<RawValue>)> {
 /// record of the call has them until then, and
 /// has its next dispatch before this returns: if the bridge crashed after it, the call could be made
 /// twice otherwise.
-pub(super) async fn answer(
-    round: usize,
-    result: &RawValue,
-    call: &ToolCall,
-) -> Result<Inputs, CallError> {
+pub(super) async fn answer(round: usize, result: &RawValue, call: &ToolCall) -> Called<Inputs> {
     if result.get().len() > MAX_QUESTION {
         let most = MAX_QUESTION >> 10;
         let why = format!("the server's question is too large: it has over {most} KiB");

@@ -18,7 +18,7 @@ use super::{
     verbatim::{Marker, RawRequest, error_of},
 };
 use crate::{
-    backend::{CallError, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
+    backend::{CallError, Called, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
     model::{Answer, answer::codes::OUTCOME_UNKNOWN, string_member},
     random,
 };
@@ -61,7 +61,7 @@ pub(super) async fn follow(
     call: &ToolCall,
     raw_request: Arc<RawRequest>,
     result: &RawValue,
-) -> Result<Answer, CallError> {
+) -> Called {
     let created = Task::created(result, raw_request.task_ttl.is_some()).map_err(unreadable)?;
     let Some(task) = created else { return complete(result, &call.progress) };
     call.recorder.named(&Handle(json!({ NAMED: task.id }).to_string()));
@@ -71,11 +71,7 @@ pub(super) async fn follow(
 }
 
 /// Follows the task that `handle` names and that an earlier connection has started.
-pub(super) async fn resume(
-    connection: &Connection,
-    call: &ToolCall,
-    handle: &Handle,
-) -> Result<Answer, CallError> {
+pub(super) async fn resume(connection: &Connection, call: &ToolCall, handle: &Handle) -> Called {
     let Some(task) = string_member(&handle.0, NAMED) else {
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
@@ -106,7 +102,7 @@ impl<'a> Followed<'a> {
     }
 
     /// Polls until the task has ended or cannot continue; its outcome. The first poll is after `wait`.
-    async fn outcome(mut self, mut wait: Duration) -> Result<Answer, CallError> {
+    async fn outcome(mut self, mut wait: Duration) -> Called {
         loop {
             tokio::select! {
                 () = sleep(wait.mul_f64(1.0 + JITTER * random::share())) => (),
@@ -130,7 +126,7 @@ impl<'a> Followed<'a> {
         }
     }
 
-    async fn answer(&self, task: Task<'_>) -> Result<Answer, CallError> {
+    async fn answer(&self, task: Task<'_>) -> Called {
         let Task { status, message, result, error, .. } = task;
         match (status, result, error) {
             (Status::Completed, Some(result), _) => complete(result, &self.progress),
@@ -160,7 +156,7 @@ impl<'a> Followed<'a> {
 
     /// Sends a request, and repeats it after a failure on the way: it only reads, so that is safe.
     /// [`CallError::Refused`] is the server's own refusal.
-    async fn ask(&self, question: Question) -> Result<Box<RawValue>, CallError> {
+    async fn ask(&self, question: Question) -> Called<Box<RawValue>> {
         let asked = Instant::now();
         loop {
             let raw_request = Arc::<RawRequest>::default();
@@ -190,13 +186,13 @@ impl<'a> Followed<'a> {
     }
 
     /// Fetches the result of an ended task whose status did not bring it.
-    async fn result(&self) -> Result<Answer, CallError> {
+    async fn result(&self) -> Called {
         complete(&self.ask(Question::Result).await?, &self.progress)
     }
 
     /// The answer of a failed task of 2025-11-25. Its result is the tool's error, or the JSON-RPC
     /// error that a plain call would have got. A server may have kept neither.
-    async fn failure(&self, message: Option<String>) -> Result<Answer, CallError> {
+    async fn failure(&self, message: Option<String>) -> Called {
         match (self.result().await, message) {
             (Ok(Answer::Result { text, .. }), None) if !text.is_empty() => Ok(Answer::Error(text)),
             (Ok(Answer::Error(text)), _) => Ok(Answer::Error(text)),

@@ -30,7 +30,8 @@ use tokio::{
 use super::questions::Inputs;
 use crate::{
     backend::{
-        CallError, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress, log::Removal,
+        CallError, Called, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress,
+        log::Removal,
     },
     model::{CallRequest, Members, member},
 };
@@ -73,7 +74,7 @@ pub(super) struct RawRequest {
     pub(super) refusal: OnceLock<ErrorReply>,
     /// How the transport failed.
     failure: OnceLock<PeerErrorKind>,
-    outcome: Mutex<Option<Result<Box<RawValue>, CallError>>>,
+    outcome: Mutex<Option<Called<Box<RawValue>>>>,
     /// Counts the outcome until it is taken.
     untaken: Mutex<Option<Untaken>>,
 }
@@ -163,7 +164,7 @@ impl RawRequest {
     }
 
     /// Ends the request; only the first end counts.
-    pub(super) fn settle(&self, outcome: Result<Box<RawValue>, CallError>) {
+    pub(super) fn settle(&self, outcome: Called<Box<RawValue>>) {
         self.outcome.lock().get_or_insert(outcome);
     }
 
@@ -188,7 +189,7 @@ impl RawRequest {
     }
 
     /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
-    pub(super) fn take_outcome(&self) -> Option<Result<Box<RawValue>, CallError>> {
+    pub(super) fn take_outcome(&self) -> Option<Called<Box<RawValue>>> {
         drop(self.untaken.lock().take());
         self.outcome.lock().take()
     }

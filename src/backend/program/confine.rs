@@ -7,7 +7,7 @@
 //! since the operator relies on it.
 
 use std::{
-    ffi::OsString,
+    ffi::OsStr,
     fs, io,
     path::{Path, PathBuf},
 };
@@ -28,42 +28,7 @@ const BEST: ABI = ABI::V6;
 
 /// What any program may read and run. Of /etc, what the C library and TLS libraries read: there may
 /// be secrets beside it. Of /proc, the kernel itself keeps what belongs to processes outside.
-const SYSTEM: &[&str] = &[
-    "/bin",
-    "/lib",
-    "/lib32",
-    "/lib64",
-    "/sbin",
-    "/usr",
-    "/nix/store",
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/ca-certificates.conf",
-    "/etc/gai.conf",
-    "/etc/group",
-    "/etc/host.conf",
-    "/etc/hosts",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/localtime",
-    "/etc/mime.types",
-    "/etc/nsswitch.conf",
-    "/etc/os-release",
-    "/etc/passwd",
-    "/etc/pki/ca-trust",
-    "/etc/pki/tls/certs",
-    "/etc/protocols",
-    "/etc/resolv.conf",
-    "/etc/services",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-    "/etc/timezone",
-    "/proc",
-    "/sys/devices/system",
-    "/sys/fs/cgroup",
-    "/sys/kernel/mm/transparent_hugepage",
-];
+const SYSTEM: &str = include_str!("confine/system.txt");
 
 /// The devices without hardware behind them.
 const DEVICES: &[&str] =
@@ -122,7 +87,7 @@ fn collect_beside(
 
 /// Shuts the calling thread in, for good, with all that it becomes and starts. `program` is the file
 /// that it will run. An error says what to do about it.
-pub(super) fn enter(sandbox: &Confinement, program: &OsString) -> Result<(), String> {
+pub(super) fn enter(sandbox: &Confinement, program: &OsStr) -> Result<(), String> {
     let ruleset = ruleset(AccessFs::from_all)
         .and_then(|ruleset| ruleset.scope(Scope::from_all(BEST))?.create())
         .map_err(|error| no_landlock(&error))?;
@@ -144,12 +109,12 @@ fn enforce(ruleset: Result<RulesetCreated, RulesetError>) -> Result<(), String> 
 fn allow(
     ruleset: RulesetCreated,
     sandbox: &Confinement,
-    program: &OsString,
+    program: &OsStr,
 ) -> Result<RulesetCreated, RulesetError> {
     let read = AccessFs::from_read(BEST);
     let all = AccessFs::from_all(BEST);
     ruleset
-        .add_rules(path_beneath_rules(SYSTEM, read))?
+        .add_rules(path_beneath_rules(SYSTEM.lines(), read))?
         .add_rules(path_beneath_rules([program], read))?
         .add_rules(path_beneath_rules(&sandbox.read, read))?
         .add_rules(path_beneath_rules(DEVICES, AccessFs::from_file(BEST)))?

@@ -9,11 +9,12 @@ use std::{
     convert::Infallible,
     ffi::{OsStr, OsString},
     io::Write as _,
-    os::unix::{ffi::OsStrExt as _, process::CommandExt as _},
+    os::unix::process::CommandExt as _,
     path::{Path, PathBuf},
     process::{Command, ExitCode, ExitStatus},
 };
 
+use clap::Parser;
 use rustix::{
     process::{Signal, set_parent_process_death_signal},
     thread::{CapabilitySet, set_no_new_privs},
@@ -28,28 +29,6 @@ use crate::{
 /// The hidden subcommand of the daemon's binary that calls [`exec`].
 pub const SUBCOMMAND: &str = "__exec";
 
-/// What precedes the process id of the daemon that the program must not outlive.
-const PARENT: &str = "--parent=";
-
-/// What precedes the number of files that the program may have open.
-const FILES: &str = "--files=";
-
-/// Says that the program gets mounts of its own.
-const MASKED: &str = "--masked";
-
-/// What precedes a path that is hidden there.
-const MASK: &str = "--mask=";
-
-/// What precedes a path that Landlock keeps the program from.
-const FORBID: &str = "--forbid=";
-
-/// Says that the program is sandboxed by Landlock.
-const SHUT_IN: &str = "--sandbox";
-
-/// What precedes a path that the sandboxed program may read, or write.
-const READ: &str = "--read=";
-const WRITE: &str = "--write=";
-
 /// The beginning of the launcher's error on stderr if it could not become the program.
 const APOLOGY: &str = "mantyx-bridge: ";
 
@@ -59,20 +38,20 @@ const CANNOT_START: u8 = 127;
 /// The arguments after the binary's own name that make it run `program`, which is the file `file`,
 /// without what is `kept` from it.
 pub(super) fn arguments(file: &Path, program: &Program, kept: &Kept) -> Vec<OsString> {
-    let mut line =
-        vec![OsString::from(SUBCOMMAND), OsString::from(format!("{PARENT}{}", std::process::id()))];
+    let parent = format!("--parent={}", std::process::id());
+    let mut line = vec![OsString::from(SUBCOMMAND), parent.into()];
     if let Some(files) = descriptors::started_with() {
-        line.push(format!("{FILES}{files}").into());
+        line.push(format!("--files={files}").into());
     }
     if let Some(masks) = &kept.masks {
-        line.push(MASKED.into());
-        line.extend(masks.iter().map(|path| option(MASK, path)));
+        line.push("--masked".into());
+        line.extend(masks.iter().map(|path| option("--mask=", path)));
     }
-    line.extend(kept.forbidden.iter().map(|path| option(FORBID, path)));
+    line.extend(kept.forbidden.iter().map(|path| option("--forbid=", path)));
     if let ProgramSandbox::Listed(Confinement { read, write }) = &program.sandbox {
-        line.push(SHUT_IN.into());
-        line.extend(read.iter().map(|path| option(READ, path)));
-        line.extend(write.iter().map(|path| option(WRITE, path)));
+        line.push("--sandbox".into());
+        line.extend(read.iter().map(|path| option("--read=", path)));
+        line.extend(write.iter().map(|path| option("--write=", path)));
     }
     line.push("--".into());
     line.push(file.as_os_str().to_owned());
@@ -83,7 +62,7 @@ pub(super) fn arguments(file: &Path, program: &Program, kept: &Kept) -> Vec<OsSt
 /// The arguments that tell, by the exit code, whether this system lets anything be masked. The
 /// program that would be run is the binary itself.
 pub(super) fn probe(binary: &Path) -> Vec<OsString> {
-    [SUBCOMMAND, MASKED, "--"]
+    [SUBCOMMAND, "--masked", "--"]
         .map(OsString::from)
         .into_iter()
         .chain([binary.into(), "--version".into()])
@@ -107,69 +86,52 @@ pub(in crate::backend) fn could_not_start(status: ExitStatus, stderr: &[u8]) -> 
     status.code() == Some(CANNOT_START.into()) && stderr.starts_with(APOLOGY.as_bytes())
 }
 
-/// Becomes the program that `args`, those after the subcommand, name: `[--parent=PID] [--files=N]
-/// [--masked [--mask=PATH]...] [--forbid=PATH]... [--sandbox [--read=PATH]... [--write=PATH]...] --
-/// PROG ARGS...`. Comes back only where that failed, and has then said why on stderr.
+/// Becomes the program that `args`, those after the subcommand, name ([`Order`]). Comes back only
+/// where that failed, and has then said why on stderr.
 ///
 /// Call it before any thread is started: the signal is bound to the calling thread's parent.
 pub fn exec(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let Err(why) = Order::read(args).map_err(str::to_owned).and_then(Order::follow);
+    let order = Order::try_parse_from(args).map_err(|error| error.to_string());
+    let Err(why) = order.and_then(Order::follow);
     // If stderr is closed, the exit code alone reports the failure.
     drop(writeln!(std::io::stderr(), "{APOLOGY}{why}"));
     ExitCode::from(CANNOT_START)
 }
 
 /// What to run.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Parser)]
+#[command(name = SUBCOMMAND, no_binary_name = true, disable_help_flag = true)]
 struct Order {
+    /// The process id of the daemon that the program must not outlive
+    #[arg(long)]
     parent: Option<u32>,
+    /// The number of files that the program may have open
+    #[arg(long)]
     files: Option<u64>,
-    masks: Option<Vec<PathBuf>>,
-    forbidden: Vec<PathBuf>,
-    sandbox: Option<Confinement>,
-    program: OsString,
-    args: Vec<OsString>,
+    /// The program gets mounts of its own
+    #[arg(long)]
+    masked: bool,
+    /// A path that is hidden there
+    #[arg(long, requires = "masked")]
+    mask: Vec<PathBuf>,
+    /// A path that Landlock keeps the program from
+    #[arg(long)]
+    forbid: Vec<PathBuf>,
+    /// The program is sandboxed by Landlock
+    #[arg(long)]
+    sandbox: bool,
+    /// A path that the sandboxed program may read
+    #[arg(long, requires = "sandbox")]
+    read: Vec<PathBuf>,
+    /// A path that it may write
+    #[arg(long, requires = "sandbox")]
+    write: Vec<PathBuf>,
+    /// The program and its arguments
+    #[arg(last = true, required = true)]
+    line: Vec<OsString>,
 }
 
 impl Order {
-    fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, &'static str> {
-        const USAGE: &str = "this subcommand is internal: __exec [--parent=PID] [--files=N] \
-                             [--masked [--mask=PATH]...] [--forbid=PATH]... [--sandbox [--read=PATH]... [--write=PATH]...] -- PROGRAM ARGS";
-        let mut args = args.into_iter();
-        let mut parent = None;
-        let mut files = None;
-        let mut masks = None::<Vec<PathBuf>>;
-        let mut forbidden = Vec::new();
-        let mut sandbox = None;
-        loop {
-            let arg = args.next().ok_or(USAGE)?;
-            if arg == OsStr::new("--") {
-                break;
-            }
-            if arg == OsStr::new(SHUT_IN) {
-                sandbox.get_or_insert_with(Confinement::default);
-            } else if arg == OsStr::new(MASKED) {
-                masks.get_or_insert_default();
-            } else if let Some(path) = value(&arg, MASK) {
-                masks.as_mut().ok_or(USAGE)?.push(path);
-            } else if let Some(path) = value(&arg, FORBID) {
-                forbidden.push(path);
-            } else if let Some(path) = value(&arg, READ) {
-                sandbox.as_mut().ok_or(USAGE)?.read.push(path);
-            } else if let Some(path) = value(&arg, WRITE) {
-                sandbox.as_mut().ok_or(USAGE)?.write.push(path);
-            } else if let Some(number) = arg.to_str().and_then(|arg| arg.strip_prefix(FILES)) {
-                files = Some(number.parse().ok().ok_or(USAGE)?);
-            } else {
-                let pid = arg.to_str().and_then(|arg| arg.strip_prefix(PARENT)).ok_or(USAGE)?;
-                parent = Some(pid.parse().ok().ok_or(USAGE)?);
-            }
-        }
-        let program = args.next().ok_or(USAGE)?;
-        let args = args.collect();
-        Ok(Self { parent, files, masks, forbidden, sandbox, program, args })
-    }
-
     /// Comes back only with what went wrong.
     fn follow(self) -> Result<Infallible, String> {
         die_with_parent()?;
@@ -182,38 +144,34 @@ impl Order {
         if let Some(files) = self.files {
             descriptors::give_back(files);
         }
-        self.shut_in()?;
+        let (program, args) = self.line.split_first().ok_or("there is no program to start")?;
+        self.shut_in(program)?;
         // Ask again: a change of the process's privileges can clear the request.
         die_with_parent()?;
-        let error = Command::new(&self.program).args(self.args).exec();
-        Err(format!("cannot start {}: {error}", self.program.display()))
+        let error = Command::new(program).args(args).exec();
+        Err(format!("cannot start {}: {error}", program.display()))
     }
 
-    /// Takes from the process what the program must not have.
-    fn shut_in(&self) -> Result<(), String> {
-        if let Some(masks) = &self.masks {
-            mask::enter(masks)?;
+    /// Takes from the process what `program` must not have.
+    fn shut_in(&self, program: &OsStr) -> Result<(), String> {
+        if self.masked {
+            mask::enter(&self.mask)?;
         }
-        if self.sandbox.is_some() || !self.forbidden.is_empty() {
+        if self.sandbox || !self.forbid.is_empty() {
             // Some capabilities override Landlock, such as to inspect other processes.
             set_no_new_privs(true)
                 .map_err(|error| format!("cannot renounce privileges: {error}"))?;
             powers::keep(CapabilitySet::empty())?;
         }
-        if !self.forbidden.is_empty() {
-            confine::forbid(&self.forbidden)?;
+        if !self.forbid.is_empty() {
+            confine::forbid(&self.forbid)?;
         }
-        match &self.sandbox {
-            Some(sandbox) => confine::enter(sandbox, &self.program),
-            None => Ok(()),
+        if self.sandbox {
+            let lists = Confinement { read: self.read.clone(), write: self.write.clone() };
+            confine::enter(&lists, program)?;
         }
+        Ok(())
     }
-}
-
-/// The path behind an option's name.
-fn value(arg: &OsStr, name: &str) -> Option<PathBuf> {
-    let path = arg.as_bytes().strip_prefix(name.as_bytes())?;
-    Some(OsStr::from_bytes(path).into())
 }
 
 fn die_with_parent() -> Result<(), String> {

@@ -148,7 +148,7 @@ async fn answer_sets(app: &Client, url: &str) -> Outcome {
 }
 
 /// Posts a set as `await_external_tools` has it; returns its results.
-async fn post_set(app: &Client, id: &str, calls: &[(&str, Value)]) -> Result<Value, Failure> {
+async fn post_set(app: &Client, id: &str, calls: &[(&str, Value)]) -> Outcome<Value> {
     let item = |(place, (tool, args)): (usize, &(&str, Value))| json!({ "tool_name": tool, "tool_call_id": format!("call_{place}"), "payload": args });
     let items: Vec<Value> = calls.iter().enumerate().map(item).collect();
     let set = json!({ "runId": "run_demo", "id": id, "items": items }).to_string();

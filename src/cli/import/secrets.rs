@@ -2,12 +2,13 @@
 //!
 //! Must not: show a secret, in `Debug` either.
 
-use std::{collections::BTreeMap, fmt};
+use std::collections::BTreeMap;
 
 use crate::config::{Environment, looks_secret};
 
 /// The variables that the output refers to.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, derive_more::Debug)]
+#[debug("{:?}", _0.keys())]
 pub(super) struct Vault(BTreeMap<String, Variable>);
 
 #[derive(Clone)]
@@ -15,12 +16,6 @@ struct Variable {
     /// Its value in the file; `None` if the file had a reference, too.
     secret: Option<String>,
     why: String,
-}
-
-impl fmt::Debug for Vault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.keys()).finish()
-    }
 }
 
 /// The position of a text in the file.

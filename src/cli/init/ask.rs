@@ -4,7 +4,7 @@
 
 use std::io::{self, BufRead, Write as _};
 
-use crate::cli::Failure;
+use crate::cli::Outcome;
 
 /// Asks a person, or uses the default if there is none.
 pub(super) struct Asker {
@@ -15,7 +15,7 @@ pub(super) struct Asker {
 
 impl Asker {
     /// A line; `None` if it is empty.
-    pub(super) fn text(&mut self, question: &str) -> Result<Option<String>, Failure> {
+    pub(super) fn text(&mut self, question: &str) -> Outcome<Option<String>> {
         if !self.on {
             return Ok(None);
         }
@@ -33,7 +33,7 @@ impl Asker {
     }
 
     /// Yes or no; an empty line means yes, and any other answer no.
-    pub(super) fn yes(&mut self, question: &str) -> Result<bool, Failure> {
+    pub(super) fn yes(&mut self, question: &str) -> Outcome<bool> {
         let answer = self.text(&format!("{question}[Y/n] "))?.unwrap_or_default();
         Ok(matches!(answer.to_lowercase().as_str(), "" | "y" | "yes"))
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::{Common, Inherited, Validator, common};
 use crate::{
-    config::{A2a, At, Backend, CardSource, Dialect, Naming, NodeId, Pin, Target, file_format},
+    config::{
+        A2a, At, Backend, CardSource, Dialect, List, Naming, NodeId, Pin, Target, file_format,
+    },
     model::BackendName,
 };
 
@@ -91,7 +93,7 @@ impl Validator<'_> {
         )
     }
 
-    fn allow_hosts(&self, section: Option<&At<Vec<At<String>>>>) -> Vec<String> {
+    fn allow_hosts(&self, section: Option<&List<String>>) -> Vec<String> {
         let items = section.map(|at| at.value.as_slice()).unwrap_or_default();
         for At { value: host, node } in items {
             // A host that parses to itself: no scheme, path, user or upper case.

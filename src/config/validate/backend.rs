@@ -8,8 +8,8 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use super::Validator;
 use crate::{
     config::{
-        At, Backend, Calls, Count, DurationText, Naming, NodeId, OnUnavailable, PendingAfter, Pin,
-        Refresh, SizeText, Target,
+        At, Backend, Calls, Count, DurationText, List, Named, Naming, NodeId, OnUnavailable,
+        PendingAfter, Pin, Refresh, SizeText, Target,
         document::Kind,
         error::did_you_mean,
         file_format::{self, File, Mcp, Redact},
@@ -41,7 +41,7 @@ pub(super) struct Common<'s> {
     pub default_concurrency: usize,
     pub quota: Option<&'s At<file_format::Quota>>,
     pub max_result: Option<&'s At<SizeText>>,
-    pub redact: Option<&'s At<Vec<At<Redact>>>>,
+    pub redact: Option<&'s List<Redact>>,
 }
 
 /// [`Common`] with these keys of an entry.
@@ -86,9 +86,7 @@ impl Backends {
 }
 
 /// The entries of a section; a name that is none has been reported already.
-fn entries<T>(
-    section: &Option<At<BTreeMap<String, At<T>>>>,
-) -> impl Iterator<Item = (BackendName, &At<T>)> {
+fn entries<T>(section: &Option<Named<T>>) -> impl Iterator<Item = (BackendName, &At<T>)> {
     let entries = section.iter().flat_map(|section| &section.value);
     entries.filter_map(|(name, at)| Some((BackendName::parse(name).ok()?, at)))
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     config::{
-        At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Naming, NodeId, Pin, Target,
+        At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Named, Naming, NodeId, Pin, Target,
         file_format,
     },
     model::{BackendName, OfferMode},
@@ -173,10 +173,7 @@ impl Validator<'_> {
         prefix.clone()
     }
 
-    fn rename(
-        &self,
-        section: Option<&At<BTreeMap<String, At<String>>>>,
-    ) -> BTreeMap<String, String> {
+    fn rename(&self, section: Option<&Named<String>>) -> BTreeMap<String, String> {
         let mut rename: BTreeMap<String, String> = BTreeMap::new();
         for (old, At { value: new, node }) in section.iter().flat_map(|at| &at.value) {
             if new.is_empty() || new.len() > MAX_TOOL_NAME || !new.chars().all(is_tool_char) {

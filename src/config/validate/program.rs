@@ -12,7 +12,8 @@ use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Validator, all, optional, plain_secret};
 use crate::config::{
-    At, Confinement, Dialect, NodeId, Program, ProgramSandbox, SandboxValue, Scalar, Written,
+    At, Confinement, Dialect, List, Named, NodeId, Program, ProgramSandbox, SandboxValue, Scalar,
+    Written,
     document::{Kind, Node},
     reference::looks_secret,
 };
@@ -27,7 +28,7 @@ pub(super) struct ProgramKeys<'s> {
     /// The variables that are set before `env`, which overrides them; `None` if they cannot be
     /// read.
     pub env_before: Option<BTreeMap<String, SecretString>>,
-    pub env: Option<&'s At<BTreeMap<String, At<Scalar>>>>,
+    pub env: Option<&'s Named<Scalar>>,
     pub cwd: Option<&'s At<String>>,
     pub sandbox: Option<&'s At<SandboxValue>>,
 }
@@ -135,7 +136,7 @@ impl Validator<'_> {
             Some(SandboxValue::Secrets) => return Some(ProgramSandbox::Secrets),
             Some(SandboxValue::Lists(lists)) => lists,
         };
-        let paths = |list: &Option<At<Vec<At<String>>>>| -> Option<Vec<PathBuf>> {
+        let paths = |list: &Option<List<String>>| -> Option<Vec<PathBuf>> {
             let list = list.iter().flat_map(|at| &at.value);
             all(list.map(|at| self.path_in(at, dialect)))
         };
@@ -147,7 +148,7 @@ impl Validator<'_> {
     fn child_env(
         &self,
         before: BTreeMap<String, SecretString>,
-        section: Option<&At<BTreeMap<String, At<Scalar>>>>,
+        section: Option<&Named<Scalar>>,
         dialect: Dialect,
     ) -> Option<BTreeMap<String, SecretString>> {
         let own = section.iter().flat_map(|section| &section.value).map(|(name, at)| {

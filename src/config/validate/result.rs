@@ -4,7 +4,7 @@
 
 use super::Validator;
 use crate::{
-    config::{At, SizeText, file_format::Redact},
+    config::{At, List, SizeText, file_format::Redact},
     model::{Answer, Redaction, redaction::Pattern},
 };
 
@@ -24,7 +24,7 @@ impl Validator<'_> {
     /// `inherited`, and then what `at` adds.
     pub(super) fn redaction(
         &self,
-        at: Option<&At<Vec<At<Redact>>>>,
+        at: Option<&List<Redact>>,
         inherited: Option<&Redaction>,
     ) -> Redaction {
         let own = at.iter().flat_map(|at| &at.value).filter_map(|at| self.redact(at));

@@ -7,7 +7,7 @@ use globset::Glob;
 use super::{MAX_REFRESH, Validator, all};
 use crate::{
     config::{
-        At, GlobOrRule, NodeId, Quota, ToolFilter,
+        At, GlobOrRule, List, NodeId, Quota, ToolFilter,
         file_format::{self, Condition as Comparison},
         scalars::Globs as Written,
     },
@@ -27,7 +27,7 @@ impl Validator<'_> {
     /// The filter of `allow` and `deny` in `tools`.
     pub(super) fn tool_filter(
         &self,
-        allow: Option<&At<Vec<At<String>>>>,
+        allow: Option<&List<String>>,
         deny: Option<&At<Written>>,
     ) -> ToolFilter {
         let denied = |list: &At<Written>| self.rules(list.node, &list.value.0);
@@ -37,7 +37,7 @@ impl Validator<'_> {
         }
     }
 
-    pub(super) fn plain_globs(&self, list: &At<Vec<At<String>>>) -> Globs {
+    pub(super) fn plain_globs(&self, list: &List<String>) -> Globs {
         self.globs(list.node, list.value.iter().filter_map(|at| self.rule(at.node, at, &[])))
     }
 

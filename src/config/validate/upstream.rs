@@ -14,8 +14,8 @@ use url::Url;
 use super::{Validator, backend::Backends, optional, web::is_in_the_open};
 use crate::{
     config::{
-        App, At, Auth, Count, Credential, Dialect, Listen, Mantyx, NodeId, Rate, RefreshGrant, San,
-        Scalar, Target, TokenHash, Upstream, file_format,
+        App, At, Auth, Count, Credential, Dialect, List, Listen, Mantyx, Named, NodeId, Rate,
+        RefreshGrant, San, Scalar, Target, TokenHash, Upstream, file_format,
     },
     model::{AppName, BackendName, Rights},
 };
@@ -73,7 +73,7 @@ impl Validator<'_> {
 
     pub(super) fn apps(
         &self,
-        section: Option<&At<BTreeMap<String, At<file_format::App>>>>,
+        section: Option<&Named<file_format::App>>,
         backends: &Backends,
         auth: Auth,
         listen: Option<&Listen>,
@@ -161,7 +161,7 @@ impl Validator<'_> {
     }
 
     /// Reads the users of the app with these keys.
-    fn app_users(&self, at: &At<Vec<At<Scalar>>>, apps: &[App]) -> Vec<u32> {
+    fn app_users(&self, at: &List<Scalar>, apps: &[App]) -> Vec<u32> {
         let mut users = Vec::new();
         for At { value, node } in &at.value {
             let Some(text) = self.open_text(*node, &value.0, Dialect::Own) else { continue };
@@ -195,12 +195,7 @@ impl Validator<'_> {
     }
 
     /// Reads the certificate names of the app with these keys.
-    fn app_names(
-        &self,
-        at: &At<Vec<At<String>>>,
-        listen: Option<&Listen>,
-        apps: &[App],
-    ) -> Vec<San> {
+    fn app_names(&self, at: &List<String>, listen: Option<&Listen>, apps: &[App]) -> Vec<San> {
         let asked =
             |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         if listen.is_some_and(|listen| !asked(listen)) {
@@ -236,7 +231,7 @@ impl Validator<'_> {
     /// most backends.
     pub(super) fn first_app(
         &self,
-        At { value: apps, node }: &At<BTreeMap<String, At<file_format::App>>>,
+        At { value: apps, node }: &Named<file_format::App>,
         asked: Option<&str>,
     ) -> Option<(AppName, SecretString)> {
         let sees = |(_, app): &(&String, &At<file_format::App>)| {
@@ -263,8 +258,8 @@ impl Validator<'_> {
     /// The rights of an app or a runtime with these keys.
     pub(super) fn rights(
         &self,
-        chosen: Option<&At<Vec<At<String>>>>,
-        filters: Option<&At<BTreeMap<String, At<file_format::AppTools>>>>,
+        chosen: Option<&List<String>>,
+        filters: Option<&Named<file_format::AppTools>>,
         backends: &Backends,
     ) -> Rights {
         let chosen = chosen.map(|at| self.app_backends(at, backends));
@@ -297,11 +292,7 @@ impl Validator<'_> {
         Rights { backends: chosen, tools, offer: None }
     }
 
-    fn app_backends(
-        &self,
-        names: &At<Vec<At<String>>>,
-        backends: &Backends,
-    ) -> BTreeSet<BackendName> {
+    fn app_backends(&self, names: &List<String>, backends: &Backends) -> BTreeSet<BackendName> {
         let mut chosen = BTreeSet::new();
         for At { value: name, node } in &names.value {
             match backends.find(name) {

@@ -2,14 +2,12 @@
 //!
 //! Must not: resolve a host name or show a header's value.
 
-use std::collections::BTreeMap;
-
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
 use super::{Validator, plain_secret};
 use crate::{
-    config::{At, Dialect, NodeId, Scalar, Written, reference::looks_secret},
+    config::{At, Dialect, Named, NodeId, Scalar, Written, reference::looks_secret},
     http_client::names_link_local,
 };
 
@@ -71,7 +69,7 @@ impl Validator<'_> {
     /// The headers of a backend at `url`, their values marked sensitive.
     pub(super) fn headers(
         &self,
-        section: Option<&At<BTreeMap<String, At<Scalar>>>>,
+        section: Option<&Named<Scalar>>,
         dialect: Dialect,
         url: Option<&Url>,
     ) -> Option<HeaderMap> {

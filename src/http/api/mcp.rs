@@ -23,7 +23,7 @@ use serde_json::json;
 
 use self::{
     changes::List,
-    message::{Message, Request, RpcError, codes},
+    message::{Message, Replied, Request, RpcError, codes},
     sessions::Session,
 };
 pub use self::{
@@ -124,7 +124,7 @@ impl Api {
     }
 
     /// The session that the headers name.
-    fn session(&self, caller: &Caller, headers: &HeaderMap) -> Result<Arc<Session>, RpcError> {
+    fn session(&self, caller: &Caller, headers: &HeaderMap) -> Replied<Arc<Session>> {
         let Some(id) = headers.get(SESSION).and_then(|id| id.to_str().ok()) else {
             return Err(RpcError::invalid_request(
                 "The header Mcp-Session-Id is missing: begin with `initialize`, or speak 2026-07-28.",
@@ -136,11 +136,7 @@ impl Api {
         })
     }
 
-    fn initialize(
-        &self,
-        caller: &Caller,
-        request: &Request<'_>,
-    ) -> Result<Response<Body>, RpcError> {
+    fn initialize(&self, caller: &Caller, request: &Request<'_>) -> Replied {
         let modes = Modes::of(request.get("capabilities"));
         let id = self.mcp_sessions.begin(&caller.app.name, modes).ok_or_else(|| {
             let message = "The app has as many sessions in use as it may; end one of them first.";
@@ -160,12 +156,7 @@ impl Api {
     }
 
     /// Answers GET, which opens the stream of a session, and DELETE, which ends the session.
-    fn mcp_session(
-        &self,
-        caller: Caller,
-        method: &Method,
-        headers: &HeaderMap,
-    ) -> Result<Response<Body>, RpcError> {
+    fn mcp_session(&self, caller: Caller, method: &Method, headers: &HeaderMap) -> Replied {
         let session = self.session(&caller, headers)?;
         if method == Method::DELETE {
             let id = headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
@@ -184,7 +175,7 @@ impl Api {
 }
 
 impl Client<'_> {
-    async fn answer(&self, request: &Request<'_>) -> Result<Response<Body>, RpcError> {
+    async fn answer(&self, request: &Request<'_>) -> Replied {
         let is_stateless = matches!(self.era, Era::Stateless);
         let result = match &*request.method {
             "tools/call" => return self.call_tool(request).await,
@@ -232,7 +223,7 @@ impl Client<'_> {
         result.to_string()
     }
 
-    fn list_features(&self, request: &Request<'_>, kind: Feature) -> Result<String, RpcError> {
+    fn list_features(&self, request: &Request<'_>, kind: Feature) -> Replied<String> {
         let list = if kind == Feature::PROMPT { List::Prompts } else { List::Resources };
         self.list(request, kind.list, list, &self.features().definitions(kind))
     }
@@ -244,7 +235,7 @@ impl Client<'_> {
         name: &str,
         list: List,
         definitions: &[String],
-    ) -> Result<String, RpcError> {
+    ) -> Replied<String> {
         if request.get("cursor").is_some_and(|cursor| cursor.get() != "null") {
             return Err(RpcError::invalid_params("There is no such page: the bridge has one."));
         }

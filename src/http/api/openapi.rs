@@ -1,40 +1,21 @@
-//! The OpenAPI 3.1 document of the bridge's own API, generated from the types that are serialized
-//! and the routes that are served.
+//! The OpenAPI 3.1 document of the bridge's own API, and answers that only the document and the
+//! command line know as types.
+//!
+//! The document is schema/openapi.json. Its paths are written by hand; a test keeps the schemas of
+//! the types that are serialized up to date in it.
 //!
 //! Must not: describe a request in more words than a reader of the document needs; docs/api.md has
 //! the details.
 
-use std::sync::LazyLock;
-
-use bytes::Bytes;
 use http::{Response, StatusCode};
-use schemars::{JsonSchema, SchemaGenerator, generate::SchemaSettings};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
-use super::{
-    routes::{Content, OwnRoute, ROUTES},
-    runs,
-};
 use crate::http::{Body, response};
 
 /// The document, as it is served.
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(text()));
-
-/// Every error of the bridge, and of MANTYX.
-#[derive(Serialize, Deserialize, JsonSchema)]
-pub(super) struct Error {
-    /// For programs.
-    error: String,
-    /// For people.
-    message: String,
-}
-
-/// The daemon lives.
-#[derive(Serialize, Deserialize, JsonSchema)]
-pub(super) struct Alive {
-    status: String,
-}
+pub(super) const DOCUMENT: &str = include_str!("../../../schema/openapi.json");
 
 /// Refs as they go into a spec's `tools`, or the tools of an API.
 #[derive(Serialize, Deserialize, JsonSchema)]
@@ -45,26 +26,6 @@ pub(crate) struct ToolRefs {
     /// What was changed for the API.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     notes: Option<Vec<String>>,
-}
-
-/// An agent run's spec, as MANTYX takes it; what is not named here goes on as it is.
-#[derive(Serialize, Deserialize, JsonSchema)]
-pub(super) struct Spec {
-    /// Tool refs, and placeholders of the bridge's. MANTYX judges them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    tools: Option<Vec<Value>>,
-}
-
-/// The data of a `local_tool_call` event.
-#[derive(Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct ToolCall {
-    tool_use_id: String,
-    /// The name that the model called.
-    name: String,
-    /// The arguments; the tool's schema says which it takes.
-    #[serde(default, skip_serializing_if = "Value::is_null")]
-    args: Value,
 }
 
 /// What is to be posted as the call's result: one of `result` and `error`.
@@ -89,115 +50,69 @@ pub(crate) struct Submitted {
     pub(crate) stream_url: String,
 }
 
-#[derive(Serialize, JsonSchema)]
-pub(super) struct RunList<'a> {
-    /// The latest first.
-    runs: Vec<runs::Shown<'a>>,
-}
-
-#[derive(Serialize, JsonSchema)]
-pub(super) struct CallList<'a> {
-    /// Those that run, then those that were answered; the latest first.
-    calls: Vec<runs::ShownCall<'a>>,
-}
-
 /// The document itself.
 pub(super) fn document() -> Response<Body> {
-    response::json_text(StatusCode::OK, DOCUMENT.clone())
-}
-
-fn text() -> String {
-    let mut settings = SchemaSettings::draft2020_12().for_serialize();
-    settings.definitions_path = "/components/schemas".into();
-    settings.meta_schema = None;
-    let mut generator = settings.into_generator();
-    let mut paths = Map::new();
-    for route in ROUTES.iter().filter(|route| !route.id.is_empty()) {
-        let written = write(route, &mut generator);
-        let path = paths.entry(route.path).or_insert_with(|| json!({}));
-        path[route.method.to_lowercase()] = written;
-    }
-    let schemes = json!({
-        "token": { "type": "http", "scheme": "bearer", "description": "`mantyx-bridge token` prints it." },
-        "key": { "type": "apiKey", "in": "header", "name": "X-API-Key" },
-    });
-    let document = json!({
-        "openapi": "3.1.0",
-        "info": {
-            "title": "mantyx-bridge",
-            "version": env!("CARGO_PKG_VERSION"),
-            "description": "The bridge's own API. Everything below /api/ is MANTYX's.",
-            "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
-        },
-        "security": [{ "token": [] }, { "key": [] }],
-        "paths": paths,
-        "components": { "schemas": generator.take_definitions(true), "securitySchemes": schemes },
-    });
-    let mut text = serde_json::to_string_pretty(&document).expect("the document is plain JSON");
-    text.push('\n');
-    text
-}
-
-fn write(route: &OwnRoute, generator: &mut SchemaGenerator) -> Value {
-    let parameter = |(name, place, meaning): &(&str, &str, &str)| {
-        json!({
-            "name": name,
-            "in": place,
-            "description": meaning,
-            "required": *place == "path",
-            "schema": { "type": "string" },
-        })
-    };
-    let mut responses = Map::new();
-    for (status, what, content) in route.gives.iter().flatten() {
-        let mut response = json!({ "description": what });
-        match content {
-            Content::Json(schema) => {
-                response["content"] =
-                    json!({ "application/json": { "schema": schema(generator) } });
-            }
-            Content::Text(kind) => {
-                response["content"] = json!({ *kind: { "schema": { "type": "string" } } });
-            }
-            Content::Nothing => {}
-        }
-        responses.insert(status.to_string(), response);
-    }
-    let schema = generator.subschema_for::<Error>();
-    let content = json!({ "application/json": { "schema": schema } });
-    responses.insert("default".into(), json!({ "description": "An error.", "content": content }));
-    let parameters: Vec<Value> = route.parameters.iter().map(parameter).collect();
-    let mut written = json!({
-        "operationId": route.id,
-        "summary": route.summary,
-        "parameters": parameters,
-        "responses": responses,
-    });
-    if let Some(schema) = route.takes {
-        let content = json!({ "application/json": { "schema": schema(generator) } });
-        written["requestBody"] = json!({ "required": !route.bodiless, "content": content });
-    }
-    if route.access.is_open() {
-        written["security"] = json!([]);
-    }
-    written
+    response::json_text(StatusCode::OK, DOCUMENT)
 }
 
 #[cfg(test)]
 mod tests {
-    //! The document is in the repository.
+    //! The document has the schemas of the types.
 
     use std::path::Path;
 
+    use schemars::{SchemaGenerator, generate::SchemaSettings};
+
     use super::*;
+    use crate::http::api::{approvals, ready, runs, status, trust};
+
+    /// The schemas of the types that are serialized, by their names in the document.
+    fn schemas() -> Map<String, Value> {
+        let mut settings = SchemaSettings::draft2020_12().for_serialize();
+        settings.definitions_path = "/components/schemas".into();
+        settings.meta_schema = None;
+        let mut generator = settings.into_generator();
+        for add in [
+            SchemaGenerator::subschema_for::<ready::Ready>,
+            SchemaGenerator::subschema_for::<ready::NotReady<'_>>,
+            SchemaGenerator::subschema_for::<status::Status>,
+            SchemaGenerator::subschema_for::<ToolRefs>,
+            SchemaGenerator::subschema_for::<ToolResult>,
+            SchemaGenerator::subschema_for::<trust::Trust>,
+            SchemaGenerator::subschema_for::<trust::Acceptance>,
+            SchemaGenerator::subschema_for::<Submitted>,
+            SchemaGenerator::subschema_for::<runs::Shown<'_>>,
+            SchemaGenerator::subschema_for::<runs::ShownCall<'_>>,
+            SchemaGenerator::subschema_for::<runs::Attach>,
+            SchemaGenerator::subschema_for::<approvals::ApprovalList>,
+            SchemaGenerator::subschema_for::<approvals::Decide>,
+        ] {
+            add(&mut generator);
+        }
+        generator.take_definitions(true)
+    }
 
     #[test]
-    fn the_file_in_the_repository_is_current() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema/openapi.json");
-        if std::env::var_os("UPDATE_SCHEMA").is_some_and(|value| value == "1") {
-            std::fs::write(&path, text()).unwrap();
+    fn the_document_is_current() {
+        let mut document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        document["info"]["version"] = env!("CARGO_PKG_VERSION").into();
+        for (name, schema) in schemas() {
+            document["components"]["schemas"][name] = schema;
         }
-        let written = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(written == text(), "run the tests once with UPDATE_SCHEMA=1");
+        let text = format!("{document:#}\n");
+        if std::env::var_os("UPDATE_SCHEMA").is_some_and(|value| value == "1") {
+            let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("schema/openapi.json");
+            std::fs::write(path, &text).unwrap();
+        }
+        assert!(text == DOCUMENT, "run the tests once with UPDATE_SCHEMA=1");
+    }
+
+    #[test]
+    fn each_schema_is_used() {
+        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        for name in document["components"]["schemas"].as_object().unwrap().keys() {
+            let reference = format!("\"#/components/schemas/{name}\"");
+            assert!(DOCUMENT.contains(&reference), "nothing refers to {name}");
+        }
     }
 }

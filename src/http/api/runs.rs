@@ -255,7 +255,7 @@ impl Api {
         &self,
         key: &RunKey,
         credential: &UpstreamCredential,
-    ) -> Result<reqwest::Response, Response<Body>> {
+    ) -> Answered<reqwest::Response> {
         let answer = self.runs.upstream.ask(&key.path(), credential).await;
         let answer = answer.map_err(|error| proxy::forward::unreachable(&error.to_string()))?;
         match answer.status() {
@@ -292,11 +292,7 @@ impl Api {
 
     /// The table of a run that is handed over: the tools on offer now, and those of backends that
     /// are away, since the app may have given the run their tools earlier.
-    async fn table(
-        &self,
-        app: &App,
-        backends: Option<Vec<String>>,
-    ) -> Result<Table, Response<Body>> {
+    async fn table(&self, app: &App, backends: Option<Vec<String>>) -> Answered<Table> {
         self.backends().registry.settled().await;
         let offer = Arc::new(self.backends().registry.offer_of_known()).seen_by(&app.rights);
         let chosen = choose(&offer, backends)?;
@@ -350,7 +346,7 @@ impl Api {
 }
 
 /// The head and the body of an attachment. An empty body leaves all choices to the bridge.
-async fn attach_body(request: Request<Incoming>) -> Result<(Parts, Attach), Response<Body>> {
+async fn attach_body(request: Request<Incoming>) -> Answered<(Parts, Attach)> {
     let (parts, body) = request.into_parts();
     if body.is_end_stream() {
         return Ok((parts, Attach::default()));

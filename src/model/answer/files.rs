@@ -3,7 +3,7 @@
 //!
 //! Must not: leave a file out without a line that says so, or give one a name that leads anywhere.
 
-use std::{collections::HashSet, fmt};
+use std::collections::HashSet;
 
 use base64::{
     Engine as _,
@@ -22,33 +22,12 @@ const MAX_NAME: usize = 100;
 
 /// The types that MANTYX takes (agent-runs-protocol §4.0.1) and the endings of their names. It
 /// takes every other `text/*` as well.
-const TYPES: [(&str, &str); 21] = [
-    ("audio/mp4", "m4a"),
-    ("audio/mpeg", "mp3"),
-    ("audio/wav", "wav"),
-    ("audio/webm", "webm"),
-    ("image/jpeg", "jpg"),
-    ("image/png", "png"),
-    ("image/webp", "webp"),
-    ("image/gif", "gif"),
-    ("application/pdf", "pdf"),
-    ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "docx"),
-    ("application/json", "json"),
-    ("application/xml", "xml"),
-    ("text/plain", "txt"),
-    ("text/markdown", "md"),
-    ("text/x-markdown", "md"),
-    ("text/csv", "csv"),
-    ("application/csv", "csv"),
-    ("text/comma-separated-values", "csv"),
-    ("text/tab-separated-values", "tsv"),
-    ("text/xml", "xml"),
-    ("text/html", "html"),
-];
+const TYPES: &str = include_str!("files/types.txt");
 
 /// One file as MANTYX takes it. Only [`Attachments`] makes them, so each is within the limits.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, derive_more::Debug)]
 #[serde(rename_all = "camelCase")]
+#[debug("File({filename:?}, {mime_type:?}, {} bytes of base64)", data.len())]
 pub struct File {
     filename: String,
     mime_type: String,
@@ -212,14 +191,6 @@ impl File {
     }
 }
 
-/// Without the bytes, which would fill a log.
-impl fmt::Debug for File {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { filename, mime_type, data } = self;
-        write!(f, "File({filename:?}, {mime_type:?}, {} bytes of base64)", data.len())
-    }
-}
-
 /// A MIME type without its parameters, in lower case, without characters that could end a line of
 /// the bridge's.
 fn essence(mime_type: &str) -> String {
@@ -228,15 +199,20 @@ fn essence(mime_type: &str) -> String {
     essence.chars().filter(legal).take(MAX_NAME).collect::<String>().to_ascii_lowercase()
 }
 
+/// The lines of [`TYPES`].
+fn types() -> impl Iterator<Item = (&'static str, &'static str)> {
+    TYPES.lines().filter_map(|line| line.split_once(' '))
+}
+
 /// Whether MANTYX takes files of this type.
 pub(crate) fn is_allowed(mime_type: &str) -> bool {
-    TYPES.iter().any(|(known, _)| *known == mime_type)
+    types().any(|(known, _)| known == mime_type)
         || mime_type.strip_prefix("text/").is_some_and(|subtype| !subtype.is_empty())
 }
 
 /// How names of files of this type end; nothing for a type that has no usual ending.
 fn extension(mime_type: &str) -> &'static str {
-    let known = TYPES.iter().find(|(known, _)| *known == mime_type).map(|(_, ending)| *ending);
+    let known = types().find(|(known, _)| *known == mime_type).map(|(_, ending)| ending);
     known.unwrap_or(if mime_type.starts_with("text/") { "txt" } else { "" })
 }
 
@@ -244,7 +220,7 @@ fn extension(mime_type: &str) -> &'static str {
 fn type_by_name(name: &str) -> Option<&'static str> {
     let ending = harmless(name).rsplit_once('.')?.1.to_ascii_lowercase();
     let ending = if ending == "jpeg" { "jpg" } else { &ending };
-    TYPES.iter().find(|(_, known)| *known == ending).map(|(mime_type, _)| *mime_type)
+    types().find(|(_, known)| *known == ending).map(|(mime_type, _)| mime_type)
 }
 
 /// The last part of a path or an address, of letters, digits and a few signs that have no meaning

@@ -4,7 +4,7 @@
 //! A setting that cannot be applied is reported and ignored: telemetry must never keep a daemon
 //! from starting, and these variables are often set for all programs of a host. Must not: log.
 
-use std::{fmt, time::Duration};
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use percent_encoding::percent_decode_str;
@@ -25,6 +25,8 @@ const MAX_BATCH: u64 = 8_192;
 const MAX_MILLIS: u64 = 60_000;
 
 /// How spans are exported.
+#[derive(derive_more::Debug)]
+#[debug("ExportSettings({}, {} headers, {sampler:?})", self.shown(), headers.len())]
 pub(super) struct ExportSettings {
     pub(super) endpoint: Url,
     /// The values may be secrets.
@@ -43,14 +45,6 @@ pub(super) struct ExportSettings {
 }
 
 // An address may hold a password, and headers are mostly secrets.
-impl fmt::Debug for ExportSettings {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("ExportSettings");
-        shown.field("endpoint", &self.shown()).field("headers", &self.headers.len());
-        shown.field("sampler", &self.sampler).finish_non_exhaustive()
-    }
-}
-
 impl ExportSettings {
     /// The settings, if traces are asked for and can be exported; and the mistakes in the
     /// variables.

@@ -193,10 +193,10 @@ async fn a_token_that_another_process_was_given_is_found() {
     let of = hex(&grant.id());
     let (first, second) = (grant.refresh_token().await, SecretString::from("r2".to_owned()));
     assert_eq!(first.expose_secret(), "r1");
-    let refused = grant.renew().await.unwrap_err();
+    let refused = grant.issue(None).await.unwrap_err();
     assert!(refused.grant_ended && !refused.passes, "{refused:?}");
     state.write_refresh_token(&of, &second).unwrap();
-    assert!(grant.renew().await.is_ok());
+    assert!(grant.issue(None).await.is_ok());
     assert_eq!(scene.shown(), ["r1", "r2"]);
 }
 
@@ -212,7 +212,7 @@ async fn what_cannot_be_kept_is_used_all_the_same() {
     let Credential::Oauth(config) = scene.credential("r") else { panic!("just made") };
     let grant = RefreshTokenGrant::new(config, http_client(), KeptToken::new(StateDir::new(file)));
     for _ in 0..3 {
-        assert!(grant.renew().await.is_ok());
+        assert!(grant.issue(None).await.is_ok());
     }
     assert_eq!(scene.shown(), ["r", "r+", "r++"]);
 }

@@ -8,12 +8,12 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use prost::Message as _;
 use serde::{Serialize, Serializer, ser::SerializeMap as _};
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::to_raw_value;
 
 use crate::backend::{
     NotRead,
     a2a::{
-        failure::A2aFailure,
+        failure::{A2aFailure, Exchanged},
         interface::Generation,
         link::MAX_REPLY,
         wire::{self, Operation, Reply},
@@ -270,10 +270,7 @@ pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> 
 }
 
 /// The result of `operation` in its message, as JSON.
-pub(super) fn decode(
-    operation: Operation<'_>,
-    message: Bytes,
-) -> Result<Box<RawValue>, A2aFailure> {
+pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Exchanged {
     match operation {
         Operation::Send(..) => {
             let reply = Response::decode(message).map_err(|error| unreadable(&error))?.payload;
@@ -287,7 +284,7 @@ pub(super) fn decode(
 }
 
 /// Checks the size again: JSON may be several times as long as protobuf.
-fn json<T: Serialize>(value: &T) -> Result<Box<RawValue>, A2aFailure> {
+fn json<T: Serialize>(value: &T) -> Exchanged {
     let json = to_raw_value(value).expect("structs of texts, numbers and lists are always JSON");
     let size = json.get().len();
     if size > MAX_REPLY {

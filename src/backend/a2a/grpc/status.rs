@@ -3,15 +3,15 @@
 //! Must not: decide what a failure means for the call.
 
 use a2a::error_code;
-use base64::{
-    Engine as _, alphabet,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
-};
+use base64::{Engine as _, engine::general_purpose::STANDARD_PAD_INDIFFERENT};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use percent_encoding::percent_decode;
 use prost::Message as _;
 
-use crate::backend::a2a::{failure::A2aFailure, wire};
+use crate::backend::a2a::{
+    failure::{A2aFailure, Exchanged},
+    wire,
+};
 
 const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";
@@ -39,12 +39,6 @@ const CODES: [(&str, StatusCode); 17] = [
     ("DATA_LOSS", StatusCode::INTERNAL_SERVER_ERROR),
     ("UNAUTHENTICATED", StatusCode::UNAUTHORIZED),
 ];
-
-/// Accepts Base64 without its padding, too: some servers leave it out.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 
 /// `google.rpc.Status`, without the fields that the trailers have themselves.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -74,7 +68,7 @@ pub(super) fn is_unauthenticated(headers: &HeaderMap) -> bool {
 }
 
 /// The outcome of the call; `None` if these trailers have none.
-pub(super) fn read(trailers: &HeaderMap) -> Option<Result<(), A2aFailure>> {
+pub(super) fn read(trailers: &HeaderMap) -> Option<Exchanged<()>> {
     let number = number(trailers.get(STATUS)?);
     if number == 0 {
         return Some(Ok(()));
@@ -111,7 +105,8 @@ fn number(value: &HeaderValue) -> usize {
 
 /// The JSON-RPC code for the reason in the details: several errors share one status.
 fn reason(details: &HeaderValue) -> Option<i32> {
-    let details = BASE64.decode(details.as_bytes()).ok()?;
+    // Some servers leave the padding out.
+    let details = STANDARD_PAD_INDIFFERENT.decode(details.as_bytes()).ok()?;
     let details = Status::decode(details.as_slice()).ok()?.details;
     let infos = details.into_iter().filter(|any| any.type_url.ends_with("/google.rpc.ErrorInfo"));
     let reasons = infos.filter_map(|any| ErrorInfo::decode(any.value).ok());

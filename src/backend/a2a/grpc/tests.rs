@@ -6,6 +6,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http_body::Frame;
 use http_body_util::StreamBody;
+use serde_json::value::RawValue;
 use url::Url;
 
 use super::*;

@@ -65,7 +65,7 @@ async fn a_client_with_a_key_signs_and_is_not_asked_twice() {
         };
         let name = BackendName::parse("b").unwrap();
         let issuer = Issuer::new(name, Arc::new(config), None, clients());
-        assert!(issuer.fetch(None).await.is_err());
+        assert!(issuer.issue(None).await.is_err());
         let [seen] = &agent.seen()[..] else { panic!("one request") };
         let form = form(seen);
         let keys: Vec<&str> = form.iter().map(|(key, _)| key.as_str()).collect();
@@ -84,7 +84,7 @@ async fn a_request_says_who_asks_and_for_what() {
     let (agent, url) = endpoint(|_| token()).await;
     let issuer = issuer(Some(url), Some("https://rs:8443/mcp?x=1"), &["read", "write"]);
     assert!(issuer.is_ready());
-    let issued = issuer.fetch(None).await.unwrap();
+    let issued = issuer.issue(None).await.unwrap();
     assert_eq!(
         (issued.value.to_str().unwrap(), issued.lifetime),
         ("Bearer t1", Some(Duration::from_secs(60)))
@@ -113,7 +113,7 @@ async fn the_other_way_to_show_the_secret_is_tried_once_and_remembered() {
         .await;
         let issuer = issuer(Some(url), None, &[]);
         for _ in 0..2 {
-            assert!(issuer.fetch(None).await.is_ok());
+            assert!(issuer.issue(None).await.is_ok());
         }
         let seen = agent.seen();
         assert_eq!(seen.len(), 3, "the second time, the right way is known");
@@ -135,7 +135,7 @@ async fn refusals_are_told_without_what_may_be_secret() {
         (302, "", "answered HTTP 302", false, 1),
     ] {
         let (agent, url) = endpoint(move |_| fails(status, error)).await;
-        let failure = issuer(Some(url), None, &[]).fetch(None).await.unwrap_err();
+        let failure = issuer(Some(url), None, &[]).issue(None).await.unwrap_err();
         assert!(failure.text.ends_with(expected), "{}", failure.text);
         assert!(failure.text.contains("/token?…") && !failure.text.contains("hunter2"));
         assert!(!failure.text.contains("s3cret"), "{}", failure.text);
@@ -154,13 +154,13 @@ async fn answers_without_a_usable_token() {
         "x".repeat((64 << 10) + 1),
     ] {
         let (_agent, url) = endpoint(move |_| Reply::json(body.clone())).await;
-        assert!(issuer(Some(url), None, &[]).fetch(None).await.is_err());
+        assert!(issuer(Some(url), None, &[]).issue(None).await.is_err());
     }
     let (_agent, url) = endpoint(|_| Reply::hang_up()).await;
-    let failure = issuer(Some(url), None, &[]).fetch(None).await.unwrap_err();
+    let failure = issuer(Some(url), None, &[]).issue(None).await.unwrap_err();
     assert!(failure.passes, "{}", failure.text);
     let url = Url::parse("http://169.254.169.254/token").unwrap();
-    let failure = issuer(Some(url), None, &[]).fetch(None).await.unwrap_err();
+    let failure = issuer(Some(url), None, &[]).issue(None).await.unwrap_err();
     assert!(failure.text.contains("link-local"), "{}", failure.text);
 }
 

@@ -3,10 +3,7 @@
 //!
 //! Must not: send a header or a body to an origin that the configuration does not name.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use http::{
@@ -33,6 +30,8 @@ const MOST_REDIRECTS: usize = 5;
 const SOCKET_HOST: HeaderValue = HeaderValue::from_static("localhost:80");
 
 /// Where a server is, and what every request to it carries.
+#[derive(derive_more::Debug)]
+#[debug("Endpoint({})", self.place())]
 pub(in crate::backend::mcp) struct Endpoint {
     client: http_client::Client,
     pub(in crate::backend::mcp) url: Url,
@@ -137,12 +136,6 @@ impl Endpoint {
             Some(path) => format!("unix:{}", path.display()),
             None => origin(&self.url),
         }
-    }
-}
-
-impl fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Endpoint").field("place", &self.place()).finish_non_exhaustive()
     }
 }
 

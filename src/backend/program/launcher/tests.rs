@@ -1,7 +1,9 @@
 //! The launcher's command line; that the program dies with the daemon needs the real binary and is
 //! in the integration tests.
 
-use std::{collections::BTreeMap, ffi::OsString, path::Path, sync::Arc};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
+
+use clap::Parser as _;
 
 use super::{Order, SUBCOMMAND, arguments};
 use crate::{
@@ -9,8 +11,8 @@ use crate::{
     config::{Confinement, Program, ProgramSandbox, Written},
 };
 
-fn read(args: &[&str]) -> Result<Order, &'static str> {
-    Order::read(args.iter().map(OsString::from))
+fn read(args: &[&str]) -> Result<Order, clap::Error> {
+    Order::try_parse_from(args)
 }
 
 #[test]
@@ -34,16 +36,18 @@ fn what_is_written_is_what_is_read() {
         };
         let mut line = arguments(Path::new("/bin/x"), &program, &kept).into_iter();
         assert_eq!(line.next().unwrap(), SUBCOMMAND);
-        let order = Order::read(line).unwrap();
+        let order = Order::try_parse_from(line).unwrap();
         assert_eq!(order.parent, Some(std::process::id()));
         let lists = match sandbox {
             ProgramSandbox::Listed(lists) => Some(lists),
             _ => None,
         };
-        assert_eq!(order.sandbox, lists);
-        assert_eq!((order.masks, order.forbidden), (kept.masks, kept.forbidden));
-        assert_eq!(order.program, "/bin/x");
-        assert_eq!(order.args, ["--", "-a b"]);
+        assert_eq!(order.sandbox, lists.is_some());
+        let Confinement { read, write } = lists.unwrap_or_default();
+        assert_eq!((order.read, order.write), (read, write));
+        assert_eq!(order.masked, kept.masks.is_some());
+        assert_eq!((order.mask, order.forbid), (kept.masks.unwrap_or_default(), kept.forbidden));
+        assert_eq!(order.line, ["/bin/x", "--", "-a b"]);
     }
 }
 
@@ -51,17 +55,10 @@ fn what_is_written_is_what_is_read() {
 fn the_parent_may_be_left_out() {
     let order = read(&["--", "x"]).unwrap();
     assert_eq!(
-        order,
-        Order {
-            parent: None,
-            files: None,
-            masks: None,
-            forbidden: Vec::new(),
-            sandbox: None,
-            program: "x".into(),
-            args: Vec::new()
-        }
+        (order.parent, order.files, order.masked, order.sandbox),
+        (None, None, false, false)
     );
+    assert_eq!(order.line, ["x"]);
     assert_eq!(read(&["--files=512", "--", "x"]).unwrap().files, Some(512));
 }
 

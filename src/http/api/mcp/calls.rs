@@ -26,7 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{
     Client, Era,
     asking::{AskingCall, AskingCalls},
-    message::{self, Request, RpcError, codes},
+    message::{self, Replied, Request, RpcError, codes},
     revision,
 };
 use crate::{
@@ -80,7 +80,7 @@ pub(super) struct Answering {
 
 /// How a call has ended: the `CallToolResult`, or an error of the server that clients with sessions
 /// know; and what counts it.
-type Outcome = (Result<String, RpcError>, Held);
+type Outcome = (Replied<String>, Held);
 
 /// What comes next of a call.
 enum Next {
@@ -92,10 +92,7 @@ enum Next {
 
 impl Client<'_> {
     /// Answers `tools/call`.
-    pub(super) async fn call_tool(
-        &self,
-        request: &Request<'_>,
-    ) -> Result<Response<Body>, RpcError> {
+    pub(super) async fn call_tool(&self, request: &Request<'_>) -> Replied {
         let state = request.get("requestState").filter(|_| matches!(self.era, Era::Stateless));
         if let Some(state) = state {
             let state: String = serde_json::from_str(state.get()).unwrap_or_default();
@@ -141,7 +138,7 @@ impl Client<'_> {
     }
 
     /// Goes on with a call whose question the request answers.
-    async fn resume(&self, request: &Request<'_>, state: &str) -> Result<Response<Body>, RpcError> {
+    async fn resume(&self, request: &Request<'_>, state: &str) -> Replied {
         let responses = request.get("inputResponses").map_or("{}", RawValue::get);
         let asking = &self.api.mcp_sessions.asking;
         let (AskingCall { mut answering, question, .. }, answer) = asking
@@ -173,7 +170,7 @@ impl Client<'_> {
     }
 
     /// The tool that a `tools/call` names, and the call of it.
-    fn read_call(&self, request: &Request<'_>, offer: &Offer) -> Result<(Route, Call), RpcError> {
+    fn read_call(&self, request: &Request<'_>, offer: &Offer) -> Replied<(Route, Call)> {
         let name = request.string("name");
         let name = name.ok_or_else(|| RpcError::invalid_params("`name` must be a string."))?;
         let route = offer.route(&name);

@@ -4,17 +4,17 @@
 //! Must not: change a byte of a server's answer, other than to add the members that 2026-07-28
 //! requires.
 
-use http::{Response, StatusCode};
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
     Client, Era, UNCACHED, complete,
-    message::{self, Request, RpcError, codes},
+    message::{self, Replied, Request, RpcError, codes},
     with,
 };
 use crate::{
     budget::Budget,
-    http::{Body, response},
+    http::response,
     model::{BackendName, Feature, FeatureView, member},
 };
 
@@ -27,7 +27,7 @@ impl Client<'_> {
     }
 
     /// Answers `resources/read`.
-    pub(super) async fn read(&self, request: &Request<'_>) -> Result<Response<Body>, RpcError> {
+    pub(super) async fn read(&self, request: &Request<'_>) -> Replied {
         let uri = request.string("uri");
         let uri = uri.ok_or_else(|| RpcError::invalid_params("`uri` must be a string."))?;
         let view = self.features();
@@ -45,7 +45,7 @@ impl Client<'_> {
     }
 
     /// Answers `prompts/get`.
-    pub(super) async fn prompt(&self, request: &Request<'_>) -> Result<Response<Body>, RpcError> {
+    pub(super) async fn prompt(&self, request: &Request<'_>) -> Replied {
         let name = request.string("name").unwrap_or_default();
         let view = self.features();
         let unknown = || RpcError::invalid_params(format!("Unknown prompt: {name}"));
@@ -56,7 +56,7 @@ impl Client<'_> {
     }
 
     /// Answers `completion/complete`, for an argument of a prompt or of a resource template.
-    pub(super) async fn complete(&self, request: &Request<'_>) -> Result<Response<Body>, RpcError> {
+    pub(super) async fn complete(&self, request: &Request<'_>) -> Replied {
         let mut params = request.params();
         let view = self.features();
         let about = |key: &str| params["ref"][key].as_str().unwrap_or_default();
@@ -82,7 +82,7 @@ impl Client<'_> {
         backend: &BackendName,
         method: &'static str,
         params: Value,
-    ) -> Result<String, RpcError> {
+    ) -> Replied<String> {
         let reply = self.api.backends().ask(backend, method, params).await;
         let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
         let reply = reply.map_err(error)?;
@@ -91,7 +91,7 @@ impl Client<'_> {
     }
 
     /// The response with a result, counted for the app until its client has read it.
-    fn respond(&self, request: &Request<'_>, result: &str) -> Result<Response<Body>, RpcError> {
+    fn respond(&self, request: &Request<'_>, result: &str) -> Replied {
         let text = match self.era {
             Era::Stateless if member(result, "resultType").is_none() => complete(result),
             _ => result.to_owned(),

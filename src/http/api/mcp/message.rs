@@ -49,6 +49,9 @@ pub struct Request<'a> {
     params: Members<'a>,
 }
 
+/// A reply to a request, or a value on the way to it.
+pub type Replied<T = Response<Body>> = Result<T, RpcError>;
+
 /// A request that is answered with an error.
 #[derive(Debug, PartialEq)]
 pub struct RpcError {
@@ -106,7 +109,7 @@ pub fn response(id: &str, result: &str) -> String {
 }
 
 impl<'a> Message<'a> {
-    pub fn read(text: &'a str) -> Result<Self, RpcError> {
+    pub fn read(text: &'a str) -> Replied<Self> {
         let parse_error =
             |error| RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, format!("{error}"));
         let whole: &RawValue = serde_json::from_str(text).map_err(parse_error)?;

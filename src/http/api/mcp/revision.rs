@@ -5,7 +5,7 @@
 use http::{HeaderMap, StatusCode};
 use serde_json::{json, value::RawValue};
 
-use super::message::{Request, RpcError, codes};
+use super::message::{Replied, Request, RpcError, codes};
 use crate::backend::mcp::param_headers::{ParamHeaders, decoded};
 
 /// All revisions, the newest first.
@@ -38,7 +38,7 @@ pub const STDIO: &str = "x-bridge-stdio";
 /// # Errors
 ///
 /// The request names a revision that the bridge does not speak, or two.
-pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Result<bool, RpcError> {
+pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Replied<bool> {
     let stated = request.meta(VERSION).and_then(|it| serde_json::from_str::<String>(it.get()).ok());
     let header = match headers.contains_key(STDIO) {
         true => stated.as_deref(),
@@ -66,7 +66,7 @@ pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Result
 
 /// Checks what 2026-07-28 requires of every request: its capabilities in the body, and headers that
 /// repeat the body (Streamable HTTP: Server Validation).
-pub(super) fn check(request: &Request<'_>, headers: &HeaderMap) -> Result<(), RpcError> {
+pub(super) fn check(request: &Request<'_>, headers: &HeaderMap) -> Replied<()> {
     if request.meta(CAPABILITIES).is_none_or(|value| !value.get().starts_with('{')) {
         return Err(RpcError {
             status: StatusCode::BAD_REQUEST,
@@ -92,11 +92,7 @@ pub(super) fn check(request: &Request<'_>, headers: &HeaderMap) -> Result<(), Rp
 
 /// Checks that the headers repeat the `arguments` that the schema of `tool`, a whole definition,
 /// marks.
-pub(super) fn check_params(
-    tool: &str,
-    arguments: &RawValue,
-    headers: &HeaderMap,
-) -> Result<(), RpcError> {
+pub(super) fn check_params(tool: &str, arguments: &RawValue, headers: &HeaderMap) -> Replied<()> {
     if headers.contains_key(STDIO) {
         return Ok(());
     }
