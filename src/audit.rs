@@ -9,17 +9,12 @@
 
 mod writer;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-        mpsc,
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{io, thread};
 
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -28,7 +23,8 @@ use sha2::{Digest as _, Sha256};
 use tracing::error;
 
 use self::writer::Writer;
-use crate::{clock, model::catalog::hex, telemetry};
+use crate::model::catalog::hex;
+use crate::{clock, telemetry};
 
 /// The most lines and bytes that may wait to be written.
 const WAITING_LINES: usize = 10_000;

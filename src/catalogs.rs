@@ -4,13 +4,11 @@
 //! Must not: be trusted for more than that. If a file cannot be read, or was written for another
 //! address or command, the bridge logs that, ignores the file, and asks the peer.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -18,11 +16,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::{
-    backend::registry::Registry,
-    model::{BackendName, Catalog, Content, Gone, Identity},
-    state_dir::StateDir,
-};
+use crate::backend::registry::Registry;
+use crate::model::{BackendName, Catalog, Content, Gone, Identity};
+use crate::state_dir::StateDir;
 
 /// The interval between attempts to write a file.
 const AGAIN: Duration = Duration::from_secs(15);

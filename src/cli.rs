@@ -23,25 +23,21 @@ mod terminal;
 mod tools;
 mod trust;
 
-use std::{
-    io::{self, Write as _},
-    path::PathBuf,
-    process::ExitCode,
-};
+use std::io;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
 use tracing::error;
 
-use self::{
-    client::{Client, parse},
-    signals::Stop,
-};
-use crate::{
-    config::{ConfigErrors, Contact, Environment, find},
-    http::server::socket_activation,
-    telemetry::{self, LogFormat},
-};
+use self::client::{Client, parse};
+use self::signals::Stop;
+use crate::config::{ConfigErrors, Contact, Environment, find};
+use crate::http::server::socket_activation;
+use crate::telemetry;
+use crate::telemetry::LogFormat;
 
 /// Gives MANTYX agent runs the MCP servers and A2A agents of your network.
 ///

@@ -2,11 +2,9 @@
 //!
 //! Must not: measure how long something takes; that is `tokio::time::Instant`'s.
 
-use std::{
-    fs,
-    sync::LazyLock,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::fs;
+use std::sync::LazyLock;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, clock_gettime};
 

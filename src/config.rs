@@ -21,7 +21,12 @@ mod token;
 mod validate;
 pub mod value;
 
-use std::{collections::BTreeMap, fmt, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, Method};
 use schemars::JsonSchema;
@@ -30,15 +35,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use url::Url;
 
+use self::deserialize::{At, List, Named};
+use self::document::{Document, NodeId};
+use self::reference::Dialect;
 pub(crate) use self::reference::looks_secret;
-use self::{
-    deserialize::{At, List, Named},
-    document::{Document, NodeId},
-    reference::Dialect,
-    scalars::{
-        Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
-        PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
-    },
+use self::scalars::{
+    Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
+    PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
 };
 pub use self::{
     environment::Environment,
@@ -48,13 +51,13 @@ pub use self::{
     secrets::Secrets,
     token::TokenHash,
 };
-use crate::{
-    http_client::Tls,
-    journal::Postgres,
-    model::{AppName, BackendName, rights::Rules, words::words},
-    oauth::endpoint::Shows,
-    public_keys::PublicKey,
-};
+use crate::http_client::Tls;
+use crate::journal::Postgres;
+use crate::model::rights::Rules;
+use crate::model::words::words;
+use crate::model::{AppName, BackendName};
+use crate::oauth::endpoint::Shows;
+use crate::public_keys::PublicKey;
 pub use crate::{
     model::{
         Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,

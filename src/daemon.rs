@@ -10,59 +10,49 @@
 mod backend_manager;
 mod reload;
 
-use std::{
-    io,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::{
-    net::TcpListener,
-    sync::{mpsc, watch},
-    time::{Instant, sleep, timeout},
-};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 use url::Url;
 use uuid::Uuid;
 
+use self::backend_manager::BackendManager;
 pub(crate) use self::backend_manager::{identity, source};
 pub use self::reload::Reload;
-use self::{
-    backend_manager::BackendManager,
-    reload::{Fixed, Names, Reloader},
-};
-use crate::{
-    audit::{self, Audit},
-    backend::calls::Backends,
-    catalogs, clock,
-    config::{self, App, Auth, Config, Credential, Environment, Listen, Mantyx, TokenHash},
-    error_chain::error_chain,
-    http::{
-        api::{Api, Facts, Loaded},
-        auth::Authenticator,
-        proxy::Proxy,
-        server::{
-            self, Listener,
-            socket_activation::{self, ActivatedSocket, ActivationError},
-        },
-        service::{DetachedRequests, Service},
-    },
-    journal::{self, Event, Journal, Keeper, record::Kept},
-    runs::{Runs, calls::Calls},
-    runtimes::Runtimes,
-    sandbox::{Sandbox, SandboxConfig},
-    settings::Settings,
-    state_dir::{StateDir, StateError},
-    systemd,
-    tasks::{TaskError, Tasks},
-    tls::{Tls, files::FileError},
-    tool_pins,
-    traces::{Exporter, Traces},
-    upstream::Upstream,
-};
+use self::reload::{Fixed, Names, Reloader};
+use crate::audit::Audit;
+use crate::backend::calls::Backends;
+use crate::config::{App, Auth, Config, Credential, Environment, Listen, Mantyx, TokenHash};
+use crate::error_chain::error_chain;
+use crate::http::api::{Api, Facts, Loaded};
+use crate::http::auth::Authenticator;
+use crate::http::proxy::Proxy;
+use crate::http::server;
+use crate::http::server::socket_activation::{ActivatedSocket, ActivationError};
+use crate::http::server::{Listener, socket_activation};
+use crate::http::service::{DetachedRequests, Service};
+use crate::journal::record::Kept;
+use crate::journal::{Event, Journal, Keeper};
+use crate::runs::Runs;
+use crate::runs::calls::Calls;
+use crate::runtimes::Runtimes;
+use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::settings::Settings;
+use crate::state_dir::{StateDir, StateError};
+use crate::tasks::{TaskError, Tasks};
+use crate::tls::Tls;
+use crate::tls::files::FileError;
+use crate::traces::{Exporter, Traces};
+use crate::upstream::Upstream;
+use crate::{audit, catalogs, clock, config, journal, systemd, tool_pins};
 
 /// After this time the daemon is ready, even if it is still trying to reach a backend.
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);

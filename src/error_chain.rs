@@ -2,7 +2,8 @@
 //!
 //! Must not: know which operation failed.
 
-use std::{error::Error, io};
+use std::error::Error;
+use std::io;
 
 use rustls::{AlertDescription, CertificateError};
 

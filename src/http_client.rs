@@ -13,10 +13,8 @@ mod tls;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, StatusCode,
-    header::{CONTENT_TYPE, Entry, HeaderName, RETRY_AFTER},
-};
+use http::header::{CONTENT_TYPE, Entry, HeaderName, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
@@ -24,11 +22,9 @@ pub use client::Client;
 pub use link_local::names_link_local;
 pub use tls::{Tls, TlsFlaw, certificates};
 
-use crate::{
-    budget::{Buffer, NoRoom},
-    error_chain::error_chain,
-    model::{Trace, trace},
-};
+use crate::budget::{Buffer, NoRoom};
+use crate::error_chain::error_chain;
+use crate::model::{Trace, trace};
 
 /// How long connecting to a peer on the network may take, name look-up and TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);

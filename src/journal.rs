@@ -21,40 +21,34 @@ pub mod record;
 mod store;
 mod writer;
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::{Arc, mpsc},
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use std::{io, thread};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::{
-    runtime::Handle,
-    sync::{mpsc::Receiver, oneshot, watch},
-    time::timeout,
-};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
 use tracing::{error, info};
 use uuid::Uuid;
 
-use self::{
-    batch::{Job, Waiter},
-    postgres::Replica,
-    record::{CallKey, Change, Kept, LossRecord, Millis, Slot},
-    store::Lock,
-    writer::Writer,
-};
+use self::batch::{Job, Waiter};
+use self::postgres::Replica;
+use self::record::{CallKey, Change, Kept, LossRecord, Millis, Slot};
+use self::store::Lock;
+use self::writer::Writer;
 pub use self::{
     postgres::{Beat, Event, Keeper, Postgres, probe},
     store::StoreError,
 };
-use crate::{
-    clock, metrics,
-    model::{Workspace, moment::Moment},
-    tasks::in_background,
-};
+use crate::model::Workspace;
+use crate::model::moment::Moment;
+use crate::tasks::in_background;
+use crate::{clock, metrics};
 
 /// If about this many bytes wait for the thread, drivers stop reading their runs.
 const QUEUE_BYTES: usize = 32 << 20;

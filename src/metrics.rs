@@ -24,10 +24,8 @@ pub use self::{
     histogram::Histogram,
     label::{ByLabel, Label},
 };
-use crate::model::{
-    AppName, Ending, RunEnding, approval,
-    words::{Words as _, words},
-};
+use crate::model::words::{Words as _, words};
+use crate::model::{AppName, Ending, RunEnding, approval};
 
 label!(Ending: "outcome");
 label!(RunEnding: "outcome");

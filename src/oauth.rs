@@ -11,17 +11,19 @@
 pub mod assertion;
 pub mod endpoint;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, StatusCode, header::AUTHORIZATION};
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::Mutex;
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
-use crate::{backoff::Backoff, model::BackendName};
+use crate::backoff::Backoff;
+use crate::model::BackendName;
 
 /// Within this time after a refused token was replaced, the next refusal is final: more tokens do
 /// not help against a peer that refuses every one.

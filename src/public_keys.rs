@@ -2,24 +2,26 @@
 //!
 //! Must not: know what is signed, or get a key from anywhere but the text that it is given.
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P384_SHA384_FIXED, ED25519, RSA_PKCS1_2048_8192_SHA256,
     RSA_PSS_2048_8192_SHA256, RsaPublicKeyComponents, UnparsedPublicKey, VerificationAlgorithm,
 };
-use rustls::pki_types::{SubjectPublicKeyInfoDer, pem::PemObject as _};
-use serde::{Deserialize, de::IgnoredAny};
+use rustls::pki_types::SubjectPublicKeyInfoDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use sha2::{Digest as _, Sha256};
-use x509_cert::{
-    der::{self, Decode as _, Reader as _, asn1::UintRef, oid::ObjectIdentifier},
-    spki::SubjectPublicKeyInfoRef,
-};
+use x509_cert::der;
+use x509_cert::der::asn1::UintRef;
+use x509_cert::der::oid::ObjectIdentifier;
+use x509_cert::der::{Decode as _, Reader as _};
+use x509_cert::spki::SubjectPublicKeyInfoRef;
 
-use crate::model::{
-    card::signature::{Algorithm, Key},
-    catalog::hex,
-    words::Words as _,
-};
+use crate::model::card::signature::{Algorithm, Key};
+use crate::model::catalog::hex;
+use crate::model::words::Words as _;
 
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const P256: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7");

@@ -31,13 +31,9 @@ mod restore;
 mod shares;
 mod whose;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -45,31 +41,24 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use self::answer::Task;
+use self::call_recorder::CallRecorder;
+use self::calls::Calls;
+use self::log::Room;
+use self::owners::{Claims, Owners};
 pub use self::{
     access::{Access, StreamFailure},
     driven::DrivenRun,
     owners::{How, Owned},
     whose::Thing,
 };
-use self::{
-    answer::Task,
-    call_recorder::CallRecorder,
-    calls::Calls,
-    log::Room,
-    owners::{Claims, Owners},
-};
+use crate::journal::Journal;
+use crate::journal::record::{Change, KeptRun, Key, Millis, SessionRecord, Slot};
 use crate::model::maps::HashMap;
-use crate::{
-    budget, clock,
-    journal::{
-        self, Journal,
-        record::{Change, KeptRun, Key, Millis, SessionRecord, Slot},
-    },
-    metrics,
-    model::{AppName, RunKey, Selection, SessionId, Table, Workspace},
-    traces::{Context, Traces},
-    upstream::{Upstream, UpstreamCredential},
-};
+use crate::model::{AppName, RunKey, Selection, SessionId, Table, Workspace};
+use crate::traces::{Context, Traces};
+use crate::upstream::{Upstream, UpstreamCredential};
+use crate::{budget, clock, journal, metrics};
 
 /// How long the log keeps the events of an ended run for an app that has not read them yet. After
 /// that, the app's stream fetches them from MANTYX.

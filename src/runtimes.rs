@@ -10,40 +10,35 @@ mod claude;
 mod hsafa;
 mod link;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::{HeaderValue, Method, header};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
-    time::{Instant, sleep, timeout},
-};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use self::link::{Link, LinkError};
-use crate::{
-    backend::NotRecorded,
-    backoff::Backoff,
-    budget::Budget,
-    clock,
-    config::{Runtime as Configured, RuntimeLink, Wire},
-    journal::record::{RequestKey, RequestRecord},
-    metrics::Counter,
-    model::{
-        Answer, AppName, Call, CallingRun, Offer, Route, catalog::hex, pending, runtime_call,
-        words::words,
-    },
-    runs::{Runs, calls::CalledBy, idempotency::NotAnswered},
-};
+use crate::backend::NotRecorded;
+use crate::backoff::Backoff;
+use crate::budget::Budget;
+use crate::clock;
+use crate::config::{Runtime as Configured, RuntimeLink, Wire};
+use crate::journal::record::{RequestKey, RequestRecord};
+use crate::metrics::Counter;
+use crate::model::catalog::hex;
+use crate::model::words::words;
+use crate::model::{Answer, AppName, Call, CallingRun, Offer, Route, pending, runtime_call};
+use crate::runs::Runs;
+use crate::runs::calls::CalledBy;
+use crate::runs::idempotency::NotAnswered;
 
 /// The most calls of one runtime that are made, or whose answers are posted for the first time.
 /// Beyond that, the runtime's stream is not read.

@@ -34,25 +34,26 @@ mod stream;
 mod terminal;
 pub mod wires;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::Mutex;
 use secrecy::SecretString;
-use tokio::{net::TcpListener, sync::Semaphore};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use self::{
-    budget::{Charge, grow},
-    ids::Ids,
-    read::Invalid,
-    reply::{Body, Refusal, Reply, Snapshot, json, rfc3339},
-    run::Run,
-    runs::Runs,
-    sessions::Sessions,
-    spec::{Message, Role, Spec, Turn},
-    terminal::RunEnd,
-};
+use self::budget::{Charge, grow};
+use self::ids::Ids;
+use self::read::Invalid;
+use self::reply::{Body, Refusal, Reply, Snapshot, json, rfc3339};
+use self::run::Run;
+use self::runs::Runs;
+use self::sessions::Sessions;
+use self::spec::{Message, Role, Spec, Turn};
+use self::terminal::RunEnd;
 use crate::small_server;
 
 /// How long a connection may be idle.

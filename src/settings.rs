@@ -7,11 +7,10 @@
 
 use std::sync::Arc;
 
-use crate::{
-    backend::{queue::AdmissionQueue, quota::Meter},
-    config::{App, Calls},
-    model::AppName,
-};
+use crate::backend::queue::AdmissionQueue;
+use crate::backend::quota::Meter;
+use crate::config::{App, Calls};
+use crate::model::AppName;
 
 /// The configured apps and limits.
 #[derive(Debug)]

@@ -3,24 +3,20 @@
 //!
 //! Must not: be compiled into the daemon, or know what a simulation does.
 
-use std::{
-    cell::RefCell,
-    fs, io,
-    os::unix::fs::FileExt as _,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::cell::RefCell;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{fs, io};
 
 use futures_util::future::BoxFuture;
-use tokio::{io::DuplexStream, sync::mpsc};
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
 
-use crate::{
-    backend::peer::Dial,
-    budget::Budget,
-    model::{ids::BackendName, moment::Moment},
-};
+use crate::backend::peer::Dial;
+use crate::budget::Budget;
+use crate::model::ids::BackendName;
+use crate::model::moment::Moment;
 
 /// A world that a test has made up.
 pub(crate) trait World: Send + Sync {

@@ -4,26 +4,24 @@
 //!
 //! Must not: hold anything in memory; other programs read these files.
 
-use std::{
-    borrow::Cow,
-    collections::BTreeMap,
-    fs, io,
-    io::Write as _,
-    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
 
 use parking_lot::Mutex;
-use rustix::{
-    io::Errno,
-    process::{Pid, test_kill_process},
-};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::{error_chain::error_chain, model::catalog::hex, tasks};
+use crate::error_chain::error_chain;
+use crate::model::catalog::hex;
+use crate::tasks;
 
 /// The state directory.
 #[derive(Debug, Clone)]

@@ -5,21 +5,18 @@
 
 mod plain;
 
-use std::{
-    backtrace::{Backtrace, BacktraceStatus},
-    fmt::Write as _,
-    io::{self, IsTerminal as _},
-    panic::PanicHookInfo,
-};
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::fmt::Write as _;
+use std::io;
+use std::io::IsTerminal as _;
+use std::panic::PanicHookInfo;
 
 use tracing::error;
-use tracing_subscriber::{
-    EnvFilter,
-    field::MakeExt as _,
-    fmt::{self, FormatFields, format},
-    layer::SubscriberExt as _,
-    util::SubscriberInitExt as _,
-};
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::{FormatFields, format};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, fmt};
 
 pub use self::plain::{is_plain, json as plain_json};
 

@@ -13,17 +13,19 @@ pub mod files;
 pub mod handshake;
 pub mod pin;
 
-use std::{io, net::IpAddr, path::Path, sync::Arc};
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
-use tokio::{net::TcpStream, sync::watch};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tracing::{error, info};
 
-use self::{
-    certificate::{Facts, Validity},
-    files::{Contents, FileError, Files, TlsSettings},
-    handshake::{Failed, Secured},
-};
+use self::certificate::{Facts, Validity};
+use self::files::{Contents, FileError, Files, TlsSettings};
+use self::handshake::{Failed, Secured};
 use crate::model::San;
 
 /// The function that reads a file.

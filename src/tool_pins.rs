@@ -5,12 +5,10 @@
 //!
 //! Must not: decide what is accepted.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -19,16 +17,12 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::{
-    backend::registry::Registry,
-    error_chain::error_chain,
-    model::{
-        BackendName,
-        catalog::hex,
-        pin::{Accepted, Pins},
-    },
-    state_dir::StateDir,
-};
+use crate::backend::registry::Registry;
+use crate::error_chain::error_chain;
+use crate::model::BackendName;
+use crate::model::catalog::hex;
+use crate::model::pin::{Accepted, Pins};
+use crate::state_dir::StateDir;
 
 /// The format of the files; other formats count as damaged.
 const VERSION: u32 = 1;
@@ -120,10 +114,9 @@ mod tests {
     //! Pins come back from disk as they went, or are known to be damaged.
 
     use super::*;
-    use crate::{
-        backend::fake,
-        model::{catalog::Catalog, pin::Mode},
-    };
+    use crate::backend::fake;
+    use crate::model::catalog::Catalog;
+    use crate::model::pin::Mode;
 
     fn pins() -> Pins {
         let pin = |tool: &str, text: &str| (tool.to_owned(), Arc::from(text));

@@ -11,7 +11,8 @@ mod otlp;
 mod sampler;
 mod span;
 
-use std::{fmt, sync::Arc};
+use std::fmt;
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
@@ -21,10 +22,9 @@ pub use self::{
     sampler::Sampler,
     span::{Kind, Span, Value},
 };
-use crate::{
-    metrics::{self, Dropped},
-    model::Trace,
-};
+use crate::metrics;
+use crate::metrics::Dropped;
+use crate::model::Trace;
 
 /// Looks up an environment variable; an empty one counts as not set.
 pub type Look<'a> = &'a dyn Fn(&str) -> Option<String>;

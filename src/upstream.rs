@@ -10,35 +10,29 @@ mod rate_limit;
 mod refresh_token;
 mod target;
 
-use std::{
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
-use tokio::{sync::watch, time::timeout};
+use tokio::sync::watch;
+use tokio::time::timeout;
 use url::Url;
 
+use self::kept_token::KeptToken;
+use self::rate_limit::{RateLimiter, RateLimits, Told};
 pub use self::{
     credential::UpstreamCredential,
     post::{PostCredential, Posted, ResultPost},
 };
-use self::{
-    kept_token::KeptToken,
-    rate_limit::{RateLimiter, RateLimits, Told},
-};
-use crate::{
-    budget::NoRoom,
-    clock,
-    config::{App, Credential},
-    error_chain::{causes, error_chain},
-    http_client::{self, BodyError, Clients, Tls},
-    metrics,
-    oauth::{IssueError, TokenError},
-    state_dir::StateDir,
-};
+use crate::budget::NoRoom;
+use crate::config::{App, Credential};
+use crate::error_chain::{causes, error_chain};
+use crate::http_client::{BodyError, Clients, Tls};
+use crate::oauth::{IssueError, TokenError};
+use crate::state_dir::StateDir;
+use crate::{clock, http_client, metrics};
 
 /// MANTYX's second header for a credential (agent-runs-protocol §2).
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");

@@ -7,19 +7,15 @@
 //!
 //! Must not: read the file. Reading would cause events, too.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
-use tokio::{
-    signal::unix::{Signal, SignalKind, signal},
-    sync::Notify,
-    time::{Instant, Interval, MissedTickBehavior, interval_at, timeout},
-};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tracing::warn;
 
 /// The directory has to be quiet for this long before a look, since writes come in bursts.

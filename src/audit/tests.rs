@@ -1,6 +1,7 @@
 //! Lines in the file: whole, in order, through rotation and a disk that fails.
 
-use std::{fs, os::unix::fs::PermissionsExt as _};
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use tempfile::TempDir;
 

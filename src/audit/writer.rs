@@ -2,21 +2,15 @@
 //!
 //! Must not: leave a part of a line in the file. Each write is whole, or is taken back.
 
-use std::{
-    fs::{File, OpenOptions},
-    io::{
-        self,
-        ErrorKind::{QuotaExceeded, StorageFull},
-        Read as _, Seek as _, SeekFrom, Write as _,
-    },
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        mpsc::{Receiver, RecvTimeoutError},
-    },
-    time::Duration,
-};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
 
 use tracing::{error, info};
 

@@ -25,24 +25,21 @@ use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
-use self::{card_fetch::Fresh, handle::Known, interface::Rules, link::Link, threads::Threads};
+use self::card_fetch::Fresh;
+use self::handle::Known;
+use self::interface::Rules;
+use self::link::Link;
+use self::threads::Threads;
+use super::auth::Tokens;
 use super::{
     About, CallError, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall,
-    address,
-    auth::{self, Tokens},
+    address, auth,
 };
-use crate::{
-    config::{A2a, A2aBinding, CardSource, Signers},
-    http_client::{Client, Clients},
-    model::{
-        BackendName, Catalog,
-        card::{
-            Card,
-            signature::{self, Key as _},
-        },
-        json,
-    },
-};
+use crate::config::{A2a, A2aBinding, CardSource, Signers};
+use crate::http_client::{Client, Clients};
+use crate::model::card::signature::Key as _;
+use crate::model::card::{Card, signature};
+use crate::model::{BackendName, Catalog, json};
 
 /// The conversations with one agent. A dialer that replaces another one continues them.
 #[derive(Debug, Clone, Default)]

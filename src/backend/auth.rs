@@ -6,19 +6,20 @@
 mod client_credentials;
 mod discovery;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{HeaderMap, header::WWW_AUTHENTICATE};
+use http::HeaderMap;
+use http::header::WWW_AUTHENTICATE;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
 use super::{PeerError, PeerErrorKind};
-use crate::{
-    config::ClientCredentials,
-    http_client::Clients,
-    model::BackendName,
-    oauth::{self, TokenError},
-};
+use crate::config::ClientCredentials;
+use crate::http_client::Clients;
+use crate::model::BackendName;
+use crate::oauth;
+use crate::oauth::TokenError;
 
 /// A token is renewed when this much of its life is left.
 const MARGIN: Duration = Duration::from_secs(60);

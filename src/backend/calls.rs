@@ -7,36 +7,32 @@ mod ask;
 mod backend_handle;
 mod failure;
 
-use std::{collections::BTreeMap, pin::pin, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::{
-    sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch},
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, info, warn};
 
-use super::{
-    circuit_breaker::Pass,
-    circuit_breaker::Sign,
-    peer::{CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall},
-    queue::{Permit, Rejected},
-    registry::{InUse, Phase, Registry},
+use super::circuit_breaker::{Pass, Sign};
+use super::peer::{
+    CallError, Handle, McpClient, PermissionCheck, Progress, Question, Recorder, ToolCall,
 };
-use crate::{
-    config::Backend,
-    metrics,
-    model::{
-        answer::Answer,
-        call::CallRequest,
-        catalog::Identity,
-        ending::{Ending, Made},
-        ids::BackendName,
-        offer::Target,
-        rights::{Permission, Rights, permission},
-        schema::Verdict,
-    },
-    traces::{Context, Kind, Span},
-};
+use super::queue::{Permit, Rejected};
+use super::registry::{InUse, Phase, Registry};
+use crate::config::Backend;
+use crate::metrics;
+use crate::model::answer::Answer;
+use crate::model::call::CallRequest;
+use crate::model::catalog::Identity;
+use crate::model::ending::{Ending, Made};
+use crate::model::ids::BackendName;
+use crate::model::offer::Target;
+use crate::model::rights::{Permission, Rights, permission};
+use crate::model::schema::Verdict;
+use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;
 use failure::CallFailure;
 

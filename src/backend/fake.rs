@@ -2,37 +2,29 @@
 //!
 //! Must not: be compiled into the daemon.
 
-use std::sync::{
-    Arc, Mutex,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
-use super::{
-    peer::{
-        About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind,
-        PermissionCheck, Progress, Recorder, ToolCall,
-    },
-    registry::{Lease, Registry, RegistryEntry},
+use super::peer::{
+    About, CallError, Dial, Handle, NotRecorded, Peer, PeerError, PeerErrorKind, PermissionCheck,
+    Progress, Recorder, ToolCall,
 };
-use crate::{
-    config,
-    model::{
-        answer::Answer,
-        call::{CallRequest, CallingRun},
-        catalog::{Catalog, Identity},
-        event::Call,
-        ids::BackendName,
-        naming::Naming,
-        offer::{OnUnavailable, RefKind, Source},
-        pin::{Accepted, Mode},
-        rights::Permission,
-        routes::{Route, Target},
-    },
-};
+use super::registry::{Lease, Registry, RegistryEntry};
+use crate::config;
+use crate::model::answer::Answer;
+use crate::model::call::{CallRequest, CallingRun};
+use crate::model::catalog::{Catalog, Identity};
+use crate::model::event::Call;
+use crate::model::ids::BackendName;
+use crate::model::naming::Naming;
+use crate::model::offer::{OnUnavailable, RefKind, Source};
+use crate::model::pin::{Accepted, Mode};
+use crate::model::rights::Permission;
+use crate::model::routes::{Route, Target};
 
 /// The permission of every call, until the test takes it away.
 #[derive(Debug)]

@@ -6,17 +6,18 @@
 mod command;
 mod http;
 
-use std::{path::PathBuf, sync::Arc};
+use std::path::PathBuf;
+use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, ready};
 
-use self::{command::Runner, http::Endpoint};
-use super::{About, Called, Dial, Peer, PeerError, ToolCall, program::hiding::Exposure};
-use crate::{
-    config::{Action, Local},
-    http_client::{Client, Clients},
-    model::{Answer, BackendName, Catalog},
-};
+use self::command::Runner;
+use self::http::Endpoint;
+use super::program::hiding::Exposure;
+use super::{About, Called, Dial, Peer, PeerError, ToolCall};
+use crate::config::{Action, Local};
+use crate::http_client::{Client, Clients};
+use crate::model::{Answer, BackendName, Catalog};
 
 /// Knows one local tool.
 #[derive(Debug)]

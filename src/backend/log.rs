@@ -3,11 +3,17 @@
 //!
 //! Must not: do IO or read the clock.
 
-use std::{collections::VecDeque, fmt::Write as _, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::{config::Secrets, metrics::Counter, model::Redaction, telemetry::is_plain};
+use crate::config::Secrets;
+use crate::metrics::Counter;
+use crate::model::Redaction;
+use crate::telemetry::is_plain;
 
 /// The longest line that is logged, in bytes.
 pub(super) const LINE_LIMIT: usize = 8 * 1024;

@@ -3,38 +3,32 @@
 //!
 //! Must not: retry a failed dial (the supervisor does), or show a configured secret.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use rmcp::{
-    RoleClient,
-    model::ProtocolVersion,
-    service::{
-        ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, RunningService,
-        serve_client_with_lifecycle_and_ct,
-    },
-    transport::{
-        IntoTransport,
-        common::client_side_sse::ExponentialBackoff,
-        streamable_http_client::{
-            StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
-        },
-    },
+use rmcp::RoleClient;
+use rmcp::model::ProtocolVersion;
+use rmcp::service::{
+    ClientCacheConfig, ClientInitializeError, ClientLifecycleMode, RunningService,
+    serve_client_with_lifecycle_and_ct,
+};
+use rmcp::transport::IntoTransport;
+use rmcp::transport::common::client_side_sse::ExponentialBackoff;
+use rmcp::transport::streamable_http_client::{
+    StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, auth,
-    program::hiding::{Coverage, Exposure},
-};
-use crate::{
-    config::{HttpTransport, Mcp, Program},
-    error_chain::error_chain,
-    http_client::{Client, Clients},
-    model::BackendName,
-};
+use super::program::hiding::{Coverage, Exposure};
+use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, auth};
+use crate::config::{HttpTransport, Mcp, Program};
+use crate::error_chain::error_chain;
+use crate::http_client::{Client, Clients};
+use crate::model::BackendName;
 
 mod child;
 mod connection;

@@ -4,35 +4,30 @@
 //! Must not: retry, back off or time out. The supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
 
-use std::{
-    error::Error,
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
-use tokio::{
-    sync::{Notify, mpsc, oneshot, watch},
-    time::sleep,
-};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::{log::Removal, program::hiding::Exposure};
-use crate::{
-    budget::NoRoom,
-    http_client::BodyError,
-    metrics::Counter,
-    model::{
-        Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
-        answer::codes::STORAGE_UNAVAILABLE, redaction::Part,
-    },
+use super::log::Removal;
+use super::program::hiding::Exposure;
+use crate::budget::NoRoom;
+use crate::http_client::BodyError;
+use crate::metrics::Counter;
+use crate::model::answer::codes::STORAGE_UNAVAILABLE;
+use crate::model::redaction::Part;
+use crate::model::{
+    Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
 };
 
 mod client;

@@ -3,31 +3,23 @@
 //!
 //! Must not: use a shell, pass on the bridge's environment or descriptors, or read the output.
 
-use std::{
-    io,
-    os::unix::process::ExitStatusExt as _,
-    path::{Path, PathBuf},
-    process::{ExitStatus, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use secrecy::ExposeSecret as _;
-use tokio::{
-    process::{Child as Process, Command},
-    time::{sleep, timeout},
-};
+use tokio::process::{Child as Process, Command};
+use tokio::time::{sleep, timeout};
 
 use self::hiding::{Coverage, Exposure, Kept};
 use super::{PeerError, PeerErrorKind};
-use crate::config::{
-    Program,
-    ProgramSandbox::{Listed, Secrets},
-};
+use crate::config::Program;
+use crate::config::ProgramSandbox::{Listed, Secrets};
 
 pub mod guard;
 pub mod hiding;

@@ -9,10 +9,8 @@
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::{Instant, sleep_until},
-};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, sleep_until};
 
 /// How many calls may wait while the queue stands still.
 const ALWAYS_WAIT: usize = 32;

@@ -3,17 +3,18 @@
 //!
 //! Must not: count a call that is not made.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use crate::{
-    clock,
-    config::{Quota, value::format_duration},
-    model::CallRequest,
-};
+use crate::clock;
+use crate::config::Quota;
+use crate::config::value::format_duration;
+use crate::model::CallRequest;
 
 /// How many different calls of runs are counted; the one that is not made for longest is forgotten.
 const MAX_DIFFERENT: usize = 4_096;

@@ -10,28 +10,27 @@
 //!
 //! Must not: await anything under the lock, or decide when to refresh.
 
-use std::{
-    collections::BTreeMap,
-    mem,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::watch, time::timeout};
-use tokio_util::{
-    sync::CancellationToken,
-    task::{TaskTracker, task_tracker::TaskTrackerToken},
-};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::warn;
 
-use super::{About, Peer, trust::News};
+use super::trust::News;
+use super::{About, Peer};
+use crate::model::offer::Source;
+use crate::model::pin::{Accepted, NotTaken, Pins, Take};
+use crate::model::words::words;
 use crate::model::{
     BackendName, Catalog, FeatureView, Features, Identity, Offer, RefKind, Review, Rights, Route,
     Target,
-    offer::Source,
-    pin::{Accepted, NotTaken, Pins, Take},
-    words::words,
 };
 
 words! {

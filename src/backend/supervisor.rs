@@ -14,27 +14,22 @@
 //!
 //! Must not: know MCP or A2A, or make calls.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::{
-    sync::{mpsc, oneshot, watch},
-    time::{Instant, sleep_until, timeout, timeout_at},
-};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::{
-    Dial, LiveRedaction, Peer, PeerError, PeerErrorKind,
-    circuit_breaker::CircuitBreaker,
-    registry::{Connection, Lease, Phase, Registry},
-};
-use crate::{
-    backoff::Backoff,
-    clock,
-    error_chain::error_chain,
-    model::{BackendName, words::words},
-    random,
-};
+use super::circuit_breaker::CircuitBreaker;
+use super::registry::{Connection, Lease, Phase, Registry};
+use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind};
+use crate::backoff::Backoff;
+use crate::error_chain::error_chain;
+use crate::model::BackendName;
+use crate::model::words::words;
+use crate::{clock, random};
 
 /// A connection that lived this long resets the backoff when it is lost.
 const PROOF_OF_LIFE: Duration = Duration::from_secs(30);

@@ -6,11 +6,8 @@ use std::sync::Arc;
 
 use tracing::{info, warn};
 
-use crate::model::{
-    BackendName, Review,
-    pin::{CARD, Change, Finding, Mode},
-    visible,
-};
+use crate::model::pin::{CARD, Change, Finding, Mode};
+use crate::model::{BackendName, Review, visible};
 
 /// The most findings that are logged one by one.
 const MOST_TOLD: usize = 20;

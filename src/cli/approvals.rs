@@ -8,17 +8,12 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::{
-    Client, Failure, Outcome,
-    page::{Page, Paper, Style, away},
-    parse, print,
-};
-use crate::{
-    clock,
-    config::Contact,
-    http::api::approvals::{ApprovalList, Shown},
-    model::{question, string_member},
-};
+use super::page::{Page, Paper, Style, away};
+use super::{Client, Failure, Outcome, parse, print};
+use crate::clock;
+use crate::config::Contact;
+use crate::http::api::approvals::{ApprovalList, Shown};
+use crate::model::{question, string_member};
 
 #[derive(Debug, Args)]
 pub(super) struct Settings {

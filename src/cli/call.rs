@@ -4,13 +4,14 @@
 
 use http::HeaderMap;
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{
-    Client, Failure, Outcome, Stop, or_stdin, parse, print,
-    terminal::{for_stdout, plain},
-};
-use crate::{config::Contact, http::api::openapi::ToolResult, model::pending};
+use super::terminal::{for_stdout, plain};
+use super::{Client, Failure, Outcome, Stop, or_stdin, parse, print};
+use crate::config::Contact;
+use crate::http::api::openapi::ToolResult;
+use crate::model::pending;
 
 /// How long each request for the result of a long call waits, in seconds.
 const WAIT: u64 = 240;
@@ -109,7 +110,8 @@ mod tests {
     //! Which answers mean that a call goes on.
 
     use super::*;
-    use crate::model::{answer, ids::CallId};
+    use crate::model::answer;
+    use crate::model::ids::CallId;
 
     #[test]
     fn an_answer_for_the_time_being_is_known() {

@@ -5,10 +5,8 @@
 mod explain;
 mod kept;
 
-use std::{
-    fmt, io,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
+use std::{fmt, io};
 
 use http::HeaderMap;
 use serde::{Serialize, Serializer};
@@ -16,16 +14,15 @@ use serde_json::{Value, json};
 
 pub(super) use self::explain::explain;
 use self::kept::Kept;
-use crate::{
-    backend::program::hiding::{exposure, possible},
-    config::{
-        A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors,
-        Confinement, Credential, Environment, Files, Local, Mantyx, Mcp, Problem, Program,
-        ProgramSandbox, Runtime, Signers, Target, Upstream, find, value::format_duration,
-    },
-    http_client::Tls,
-    model::offer::cost::{Cost, Injected, OfBackend},
+use crate::backend::program::hiding::{exposure, possible};
+use crate::config::value::format_duration;
+use crate::config::{
+    A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
+    Credential, Environment, Files, Local, Mantyx, Mcp, Problem, Program, ProgramSandbox, Runtime,
+    Signers, Target, Upstream, find,
 };
+use crate::http_client::Tls;
+use crate::model::offer::cost::{Cost, Injected, OfBackend};
 
 /// The result of `check`: `--json` writes it, and the text for people is made of it.
 #[derive(Debug, Default, Serialize)]

@@ -2,29 +2,28 @@
 //!
 //! Must not: start a daemon, or show its token.
 
-use std::{
-    error::Error,
-    io,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
-    time::Duration,
-};
+use std::error::Error;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use rustls::CertificateError;
 use secrecy::{ExposeSecret as _, SecretString};
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 
-use super::{Failure, Outcome, terminal::plain};
-use crate::{
-    config::{Contact, Files, Listen},
-    error_chain::{causes, error_chain, tls_error},
-    http::auth::OPERATOR,
-    http_client,
-    sse::{Fields, Framer},
-    state_dir::{self, StateDir},
-    tls::{files::first_certificate, pin},
-};
+use super::terminal::plain;
+use super::{Failure, Outcome};
+use crate::config::{Contact, Files, Listen};
+use crate::error_chain::{causes, error_chain, tls_error};
+use crate::http::auth::OPERATOR;
+use crate::sse::{Fields, Framer};
+use crate::state_dir::StateDir;
+use crate::tls::files::first_certificate;
+use crate::tls::pin;
+use crate::{http_client, state_dir};
 
 /// The largest answer, in bytes.
 const MAX_ANSWER: usize = 64 << 20;

@@ -10,7 +10,8 @@
 
 mod runtime;
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
@@ -18,17 +19,13 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::runtime::Runtime;
-use super::{
-    Client, Failure, Outcome, Stop, parse, print,
-    serve::cannot_start,
-    terminal::{colours, cut},
-};
-use crate::{
-    config::{Config, Environment},
-    daemon::{Daemon, Options},
-    error_chain::error_chain,
-    http::api::openapi::Submitted,
-};
+use super::serve::cannot_start;
+use super::terminal::{colours, cut};
+use super::{Client, Failure, Outcome, Stop, parse, print};
+use crate::config::{Config, Environment};
+use crate::daemon::{Daemon, Options};
+use crate::error_chain::error_chain;
+use crate::http::api::openapi::Submitted;
 
 /// The configuration of the demo.
 const BRIDGE_YAML: &str = "\

@@ -9,20 +9,19 @@ mod checks;
 mod network;
 mod report;
 
-use std::{path::Path, pin::pin, time::Duration};
+use std::path::Path;
+use std::pin::pin;
+use std::time::Duration;
 
-use futures_util::{Stream, StreamExt as _, future::LocalBoxFuture, stream};
+use futures_util::future::LocalBoxFuture;
+use futures_util::{Stream, StreamExt as _, stream};
 use tokio::time::timeout;
 
-use self::{
-    checks::Context,
-    report::{Check, Examined, Report},
-};
+use self::checks::Context;
+use self::report::{Check, Examined, Report};
 use super::{Failure, Outcome, check, print};
-use crate::{
-    config::{Backend, Config, Environment, find},
-    state_dir::{EXPOSED, StateDir},
-};
+use crate::config::{Backend, Config, Environment, find};
+use crate::state_dir::{EXPOSED, StateDir};
 
 /// How long one check may take.
 const LIMIT: Duration = Duration::from_secs(30);

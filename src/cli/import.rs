@@ -10,13 +10,15 @@
 
 mod secrets;
 
-use std::{fmt::Write as _, path::Path};
+use std::fmt::Write as _;
+use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
 use self::secrets::{Place, Vault, variable_name};
 use super::{Failure, Outcome, complain, print};
-use crate::{config::Environment, model::BackendName};
+use crate::config::Environment;
+use crate::model::BackendName;
 
 /// The keys of an entry that bridge.yaml has, too.
 const KEYS: [&str; 11] = [

@@ -6,22 +6,17 @@
 mod ask;
 mod judge;
 
-use std::{
-    fs,
-    io::{self, IsTerminal as _, Write as _},
-    path::{Path, PathBuf},
-};
+use std::io::{IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap::Args;
 use serde_json::{Value, json};
 use url::{Host, Url};
 
 use self::ask::Asker;
-use super::{
-    Failure, Outcome, complain,
-    import::{Imported, yaml},
-    print,
-};
+use super::import::{Imported, yaml};
+use super::{Failure, Outcome, complain, print};
 use crate::config::Environment;
 
 /// The arguments of `init`.

@@ -6,36 +6,30 @@
 //!
 //! Must not: send a call twice, or print anything but messages on stdout.
 
-use std::{
-    collections::HashMap,
-    io::{self, BufRead as _},
-    path::{Path, absolute},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::HashMap;
+use std::io;
+use std::io::BufRead as _;
+use std::path::{Path, absolute};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::json;
-use tokio::{
-    sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc, oneshot},
-    time::{Instant, sleep, timeout},
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::{Client, Failure, Outcome, Stop, client::Events, complain, print};
-use crate::{
-    config::Contact,
-    http::api::{
-        MAX_CALL,
-        mcp::{
-            SESSION, STDIO, VERSION,
-            message::{self, RpcError, codes},
-        },
-    },
-    http_client::media_type,
-    model::{answer::codes::OUTCOME_UNKNOWN, member, string_member},
-};
+use super::client::Events;
+use super::{Client, Failure, Outcome, Stop, complain, print};
+use crate::config::Contact;
+use crate::http::api::MAX_CALL;
+use crate::http::api::mcp::message::{RpcError, codes};
+use crate::http::api::mcp::{SESSION, STDIO, VERSION, message};
+use crate::http_client::media_type;
+use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::{member, string_member};
 
 const PATH: &str = "/mcp";
 /// How long a request waits for a daemon that is being restarted.

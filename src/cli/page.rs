@@ -2,10 +2,8 @@
 //!
 //! Must not: know its content.
 
-use std::{
-    io,
-    time::{Duration, SystemTime},
-};
+use std::io;
+use std::time::{Duration, SystemTime};
 
 use unicode_width::UnicodeWidthStr as _;
 

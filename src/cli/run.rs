@@ -4,10 +4,9 @@
 
 mod transcript;
 
-use std::{
-    io::{self, Write as _},
-    time::Duration,
-};
+use std::io;
+use std::io::Write as _;
+use std::time::Duration;
 
 use clap::Args;
 use http::{HeaderMap, HeaderValue};
@@ -15,13 +14,11 @@ use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use self::transcript::{Event, RunEnd, Shown, Transcript};
-use super::{
-    Client, Failure, Outcome, Stop,
-    client::Events,
-    complain, or_stdin, parse, print,
-    terminal::{colours, columns, cut, for_stdout, one_line},
-};
-use crate::{config::Contact, http::api::openapi::Submitted};
+use super::client::Events;
+use super::terminal::{colours, columns, cut, for_stdout, one_line};
+use super::{Client, Failure, Outcome, Stop, complain, or_stdin, parse, print};
+use crate::config::Contact;
+use crate::http::api::openapi::Submitted;
 
 /// MANTYX requires a system prompt for a run that names no agent (agent-runs-protocol §4).
 const SYSTEM: &str = "You are a helpful assistant.";

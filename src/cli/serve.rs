@@ -5,19 +5,17 @@
 
 use std::path::PathBuf;
 
-use tokio::{signal::unix::SignalKind, sync::Mutex};
+use tokio::signal::unix::SignalKind;
+use tokio::sync::Mutex;
 use tracing::{error, info, warn};
 
 use super::{Failure, Outcome, Stop};
-use crate::{
-    config::{ConfigFile, Environment},
-    daemon::{Daemon, Options, Reload},
-    descriptors,
-    error_chain::error_chain,
-    http::server::socket_activation::ActivatedSocket,
-    traces,
-    watch::Watch,
-};
+use crate::config::{ConfigFile, Environment};
+use crate::daemon::{Daemon, Options, Reload};
+use crate::error_chain::error_chain;
+use crate::http::server::socket_activation::ActivatedSocket;
+use crate::watch::Watch;
+use crate::{descriptors, traces};
 
 pub(super) async fn serve(
     path: PathBuf,

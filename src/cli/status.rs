@@ -2,26 +2,18 @@
 //!
 //! Must not: know how the daemon works.
 
-use std::{
-    io::{self, IsTerminal as _},
-    time::{Duration, SystemTime},
-};
+use std::io;
+use std::io::IsTerminal as _;
+use std::time::{Duration, SystemTime};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::{
-    Client, Failure, Outcome, Stop, complain,
-    page::{Page, Paper, Style, away, counted},
-    parse, print,
-};
-use crate::{
-    clock,
-    config::Contact,
-    http::api::{
-        problems::Problem,
-        status::{Backend, Daemon, Runtime, Status, Upstream},
-    },
-};
+use super::page::{Page, Paper, Style, away, counted};
+use super::{Client, Failure, Outcome, Stop, complain, parse, print};
+use crate::clock;
+use crate::config::Contact;
+use crate::http::api::problems::Problem;
+use crate::http::api::status::{Backend, Daemon, Runtime, Status, Upstream};
 
 /// The interval of requests.
 const EVERY: Duration = Duration::from_secs(1);

@@ -2,11 +2,10 @@
 //!
 //! Must not: know the content.
 
-use std::{
-    borrow::Cow,
-    io::{self, IsTerminal},
-    os::fd::AsFd,
-};
+use std::borrow::Cow;
+use std::io;
+use std::io::IsTerminal;
+use std::os::fd::AsFd;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 

@@ -10,22 +10,16 @@ use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{
-    Client, Failure, Outcome,
-    page::{Page, Paper, Style},
-    parse, print,
-    terminal::plain,
-};
-use crate::{
-    config::Contact,
-    error_chain::error_chain,
-    http::api::{
-        openapi::ToolRefs,
-        status::{Backend, Status},
-    },
-    model::{Own, offer::STUB},
-    state_dir::StateDir,
-};
+use super::page::{Page, Paper, Style};
+use super::terminal::plain;
+use super::{Client, Failure, Outcome, parse, print};
+use crate::config::Contact;
+use crate::error_chain::error_chain;
+use crate::http::api::openapi::ToolRefs;
+use crate::http::api::status::{Backend, Status};
+use crate::model::Own;
+use crate::model::offer::STUB;
+use crate::state_dir::StateDir;
 
 /// `mantyx-bridge tools [BACKEND]`.
 pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) -> Outcome {

@@ -5,16 +5,11 @@
 
 use clap::{Args, Subcommand};
 
-use super::{
-    Client, Failure, Outcome,
-    page::{Page, Paper, Style, counted},
-    parse, print,
-};
-use crate::{
-    config::Contact,
-    http::api::trust::{Found, Pinned, Trust},
-    model::visible,
-};
+use super::page::{Page, Paper, Style, counted};
+use super::{Client, Failure, Outcome, parse, print};
+use crate::config::Contact;
+use crate::http::api::trust::{Found, Pinned, Trust};
+use crate::model::visible;
 
 /// How many digits of a digest are shown.
 const SHORT: usize = 16;

@@ -5,28 +5,19 @@
 //!
 //! Must not: know any key of bridge.yaml, or judge a value beyond its type.
 
-use std::{
-    borrow::Cow,
-    collections::{BTreeMap, HashSet},
-    fmt,
-    iter::once,
-};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::iter::once;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::{
-    Deserialize,
-    de::{
-        self, DeserializeOwned, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor,
-        value::{MapDeserializer, SeqDeserializer},
-    },
-    forward_to_deserialize_any,
-};
+use serde::de::value::{MapDeserializer, SeqDeserializer};
+use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor};
+use serde::{Deserialize, de, forward_to_deserialize_any};
 
-use super::{
-    Document, NodeId,
-    document::{Kind, Node, ROOT},
-    error::{did_you_mean, one_of},
-};
+use super::document::{Kind, Node, ROOT};
+use super::error::{did_you_mean, one_of};
+use super::{Document, NodeId};
 
 /// The most mistakes that one read reports: more than a person reads at once.
 const MAX_MISTAKES: usize = 50;

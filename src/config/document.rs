@@ -2,12 +2,12 @@
 //!
 //! Must not: know any key of bridge.yaml. The expected shape of the tree is in `file_format`.
 
-use std::{fmt, ops::Range};
+use std::fmt;
+use std::ops::Range;
 
-use serde::{
-    Deserialize, Deserializer,
-    de::{MapAccess, SeqAccess, Visitor, value::SeqAccessDeserializer},
-};
+use serde::de::value::SeqAccessDeserializer;
+use serde::de::{MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_saphyr::{
     DuplicateKeyPolicy, Error as YamlError, Location, MessageFormatter as _, NonFiniteFloatPolicy,
     Spanned, UserMessageFormatter,

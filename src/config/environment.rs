@@ -3,13 +3,11 @@
 //!
 //! Must not: know bridge.yaml.
 
-use std::{
-    collections::BTreeMap,
-    io,
-    io::Read,
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-};
+use std::collections::BTreeMap;
+use std::io;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 
 #[cfg(any(test, fuzzing))]
 mod fake;

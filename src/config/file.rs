@@ -2,25 +2,21 @@
 //!
 //! Must not: decide what a key means; `validate` does.
 
-use std::{
-    collections::HashSet,
-    io,
-    path::{Path, PathBuf},
-};
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{
-    Config, ConfigErrors, Contact, Document, Environment, Problem,
-    deserialize::{self, Mistake},
-    document::{Kind, NotYaml},
-    environment::SmallFile,
-    error::Snippet,
-    file_format::File,
-    redact::Redactor,
-    reference::plain_reason,
-    validate::Validator,
-};
+use super::deserialize::Mistake;
+use super::document::{Kind, NotYaml};
+use super::environment::SmallFile;
+use super::error::Snippet;
+use super::file_format::File;
+use super::redact::Redactor;
+use super::reference::plain_reason;
+use super::validate::Validator;
+use super::{Config, ConfigErrors, Contact, Document, Environment, Problem, deserialize};
 
 /// The places of a configuration if the command line names none.
 pub(super) const DEFAULT_FILES: [&str; 2] = ["./bridge.yaml", "/etc/mantyx-bridge/bridge.yaml"];

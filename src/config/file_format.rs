@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
+use super::scalars::OneOrMany;
 use super::{
     A2aBinding, At, Auth, Count, DurationText, Globs, HsafaApi, HttpMethod, List, ListenValue,
     McpTransport, Named, OfferMode, OnUnavailable, PendingAfter, Pin, RuntimeKind, SandboxValue,
-    Scalar, SchemaMap, SizeText, scalars::OneOrMany,
+    Scalar, SchemaMap, SizeText,
 };
 use crate::model::redaction::Known;
 

@@ -2,11 +2,9 @@
 //!
 //! Must not: be the only guard. Resolved references never come near a message.
 
-use super::{
-    Document, Secrets,
-    document::{Kind, Node},
-    reference::looks_secret,
-};
+use super::document::{Kind, Node};
+use super::reference::looks_secret;
+use super::{Document, Secrets};
 
 const MASK: &str = "***";
 

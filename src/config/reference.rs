@@ -2,10 +2,8 @@
 //!
 //! Must not: put the value of a reference into a message.
 
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-};
+use std::fmt;
+use std::path::{Path, PathBuf};
 
 use super::environment::{Environment, SmallFile};
 

@@ -2,23 +2,19 @@
 //!
 //! Must not: know which key a value belongs to.
 
-use std::{borrow::Cow, fmt, time::Duration};
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::{
-    Deserialize, Deserializer,
-    de::{
-        self, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
-        value::{MapAccessDeserializer, SeqAccessDeserializer},
-    },
-};
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, de};
 
-use super::{
-    At,
-    deserialize::{ANY, LIST, SCALAR},
-    file_format::{ListenMap, Rule, Sandbox},
-    value::{DURATION_FORMS, SIZE_FORMS, parse_duration, parse_size},
-};
+use super::At;
+use super::deserialize::{ANY, LIST, SCALAR};
+use super::file_format::{ListenMap, Rule, Sandbox};
+use super::value::{DURATION_FORMS, SIZE_FORMS, parse_duration, parse_size};
 use crate::model::words::words;
 
 /// A string; a number or a boolean without quotes counts as the text that was written.

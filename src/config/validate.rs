@@ -23,26 +23,24 @@ mod tls;
 mod upstream;
 mod web;
 
-use std::{
-    cell::RefCell,
-    collections::HashSet,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
 use self::backend::{Backends, Common, Inherited, common};
+use super::deserialize::Mistake;
+use super::environment::{Environment, SmallFile};
+use super::file_format::File;
+use super::program::outermost;
+use super::reference::{Template, plain_reason};
+use super::value::format_duration;
 use super::{
     At, Audit, Backend, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId,
-    Refresh, Secrets, Written,
-    deserialize::Mistake,
-    environment::{Environment, SmallFile},
-    file_format::{self, File},
-    program::outermost,
-    reference::{Template, plain_reason},
-    value::format_duration,
+    Refresh, Secrets, Written, file_format,
 };
 
 /// The longest call: MANTYX gives up on a tool call after 300 s, and the answer takes time to

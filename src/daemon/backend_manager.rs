@@ -3,36 +3,34 @@
 //!
 //! Must not: read a configuration, or know apps and MANTYX.
 
-use std::{collections::BTreeMap, io, path::PathBuf, sync::Arc};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinSet,
-};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::warn;
 
 use super::inner_listener;
-use crate::{
-    backend::{
-        Dial, LiveRedaction,
-        a2a::{A2aDialer, Conversations},
-        calls::{BackendHandle, BackendHandles, Backends},
-        circuit_breaker::CircuitBreaker,
-        local::LocalDialer,
-        mcp,
-        program::hiding,
-        registry::{Lease, RegistryEntry},
-        supervisor::{Supervisor, Timing},
-    },
-    catalogs,
-    config::{A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target},
-    demo, http_client,
-    model::{BackendName, Identity, RefKind, offer::Source, pin::Accepted},
-    public_keys::PublicKey,
-    state_dir::StateDir,
-    tool_pins,
+use crate::backend::a2a::{A2aDialer, Conversations};
+use crate::backend::calls::{BackendHandle, BackendHandles, Backends};
+use crate::backend::circuit_breaker::CircuitBreaker;
+use crate::backend::local::LocalDialer;
+use crate::backend::program::hiding;
+use crate::backend::registry::{Lease, RegistryEntry};
+use crate::backend::supervisor::{Supervisor, Timing};
+use crate::backend::{Dial, LiveRedaction, mcp};
+use crate::config::{
+    A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target,
 };
+use crate::model::offer::Source;
+use crate::model::pin::Accepted;
+use crate::model::{BackendName, Identity, RefKind};
+use crate::public_keys::PublicKey;
+use crate::state_dir::StateDir;
+use crate::{catalogs, demo, http_client, tool_pins};
 
 /// The most requested refreshes of one backend that may wait.
 const ASKS: usize = 16;

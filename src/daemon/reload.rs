@@ -6,32 +6,29 @@
 //!
 //! Must not: stop the daemon, whatever the file says.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use futures_util::future::OptionFuture;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
-use super::{apps, backend_manager::BackendManager};
-use crate::{
-    backend::registry::Registry,
-    clock,
-    config::{Config, ConfigErrors, ConfigFile, Listen, Upstream},
-    error_chain::error_chain,
-    http::{
-        api::{Flaw, Loaded},
-        auth::hosts::Hosts,
-        service::Service,
-    },
-    runtimes::Runtimes,
-    settings::Settings,
-    state_dir::StateDir,
-    systemd,
-    tasks::in_background,
-    tls::Tls,
-    watch::{News, Watch},
-};
+use super::apps;
+use super::backend_manager::BackendManager;
+use crate::backend::registry::Registry;
+use crate::config::{Config, ConfigErrors, ConfigFile, Listen, Upstream};
+use crate::error_chain::error_chain;
+use crate::http::api::{Flaw, Loaded};
+use crate::http::auth::hosts::Hosts;
+use crate::http::service::Service;
+use crate::runtimes::Runtimes;
+use crate::settings::Settings;
+use crate::state_dir::StateDir;
+use crate::tasks::in_background;
+use crate::tls::Tls;
+use crate::watch::{News, Watch};
+use crate::{clock, systemd};
 
 /// The most mistakes of one file that are logged.
 const MAX_TOLD: usize = 10;

@@ -2,11 +2,15 @@
 //!
 //! Must not: keep anything, reach anything, or answer the same question in two ways.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use a2a::{A2AError, JsonRpcId, JsonRpcResponse};
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header::CONTENT_TYPE};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize as _;

@@ -2,14 +2,11 @@
 //!
 //! Must not: write to stdout by itself, touch files or the network.
 
-use rmcp::{
-    ServerHandler, ServiceExt as _,
-    handler::server::wrapper::Parameters,
-    model::{Implementation, ServerCapabilities, ServerConfig},
-    schemars::{self, JsonSchema},
-    tool, tool_handler, tool_router,
-    transport::stdio,
-};
+use rmcp::handler::server::wrapper::Parameters;
+use rmcp::model::{Implementation, ServerCapabilities, ServerConfig};
+use rmcp::schemars::JsonSchema;
+use rmcp::transport::stdio;
+use rmcp::{ServerHandler, ServiceExt as _, schemars, tool, tool_handler, tool_router};
 use serde::Deserialize;
 
 /// Serves on stdin and stdout until stdin ends. The error says why it ended earlier.

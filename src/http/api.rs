@@ -18,43 +18,38 @@ mod sight;
 pub(crate) mod status;
 pub(crate) mod trust;
 
-use std::{
-    collections::BTreeSet,
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::{Body as _, Incoming};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
-use self::{
-    mcp::McpSessions,
-    routes::{ApiHandler, ApiRequest},
-};
-use crate::{
-    backend::{calls::Backends, queue::STANDSTILL},
-    config::{App, Wire},
-    http::{
-        Answered, Body, Caller, Code,
-        auth::{Authenticator, rate_limit, sessions::Sessions},
-        proxy::{self, MAX_SPEC},
-        response,
-    },
-    http_client,
-    metrics::Requests,
-    model::{
-        BackendName, Offer, RunKind, catalog::hex, offer::Ref, spec::InjectError,
-        tool_format::Format,
-    },
-    runs::Runs,
-    runtimes::{Runtime, Runtimes},
-    state_dir::StateDir,
-    tls::Tls,
-};
+use self::mcp::McpSessions;
+use self::routes::{ApiHandler, ApiRequest};
+use crate::backend::calls::Backends;
+use crate::backend::queue::STANDSTILL;
+use crate::config::{App, Wire};
+use crate::http::auth::sessions::Sessions;
+use crate::http::auth::{Authenticator, rate_limit};
+use crate::http::proxy::MAX_SPEC;
+use crate::http::{Answered, Body, Caller, Code, proxy, response};
+use crate::http_client;
+use crate::metrics::Requests;
+use crate::model::catalog::hex;
+use crate::model::offer::Ref;
+use crate::model::spec::InjectError;
+use crate::model::tool_format::Format;
+use crate::model::{BackendName, Offer, RunKind};
+use crate::runs::Runs;
+use crate::runtimes::{Runtime, Runtimes};
+use crate::state_dir::StateDir;
+use crate::tls::Tls;
 
 /// The largest accepted `local_tool_call` event, in bytes.
 pub const MAX_CALL: usize = 8 << 20;

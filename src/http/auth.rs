@@ -13,23 +13,26 @@ pub mod lockout;
 pub mod rate_limit;
 pub mod sessions;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, Method, Request, Uri, header};
 use parking_lot::Mutex;
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
-use self::{hosts::Hosts, lockout::Lockout, rate_limit::Bucket, sessions::Sessions};
+use self::hosts::Hosts;
+use self::lockout::Lockout;
+use self::rate_limit::Bucket;
+use self::sessions::Sessions;
+use crate::config::Auth;
 pub use crate::config::{App, TokenHash};
+use crate::http::{ClientInfo, ClientKey, Code};
+use crate::metrics::Refused;
+use crate::model::AppName;
 use crate::model::maps::HashMap;
-use crate::{
-    config::Auth,
-    http::{ClientInfo, ClientKey, Code},
-    metrics::Refused,
-    model::AppName,
-    settings::Settings,
-    upstream::X_API_KEY,
-};
+use crate::settings::Settings;
+use crate::upstream::X_API_KEY;
 
 /// The header with the operator's secret.
 pub const OPERATOR: &str = "x-bridge-operator";

@@ -3,11 +3,9 @@
 //!
 //! Must not: decide whether it may come in.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv6Addr, SocketAddr},
-    sync::{Arc, Once},
-};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Once};
 
 use crate::model::San;
 

@@ -102,7 +102,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::model::{answer::codes, words::Words as _};
+    use crate::model::answer::codes;
+    use crate::model::words::Words as _;
 
     const PAGE: &str = include_str!("../../docs/errors.md");
 

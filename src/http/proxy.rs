@@ -20,11 +20,9 @@ pub use self::inject::{
     MAX_SPEC, inject_error, injected_header, names, read_spec, selection, trace,
 };
 pub use self::route::{Proxied, Resource};
-use crate::{
-    http::{Answered, Body, Caller, Code, response},
-    model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member},
-    runs::{Runs, Thing, app_stream},
-};
+use crate::http::{Answered, Body, Caller, Code, response};
+use crate::model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member};
+use crate::runs::{Runs, Thing, app_stream};
 
 /// The largest tool result that an app may post, in bytes. MANTYX takes 2 MB of text and 5 MB of
 /// files, which become 7 MB in base64.

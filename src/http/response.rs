@@ -6,25 +6,25 @@
 //!
 //! Must not: decide what an answer says.
 
-use std::{
-    collections::VecDeque,
-    convert::Infallible,
-    fmt,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
-use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody, combinators::UnsyncBoxBody};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, BodyStream, Full, StreamBody};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::{auth::AuthRefusal, error_code::Code};
+use super::auth::AuthRefusal;
+use super::error_code::Code;
 use crate::budget::{self, Buffer, NoRoom};
 
 /// The body of every answer.

@@ -7,18 +7,12 @@
 
 use http::Method;
 
-use crate::{
-    http::{
-        Access,
-        api::routes::{AfterHangUp, OwnRoute, ROUTES},
-        proxy::{
-            path::{NormalizedPath, decoded},
-            route::{Proxied, Resource},
-        },
-    },
-    metrics::RouteKind,
-    model::RunKind,
-};
+use crate::http::Access;
+use crate::http::api::routes::{AfterHangUp, OwnRoute, ROUTES};
+use crate::http::proxy::path::{NormalizedPath, decoded};
+use crate::http::proxy::route::{Proxied, Resource};
+use crate::metrics::RouteKind;
+use crate::model::RunKind;
 
 /// The methods that proxied routes allow, for `Allow`.
 const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";

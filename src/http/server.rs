@@ -14,24 +14,21 @@ mod listener;
 pub mod socket_activation;
 mod stream;
 
-use std::{io, sync::Arc, time::Duration};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::{
-    task::JoinSet,
-    time::{Instant, sleep, timeout},
-};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
+use self::connection::{Connection, Handler, Socket, process};
+use self::connection_limit::ConnectionLimit;
 pub use self::listener::Listener;
-use self::{
-    connection::{Connection, Handler, Socket, process},
-    connection_limit::ConnectionLimit,
-};
-use crate::{
-    http::{ClientInfo, ClientKey, service::Service},
-    metrics::Way,
-};
+use crate::http::service::Service;
+use crate::http::{ClientInfo, ClientKey};
+use crate::metrics::Way;
 
 /// The most connections of one listener. Each listener has its own, so that one does not take the
 /// slots of another.

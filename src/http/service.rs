@@ -16,24 +16,18 @@ use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 pub use self::detached::DetachedRequests;
-use crate::{
-    budget,
-    http::{
-        Body, Caller, ClientInfo, ClientKey, Code, OnAuthenticated,
-        api::{
-            Api,
-            routes::{AfterHangUp, ApiRequest, Handler},
-        },
-        auth::{AuthRefusal, Authenticator, rate_limit, sessions::Begun},
-        proxy::{self, Proxy},
-        response,
-        router::Route,
-        status_page,
-    },
-    http_client,
-    metrics::{Answered, Requests},
-    traces::{Span, Traces},
+use crate::http::api::Api;
+use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler};
+use crate::http::auth::sessions::Begun;
+use crate::http::auth::{AuthRefusal, Authenticator, rate_limit};
+use crate::http::proxy::Proxy;
+use crate::http::router::Route;
+use crate::http::{
+    Body, Caller, ClientInfo, ClientKey, Code, OnAuthenticated, proxy, response, status_page,
 };
+use crate::metrics::{Answered, Requests};
+use crate::traces::{Span, Traces};
+use crate::{budget, http_client};
 
 /// Everything behind the listeners.
 #[derive(Debug)]

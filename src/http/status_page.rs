@@ -7,7 +7,8 @@
 
 use std::sync::LazyLock;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use http::{HeaderValue, Response, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 

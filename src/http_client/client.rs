@@ -10,10 +10,8 @@
 
 mod reuse;
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, OnceLock},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use http::Method;
 use parking_lot::Mutex;

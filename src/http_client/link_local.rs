@@ -4,15 +4,11 @@
 //!
 //! Must not: refuse private addresses. Intranets use them.
 
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use reqwest::{
-    Proxy,
-    dns::{Addrs, Name, Resolve, Resolving},
-};
+use reqwest::Proxy;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
 /// Amazon's metadata service; its IPv6 address is not link-local in form.

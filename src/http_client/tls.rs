@@ -4,12 +4,11 @@
 //! Must not: read files, or show a key.
 
 use reqwest::{Certificate, ClientBuilder, Identity};
-use rustls::{
-    Error, InconsistentKeys, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    sign::CertifiedKey,
-};
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{Error, InconsistentKeys, RootCertStore};
 
 /// The settings that differ from the defaults. Two values are equal if their files had the same
 /// bytes.

@@ -2,14 +2,15 @@
 //!
 //! Must not: write.
 
-use std::{
-    sync::mpsc::{self, RecvTimeoutError},
-    time::Duration,
-};
+use std::sync::mpsc;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use super::{NotWritten, RETRY, record::Change, weight};
+use super::record::Change;
+use super::{NotWritten, RETRY, weight};
 
 /// The most changes in one batch, and about the most bytes.
 const BATCH: usize = 1_000;

@@ -2,10 +2,9 @@
 //!
 //! Must not: be a part of the program; it is compiled for fuzzing alone.
 
-use super::{
-    frames::{self, Frame},
-    live::Live,
-};
+use super::frames;
+use super::frames::Frame;
+use super::live::Live;
 
 /// Reads `data` as what follows a file's head, and as the changes of a write that was whole.
 pub fn read(data: &[u8]) {

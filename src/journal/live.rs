@@ -1,20 +1,25 @@
 //! The state that a file's changes add up to: the live records and their keys.
 
-use std::{borrow::Cow, collections::BTreeMap, ops::Bound, sync::Arc};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use super::{
-    frames::{Contents, Frame},
-    record::{
-        CallKey, CallRecord, Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord,
-        LossRecord, RunRecord, SessionRecord, Slot,
-    },
+use super::frames::{Contents, Frame};
+use super::record::{
+    CallKey, CallRecord, Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, LossRecord,
+    RunRecord, SessionRecord, Slot,
 };
+use crate::model::RunKey;
 use crate::model::maps::{HashMap, HashSet};
-use crate::model::{RunKey, moment::Moment, recovery::Stage, routes::Routes};
+use crate::model::moment::Moment;
+use crate::model::recovery::Stage;
+use crate::model::routes::Routes;
 
 /// What the keys of a call and of an answer begin with.
 pub(super) const CALL: &[u8] = b"{\"call\":";

@@ -11,40 +11,32 @@ mod database;
 mod membership;
 mod rows;
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::{
-    runtime::Handle,
-    sync::{self, watch},
-    time::{Instant, sleep},
-};
+use tokio::runtime::Handle;
+use tokio::sync;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
 pub use self::database::{Beat, DatabaseError, Facts};
-use self::{
-    database::{Database, Member, Verdict},
-    membership::{BEAT, Lease, Peers},
-    rows::{Epochs, Id, RowKey, Rows, id, json, name, run_of},
-};
-use super::{
-    NotWritten, Shared,
-    batch::{Batch, Job, Waiter, Waiting, gather},
-    live::Live,
-    record::{CallKey, Change, Kept, Key, Slot},
-};
-use crate::{
-    clock,
-    error_chain::error_chain,
-    model::{RunKey, RunKind, Workspace, maps::HashSet},
-};
+use self::database::{Database, Member, Verdict};
+use self::membership::{BEAT, Lease, Peers};
+use self::rows::{Epochs, Id, RowKey, Rows, id, json, name, run_of};
+use super::batch::{Batch, Job, Waiter, Waiting, gather};
+use super::live::Live;
+use super::record::{CallKey, Change, Kept, Key, Slot};
+use super::{NotWritten, Shared};
+use crate::clock;
+use crate::error_chain::error_chain;
+use crate::model::maps::HashSet;
+use crate::model::{RunKey, RunKind, Workspace};
 
 /// The time between two attempts to write a batch.
 const AGAIN: Duration = Duration::from_millis(500);

@@ -3,24 +3,25 @@
 //! Must not: decide what they mean (model/recovery.rs does), or hold a secret: credentials are not
 //! kept.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::clock;
-use crate::model::{
-    answer::Answer,
-    call::Of,
-    catalog::Identity,
-    ids::{AppName, BackendName, CallId, RunId, RunKey, SessionId, ToolUseId, Workspace},
-    moment::{Moment, Uptime},
-    offer::RefKind,
-    recovery::Stage,
-    routes::{Routes, Stored},
-    spec::StoredTable,
+use crate::model::answer::Answer;
+use crate::model::call::Of;
+use crate::model::catalog::Identity;
+use crate::model::ids::{
+    AppName, BackendName, CallId, RunId, RunKey, SessionId, ToolUseId, Workspace,
 };
+use crate::model::moment::{Moment, Uptime};
+use crate::model::offer::RefKind;
+use crate::model::recovery::Stage;
+use crate::model::routes::{Routes, Stored};
+use crate::model::spec::StoredTable;
 
 /// The journal's own number of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,12 +6,11 @@
 //!
 //! Must not: retry, or know who waits for a write.
 
-use std::{
-    fs::{self, File, OpenOptions, TryLockError},
-    io::{self, BufWriter, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use bytes::Bytes;
 use tracing::{error, warn};
@@ -19,12 +18,12 @@ use tracing::{error, warn};
 #[cfg(not(test))]
 use std::os::unix::fs::FileExt as _;
 
-use super::{
-    frames::{self, Flaw, Frame},
-    live::{self, Live, Salvaged},
-    record::{CallKey, Change, Kept, LossRecord, Millis},
-};
-use crate::{clock, model::maps::HashSet};
+use super::frames::{Flaw, Frame};
+use super::live::{Live, Salvaged};
+use super::record::{CallKey, Change, Kept, LossRecord, Millis};
+use super::{frames, live};
+use crate::clock;
+use crate::model::maps::HashSet;
 
 /// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;

@@ -2,12 +2,10 @@
 
 mod damage;
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    io::{Read as _, Seek as _, SeekFrom, Write as _},
-    os::unix::fs::PermissionsExt as _,
-};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -15,22 +13,18 @@ use serde_json::value::RawValue;
 
 use tokio::time::Instant;
 
-use super::{
-    batch::{Batch, gather},
-    record::{
-        CallKey, CallRecord, KeptCall, KeptRun, Key, OwnedKey, OwnerRecord, RequestRecord,
-        RunRecord, SessionRecord, Slot,
-    },
-    store::Store,
-    *,
+use super::batch::{Batch, gather};
+use super::record::{
+    CallKey, CallRecord, KeptCall, KeptRun, Key, OwnedKey, OwnerRecord, RequestRecord, RunRecord,
+    SessionRecord, Slot,
 };
-use crate::model::{
-    ids::{AppName, RunKey, RunKind},
-    offer::RefKind,
-    recovery::Stage,
-    routes::Routes,
-    spec::Table,
-};
+use super::store::Store;
+use super::*;
+use crate::model::ids::{AppName, RunKey, RunKind};
+use crate::model::offer::RefKind;
+use crate::model::recovery::Stage;
+use crate::model::routes::Routes;
+use crate::model::spec::Table;
 
 fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
     let (table, routes) = (Table::empty().stored().0, Routes::default().stored().clone());

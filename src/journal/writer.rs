@@ -2,22 +2,17 @@
 //!
 //! Must not: know what a record is for.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, mpsc},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::{
-    Health, NotWritten, Shared, StoreError,
-    batch::{Batch, Job, Waiter, Waiting, gather},
-    record::{Change, Kept, LossRecord, Millis, Slot},
-    store::{self, Lock, Store},
-    weight,
-};
+use super::batch::{Batch, Job, Waiter, Waiting, gather};
+use super::record::{Change, Kept, LossRecord, Millis, Slot};
+use super::store::{Lock, Store};
+use super::{Health, NotWritten, Shared, StoreError, store, weight};
 use crate::error_chain::error_chain;
 
 /// The most changes without a waiting caller that are kept while the disk fails, and about the most

@@ -49,7 +49,8 @@ impl Histogram {
 mod tests {
     //! Which bucket a time is in.
 
-    use super::{super::page, *};
+    use super::super::page;
+    use super::*;
 
     /// The bound of the first bucket that has the value.
     fn bound(histogram: &Histogram) -> String {

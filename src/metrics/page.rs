@@ -4,12 +4,12 @@
 
 use std::fmt;
 
-use prometheus_client::{
-    collector::Collector,
-    encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text},
-    metrics::{MetricType, TypedMetric, counter::ConstCounter, gauge::ConstGauge},
-    registry::{Metric, Registry},
-};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::{Metric, Registry};
 
 use super::{ByLabel, Counter, Label};
 

@@ -2,7 +2,8 @@
 //!
 //! Must not: fail without /proc; the page omits numbers that cannot be read.
 
-use std::{fs, path::Path};
+use std::fs;
+use std::path::Path;
 
 /// Resident memory, in bytes.
 pub fn resident_bytes() -> Option<u64> {

@@ -4,9 +4,9 @@
 
 pub mod files;
 
-use serde::{
-    Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap as _,
-};
+use serde::de::Error as _;
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use files::File;
 

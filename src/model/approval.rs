@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use sha2::Digest as _;
 
-use super::{
-    ApprovalId, CallRequest, RunId,
-    answer::codes::OUTCOME_UNKNOWN,
-    catalog::{hash_of, hex},
-    globs::Globs,
-    recovery::LEAST_BUDGET,
-    routes::{Route, Target},
-    words::words,
-};
+use super::answer::codes::OUTCOME_UNKNOWN;
+use super::catalog::{hash_of, hex};
+use super::globs::Globs;
+use super::recovery::LEAST_BUDGET;
+use super::routes::{Route, Target};
+use super::words::words;
+use super::{ApprovalId, CallRequest, RunId};
 
 /// The longest reason of a decision, in characters: a sentence or two.
 pub const MAX_REASON: usize = 1000;
@@ -145,7 +143,11 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::model::{call::CallingRun, event::Call, ids::BackendName, offer::RefKind, own::Own};
+    use crate::model::call::CallingRun;
+    use crate::model::event::Call;
+    use crate::model::ids::BackendName;
+    use crate::model::offer::RefKind;
+    use crate::model::own::Own;
 
     fn policy(globs: &[&str], destructive: bool) -> Policy {
         Policy { tools: crate::model::globs::globs(globs), destructive }

@@ -3,11 +3,9 @@
 //! Must not: rename, filter or interpret tools (naming.rs does), or keep anything that the peer,
 //! or for a local tool the configuration, did not say.
 
-use std::{
-    collections::{HashMap, HashSet},
-    fmt::Write as _,
-    sync::Arc,
-};
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;

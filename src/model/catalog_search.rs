@@ -3,24 +3,17 @@
 //!
 //! Must not: decide which tools a model has to search for (offer.rs does), or make a call.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, LazyLock, OnceLock},
-};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use bm25::{DefaultTokenizer, Embedder, EmbedderBuilder, Language, Scorer, Tokenizer};
 use heck::ToSnakeCase as _;
 use serde_json::value::RawValue;
 
-use super::{
-    Answer, Call, Members, Offer, Own, Route, Target,
-    json::{lossy, no_members},
-    member,
-    offer::Ref,
-    own,
-    schema::refusal,
-    string_member,
-};
+use super::json::{lossy, no_members};
+use super::offer::Ref;
+use super::schema::refusal;
+use super::{Answer, Call, Members, Offer, Own, Route, Target, member, own, string_member};
 
 /// How many tools an answer has, unless the model says how many.
 const FEW: usize = 5;

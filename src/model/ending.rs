@@ -3,7 +3,9 @@
 //!
 //! Must not: carry a text; there is a known number of words.
 
-use super::{Answer, answer::codes::OUTCOME_UNKNOWN, words::words};
+use super::Answer;
+use super::answer::codes::OUTCOME_UNKNOWN;
+use super::words::words;
 
 words! {
     /// How a call ended. Those in which the tool was not called stand together.

@@ -6,22 +6,19 @@
 //!
 //! Must not: decide what to do about an event (run.rs does).
 
-use std::{
-    borrow::Cow,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-};
+use std::borrow::Cow;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use serde::{
-    Deserialize, Deserializer as _,
-    de::{DeserializeSeed, MapAccess, Visitor},
-};
-use serde_json::{Map, Value, json, value::RawValue};
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
 use sha2::Digest as _;
 
-use super::{
-    RefKind, RunEnding, RunId, RunKind, ToolUseId, catalog::hash_of, json::no_members, member,
-    words::Words as _,
-};
+use super::catalog::hash_of;
+use super::json::no_members;
+use super::words::Words as _;
+use super::{RefKind, RunEnding, RunId, RunKind, ToolUseId, member};
 
 /// One event.
 #[derive(Debug, PartialEq, Eq)]

@@ -4,19 +4,14 @@
 //! Must not: change a byte of a server's definition other than the name of a prompt, or know a
 //! connection.
 
-use std::{
-    collections::HashSet,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
-    sync::Arc,
-};
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use super::{
-    BackendName, Naming, json, member,
-    naming::{self, Nameless},
-    string_member,
-};
+use super::naming::Nameless;
+use super::{BackendName, Naming, json, member, naming, string_member};
 
 /// What a server may offer beside its tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,18 +4,18 @@
 //!
 //! Must not: know what becomes of the tools that match.
 
-use std::{cell::LazyCell, iter::once};
+use std::cell::LazyCell;
+use std::iter::once;
 
 use globset::{GlobSet, GlobSetBuilder};
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{
-    BackendName, Catalog, Content, Rights, ToolFilter,
-    catalog::Tool,
-    rights::Rules,
-    rules::{Condition, Rule},
-    visible::at_most,
-};
+use super::catalog::Tool;
+use super::rights::Rules;
+use super::rules::{Condition, Rule};
+use super::visible::at_most;
+use super::{BackendName, Catalog, Content, Rights, ToolFilter};
 
 /// The most mistakes that are named: a long configuration is corrected in one go.
 const MOST_IDLE: usize = 50;
@@ -138,11 +138,9 @@ mod tests {
     //! Which globs have no effect.
 
     use super::*;
-    use crate::model::{
-        approval::Policy,
-        naming::{Naming, ToolFilter},
-        rules::{Condition, Test, keys},
-    };
+    use crate::model::approval::Policy;
+    use crate::model::naming::{Naming, ToolFilter};
+    use crate::model::rules::{Condition, Test, keys};
 
     #[test]
     fn globs_without_a_tool_are_named_with_their_places() {

@@ -2,12 +2,10 @@
 //!
 //! Must not: know where an id came from or what it is used for.
 
-use std::{
-    borrow::Cow,
-    fmt::Write as _,
-    hash::{Hash, Hasher},
-    sync::Arc,
-};
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 

@@ -2,12 +2,12 @@
 //!
 //! Must not: build a `Value` (it loses big numbers, key order and duplicate keys).
 
-use std::{borrow::Cow, fmt, ops::Range};
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
 
-use serde::{
-    Deserialize,
-    de::{Deserializer, MapAccess, SeqAccess, Visitor},
-};
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// `{}`.

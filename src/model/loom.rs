@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use serde::Deserialize;
-use serde_json::{json, value::RawValue};
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::{Answer, Call, Ending, InputSchema, Made, Verdict, member, pending};
 

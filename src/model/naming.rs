@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use sha2::{Digest as _, Sha256};
 
-use super::{OfferMode, catalog::hex, globs::Globs};
+use super::OfferMode;
+use super::catalog::hex;
+use super::globs::Globs;
 
 /// The longest model-facing name, in bytes.
 pub const MAX_LEN: usize = 64;

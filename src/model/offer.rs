@@ -6,10 +6,8 @@
 //!
 //! Must not: know connections, or change a byte of what a peer sent other than a tool's name.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    sync::{Arc, OnceLock},
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use schemars::JsonSchema;
@@ -19,15 +17,14 @@ use sha2::Digest as _;
 
 use seen::Seen;
 
+use super::catalog::{Tool, hash_of, hex};
+use super::catalog_search::Index;
+use super::naming::Nameless;
+use super::pin::{CARD, Mode};
 pub use super::routes::{Route, Target};
+use super::words::words;
 use super::{
-    BackendName, Catalog, Content, InputSchema, Naming, Own, Review, Routes,
-    catalog::{Tool, hash_of, hex},
-    catalog_search::Index,
-    hints, json,
-    naming::{self, Nameless},
-    pin::{CARD, Mode},
-    words::words,
+    BackendName, Catalog, Content, InputSchema, Naming, Own, Review, Routes, hints, json, naming,
 };
 
 pub mod cost;

@@ -2,14 +2,13 @@
 //!
 //! Must not: keep anything.
 
-use std::{
-    str::FromStr,
-    sync::{Arc, LazyLock},
-};
+use std::str::FromStr;
+use std::sync::{Arc, LazyLock};
 
 use serde_json::value::RawValue;
 
-use super::{BackendName, InputSchema, Verdict, member, pending, schema::refusal, string_member};
+use super::schema::refusal;
+use super::{BackendName, InputSchema, Verdict, member, pending, string_member};
 
 /// One of the bridge's own tools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

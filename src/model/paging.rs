@@ -5,7 +5,8 @@
 
 use serde_json::json;
 
-use super::{CallId, answer::files::grouped};
+use super::CallId;
+use super::answer::files::grouped;
 
 /// The bytes of a part, unless the model or the backend's `max_result` says how many.
 pub const PART: usize = 64 << 10;

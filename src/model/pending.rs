@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Answer, CallId, Own, answer::codes::OUTCOME_UNKNOWN, catalog::hex, own};
+use super::answer::codes::OUTCOME_UNKNOWN;
+use super::catalog::hex;
+use super::{Answer, CallId, Own, own};
 
 /// The name of the tool ([`Own::name`]).
 pub const TOOL: &str = "bridge_call_result";

@@ -7,23 +7,18 @@
 //!
 //! Must not: know where pins are kept, or what a tool does.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::Digest as _;
 
-use super::{
-    Catalog, Content, Naming,
-    canonical::Node,
-    catalog::{hash_of, hex},
-    diff, visible,
-    words::words,
-};
+use super::canonical::Node;
+use super::catalog::{hash_of, hex};
+use super::words::words;
+use super::{Catalog, Content, Naming, diff, visible};
 
 /// The members of an MCP tool that a model sees (agent-runs-protocol §4.3), in lower case.
 const VISIBLE: [&str; 6] =

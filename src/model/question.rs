@@ -3,13 +3,15 @@
 //!
 //! Must not: ask a person, or open a URL.
 
-use std::{collections::BTreeMap, sync::LazyLock};
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{
-    InputSchema, Members, Verdict, approval::Outcome, member, string_member, visible::hides,
-};
+use super::approval::Outcome;
+use super::visible::hides;
+use super::{InputSchema, Members, Verdict, member, string_member};
 
 /// What a question must be to have an answer: a URL of the web, or a form with the fields that
 /// 2025-11-25 knows.

@@ -5,12 +5,15 @@
 //!
 //! Must not: know where a result comes from.
 
-use std::{borrow::Cow, cmp::Ordering, sync::LazyLock};
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::sync::LazyLock;
 
 use regex::{Captures, Match, Regex};
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Deserializer, Value, value::RawValue};
+use serde_json::value::RawValue;
+use serde_json::{Deserializer, Value};
 
 use super::json;
 

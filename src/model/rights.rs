@@ -5,10 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    BackendName, Naming, OfferMode, Policy, ToolFilter,
-    routes::{Route, Target},
-};
+use super::routes::{Route, Target};
+use super::{BackendName, Naming, OfferMode, Policy, ToolFilter};
 
 /// What one app may use. The default is everything.
 #[derive(Debug, Clone, Default)]
@@ -140,12 +138,10 @@ mod tests {
     //! Every right that can be taken away.
 
     use super::*;
-    use crate::model::{
-        globs::{Globs, globs},
-        offer::RefKind,
-        own::Own,
-        rules::{Condition, Rule, Test},
-    };
+    use crate::model::globs::{Globs, globs};
+    use crate::model::offer::RefKind;
+    use crate::model::own::Own;
+    use crate::model::rules::{Condition, Rule, Test};
 
     fn backend(name: &str) -> BackendName {
         BackendName::parse(name).unwrap()

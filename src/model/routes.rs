@@ -4,16 +4,15 @@
 //!
 //! Must not: know refs, or how names are made (offer.rs and naming.rs do).
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    sync::{Arc, OnceLock},
-};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
-use super::{BackendName, Call, InputSchema, Own, RefKind, catalog::hex};
+use super::catalog::hex;
+use super::{BackendName, Call, InputSchema, Own, RefKind};
 
 /// Where a model-facing name leads.
 #[derive(Debug, Clone, PartialEq, Eq)]

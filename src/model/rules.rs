@@ -7,12 +7,14 @@
 //!
 //! Must not: know what becomes of a call that a rule matches, or build a `Value` of all arguments.
 
-use std::{collections::HashSet, ptr, slice};
+use std::collections::HashSet;
+use std::{ptr, slice};
 
 use globset::{Glob, GlobMatcher};
 use serde_json::Value;
 
-use super::{Elements, json::each_member};
+use super::Elements;
+use super::json::each_member;
 
 /// The most keys of a path, as each of them takes a pass over the arguments.
 const MAX_KEYS: usize = 32;

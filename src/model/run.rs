@@ -9,10 +9,11 @@
 
 use std::sync::Arc;
 
-use super::{
-    Call, Event, Route, RunEnding, RunId, RunKind, Table, Target, ToolUseId,
-    answer::codes::TOOL_INPUT_INVALID, event::Body, ids::is_segment, replay::Unnumbered,
-};
+use super::answer::codes::TOOL_INPUT_INVALID;
+use super::event::Body;
+use super::ids::is_segment;
+use super::replay::Unnumbered;
+use super::{Call, Event, Route, RunEnding, RunId, RunKind, Table, Target, ToolUseId};
 use crate::model::maps::HashMap;
 
 /// What the driver does about one event.

@@ -4,9 +4,11 @@
 //!
 //! Must not: know how an event came, or how a result is posted.
 
-use serde_json::{json, value::RawValue};
+use serde_json::json;
+use serde_json::value::RawValue;
 
-use super::{Answer, Call, Members, string_member, tool_format::Format};
+use super::tool_format::Format;
+use super::{Answer, Call, Members, string_member};
 
 /// The longest id or name of a tool, in bytes.
 const LONGEST_ID: usize = 1_024;

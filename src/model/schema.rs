@@ -9,24 +9,19 @@
 mod cost;
 mod pattern;
 
-use std::{
-    fmt::Write as _,
-    sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use jsonschema::{PatternOptions, ValidationError, Validator, error::ValidationErrorKind};
-use serde_json::{Value, value::RawValue};
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{
-    Members,
-    answer::codes::TOOL_INPUT_INVALID,
-    json::lossy,
-    limits::{MAX_DEPTH, MAX_SCHEMA, Shape},
-    visible,
-};
+use super::answer::codes::TOOL_INPUT_INVALID;
+use super::json::lossy;
+use super::limits::{MAX_DEPTH, MAX_SCHEMA, Shape};
+use super::{Members, visible};
 
 /// How deep arguments may be nested, in levels of JSON: the parser of the copy that is checked goes
 /// hardly deeper.

@@ -2,24 +2,21 @@
 //!
 //! Must not: copy the spec's text (it may carry 50 MiB of attachments) or read it into values.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
-    ops::Range,
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::json::{Unread, each_member, span};
+use super::offer::Ref;
+use super::routes::Stored;
+use super::words::Words as _;
 use super::{
     BackendName, Call, Elements, Members, Offer, Own, RefKind, Route, Routes, RunKind, Target,
-    json::{Unread, each_member, span},
-    naming,
-    offer::Ref,
-    routes::Stored,
-    string_member,
-    words::Words as _,
+    naming, string_member,
 };
 
 /// The most entries of `tools`, with the tools inside of them. MANTYX takes 64 of each.

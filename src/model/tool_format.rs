@@ -6,9 +6,11 @@
 //! Must not: change more of a tool than its API refuses, or change it without a note.
 
 use serde::Deserialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
-use super::{Answer, Call, Elements, Members, answer::files::File, member, string_member};
+use super::answer::files::File;
+use super::{Answer, Call, Elements, Members, member, string_member};
 
 /// The most calls of one request.
 const MAX_CALLS: usize = 128;

@@ -5,15 +5,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL};
-use ring::{
-    rand::SystemRandom,
-    signature::{
-        ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair,
-        Ed25519KeyPair, RSA_PKCS1_SHA256, RsaKeyPair,
-    },
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
+use ring::rand::SystemRandom;
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, ECDSA_P384_SHA384_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair,
+    RSA_PKCS1_SHA256, RsaKeyPair,
 };
-use rustls::pki_types::{PrivatePkcs8KeyDer, pem::PemObject as _};
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 
 /// How long an assertion is good for.

@@ -5,22 +5,20 @@
 
 use std::time::Duration;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use http::{
-    HeaderMap, HeaderValue, StatusCode,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
-};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::time::timeout;
 use url::{Url, form_urlencoded};
 
-use super::{IssueError, IssueResult, Issued, assertion::ClientKey};
-use crate::{
-    clock,
-    error_chain::error_chain,
-    http_client::{self, Client},
-    model::Members,
-};
+use super::assertion::ClientKey;
+use super::{IssueError, IssueResult, Issued};
+use crate::error_chain::error_chain;
+use crate::http_client::Client;
+use crate::model::Members;
+use crate::{clock, http_client};
 
 /// How long one exchange with an issuer of tokens may take.
 pub const PATIENCE: Duration = Duration::from_secs(10);

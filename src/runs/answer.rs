@@ -2,7 +2,10 @@
 //!
 //! Must not: decide whether a call is made (`model::run` and `model::recovery` do).
 
-use std::{borrow::Cow, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::borrow::Cow;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
@@ -11,19 +14,19 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tracing::{error, info};
 
-use super::{DrivenRun, Runs, call_recorder::CallRecorder, calls::Left, credential::OfRun};
-use crate::{
-    model::{
-        answer::{Answer, codes::OUTCOME_UNKNOWN},
-        call::CallRequest,
-        ending::{Ending, Made},
-        event::Call,
-        ids::ToolUseId,
-        offer::Route,
-    },
-    traces::Kind,
-    upstream::{Posted, ResultPost},
-};
+use super::call_recorder::CallRecorder;
+use super::calls::Left;
+use super::credential::OfRun;
+use super::{DrivenRun, Runs};
+use crate::model::answer::Answer;
+use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::call::CallRequest;
+use crate::model::ending::{Ending, Made};
+use crate::model::event::Call;
+use crate::model::ids::ToolUseId;
+use crate::model::offer::Route;
+use crate::traces::Kind;
+use crate::upstream::{Posted, ResultPost};
 
 /// How long MANTYX waits for a result (`localToolTimeoutMs`, wire-protocol §5). After that, posting
 /// an answer has no use.

@@ -4,37 +4,28 @@
 //! Must not: hold up the driver or another app. A reader pulls; one that falls behind is closed and
 //! resumes by `seq`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{
-    Stream,
-    future::{BoxFuture, OptionFuture},
-    stream,
-};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until, timeout},
-};
+use futures_util::future::{BoxFuture, OptionFuture};
+use futures_util::{Stream, stream};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
-use super::{
-    Access, DrivenRun, Runs, StreamFailure,
-    driver::{self, MAX_EVENT, SILENCE},
-    log::{Cursor, Read},
-    mask::masked,
-};
-use crate::{
-    budget::{Budget, Held},
-    error_chain::error_chain,
-    model::{
-        AppName,
-        event::{Beginning, Body},
-        replay::Unnumbered,
-    },
-    sse::{Framer, blank_line::BlankLine},
-    upstream::OpenError,
-};
+use super::driver::{MAX_EVENT, SILENCE};
+use super::log::{Cursor, Read};
+use super::mask::masked;
+use super::{Access, DrivenRun, Runs, StreamFailure, driver};
+use crate::budget::{Budget, Held};
+use crate::error_chain::error_chain;
+use crate::model::AppName;
+use crate::model::event::{Beginning, Body};
+use crate::model::replay::Unnumbered;
+use crate::sse::Framer;
+use crate::sse::blank_line::BlankLine;
+use crate::upstream::OpenError;
 
 /// If MANTYX refuses the run's stream, an app's open stream stays open this long, as the driver
 /// goes on trying. Then it is closed, so that the app's next request gets MANTYX's answer.
@@ -437,10 +428,9 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::{
-        budget::tests::{quiet_after, without_room},
-        runs::{Inner, Room, tests::run},
-    };
+    use crate::budget::tests::{quiet_after, without_room};
+    use crate::runs::tests::run;
+    use crate::runs::{Inner, Room};
 
     fn event(size: usize) -> Vec<u8> {
         format!("id: 2\nevent: delta\ndata: \"{}\"\n\n", "x".repeat(size)).into_bytes()

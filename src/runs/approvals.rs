@@ -7,32 +7,25 @@
 //!
 //! Must not: decide which calls need a person, or make one.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    sync::oneshot,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
 use super::changes::{Change, Changes};
+use crate::clock;
+use crate::metrics::{ByLabel, Counter};
+use crate::model::approval::Outcome;
+use crate::model::catalog::hex;
 use crate::model::maps::HashMap;
-use crate::{
-    clock,
-    metrics::{ByLabel, Counter},
-    model::{
-        AppName, ApprovalId, BackendName, CallRequest, RunId, ToolUseId,
-        approval::{self, Outcome},
-        catalog::hex,
-        question,
-    },
+use crate::model::{
+    AppName, ApprovalId, BackendName, CallRequest, RunId, ToolUseId, approval, question,
 };
 
 /// The most calls of one app that may wait for a person, and the most bytes of what they ask.

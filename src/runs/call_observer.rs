@@ -2,23 +2,21 @@
 //!
 //! Must not: decide anything, or wait.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    approvals::Decision,
-    calls::Calls,
-    history::{Outcome, Running},
-};
-use crate::{
-    audit::{self, Audit},
-    metrics,
-    model::{CallRequest, Ending, Target, approval::Outcome as Approval},
-    traces::{Context, Kind, Span},
-};
+use super::approvals::Decision;
+use super::calls::Calls;
+use super::history::{Outcome, Running};
+use crate::audit::Audit;
+use crate::model::approval::Outcome as Approval;
+use crate::model::{CallRequest, Ending, Target};
+use crate::traces::{Context, Kind, Span};
+use crate::{audit, metrics};
 
 /// The audit log's word for a call that continues after a first answer.
 const PENDING: &str = "pending";

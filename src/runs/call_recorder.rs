@@ -3,10 +3,8 @@
 //!
 //! Must not: decide what a stage means after a crash (model/recovery.rs does).
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -15,20 +13,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::{
-    answer::POST_WITHIN,
-    long_calls::{LongCalls, Work},
-    shares::Share,
-};
-use crate::{
-    backend::{Handle, NotRecorded, Recorder},
-    clock,
-    journal::{
-        Journal,
-        record::{CallKey, CallRecord, Change, Key, Slot},
-    },
-    model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage, recovery::Known},
-};
+use super::answer::POST_WITHIN;
+use super::long_calls::{LongCalls, Work};
+use super::shares::Share;
+use crate::backend::{Handle, NotRecorded, Recorder};
+use crate::clock;
+use crate::journal::Journal;
+use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
+use crate::model::recovery::Known;
+use crate::model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage};
 
 /// An answer that was kept over a restart, or until MANTYX knew its run again, is posted for at
 /// least this long, however late it is.

@@ -3,51 +3,46 @@
 //!
 //! Must not: post an answer, or know how far the journal is.
 
-use std::{collections::BTreeMap, future, sync::Arc, thread, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{future, thread};
 
-use tokio::{
-    sync::{mpsc, watch},
-    time::Instant,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-use super::{
-    DrivenRun,
-    approvals::{Approvals, Decision, TooMany},
-    call_observer::CallObserver,
-    call_recorder::{CallRecorder, Keeping},
-    changes::Changes,
-    driven::InFlight,
-    history::History,
-    idempotency::Requests,
-    long_calls::{LongCalls, Patience},
-    permission_check::PermissionCheck,
-    shares::Shares,
+use super::DrivenRun;
+use super::approvals::{Approvals, Decision, TooMany};
+use super::call_observer::CallObserver;
+use super::call_recorder::{CallRecorder, Keeping};
+use super::changes::Changes;
+use super::driven::InFlight;
+use super::history::History;
+use super::idempotency::Requests;
+use super::long_calls::{LongCalls, Patience};
+use super::permission_check::PermissionCheck;
+use super::shares::Shares;
+use crate::audit::Audit;
+use crate::backend::calls::{Backends, CallContext};
+use crate::backend::peer::PermissionCheck as _;
+use crate::backend::queue::{Permit, Rejected};
+use crate::backend::{McpClient, Question};
+use crate::budget;
+use crate::config::App;
+use crate::journal::Journal;
+use crate::model::approval::Outcome;
+use crate::model::catalog_search::{resolved, unresolved};
+use crate::model::rights::CallRefusal;
+use crate::model::{
+    Answer, AppName, Call, CallRequest, CallingRun, Ending, Made, Offer, Own, Permission, Route,
+    Target, approval, catalog_search, globs,
 };
-use crate::{
-    audit::Audit,
-    backend::{
-        McpClient, Question,
-        calls::{Backends, CallContext},
-        peer::PermissionCheck as _,
-        queue::{Permit, Rejected},
-    },
-    budget,
-    config::App,
-    journal::Journal,
-    model::{
-        Answer, AppName, Call, CallRequest, CallingRun, Ending, Made, Offer, Own, Permission,
-        Route, Target,
-        approval::{self, Outcome},
-        catalog_search::{self, resolved, unresolved},
-        globs,
-        rights::CallRefusal,
-    },
-    settings::Settings,
-    tasks::in_background,
-    traces::Context,
-};
+use crate::settings::Settings;
+use crate::tasks::in_background;
+use crate::traces::Context;
 
 /// How many questions of a call's server wait for their turn.
 const QUESTIONS: usize = 16;

@@ -7,15 +7,15 @@
 //!
 //! Must not: ask MANTYX, or let a credential out of [`UpstreamCredential`].
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{DrivenRun, Runs};
-use crate::{
-    model::{AppName, RunId, RunKey, RunKind},
-    upstream::{PostCredential, UpstreamCredential},
-};
+use crate::model::{AppName, RunId, RunKey, RunKind};
+use crate::upstream::{PostCredential, UpstreamCredential};
 
 /// For this long after MANTYX has accepted a credential for a run, the bridge does not ask again.
 const GOOD_FOR: Duration = Duration::from_secs(5 * 60);

@@ -3,39 +3,32 @@
 //!
 //! Must not: read its stream (driver.rs does).
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::SystemTime,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    NewRun, Runs,
-    access::{Access, StreamFailure},
-    call_recorder::CallRecorder,
-    credential::RunCredential,
-    log::{EventLog, Room},
-};
+use super::access::{Access, StreamFailure};
+use super::call_recorder::CallRecorder;
+use super::credential::RunCredential;
+use super::log::{EventLog, Room};
+use super::{NewRun, Runs};
+use crate::clock;
+use crate::journal::record::{CallKey, Change, Millis, RunRecord, Slot};
+use crate::model::catalog_search::resolved;
 use crate::model::maps::HashMap;
-use crate::{
-    clock,
-    journal::record::{CallKey, Change, Millis, RunRecord, Slot},
-    model::{
-        AppName, Call, CallRequest, CallingRun, Route, RunId, RunKey, RunKind, SessionId, Table,
-        ToolUseId,
-        catalog_search::resolved,
-        run::{Run, Seen},
-        words::words,
-    },
-    traces::Context,
-    upstream::OpenError,
+use crate::model::run::{Run, Seen};
+use crate::model::words::words;
+use crate::model::{
+    AppName, Call, CallRequest, CallingRun, Route, RunId, RunKey, RunKind, SessionId, Table,
+    ToolUseId,
 };
+use crate::traces::Context;
+use crate::upstream::OpenError;
 
 /// A run that is driven, or was until it ended.
 #[derive(Debug)]

@@ -10,39 +10,34 @@
 
 mod tasks;
 
-use std::{panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::StatusCode;
 use serde::Deserialize;
-use tokio::{
-    task::{JoinError, JoinSet},
-    time::{Instant, sleep_until, timeout},
-};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, error, info, warn};
 
-use super::{
-    Access, DrivenRun, Runs,
-    answer::{self, Task},
-    call_recorder::CallRecorder,
-    mask::masked,
-};
+use super::answer::Task;
+use super::call_recorder::CallRecorder;
+use super::mask::masked;
+use super::{Access, DrivenRun, Runs, answer};
+use crate::backoff::Backoff;
+use crate::budget;
+use crate::budget::Budget;
+use crate::error_chain::error_chain;
+use crate::journal::record::{Change, Key};
+use crate::model::ending::RunEnding;
+use crate::model::event::{Beginning, Call, Event, tokens};
+use crate::model::ids::{RunId, RunKind};
 use crate::model::maps::HashSet;
-use crate::{
-    backoff::Backoff,
-    budget::{self, Budget},
-    error_chain::error_chain,
-    journal::record::{Change, Key},
-    model::{
-        ending::RunEnding,
-        event::{Beginning, Call, Event, tokens},
-        ids::{RunId, RunKind},
-        run::Step,
-    },
-    sse::{Frame, Framer},
-    upstream::{OpenError, UpstreamCredential},
-};
+use crate::model::run::Step;
+use crate::sse::{Frame, Framer};
+use crate::upstream::{OpenError, UpstreamCredential};
 
 /// The largest event that the driver reads whole, in bytes.
 pub(super) const MAX_EVENT: usize = 8 << 20;

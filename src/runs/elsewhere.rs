@@ -8,16 +8,14 @@
 
 use std::sync::Arc;
 
-use super::{DrivenRun, NewRun, Runs, driven::Left};
-use crate::{
-    clock,
-    journal::{
-        NotRead,
-        record::{Kept, KeptRun, RunRecord},
-    },
-    model::{RunKey, RunKind, Table, Workspace, run::Seen},
-    upstream::UpstreamCredential,
-};
+use super::driven::Left;
+use super::{DrivenRun, NewRun, Runs};
+use crate::clock;
+use crate::journal::NotRead;
+use crate::journal::record::{Kept, KeptRun, RunRecord};
+use crate::model::run::Seen;
+use crate::model::{RunKey, RunKind, Table, Workspace};
+use crate::upstream::UpstreamCredential;
 
 impl Runs {
     /// Looks up what other replicas know of the runs and sessions `ids`; `credential` is what the caller

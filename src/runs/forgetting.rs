@@ -2,20 +2,18 @@
 //!
 //! Must not: forget a run whose calls could then be made again, or write to the journal.
 
-use std::{hash::Hash, time::Duration};
+use std::hash::Hash;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::warn;
 
-use super::{
-    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, Runs, log::Room,
-    owners::Owned,
-};
+use super::log::Room;
+use super::owners::Owned;
+use super::{DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, Runs};
+use crate::journal::record::{Change, Key};
+use crate::model::RunKey;
 use crate::model::maps::HashMap;
-use crate::{
-    journal::record::{Change, Key},
-    model::RunKey,
-};
 
 impl Runs {
     /// Forgets runs and sessions that are too old or too many, in the journal too.

@@ -3,18 +3,17 @@
 //!
 //! Must not: decide anything, or grow without a bound.
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::{Duration, SystemTime},
-};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::changes::{Change, Changes};
 use crate::model::maps::HashMap;
-use crate::model::{AppName, BackendName, CallRequest, Ending, RunId, ToolUseId, words::words};
+use crate::model::words::words;
+use crate::model::{AppName, BackendName, CallRequest, Ending, RunId, ToolUseId};
 
 /// The most ended calls of one app that are remembered.
 pub const KEEP: usize = 500;

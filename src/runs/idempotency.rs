@@ -14,13 +14,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::{KEEP_ANSWERS, calls::Calls, forgetting::beyond_bytes};
+use super::KEEP_ANSWERS;
+use super::calls::Calls;
+use super::forgetting::beyond_bytes;
+use crate::clock;
+use crate::journal::record::{Change, Key, Millis, RequestKey, RequestRecord};
+use crate::model::AppName;
 use crate::model::maps::HashMap;
-use crate::{
-    clock,
-    journal::record::{Change, Key, Millis, RequestKey, RequestRecord},
-    model::AppName,
-};
 
 /// How long a request is remembered.
 const KEEP: Millis = 24 * 60 * 60 * 1_000;

@@ -6,40 +6,33 @@
 
 mod kept;
 
-use std::{
-    panic::AssertUnwindSafe,
-    pin::pin,
-    sync::{Arc, atomic::Ordering},
-    thread,
-    time::Duration,
-};
+use std::panic::AssertUnwindSafe;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout, timeout_at},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 pub(super) use self::kept::Work;
-use super::{
-    DrivenRun, KEEP_BESIDE,
-    calls::{ActiveCall, Calls, Left},
-    forgetting::{beyond, beyond_bytes},
-};
+use super::calls::{ActiveCall, Calls, Left};
+use super::forgetting::{beyond, beyond_bytes};
+use super::{DrivenRun, KEEP_BESIDE};
+use crate::journal::Journal;
+use crate::journal::record::Millis;
 use crate::model::maps::{HashMap, HashSet};
-use crate::{
-    budget, clock,
-    journal::{Journal, record::Millis},
-    model::{
-        Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target,
-        paging,
-        pending::{self, Asked},
-    },
-    random,
+use crate::model::pending::Asked;
+use crate::model::{
+    Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target, paging,
+    pending,
 };
+use crate::{budget, clock, random};
 
 /// How often a call that waits for its user is looked at.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -5,10 +5,8 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::{
-    model::{Call, RunId, RunKind},
-    sse::Frame,
-};
+use crate::model::{Call, RunId, RunKind};
+use crate::sse::Frame;
 
 /// The call as the informational `tool_call` event, with the same place in the log: otherwise a
 /// stock client would answer the call, too. In the stream of an eval it is flat, as all events

@@ -11,16 +11,13 @@
 //!
 //! Must not: do IO; changes for the journal are returned to the caller.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
+use crate::journal::record::{Change, Key, Millis, OwnedKey, OwnerRecord, Slot};
+use crate::model::ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace};
 use crate::model::maps::{HashMap, HashSet};
-use crate::{
-    journal::record::{Change, Key, Millis, OwnedKey, OwnerRecord, Slot},
-    model::{
-        ids::{AppName, RunId, RunKey, RunKind, SessionId, ToolUseId, Workspace},
-        words::Words as _,
-    },
-};
+use crate::model::words::Words as _;
 
 use super::KEEP_BESIDE;
 

@@ -3,19 +3,16 @@
 //!
 //! Must not: decide what a permission is (model/rights.rs does), or ask a person.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::watch;
 
 use super::calls::Calls;
-use crate::{
-    backend::{calls::Backends, peer, quota},
-    model::{AppName, CallRequest, Permission},
-    settings::Settings,
-};
+use crate::backend::calls::Backends;
+use crate::backend::{peer, quota};
+use crate::model::{AppName, CallRequest, Permission};
+use crate::settings::Settings;
 
 /// The permission of one call.
 #[derive(Debug)]

@@ -3,23 +3,18 @@
 //!
 //! Must not: know what an answer must be (model/question.rs does), or who may give it.
 
-use std::{future, pin::pin};
+use std::future;
+use std::pin::pin;
 
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
-use super::{
-    approvals::{Decision, TooMany},
-    calls::{ActiveCall, Calls, Left},
-};
-use crate::{
-    backend::{MAX_QUESTION, peer},
-    model::{
-        Answer, Made,
-        approval::{self, Outcome},
-        question::{self, Question},
-    },
-};
+use super::approvals::{Decision, TooMany};
+use super::calls::{ActiveCall, Calls, Left};
+use crate::backend::{MAX_QUESTION, peer};
+use crate::model::approval::Outcome;
+use crate::model::question::Question;
+use crate::model::{Answer, Made, approval, question};
 
 impl Calls {
     /// Has the backend make an admitted call, and a person asked what its server asks meanwhile. If

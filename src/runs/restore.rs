@@ -6,36 +6,31 @@
 mod awaiting_credential;
 mod inherited;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-use super::{
-    DrivenRun, Inner, KEEP_ENDED, NewRun, Owned, Runs, Session,
-    answer::{POST_WITHIN, Task},
-    call_recorder::CallRecorder,
-    driven::Left,
+use super::answer::{POST_WITHIN, Task};
+use super::call_recorder::CallRecorder;
+use super::driven::Left;
+use super::{DrivenRun, Inner, KEEP_ENDED, NewRun, Owned, Runs, Session};
+use crate::clock;
+use crate::journal::record::{
+    Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
+    RunRecord, Slot,
 };
-use crate::{
-    clock,
-    journal::record::{
-        Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
-        RunRecord, Slot,
-    },
-    model::{
-        AppName, CallId, Ending, Of, RunKey, Selection, Stage, Table, Trace,
-        answer::codes::OUTCOME_UNKNOWN,
-        catalog_search::resolved,
-        maps::HashSet,
-        recovery::{Recovery, decide},
-        routes::Route,
-        run::Seen,
-    },
-    traces::Context,
-    upstream::UpstreamCredential,
-};
+use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::catalog_search::resolved;
+use crate::model::maps::HashSet;
+use crate::model::recovery::{Recovery, decide};
+use crate::model::routes::Route;
+use crate::model::run::Seen;
+use crate::model::{AppName, CallId, Ending, Of, RunKey, Selection, Stage, Table, Trace};
+use crate::traces::Context;
+use crate::upstream::UpstreamCredential;
 
 impl Runs {
     /// Restores the journal's records. Runs that were being driven are driven on at once; those
@@ -432,14 +427,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::{
-        journal::record::{CallKey, CallRecord, RunRecord, Slot},
-        model::{
-            call::Of,
-            ids::{BackendName, RunId, RunKind},
-            offer::{Offer, RefKind},
-        },
-    };
+    use crate::journal::record::{CallKey, CallRecord, RunRecord, Slot};
+    use crate::model::call::Of;
+    use crate::model::ids::{BackendName, RunId, RunKind};
+    use crate::model::offer::{Offer, RefKind};
 
     pub(super) fn run(id: &str, agent_run: &str, tool_use: &str, stage: Stage) -> KeptRun {
         let table = Table::assumed(&Offer::default(), BTreeSet::new());

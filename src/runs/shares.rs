@@ -9,8 +9,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::journal;
+use crate::model::AppName;
 use crate::model::maps::HashMap;
-use crate::{journal, model::AppName, settings::Settings};
+use crate::settings::Settings;
 
 /// About how many bytes of the journal are for the arguments and answers of open calls. One half is
 /// divided equally among the apps; any app may use the other half.

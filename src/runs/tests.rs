@@ -9,8 +9,13 @@ mod unwanted;
 
 use tokio::time::advance;
 
-use super::{forgetting::beyond, log::EventLog, *};
-use crate::{clock, config::Credential, model::ids::RunKind, state_dir::StateDir};
+use super::forgetting::beyond;
+use super::log::EventLog;
+use super::*;
+use crate::clock;
+use crate::config::Credential;
+use crate::model::ids::RunKind;
+use crate::state_dir::StateDir;
 
 /// The credential of all runs.
 fn credential() -> UpstreamCredential {

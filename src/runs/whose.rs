@@ -9,17 +9,14 @@ use std::sync::Arc;
 
 use tracing::warn;
 
-use super::{
-    DrivenRun, Inner, NewRun, Runs,
-    answer::{self, Task},
-    call_recorder::CallRecorder,
-    owners::{How, Owned},
-};
-use crate::{
-    budget, clock,
-    journal::record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord},
-    model::{AppName, Call, RunId, RunKey, RunKind, Workspace, ids::is_segment},
-};
+use super::answer::Task;
+use super::call_recorder::CallRecorder;
+use super::owners::{How, Owned};
+use super::{DrivenRun, Inner, NewRun, Runs, answer};
+use crate::journal::record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord};
+use crate::model::ids::is_segment;
+use crate::model::{AppName, Call, RunId, RunKey, RunKind, Workspace};
+use crate::{budget, clock};
 
 /// Longer ids of MANTYX are not remembered, in bytes.
 const MAX_ID: usize = 512;

@@ -7,35 +7,30 @@
 //!
 //! Must not: answer a tool that the bridge does not have; its owner may.
 
-use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
+use std::collections::HashSet;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_PAD_INDIFFERENT};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_PAD_INDIFFERENT;
 use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use rand::Rng as _;
 use serde::Deserialize;
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, sleep, sleep_until, timeout},
-};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 
-use super::{
-    Asked, Runtime,
-    hsafa::read,
-    link::{Link, LinkError, path},
-};
-use crate::{
-    backoff::Backoff,
-    budget::Budget,
-    model::{
-        Call, Members,
-        runtime_call::{CLAUDE, SessionNews, THREAD, is_id},
-        string_member,
-    },
-};
+use super::hsafa::read;
+use super::link::{Link, LinkError, path};
+use super::{Asked, Runtime};
+use crate::backoff::Backoff;
+use crate::budget::Budget;
+use crate::model::runtime_call::{CLAUDE, SessionNews, THREAD, is_id};
+use crate::model::{Call, Members, string_member};
 
 /// The longest that the service lets a poll wait, in milliseconds.
 const BLOCK_MS: &str = "999";

@@ -5,7 +5,9 @@
 //!
 //! Must not: know how a call is made.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::OptionFuture;
 use http::{Method, header};
@@ -13,16 +15,11 @@ use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until};
 use tracing::{debug, warn};
 
-use super::{
-    Asked, LinkError, Runtime,
-    link::{Link, path},
-};
-use crate::model::{
-    Call, member,
-    runtime_call::{HSAFA_V3, HSAFA_V7, is_id},
-    string_member,
-    tool_format::Format,
-};
+use super::link::{Link, path};
+use super::{Asked, LinkError, Runtime};
+use crate::model::runtime_call::{HSAFA_V3, HSAFA_V7, is_id};
+use crate::model::tool_format::Format;
+use crate::model::{Call, member, string_member};
 
 /// The pause after a registration of tools that failed.
 const AGAIN: Duration = Duration::from_secs(10);

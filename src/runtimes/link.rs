@@ -11,15 +11,13 @@ use tokio::time::timeout;
 use tracing::warn;
 use url::Url;
 
-use crate::{
-    budget::{Budget, Held},
-    clock,
-    config::{RuntimeLink, Wire},
-    error_chain::error_chain,
-    http_client::{self, BodyError, Client, Clients},
-    model::AppName,
-    sse::Framer,
-};
+use crate::budget::{Budget, Held};
+use crate::config::{RuntimeLink, Wire};
+use crate::error_chain::error_chain;
+use crate::http_client::{BodyError, Client, Clients};
+use crate::model::AppName;
+use crate::sse::Framer;
+use crate::{clock, http_client};
 
 /// How long a request may take.
 const WITHIN: Duration = Duration::from_secs(30);

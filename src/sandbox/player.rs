@@ -6,18 +6,15 @@
 //! Must not: speak HTTP, or call anything itself.
 
 use serde::Serialize;
-use serde_json::{
-    json,
-    value::{RawValue, to_raw_value},
-};
-use tokio::{sync::oneshot, time::Instant};
+use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use super::{
-    Run, Sandbox,
-    model::{self, Call, Step},
-    spec::Kind,
-    terminal::{MODEL_ID, RunEnd},
-};
+use super::model::{Call, Step};
+use super::spec::Kind;
+use super::terminal::{MODEL_ID, RunEnd};
+use super::{Run, Sandbox, model};
 use crate::model::{Answer, ToolUseId};
 
 /// Plays `run` to its end, unless it is cancelled.

@@ -3,7 +3,8 @@
 //!
 //! Must not: know what the members mean.
 
-use std::{collections::HashMap, sync::LazyLock};
+use std::collections::HashMap;
+use std::sync::LazyLock;
 
 use jsonschema::Validator;
 use serde::Deserialize;

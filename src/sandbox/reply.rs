@@ -2,13 +2,16 @@
 //!
 //! Must not: know a route.
 
-use std::{convert::Infallible, time::SystemTime};
+use std::convert::Infallible;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, combinators::UnsyncBoxBody};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
 use serde::Serialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::Invalid;
 

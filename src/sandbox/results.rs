@@ -6,8 +6,11 @@ use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Invalid, Refusal, Reply, Sandbox, files::FileNote, json, read, run::Accepted, runs};
-use crate::model::{Answer, ToolUseId, answer::files::MAX_BYTES};
+use super::files::FileNote;
+use super::run::Accepted;
+use super::{Invalid, Refusal, Reply, Sandbox, json, read, runs};
+use crate::model::answer::files::MAX_BYTES;
+use crate::model::{Answer, ToolUseId};
 
 /// The body of a tool result.
 #[derive(Debug)]

@@ -2,10 +2,12 @@
 //!
 //! Must not: know the content of a body.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, request::Parts};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
@@ -15,9 +17,8 @@ use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Body, Refusal, Reply, Sandbox, json, results, runs, sessions, stream, terminal::MODEL_ID,
-};
+use super::terminal::MODEL_ID;
+use super::{Body, Refusal, Reply, Sandbox, json, results, runs, sessions, stream};
 
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_mins(2);

@@ -5,27 +5,23 @@
 //!
 //! Must not: play the script, speak HTTP, or wait.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::{
-    sync::{oneshot, watch},
-    time::Instant,
-};
+use tokio::sync::{oneshot, watch};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Charge, Spec, Turn, files::FileNote, grow, terminal::RunEnd};
-use crate::{
-    clock,
-    model::{Answer, RunId, SessionId, ToolUseId},
-    sse::Frame,
-};
+use super::files::FileNote;
+use super::terminal::RunEnd;
+use super::{Charge, Spec, Turn, grow};
+use crate::clock;
+use crate::model::{Answer, RunId, SessionId, ToolUseId};
+use crate::sse::Frame;
 
 /// One run.
 #[derive(Debug)]

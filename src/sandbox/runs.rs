@@ -2,7 +2,8 @@
 //!
 //! Must not: read a spec, or play one.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use http::StatusCode;
 use serde_json::json;

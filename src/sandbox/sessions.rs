@@ -2,11 +2,9 @@
 //!
 //! Must not: read a spec, or play a run.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::SystemTime,
-};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use http::StatusCode;
 use serde_json::json;

@@ -12,10 +12,12 @@
 mod tools;
 mod turn;
 
-use std::{borrow::Cow, collections::BTreeMap};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 pub(super) use self::{
     tools::{Kind, Tool, Tools},

@@ -5,28 +5,23 @@
 //!
 //! Must not: make a connection of its own, or know which tools there are.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{Method, Request, Response, StatusCode, request::Parts};
+use http::request::Parts;
+use http::{Method, Request, Response, StatusCode};
 use http_body::Frame;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
-use tokio::{
-    net::TcpListener,
-    sync::{mpsc, watch},
-};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    Body, IDLE, Refusal, Reply, json,
-    routes::{read_body, unknown},
-    stream::event_stream,
-};
+use super::routes::{read_body, unknown};
+use super::stream::event_stream;
+use super::{Body, IDLE, Refusal, Reply, json};
 use crate::small_server;
 
 const LIMITS: small_server::Limits = small_server::Limits { connections: 16, idle: IDLE };

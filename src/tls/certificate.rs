@@ -2,17 +2,14 @@
 //!
 //! Must not: decide whether it is trusted; rustls does.
 
-use std::{
-    net::IpAddr,
-    time::{Duration, SystemTime},
-};
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::CertificateDer;
-use x509_cert::{
-    Certificate,
-    der::{self, Decode as _},
-    ext::pkix::{SubjectAltName, name::GeneralName},
-};
+use x509_cert::der::Decode as _;
+use x509_cert::ext::pkix::SubjectAltName;
+use x509_cert::ext::pkix::name::GeneralName;
+use x509_cert::{Certificate, der};
 
 use crate::model::San;
 

@@ -2,21 +2,20 @@
 //!
 //! Must not: keep them; `tls` does.
 
-use std::{
-    io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustls::{
-    RootCertStore, ServerConfig,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
-    server::{NoServerSessionStorage, WebPkiClientVerifier},
-};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
 use sha2::{Digest as _, Sha256};
 
-use super::{certificate::Facts, provider};
-use crate::{http_client, model::words::words};
+use super::certificate::Facts;
+use super::provider;
+use crate::http_client;
+use crate::model::words::words;
 
 /// The files of a listener's TLS, all of them PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]

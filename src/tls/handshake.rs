@@ -2,14 +2,21 @@
 //!
 //! Must not: wait longer than [`LIMIT`].
 
-use std::{io, sync::Arc, time::Duration};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::{AlertDescription, CertificateError, Error, ServerConfig};
-use tokio::{io::AsyncWriteExt as _, net::TcpStream, time::timeout};
-use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
-use super::{certificate::Facts, files::H2};
-use crate::{metrics::HandshakeFailure, model::San};
+use super::certificate::Facts;
+use super::files::H2;
+use crate::metrics::HandshakeFailure;
+use crate::model::San;
 
 /// How long a handshake may take.
 const LIMIT: Duration = Duration::from_secs(5);

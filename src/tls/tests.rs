@@ -1,20 +1,17 @@
 //! Files that are of use and files that are not, one after the other.
 
-use std::{fs, path::PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use tempfile::TempDir;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsConnector;
 
-use super::{
-    fake::pair,
-    files::{Which, first_certificate},
-    handshake::Failed,
-    *,
-};
+use super::fake::pair;
+use super::files::{Which, first_certificate};
+use super::handshake::Failed;
+use super::*;
 use crate::metrics::HandshakeFailure;
 
 fn read(path: &Path) -> io::Result<String> {

@@ -8,26 +8,23 @@
 pub(super) mod messages;
 mod settings;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use http::{StatusCode, header};
-use tokio::{
-    sync::mpsc,
-    time::{Instant, sleep, sleep_until, timeout_at},
-};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use self::settings::ExportSettings;
 use super::{Look, Traces};
-use crate::{
-    backoff::Backoff,
-    error_chain::error_chain,
-    http_client,
-    metrics::{self, Dropped},
-};
+use crate::backoff::Backoff;
+use crate::error_chain::error_chain;
+use crate::metrics::Dropped;
+use crate::{http_client, metrics};
 
 /// How long one batch is tried, retries included; meanwhile the queue fills.
 const DELIVER_WITHIN: Duration = Duration::from_secs(30);

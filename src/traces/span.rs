@@ -2,15 +2,14 @@
 //!
 //! Must not: hold arguments, results or secrets. The code that sets an attribute has to make sure.
 
-use std::{
-    fmt,
-    num::{NonZeroU64, NonZeroU128},
-    sync::Arc,
-};
+use std::fmt;
+use std::num::{NonZeroU64, NonZeroU128};
+use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::{Context, Recorder, otlp::messages};
+use super::otlp::messages;
+use super::{Context, Recorder};
 use crate::model::Trace;
 
 /// The longest name, and the longest text of an attribute, in bytes. Peers choose the names of

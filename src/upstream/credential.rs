@@ -2,14 +2,19 @@
 //!
 //! Must not: let a credential out but into the headers of a request.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
-use super::{SendError, X_API_KEY, kept_token::KeptToken, refresh_token::RefreshTokenGrant};
-use crate::{config::Credential, http_client::Clients, oauth::Tokens};
+use super::kept_token::KeptToken;
+use super::refresh_token::RefreshTokenGrant;
+use super::{SendError, X_API_KEY};
+use crate::config::Credential;
+use crate::http_client::Clients;
+use crate::oauth::Tokens;
 
 /// The bridge renews a token this long before it expires (agent-runs-protocol §2.2).
 const MARGIN: Duration = Duration::from_secs(5 * 60);

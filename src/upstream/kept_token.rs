@@ -6,18 +6,20 @@
 //!
 //! Must not: show a token.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::{sleep, timeout},
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{error, info};
 
-use crate::{backoff::Backoff, model::catalog::hex, state_dir::StateDir};
+use crate::backoff::Backoff;
+use crate::model::catalog::hex;
+use crate::state_dir::StateDir;
 
 /// The waits between attempts to write a token.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);

@@ -3,17 +3,21 @@
 //!
 //! Must not: know the content of a result, or the owner of its run.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
-use super::{SendError, Upstream, UpstreamCredential, rate_limit::Told, retry_after};
-use crate::{
-    backoff::Backoff, budget::Budget, clock, http_client, metrics::Answered, model::Trace,
-};
+use super::rate_limit::Told;
+use super::{SendError, Upstream, UpstreamCredential, retry_after};
+use crate::backoff::Backoff;
+use crate::budget::Budget;
+use crate::metrics::Answered;
+use crate::model::Trace;
+use crate::{clock, http_client};
 
 /// How long one attempt may take before the next one.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
@@ -242,11 +246,9 @@ mod tests {
     use url::Url;
 
     use super::*;
-    use crate::{
-        config::Credential,
-        fake_http::{Agent, Reply, Seen},
-        state_dir::StateDir,
-    };
+    use crate::config::Credential;
+    use crate::fake_http::{Agent, Reply, Seen};
+    use crate::state_dir::StateDir;
 
     #[test]
     fn every_status_has_a_meaning() {

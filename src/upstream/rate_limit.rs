@@ -8,13 +8,12 @@
 
 mod window;
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::{Notify, Semaphore},
-    time::{Instant, sleep_until, timeout_at},
-};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::debug;
 
 pub(super) use self::window::{BUCKET, Told};

@@ -12,14 +12,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 
 use super::kept_token::{GrantId, KeptToken};
-use crate::{
-    config::RefreshGrant,
-    http_client::Client,
-    oauth::{
-        Issue, IssueResult, Issued,
-        endpoint::{Question, Shows},
-    },
-};
+use crate::config::RefreshGrant;
+use crate::http_client::Client;
+use crate::oauth::endpoint::{Question, Shows};
+use crate::oauth::{Issue, IssueResult, Issued};
 
 /// Gets tokens for the application that the bridge is registered as.
 #[derive(Debug)]

@@ -4,7 +4,8 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::{rate_limit::LAST_CHANCE, *};
+use super::rate_limit::LAST_CHANCE;
+use super::*;
 
 #[test]
 fn retry_after_in_seconds_or_as_a_date() {

@@ -1,6 +1,7 @@
 //! Every way to put another file in the place of one is seen; that it is read is not.
 
-use std::{fs, os::unix::fs::symlink};
+use std::fs;
+use std::os::unix::fs::symlink;
 
 use super::*;
 

@@ -10,19 +10,15 @@ use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::{
-    failure::A2aFailure,
-    follow::{FIRST_WAIT, Following},
-    handle::Known,
-    link::Link,
-    result::{Outcome, Reply},
-    threads::{Owner, Thread, Threads},
-    wire::{Message, Operation, Reply as Wanted},
-};
-use crate::{
-    backend::{CallError, Called, ToolCall},
-    model::{Answer, CallRequest},
-};
+use super::failure::A2aFailure;
+use super::follow::{FIRST_WAIT, Following};
+use super::handle::Known;
+use super::link::Link;
+use super::result::{Outcome, Reply};
+use super::threads::{Owner, Thread, Threads};
+use super::wire::{Message, Operation, Reply as Wanted};
+use crate::backend::{CallError, Called, ToolCall};
+use crate::model::{Answer, CallRequest};
 
 /// Why there is no reply.
 enum Trouble {

@@ -6,19 +6,17 @@
 use std::path::Path;
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, StatusCode,
-    header::{ACCEPT, LOCATION},
-};
+use http::header::{ACCEPT, LOCATION};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use tokio::io::AsyncReadExt as _;
 use url::Url;
 
 use super::AgentSettings;
-use crate::{
-    backend::{PeerError, PeerErrorKind, address::shown, auth},
-    config::CardSource,
-    http_client::{self, BodyError},
-};
+use crate::backend::address::shown;
+use crate::backend::{PeerError, PeerErrorKind, auth};
+use crate::config::CardSource;
+use crate::http_client;
+use crate::http_client::BodyError;
 
 /// The largest card, in bytes.
 pub(super) const MAX_CARD: usize = 1024 * 1024;

@@ -8,12 +8,10 @@ use a2a::error_code;
 use http::StatusCode;
 use serde_json::value::RawValue;
 
-use crate::{
-    backend::{CallError, NotRead},
-    error_chain::error_chain,
-    http_client::BodyError,
-    oauth::TokenError,
-};
+use crate::backend::{CallError, NotRead};
+use crate::error_chain::error_chain;
+use crate::http_client::BodyError;
+use crate::oauth::TokenError;
 
 /// Why an exchange brought no result.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,18 +3,17 @@
 //!
 //! Must not: send a message, or time out (the caller drops the future).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
-use super::{
-    failure::{A2aFailure, Exchanged},
-    handle::Known,
-    link::Link,
-    result::{Outcome, Reply},
-    wire::Operation,
-};
+use super::failure::{A2aFailure, Exchanged};
+use super::handle::Known;
+use super::link::Link;
+use super::result::{Outcome, Reply};
+use super::wire::Operation;
 use crate::backend::{CallError, Called, TASK_SILENCE, ToolCall};
 
 /// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An

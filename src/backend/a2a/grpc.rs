@@ -10,19 +10,17 @@ mod status;
 use std::cmp::Ordering;
 
 use bytes::{BufMut as _, BytesMut};
-use http::{
-    HeaderMap, HeaderValue, Method, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE, TE},
-};
+use http::header::{ACCEPT, CONTENT_TYPE, TE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use http_body_util::BodyExt as _;
 use reqwest::{Response, ResponseBuilderExt as _};
 
-use super::{
-    failure::{A2aFailure, Exchanged},
-    interface::Endpoint,
-    wire::{Operation, Request},
-};
-use crate::{backend::NotRead, budget::Budget, error_chain::error_chain};
+use super::failure::{A2aFailure, Exchanged};
+use super::interface::Endpoint;
+use super::wire::{Operation, Request};
+use crate::backend::NotRead;
+use crate::budget::Budget;
+use crate::error_chain::error_chain;
 
 /// The largest message, in bytes. JSON has a file's bytes in base64, which must fit into a reply.
 const MAX_MESSAGE: usize = 8 * 1024 * 1024;

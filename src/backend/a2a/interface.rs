@@ -6,12 +6,10 @@
 
 use url::Url;
 
-use crate::{
-    backend::address::{names_user, shown},
-    config::A2aBinding,
-    http_client,
-    model::card::{Card, Interface},
-};
+use crate::backend::address::{names_user, shown};
+use crate::config::A2aBinding;
+use crate::http_client;
+use crate::model::card::{Card, Interface};
 
 /// The two wire formats of A2A, which do not understand each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,30 +2,27 @@
 //!
 //! Must not: decide what a reply means for the call, or ask twice, cancellations aside.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue,
-    header::{ACCEPT, CONTENT_TYPE},
-};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
+use super::failure::{A2aFailure, Exchanged};
 use super::grpc;
-use super::{
-    failure::{A2aFailure, Exchanged},
-    interface::{Endpoint, Generation},
-    result::{self, PartEncoding, Reply},
-    wire::{self, Message, Operation},
-};
-use crate::{
-    backend::auth::{self, Tokens},
-    clock,
-    config::A2aBinding,
-    http_client::{self, why_no_answer},
-    model::BackendName,
-};
+use super::interface::{Endpoint, Generation};
+use super::result::{PartEncoding, Reply};
+use super::wire::{Message, Operation};
+use super::{result, wire};
+use crate::backend::auth;
+use crate::backend::auth::Tokens;
+use crate::config::A2aBinding;
+use crate::http_client::why_no_answer;
+use crate::model::BackendName;
+use crate::{clock, http_client};
 
 /// The largest reply, in bytes.
 pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;

@@ -5,11 +5,8 @@
 
 use serde_json::value::RawValue;
 
-use crate::model::{
-    Answer, Members,
-    answer::files::{Attachments, DescribedFile, File, grouped},
-    string_member,
-};
+use crate::model::answer::files::{Attachments, DescribedFile, File, grouped};
+use crate::model::{Answer, Members, string_member};
 
 /// An agent's reply to a message, or a task as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,19 +1,21 @@
 //! The A2A backend against an agent that does what a test says.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue};
 use serde_json::json;
 use url::Url;
 
 use super::*;
-use crate::{
-    backend::fake::{request, request_of, tool_call},
-    error_chain::error_chain,
-    fake_http::{Agent, Reply, Seen},
-    http_client,
-    model::{Answer, call::CallRequest, catalog::Content, trace::Trace},
-};
+use crate::backend::fake::{request, request_of, tool_call};
+use crate::error_chain::error_chain;
+use crate::fake_http::{Agent, Reply, Seen};
+use crate::http_client;
+use crate::model::Answer;
+use crate::model::call::CallRequest;
+use crate::model::catalog::Content;
+use crate::model::trace::Trace;
 
 mod resume;
 mod talks;

@@ -2,7 +2,8 @@
 //!
 //! Must not: ask the agent anything, or give a run the conversation of another.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;

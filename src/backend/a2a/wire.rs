@@ -8,18 +8,15 @@ use a2a::error_code;
 use bytes::Bytes;
 use http::{Method, StatusCode};
 use serde::Serialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use url::Url;
 
-use super::{
-    failure::{A2aFailure, Exchanged},
-    interface::{Endpoint, Generation},
-};
-use crate::{
-    config::A2aBinding,
-    http_client,
-    model::{Members, Trace, string_member, visible},
-};
+use super::failure::{A2aFailure, Exchanged};
+use super::interface::{Endpoint, Generation};
+use crate::config::A2aBinding;
+use crate::http_client;
+use crate::model::{Members, Trace, string_member, visible};
 
 /// A request to an agent.
 #[derive(Debug, Clone, Copy)]

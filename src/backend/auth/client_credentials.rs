@@ -8,20 +8,15 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use url::Url;
 
-use super::{
-    Challenge,
-    discovery::{self, Discovered},
-};
-use crate::{
-    backend::address::{is_own, shown},
-    config::ClientCredentials,
-    http_client::{self, Clients},
-    model::BackendName,
-    oauth::{
-        Issue, IssueError, IssueResult, Issued,
-        endpoint::{Question, Shows},
-    },
-};
+use super::discovery::Discovered;
+use super::{Challenge, discovery};
+use crate::backend::address::{is_own, shown};
+use crate::config::ClientCredentials;
+use crate::http_client;
+use crate::http_client::Clients;
+use crate::model::BackendName;
+use crate::oauth::endpoint::{Question, Shows};
+use crate::oauth::{Issue, IssueError, IssueResult, Issued};
 
 /// Gets tokens for one client.
 #[derive(Debug)]

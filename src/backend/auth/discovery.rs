@@ -4,22 +4,20 @@
 //! Must not: send a secret, or take an address that a server may not name ([`may_name`]).
 
 use bytes::Bytes;
-use http::{StatusCode, header::ACCEPT};
+use http::StatusCode;
+use http::header::ACCEPT;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 use url::Url;
 
 use super::Challenge;
-use crate::{
-    backend::address::{is_loopback, is_own, names_user, shown},
-    error_chain::error_chain,
-    http_client::{self, Clients},
-    model::{Elements, Members},
-    oauth::{
-        IssueError, IssueResult,
-        endpoint::{PATIENCE, Shows},
-    },
-};
+use crate::backend::address::{is_loopback, is_own, names_user, shown};
+use crate::error_chain::error_chain;
+use crate::http_client;
+use crate::http_client::Clients;
+use crate::model::{Elements, Members};
+use crate::oauth::endpoint::{PATIENCE, Shows};
+use crate::oauth::{IssueError, IssueResult};
 
 /// The largest metadata, in bytes.
 const MAX_METADATA: usize = 256 * 1024;

@@ -7,11 +7,11 @@
 use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Backends, Limits, admit, failure::CallFailure, sign};
-use crate::{
-    backend::Reply,
-    model::{BackendName, redaction::Part},
-};
+use super::failure::CallFailure;
+use super::{Backends, Limits, admit, sign};
+use crate::backend::Reply;
+use crate::model::BackendName;
+use crate::model::redaction::Part;
 
 impl Backends {
     /// Sends a request to a server, and waits for its answer within the backend's timeout. The

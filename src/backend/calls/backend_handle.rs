@@ -3,26 +3,21 @@
 //!
 //! Must not: make a call.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::SystemTime,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use crate::{
-    backend::{
-        Dial, circuit_breaker::CircuitBreaker, queue::AdmissionQueue, quota::Meter, supervisor::Ask,
-    },
-    clock,
-    config::Backend,
-    metrics,
-    model::Answer,
-};
+use crate::backend::Dial;
+use crate::backend::circuit_breaker::CircuitBreaker;
+use crate::backend::queue::AdmissionQueue;
+use crate::backend::quota::Meter;
+use crate::backend::supervisor::Ask;
+use crate::config::Backend;
+use crate::model::Answer;
+use crate::{clock, metrics};
 
 /// The owner of a quota, for the model.
 const OF: &str = "This backend";

@@ -4,10 +4,12 @@
 
 use std::time::Duration;
 
-use crate::{
-    backend::{CallError, NotRead, NotRecorded, circuit_breaker::Shut, queue::Rejected},
-    model::{BackendName, Ending, answer::codes::OUTCOME_UNKNOWN, rights::CallRefusal},
-};
+use crate::backend::circuit_breaker::Shut;
+use crate::backend::queue::Rejected;
+use crate::backend::{CallError, NotRead, NotRecorded};
+use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::rights::CallRefusal;
+use crate::model::{BackendName, Ending};
 
 /// Why the tool gave no answer. `Display` is for the log, [`CallFailure::for_model`] for the model.
 #[derive(Debug, thiserror::Error)]

@@ -12,21 +12,15 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
-use crate::backend::{
-    circuit_breaker::CircuitBreaker,
-    fake::{FakeDial, Mood, Permitted, Unrecorded, World, registry, request},
-    peer::{Dial, LiveRedaction},
-    registry::Lease,
-    supervisor::{Supervisor, Timing},
-};
-use crate::{
-    model::{
-        answer::codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID},
-        catalog::Identity,
-        offer::Route,
-    },
-    traces::Context,
-};
+use crate::backend::circuit_breaker::CircuitBreaker;
+use crate::backend::fake::{FakeDial, Mood, Permitted, Unrecorded, World, registry, request};
+use crate::backend::peer::{Dial, LiveRedaction};
+use crate::backend::registry::Lease;
+use crate::backend::supervisor::{Supervisor, Timing};
+use crate::model::answer::codes::{OUTCOME_UNKNOWN, TOOL_INPUT_INVALID};
+use crate::model::catalog::Identity;
+use crate::model::offer::Route;
+use crate::traces::Context;
 
 struct Harness {
     backends: Arc<Backends>,

@@ -3,33 +3,31 @@
 //!
 //! Must not: use a shell, or keep more of a program's output than is passed on.
 
-use std::{io, path::PathBuf, pin::pin, process::ExitStatus, sync::Arc, time::Duration};
+use std::io;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rustix::process::Signal;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    process::Child as Process,
-    sync::oneshot,
-    time::timeout,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::process::Child as Process;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::text;
-use crate::{
-    backend::{
-        CallError, Called, NotRead, ToolCall,
-        log::{Removal, SEEN, printable_lines},
-        program::{
-            self, Group, Started, describe,
-            hiding::{self, Exposure},
-            launcher,
-        },
-    },
-    budget::{Buffer, NoRoom},
-    config::Program,
-    error_chain::error_chain,
-    model::{Answer, BackendName, answer::codes::OUTCOME_UNKNOWN},
-};
+use crate::backend::log::{Removal, SEEN, printable_lines};
+use crate::backend::program::hiding::Exposure;
+use crate::backend::program::{Group, Started, describe, hiding, launcher};
+use crate::backend::{CallError, Called, NotRead, ToolCall, program};
+use crate::budget::{Buffer, NoRoom};
+use crate::config::Program;
+use crate::error_chain::error_chain;
+use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::{Answer, BackendName};
 
 /// The longest output, in bytes. MANTYX takes a quarter of this as a result.
 const MAX_OUTPUT: usize = 8 * 1024 * 1024;

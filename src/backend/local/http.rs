@@ -3,23 +3,18 @@
 //! Must not: follow a redirect, so that headers reach the configured address alone, or show the
 //! model that address.
 
-use ::http::{
-    HeaderMap, HeaderValue, Method, StatusCode,
-    header::{CONTENT_TYPE, Entry},
-};
+use ::http::header::{CONTENT_TYPE, Entry};
+use ::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::value::RawValue;
 use url::Url;
 
 use super::text;
-use crate::{
-    backend::{
-        CallError, Called, NotRead, ToolCall,
-        log::{Removal, SEEN, printable_lines},
-    },
-    error_chain::error_chain,
-    http_client::{self, why_no_answer},
-    model::{Answer, BackendName, Members},
-};
+use crate::backend::log::{Removal, SEEN, printable_lines};
+use crate::backend::{CallError, Called, NotRead, ToolCall};
+use crate::error_chain::error_chain;
+use crate::http_client;
+use crate::http_client::why_no_answer;
+use crate::model::{Answer, BackendName, Members};
 
 /// How many bytes of a result are read: all that MANTYX takes, and 64 KiB more, so that the length
 /// of a slightly longer result is known.

@@ -1,29 +1,25 @@
 //! Both kinds of local tools, against a real socket and real processes.
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderValue, Method};
 use secrecy::SecretString;
 use serde_json::value::RawValue;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpListener,
-    time::{sleep, timeout},
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::time::{sleep, timeout};
 
 use super::*;
-use crate::{
-    backend::{
-        CallError,
-        fake::{request, tool_call},
-        peer::NotRead,
-    },
-    budget::tests::without_room,
-    config::{Program, ProgramSandbox, Secrets},
-    http_client,
-    metrics::Counter,
-    model::redaction::{Known, Pattern, Redaction},
-};
+use crate::backend::CallError;
+use crate::backend::fake::{request, tool_call};
+use crate::backend::peer::NotRead;
+use crate::budget::tests::without_room;
+use crate::config::{Program, ProgramSandbox, Secrets};
+use crate::http_client;
+use crate::metrics::Counter;
+use crate::model::redaction::{Known, Pattern, Redaction};
 
 /// Longer than anything here takes on a busy machine; running into it is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);

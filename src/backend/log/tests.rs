@@ -1,14 +1,13 @@
 //! The budget of log lines, and what is done to a line.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{BYTES_PER_WINDOW, Budget, LINE_LIMIT, LastLines, Removal, Sum, WINDOW};
-use crate::{
-    config::Secrets,
-    model::redaction::{Known, Pattern, Redaction},
-};
+use crate::config::Secrets;
+use crate::model::redaction::{Known, Pattern, Redaction};
 
 #[tokio::test(start_paused = true)]
 async fn a_flood_is_cut_off_and_the_loss_is_told_once() {

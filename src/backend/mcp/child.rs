@@ -3,27 +3,26 @@
 //!
 //! Must not: start a program its own way (`backend::program` does), or read the server's stdout.
 
-use std::{io, path::Path, process::ExitStatus, sync::Arc, time::Duration};
+use std::io;
+use std::path::Path;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::Signal;
-use tokio::{
-    process::{Child as Process, ChildStdin, ChildStdout},
-    sync::{oneshot, watch},
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::process::{Child as Process, ChildStdin, ChildStdout};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    backend::{
-        LiveRedaction, PeerError,
-        log::LastLines,
-        program::{self, Group, Started, describe, hiding::Coverage},
-    },
-    config::Program,
-    model::BackendName,
-};
+use crate::backend::log::LastLines;
+use crate::backend::program::hiding::Coverage;
+use crate::backend::program::{Group, Started, describe};
+use crate::backend::{LiveRedaction, PeerError, program};
+use crate::config::Program;
+use crate::model::BackendName;
 
 mod stderr;
 

@@ -2,45 +2,42 @@
 //!
 //! Must not: dial, retry or time out.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use rmcp::{
-    RoleClient,
-    model::{
-        CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-        ClientRequest, CustomRequest, ProtocolVersion, RequestId, RequestMetaObject,
-        ServerCapabilities,
-    },
-    service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError},
+use rmcp::RoleClient;
+use rmcp::model::{
+    CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
+    ClientRequest, CustomRequest, ProtocolVersion, RequestId, RequestMetaObject,
+    ServerCapabilities,
 };
-use serde_json::{Value, json, value::RawValue};
-use tokio::{runtime::Handle, sync::watch, task::JoinSet, time::timeout};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use rmcp::service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::{
-    child::Child,
-    handler::Handler,
-    http, listen,
-    pages::{Next, Pages},
-    param_headers::ParamHeaders,
-    questions::{self, Inputs},
-    result::from_mcp,
-    tasks,
-    verbatim::{ConnectionState, Marker, RawRequest},
+use super::child::Child;
+use super::handler::Handler;
+use super::pages::{Next, Pages};
+use super::param_headers::ParamHeaders;
+use super::questions::Inputs;
+use super::result::from_mcp;
+use super::verbatim::{ConnectionState, Marker, RawRequest};
+use super::{http, listen, questions, tasks};
+use crate::backend::{
+    About, CallError, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
+    ToolCall, peer,
 };
-use crate::{
-    backend::{
-        About, CallError, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
-        ToolCall, peer,
-    },
-    model::{BackendName, Catalog, Content, Feature, Features, redaction::Part, string_member},
-};
+use crate::model::redaction::Part;
+use crate::model::{BackendName, Catalog, Content, Feature, Features, string_member};
 
 /// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
 /// repetition.

@@ -10,14 +10,10 @@ use rmcp::model::{
 };
 use serde_json::value::RawValue;
 
-use super::{
-    lines::{Line, Lines},
-    verbatim::{ConnectionState, Marker, RawRequest},
-};
-use crate::{
-    backend::{NotRead, Progress},
-    model::{BackendName, CallRequest, RefKind, Route, Target},
-};
+use super::lines::{Line, Lines};
+use super::verbatim::{ConnectionState, Marker, RawRequest};
+use crate::backend::{NotRead, Progress};
+use crate::model::{BackendName, CallRequest, RefKind, Route, Target};
 
 /// Reads `data` as lines of a server that was asked for a handshake (id 0), a page of tools (1) and
 /// a call (2). The result of the call is JSON if there is one.

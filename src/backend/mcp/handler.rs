@@ -11,16 +11,14 @@
 
 use std::sync::Arc;
 
-use rmcp::{
-    ClientHandler, ErrorData, RoleClient,
-    model::{
-        ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
-        ElicitationCapability, ErrorCode, ExtensionCapabilities, FormElicitationCapability,
-        Implementation, JsonObject, ListRootsResult, LoggingMessageNotificationParam,
-        ProtocolVersion, TASKS_EXTENSION_ID, UrlElicitationCapability,
-    },
-    service::{NotificationContext, RequestContext},
+use rmcp::model::{
+    ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
+    ElicitationCapability, ErrorCode, ExtensionCapabilities, FormElicitationCapability,
+    Implementation, JsonObject, ListRootsResult, LoggingMessageNotificationParam, ProtocolVersion,
+    TASKS_EXTENSION_ID, UrlElicitationCapability,
 };
+use rmcp::service::{NotificationContext, RequestContext};
+use rmcp::{ClientHandler, ErrorData, RoleClient};
 
 use super::verbatim::ConnectionState;
 use crate::model::BackendName;

@@ -4,35 +4,29 @@
 //! Must not: follow a redirect to another origin (the headers carry secrets), read a body without
 //! a limit, or retry a request whose first try may have run.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
-use futures_util::{StreamExt as _, stream::BoxStream};
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Method, StatusCode,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE},
+use futures_util::StreamExt as _;
+use futures_util::stream::BoxStream;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
 };
-use rmcp::{
-    model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId},
-    transport::{
-        DynamicTransportError,
-        streamable_http_client::{
-            SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
-        },
-    },
+use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::{
+    SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
 
-use super::{
-    LIMIT,
-    verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of},
-};
-use crate::{
-    backend::{CallError, NotRead, PeerErrorKind},
-    error_chain::error_chain,
-    http_client,
-    model::BackendName,
-    oauth::TokenError,
-};
+use super::LIMIT;
+use super::verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of};
+use crate::backend::{CallError, NotRead, PeerErrorKind};
+use crate::error_chain::error_chain;
+use crate::http_client;
+use crate::model::BackendName;
+use crate::oauth::TokenError;
 
 mod events;
 mod reply;

@@ -3,17 +3,18 @@
 //!
 //! Must not: read the catalog.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use rmcp::{
-    RoleClient,
-    model::{ErrorCode, ServerNotification, SubscriptionFilter},
-    service::{Peer, ServiceError, Subscription},
-};
+use rmcp::RoleClient;
+use rmcp::model::{ErrorCode, ServerNotification, SubscriptionFilter};
+use rmcp::service::{Peer, ServiceError, Subscription};
 use tokio::time::{Instant, sleep};
 
-use super::{http, verbatim::ConnectionState};
-use crate::{backoff::Backoff, model::BackendName};
+use super::http;
+use super::verbatim::ConnectionState;
+use crate::backoff::Backoff;
+use crate::model::BackendName;
 
 /// If a stream lived this long, its end does not count as a failure.
 const LIVED: Duration = Duration::from_secs(10);

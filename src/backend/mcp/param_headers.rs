@@ -5,7 +5,8 @@
 
 use std::collections::HashSet;
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::value::RawValue;
 
 use crate::model::{Elements, Members, schema};

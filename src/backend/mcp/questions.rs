@@ -5,10 +5,8 @@
 
 use serde_json::value::RawValue;
 
-use crate::{
-    backend::{CallError, Called, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall},
-    model::{Elements, Members, member, string_member},
-};
+use crate::backend::{CallError, Called, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall};
+use crate::model::{Elements, Members, member, string_member};
 
 /// How often a server may ask during one call.
 pub(super) const ROUNDS: usize = 10;

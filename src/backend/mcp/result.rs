@@ -6,11 +6,8 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use crate::model::{
-    Answer, Elements, Members,
-    answer::files::{Attachments, DescribedFile, grouped},
-    json,
-};
+use crate::model::answer::files::{Attachments, DescribedFile, grouped};
+use crate::model::{Answer, Elements, Members, json};
 
 /// The error text for a failure that the tool does not describe.
 const NO_MESSAGE: &str = "the tool failed and gave no message";

@@ -4,26 +4,23 @@
 //! Must not: reconnect (the supervisor dials again), or send anything to another origin than the
 //! configured one, whatever address the stream names.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{
-    Method, StatusCode,
-    header::{ACCEPT, CONTENT_TYPE},
-};
-use rmcp::{
-    RoleClient,
-    service::{RxJsonRpcMessage, TxJsonRpcMessage},
-    transport::Transport,
-};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{Method, StatusCode};
+use rmcp::RoleClient;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{
-    http as streamable,
-    http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, SendError, Source},
-    verbatim::{ConnectionState, RawRequest, only_reads, raw_request_of},
-};
-use crate::{backend::address, http_client, model::BackendName};
+use super::http as streamable;
+use super::http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, SendError, Source};
+use super::verbatim::{ConnectionState, RawRequest, only_reads, raw_request_of};
+use crate::backend::address;
+use crate::http_client;
+use crate::model::BackendName;
 
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);

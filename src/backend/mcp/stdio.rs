@@ -2,39 +2,25 @@
 //!
 //! Must not: start or stop the child, or decide what a message means.
 
-use std::{
-    io,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rmcp::{
-    RoleClient,
-    model::ServerJsonRpcMessage,
-    service::{RxJsonRpcMessage, TxJsonRpcMessage},
-    transport::Transport,
-};
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _},
-    sync::{Mutex, oneshot},
-    time::Instant,
-};
+use rmcp::RoleClient;
+use rmcp::model::ServerJsonRpcMessage;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::Transport;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::Instant;
 
-use super::{
-    LIMIT,
-    lines::{Line, Lines},
-    verbatim::{ConnectionState, Incoming, raw_request_of},
-};
-use crate::{
-    backend::{
-        NotRead,
-        log::{Budget, LINE_LIMIT},
-    },
-    budget,
-    model::BackendName,
-};
+use super::LIMIT;
+use super::lines::{Line, Lines};
+use super::verbatim::{ConnectionState, Incoming, raw_request_of};
+use crate::backend::NotRead;
+use crate::backend::log::{Budget, LINE_LIMIT};
+use crate::budget;
+use crate::model::BackendName;
 
 /// How many bytes of messages may wait for a server that does not read its stdin. One message may
 /// always wait. The backend's settings bound the number of calls at a time.
@@ -247,7 +233,8 @@ impl Drop for QueuedBytes {
 mod tests {
     //! How much waits for a server that does not read, and how much of one is read.
 
-    use super::{super::verbatim::tests::full, *};
+    use super::super::verbatim::tests::full;
+    use super::*;
 
     #[tokio::test]
     async fn a_line_waits_until_the_calls_have_taken_the_responses_before_it() {

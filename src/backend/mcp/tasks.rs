@@ -4,24 +4,23 @@
 //!
 //! Must not: time out (the caller drops the future), or start a task twice.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::model::{
     CancelTaskParams, CancelTaskRequest, ClientRequest, CustomRequest, ErrorCode, GetTaskParams,
     GetTaskRequest,
 };
-use serde_json::{json, value::RawValue};
+use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
-use super::{
-    connection::{Connection, complete},
-    verbatim::{Marker, RawRequest, error_of},
-};
-use crate::{
-    backend::{CallError, Called, Handle, Progress, Recorder, TASK_SILENCE, ToolCall},
-    model::{Answer, answer::codes::OUTCOME_UNKNOWN, string_member},
-    random,
-};
+use super::connection::{Connection, complete};
+use super::verbatim::{Marker, RawRequest, error_of};
+use crate::backend::{CallError, Called, Handle, Progress, Recorder, TASK_SILENCE, ToolCall};
+use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::{Answer, string_member};
+use crate::random;
 
 mod state;
 

@@ -1,32 +1,24 @@
 //! The dialer against a hostile server: a real process on real pipes.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio::time::{Instant, timeout};
 
 use super::{Attempt, Era, McpDialer, dialer, plan};
-use crate::{
-    backend::{
-        fake::{request, request_of, tool_call},
-        peer::{CallError, Dial as _, NotRead, Peer, ToolCall},
-    },
-    config::{Mcp, Program, ProgramSandbox, Secrets},
-    error_chain::error_chain,
-    http_client,
-    model::{
-        answer::Answer,
-        call::CallRequest,
-        catalog::{Catalog, Content},
-        ids::BackendName,
-        trace::Trace,
-    },
-};
+use crate::backend::fake::{request, request_of, tool_call};
+use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, ToolCall};
+use crate::config::{Mcp, Program, ProgramSandbox, Secrets};
+use crate::error_chain::error_chain;
+use crate::http_client;
+use crate::model::answer::Answer;
+use crate::model::call::CallRequest;
+use crate::model::catalog::{Catalog, Content};
+use crate::model::ids::BackendName;
+use crate::model::trace::Trace;
 
 /// Longer than anything here takes on a busy machine; running into it is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);

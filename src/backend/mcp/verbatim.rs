@@ -5,15 +5,11 @@
 //!
 //! Must not: do IO, or know which transport carries a message.
 
-use std::{
-    borrow::Cow,
-    collections::HashMap,
-    sync::{
-        Arc, OnceLock, Weak,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rmcp::model::{
@@ -21,20 +17,17 @@ use rmcp::model::{
     GetMeta, JsonRpcMessage, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
     ServerResult,
 };
-use serde_json::{to_string, value::RawValue};
-use tokio::{
-    sync::{Notify, watch},
-    time::Instant,
-};
+use serde_json::to_string;
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::questions::Inputs;
-use crate::{
-    backend::{
-        CallError, Called, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress,
-        log::Removal,
-    },
-    model::{CallRequest, Members, member},
+use crate::backend::log::Removal;
+use crate::backend::{
+    CallError, Called, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress,
 };
+use crate::model::{CallRequest, Members, member};
 
 mod handshake;
 

@@ -10,10 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{ErrorReply, MAX_QUESTION};
-use crate::{
-    budget::{Budget, Held, NoRoom},
-    model::{AppName, member, string_member},
-};
+use crate::budget::{Budget, Held, NoRoom};
+use crate::model::{AppName, member, string_member};
 
 /// The MCP client of the bridge that has made a call: it gets what the MCP server of its tool sends
 /// unchanged, as its own protocol is the server's.
@@ -146,16 +144,14 @@ impl McpClient {
 mod tests {
     //! Which questions a client takes.
 
-    use std::sync::{Arc, atomic::Ordering};
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::{
-        backend::{
-            fake::{self, Permitted},
-            peer::Progress,
-        },
-        model::rights::{CallRefusal, Permission},
-    };
+    use crate::backend::fake;
+    use crate::backend::fake::Permitted;
+    use crate::backend::peer::Progress;
+    use crate::model::rights::{CallRefusal, Permission};
 
     #[test]
     fn a_client_is_asked_as_its_capabilities_say() {

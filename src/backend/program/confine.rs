@@ -6,11 +6,9 @@
 //! Must not: continue if the kernel cannot do it. A sandbox that does not work is worse than none,
 //! since the operator relies on it.
 
-use std::{
-    ffi::OsStr,
-    fs, io,
-    path::{Path, PathBuf},
-};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use landlock::{
     ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathFd, Ruleset,

@@ -5,17 +5,15 @@
 //!
 //! Must not: kill anything while the daemon lives.
 
-use std::{
-    collections::BTreeSet,
-    io::{self, BufRead, Write as _},
-    num::NonZeroI32,
-    os::{
-        fd::OwnedFd,
-        unix::{net::UnixStream, process::CommandExt as _},
-    },
-    path::{Path, PathBuf},
-    process::{Child, Command, ExitCode, Stdio},
-};
+use std::collections::BTreeSet;
+use std::io;
+use std::io::{BufRead, Write as _};
+use std::num::NonZeroI32;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};

@@ -3,14 +3,13 @@
 //!
 //! Must not: mask anything itself. The launcher does, in the program's process.
 
-use std::{
-    collections::BTreeSet,
-    fs::{self, File},
-    os::unix::fs::MetadataExt as _,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-    sync::OnceLock,
-};
+use std::collections::BTreeSet;
+use std::fs;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use secrecy::ExposeSecret as _;
 

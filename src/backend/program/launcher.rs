@@ -5,26 +5,21 @@
 //!
 //! Must not: read the configuration, start threads, or write to stdout, which is the program's.
 
-use std::{
-    convert::Infallible,
-    ffi::{OsStr, OsString},
-    io::Write as _,
-    os::unix::process::CommandExt as _,
-    path::{Path, PathBuf},
-    process::{Command, ExitCode, ExitStatus},
-};
+use std::convert::Infallible;
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
 
 use clap::Parser;
-use rustix::{
-    process::{Signal, set_parent_process_death_signal},
-    thread::{CapabilitySet, set_no_new_privs},
-};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{CapabilitySet, set_no_new_privs};
 
-use super::{confine, hiding::Kept, mask, powers};
-use crate::{
-    config::{Confinement, Program, ProgramSandbox},
-    descriptors,
-};
+use super::hiding::Kept;
+use super::{confine, mask, powers};
+use crate::config::{Confinement, Program, ProgramSandbox};
+use crate::descriptors;
 
 /// The hidden subcommand of the daemon's binary that calls [`exec`].
 pub const SUBCOMMAND: &str = "__exec";

@@ -4,19 +4,17 @@
 //!
 //! Must not: continue if a mask could not be made, or start threads.
 
-use std::{
-    ffi::OsString,
-    fs,
-    io::{self, Read as _, Write as _},
-    path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
-};
+use std::ffi::OsString;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::{fs, io};
 
-use rustix::{
-    mount::{MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount},
-    process::{getegid, geteuid},
-    thread::{CapabilitySet, UnshareFlags, capabilities},
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount,
 };
+use rustix::process::{getegid, geteuid};
+use rustix::thread::{CapabilitySet, UnshareFlags, capabilities};
 
 use super::powers;
 

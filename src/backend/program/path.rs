@@ -3,10 +3,8 @@
 //!
 //! Must not: start anything.
 
-use std::{
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
-};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 /// The file that `command` names: a path as it is (relative to `cwd`), a bare name out of `path`.
 pub(super) fn find(command: &str, path: &str, cwd: Option<&Path>) -> Result<PathBuf, String> {

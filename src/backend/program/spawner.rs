@@ -3,16 +3,14 @@
 //!
 //! Must not: know what is started.
 
-use std::{
-    io,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{
-        OnceLock,
-        mpsc::{SyncSender, sync_channel},
-    },
-};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
+use std::sync::mpsc::{SyncSender, sync_channel};
 
-use tokio::{process::Command, runtime::Handle, sync::oneshot};
+use tokio::process::Command;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 use super::Started;
 

@@ -1,6 +1,7 @@
 //! Who waits, who is sent away and when. Time is paused.
 
-use futures_util::{FutureExt as _, future::join_all};
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
 use tokio::time::{advance, sleep};
 
 use super::*;

@@ -3,10 +3,8 @@
 use tokio::time::sleep;
 
 use super::*;
-use crate::backend::{
-    fake::{FakeDial, Mood, World, registry},
-    registry::Snapshot,
-};
+use crate::backend::fake::{FakeDial, Mood, World, registry};
+use crate::backend::registry::Snapshot;
 
 struct Harness {
     world: Arc<World>,

@@ -2,19 +2,18 @@
 //!
 //! Must not: ask the daemon, or make the call.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
+use std::sync::Arc;
 
 use super::kept;
-use crate::{
-    cli::{Failure, Outcome, print},
-    config::{App, Backend, Config, Environment, error::did_you_mean, find},
-    model::{
-        Call, Members, Naming, Offer, Own, Permission, Route, Target, ToolFilter, Verdict,
-        catalog_search::{resolved, unresolved},
-        offer::Source,
-        rights::permission,
-        visible,
-    },
+use crate::cli::{Failure, Outcome, print};
+use crate::config::error::did_you_mean;
+use crate::config::{App, Backend, Config, Environment, find};
+use crate::model::catalog_search::{resolved, unresolved};
+use crate::model::offer::Source;
+use crate::model::rights::permission;
+use crate::model::{
+    Call, Members, Naming, Offer, Own, Permission, Route, Target, ToolFilter, Verdict, visible,
 };
 
 /// Explains a call of `tool`, by its name for the model or as `backend/tool`: for the app `only`, or for

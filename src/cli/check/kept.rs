@@ -5,17 +5,12 @@
 use std::sync::Arc;
 
 use super::texts;
-use crate::{
-    catalogs,
-    config::{App, Backend, Config, Target},
-    daemon,
-    model::{
-        Catalog, Offer, globs,
-        offer::{Source, cost::Injected},
-    },
-    state_dir::StateDir,
-    tool_pins,
-};
+use crate::config::{App, Backend, Config, Target};
+use crate::model::offer::Source;
+use crate::model::offer::cost::Injected;
+use crate::model::{Catalog, Offer, globs};
+use crate::state_dir::StateDir;
+use crate::{catalogs, daemon, tool_pins};
 
 /// What the stored catalogs say of the configuration.
 #[derive(Debug, Default)]

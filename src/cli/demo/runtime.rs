@@ -5,21 +5,22 @@
 //!
 //! Must not: show a wire that the runtime does not have.
 
-use std::{net::Ipv4Addr, sync::Arc, time::Duration};
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use http::HeaderMap;
 use serde_json::{Value, json};
-use tokio::{net::TcpListener, sync::mpsc};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{begin, indented, wait_until_ready, with_bridge};
-use crate::{
-    cli::{Client, Failure, Outcome, parse, print},
-    config::Environment,
-    sandbox::wires::{ENVIRONMENT, Meaning, Post, StandIn, Wire},
-};
+use crate::cli::{Client, Failure, Outcome, parse, print};
+use crate::config::Environment;
+use crate::sandbox::wires::{ENVIRONMENT, Meaning, Post, StandIn, Wire};
 
 /// More than all POSTs of one demo.
 const POSTS: usize = 16;

@@ -2,7 +2,10 @@
 //!
 //! Must not: call a tool, or send a message to an agent.
 
-use std::{cell::RefCell, path::PathBuf, sync::Arc, time::Duration};
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
@@ -10,27 +13,25 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use url::Url;
 
-use super::{network, report::Check};
-use crate::{
-    backend::{
-        Dial, PeerError, PeerErrorKind, Signature,
-        a2a::{A2aDialer, Conversations},
-        mcp,
-        program::{self, hiding},
-    },
-    cli::{check::command_line, page::counted},
-    config::{
-        A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp,
-        Program, Runtime, Target, Upstream,
-    },
-    error_chain::error_chain,
-    http_client::{self, Clients, Tls},
-    journal::{self, Postgres},
-    model::{Catalog, Content, card::Card, globs},
-    runtimes,
-    state_dir::StateDir,
-    upstream::{self, OpenError, UpstreamCredential},
+use super::network;
+use super::report::Check;
+use crate::backend::a2a::{A2aDialer, Conversations};
+use crate::backend::program::hiding;
+use crate::backend::{Dial, PeerError, PeerErrorKind, Signature, mcp, program};
+use crate::cli::check::command_line;
+use crate::cli::page::counted;
+use crate::config::{
+    A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp, Program,
+    Runtime, Target, Upstream,
 };
+use crate::error_chain::error_chain;
+use crate::http_client::{Clients, Tls};
+use crate::journal::Postgres;
+use crate::model::card::Card;
+use crate::model::{Catalog, Content, globs};
+use crate::state_dir::StateDir;
+use crate::upstream::{OpenError, UpstreamCredential};
+use crate::{http_client, journal, runtimes, upstream};
 
 /// The cure for a card without a valid signature.
 const UNSIGNED: &str = "ask the agent's operator which key it signs its card with, and compare it \

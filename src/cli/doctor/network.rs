@@ -2,18 +2,20 @@
 //!
 //! Must not: send a credential, or ask for more than the server's root.
 
-use std::{error::Error, io, path::Path, time::Duration};
+use std::error::Error;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
 
 use rustls::CertificateError;
-use tokio::{net::UnixStream, time::timeout};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
 use url::Url;
 
 use super::report::Check;
-use crate::{
-    cli::client::io_kind,
-    error_chain::{error_chain, tls_error, tls_flaw},
-    http_client::Client,
-};
+use crate::cli::client::io_kind;
+use crate::error_chain::{error_chain, tls_error, tls_flaw};
+use crate::http_client::Client;
 
 /// How long the request may take; a little longer than the client tries to connect.
 const PATIENCE: Duration = Duration::from_secs(12);

@@ -7,10 +7,8 @@ use std::fmt;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use crate::{
-    cli::terminal::{colours, plain},
-    config::Secrets,
-};
+use crate::cli::terminal::{colours, plain};
+use crate::config::Secrets;
 
 /// How one step went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

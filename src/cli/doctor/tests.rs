@@ -4,7 +4,8 @@ use std::io;
 
 use rustls::CertificateError;
 
-use super::{report::Verdict, *};
+use super::report::Verdict;
+use super::*;
 
 /// The error as a client reports it: wrapped in errors of input and output.
 #[track_caller]

@@ -5,12 +5,10 @@
 use std::time::Duration;
 
 use super::{Common, Inherited, Validator, common};
-use crate::{
-    config::{
-        A2a, At, Backend, CardSource, Dialect, List, Naming, NodeId, Pin, Target, file_format,
-    },
-    model::BackendName,
+use crate::config::{
+    A2a, At, Backend, CardSource, Dialect, List, Naming, NodeId, Pin, Target, file_format,
 };
+use crate::model::BackendName;
 
 /// The default `pending_after` of agents, as their tasks take long.
 const A2A_PENDING: Duration = Duration::from_secs(240);

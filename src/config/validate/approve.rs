@@ -3,10 +3,8 @@
 //! Must not: know how a person is asked.
 
 use super::Validator;
-use crate::{
-    config::{At, GlobOrRule, Globs},
-    model::{BackendName, Policy},
-};
+use crate::config::{At, GlobOrRule, Globs};
+use crate::model::{BackendName, Policy};
 
 /// Whether this is the word among the globs that stands for all tools which may destroy something.
 fn is_word(at: &At<GlobOrRule>) -> bool {

@@ -8,11 +8,11 @@ use http::{HeaderMap, HeaderValue, header};
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Validator, web::is_in_the_open};
-use crate::{
-    config::{At, ClientCredentials, Dialect, NodeId, Scalar, Written, file_format},
-    oauth::{assertion::ClientKey, endpoint::Shows},
-};
+use super::Validator;
+use super::web::is_in_the_open;
+use crate::config::{At, ClientCredentials, Dialect, NodeId, Scalar, Written, file_format};
+use crate::oauth::assertion::ClientKey;
+use crate::oauth::endpoint::Shows;
 
 impl Validator<'_> {
     /// Adds a static token to `headers`, or returns the client that fetches tokens. The address of a

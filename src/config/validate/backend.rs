@@ -3,20 +3,20 @@
 //!
 //! Must not: know how a backend is reached.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::Validator;
-use crate::{
-    config::{
-        At, Backend, Calls, Count, DurationText, List, Named, Naming, NodeId, OnUnavailable,
-        PendingAfter, Pin, Refresh, SizeText, Target,
-        document::Kind,
-        error::did_you_mean,
-        file_format::{self, File, Mcp, Redact},
-        value::format_duration,
-    },
-    model::{BackendName, Own, Policy, Redaction},
+use crate::config::document::Kind;
+use crate::config::error::did_you_mean;
+use crate::config::file_format::{File, Mcp, Redact};
+use crate::config::value::format_duration;
+use crate::config::{
+    At, Backend, Calls, Count, DurationText, List, Named, Naming, NodeId, OnUnavailable,
+    PendingAfter, Pin, Refresh, SizeText, Target, file_format,
 };
+use crate::model::{BackendName, Own, Policy, Redaction};
 
 const SECTIONS: [&str; 4] = ["mcp", "mcpServers", "a2a", "local"];
 

@@ -2,21 +2,17 @@
 //!
 //! Must not: open a socket.
 
-use std::{
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use url::Url;
 
 use super::{Validator, everybody_reads, optional};
-use crate::{
-    clock,
-    config::{
-        At, Auth, Dialect, Files, Listen, ListenValue, NodeId, environment::SmallFile, file_format,
-    },
-    tls::{certificate::Validity, files::Which},
-};
+use crate::clock;
+use crate::config::environment::SmallFile;
+use crate::config::{At, Auth, Dialect, Files, Listen, ListenValue, NodeId, file_format};
+use crate::tls::certificate::Validity;
+use crate::tls::files::Which;
 
 const DEFAULT_PORT: u16 = 7717;
 const FORMS: &str = "write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in \

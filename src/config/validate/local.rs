@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::value::RawValue;
 
-use super::{Common, Inherited, Validator, common, json::quoted, program::ProgramKeys};
-use crate::{
-    config::{
-        Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, SchemaMap, Target,
-        document::Kind, file_format,
-    },
-    model::BackendName,
+use super::json::quoted;
+use super::program::ProgramKeys;
+use super::{Common, Inherited, Validator, common};
+use crate::config::document::Kind;
+use crate::config::{
+    Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, SchemaMap, Target, file_format,
 };
+use crate::model::BackendName;
 
 impl Validator<'_> {
     pub(super) fn local(

@@ -6,16 +6,14 @@ use std::collections::BTreeMap;
 
 use secrecy::SecretString;
 
-use super::{
-    Common, Inherited, Validator, common, everybody_reads, program::ProgramKeys, socket::is_socket,
+use super::program::ProgramKeys;
+use super::socket::is_socket;
+use super::{Common, Inherited, Validator, common, everybody_reads};
+use crate::config::{
+    At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Named, Naming, NodeId, Pin, Target,
+    file_format,
 };
-use crate::{
-    config::{
-        At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Named, Naming, NodeId, Pin, Target,
-        file_format,
-    },
-    model::{BackendName, OfferMode},
-};
+use crate::model::{BackendName, OfferMode};
 
 /// The longest model-facing name.
 const MAX_TOOL_NAME: usize = 64;

@@ -2,20 +2,18 @@
 //!
 //! Must not: start the program or look for it.
 
-use std::{
-    collections::BTreeMap,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::{Validator, all, optional, plain_secret};
+use crate::config::document::{Kind, Node};
+use crate::config::reference::looks_secret;
 use crate::config::{
     At, Confinement, Dialect, List, Named, NodeId, Program, ProgramSandbox, SandboxValue, Scalar,
     Written,
-    document::{Kind, Node},
-    reference::looks_secret,
 };
 
 /// As a command, this means the program that reads the file, which need not be on the PATH.

@@ -3,10 +3,10 @@
 //! Must not: know a backend's kind.
 
 use super::Validator;
-use crate::{
-    config::{At, List, SizeText, file_format::Redact},
-    model::{Answer, Redaction, redaction::Pattern},
-};
+use crate::config::file_format::Redact;
+use crate::config::{At, List, SizeText};
+use crate::model::redaction::Pattern;
+use crate::model::{Answer, Redaction};
 
 /// The smallest `max_result`, in bytes: room for a few lines.
 const LEAST: usize = 1 << 10;

@@ -5,17 +5,11 @@
 use globset::Glob;
 
 use super::{MAX_REFRESH, Validator, all};
-use crate::{
-    config::{
-        At, GlobOrRule, List, NodeId, Quota, ToolFilter,
-        file_format::{self, Condition as Comparison},
-        scalars::Globs as Written,
-    },
-    model::{
-        globs::Globs,
-        rules::{Condition, Rule, Test, keys},
-    },
-};
+use crate::config::file_format::Condition as Comparison;
+use crate::config::scalars::Globs as Written;
+use crate::config::{At, GlobOrRule, List, NodeId, Quota, ToolFilter, file_format};
+use crate::model::globs::Globs;
+use crate::model::rules::{Condition, Rule, Test, keys};
 
 /// The most globs and rules of one list, and conditions of one rule: all may be tried at each call.
 const MAX_RULES: usize = 100;

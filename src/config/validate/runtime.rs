@@ -2,16 +2,20 @@
 //!
 //! Must not: know what is said to a runtime.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
-use super::{Validator, backend::Backends, web::is_in_the_open};
+use super::Validator;
+use super::backend::Backends;
+use super::web::is_in_the_open;
+use crate::config::file_format::File;
 use crate::config::{
     App, At, Dialect, HsafaApi, NodeId, Runtime, RuntimeKind, RuntimeLink, Wire, Written,
-    file_format::{self, File},
+    file_format,
 };
 
 const CLAUDE: &str = "https://api.anthropic.com";

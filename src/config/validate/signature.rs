@@ -3,10 +3,8 @@
 //! Must not: look at a card.
 
 use super::{Validator, all, everybody_writes};
-use crate::{
-    config::{At, Signers, file_format},
-    public_keys::PublicKey,
-};
+use crate::config::{At, Signers, file_format};
+use crate::public_keys::PublicKey;
 
 const PUBLIC: &str = "name a file with the agent's public key: PEM (-----BEGIN PUBLIC KEY-----, which \
                       `openssl x509 -pubkey -noout` makes of a certificate), a JWK, or a set of them";

@@ -5,10 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use http::{HeaderMap, header::HOST};
+use http::HeaderMap;
+use http::header::HOST;
 use url::Url;
 
-use super::{Validator, web::without_secret_query};
+use super::Validator;
+use super::web::without_secret_query;
 use crate::config::{At, Dialect, NodeId, Written};
 
 const SCHEME: &str = "unix:";

@@ -5,10 +5,8 @@
 use std::time::Duration;
 
 use super::{Validator, optional, plain_secret};
-use crate::{
-    config::{At, Dialect, Upstream, file_format},
-    journal::Postgres,
-};
+use crate::config::{At, Dialect, Upstream, file_format};
+use crate::journal::Postgres;
 
 impl Validator<'_> {
     pub(super) fn state(

@@ -7,10 +7,8 @@ use std::path::PathBuf;
 use url::Url;
 
 use super::{Validator, everybody_reads, optional};
-use crate::{
-    config::{At, Dialect, NodeId, file_format},
-    http_client::{Tls, TlsFlaw},
-};
+use crate::config::{At, Dialect, NodeId, file_format};
+use crate::http_client::{Tls, TlsFlaw};
 
 /// How to name the right file, for the message about a wrong one.
 const CERTIFICATES: &str = "name a file with certificates in PEM (-----BEGIN CERTIFICATE-----)";

@@ -2,23 +2,21 @@
 //!
 //! Must not: show a token or a credential.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    path::Path,
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
 
 use secrecy::{ExposeSecret as _, SecretString};
 use url::Url;
 
-use super::{Validator, backend::Backends, optional, web::is_in_the_open};
-use crate::{
-    config::{
-        App, At, Auth, Count, Credential, Dialect, List, Listen, Mantyx, Named, NodeId, Rate,
-        RefreshGrant, San, Scalar, Target, TokenHash, Upstream, file_format,
-    },
-    model::{AppName, BackendName, Rights},
+use super::backend::Backends;
+use super::web::is_in_the_open;
+use super::{Validator, optional};
+use crate::config::{
+    App, At, Auth, Count, Credential, Dialect, List, Listen, Mantyx, Named, NodeId, Rate,
+    RefreshGrant, San, Scalar, Target, TokenHash, Upstream, file_format,
 };
+use crate::model::{AppName, BackendName, Rights};
 
 const DEFAULT_BASE_URL: &str = "https://app.mantyx.io";
 /// The path at which MANTYX issues tokens, below the base URL.

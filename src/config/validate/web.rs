@@ -6,10 +6,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
 use super::{Validator, plain_secret};
-use crate::{
-    config::{At, Dialect, Named, NodeId, Scalar, Written, reference::looks_secret},
-    http_client::names_link_local,
-};
+use crate::config::reference::looks_secret;
+use crate::config::{At, Dialect, Named, NodeId, Scalar, Written};
+use crate::http_client::names_link_local;
 
 impl Validator<'_> {
     /// The address of a backend.

@@ -15,16 +15,12 @@ mod peers;
 mod tape;
 mod world;
 
-use std::{
-    env, panic,
-    sync::{
-        Mutex,
-        atomic::{AtomicU64, Ordering},
-    },
-    thread,
-};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{env, panic, thread};
 
-use self::{life::live, world::Plan};
+use self::life::live;
+use self::world::Plan;
 
 /// The seeds of an everyday run.
 const SEEDS: u64 = 200;

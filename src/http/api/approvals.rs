@@ -12,16 +12,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{Api, bad_request, routes::ApiRequest, sight::Sight, time};
-use crate::{
-    http::{Answered, Body, Code, response},
-    model::{
-        RunId,
-        approval::{MAX_REASON, Outcome},
-    },
-    runs::approvals::{Approval, Decision, Undecidable},
-    telemetry,
-};
+use super::routes::ApiRequest;
+use super::sight::Sight;
+use super::{Api, bad_request, time};
+use crate::http::{Answered, Body, Code, response};
+use crate::model::RunId;
+use crate::model::approval::{MAX_REASON, Outcome};
+use crate::runs::approvals::{Approval, Decision, Undecidable};
+use crate::telemetry;
 
 /// The largest body of a decision, in bytes: two words, a reason, and the content of an answer.
 const MAX_DECISION: usize = 64 << 10;

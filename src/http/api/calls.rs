@@ -11,20 +11,20 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::{Api, MAX_CALL, bad_request, busy, format, routes::ApiRequest};
-use crate::{
-    backend::{McpClient, Modes, NotRecorded},
-    budget::{Budget, Held},
-    config::App,
-    http::{Answered, Caller, Code, proxy, response},
-    journal::record::RequestRecord,
-    model::{
-        Answer, AppName, Call, CallingRun, Ending, Made, Offer, catalog::hex, loom::Set, member,
-        pending, tool_format::Format,
-    },
-    runs::{calls::CalledBy, idempotency::NotAnswered},
-    traces::Context,
-};
+use super::routes::ApiRequest;
+use super::{Api, MAX_CALL, bad_request, busy, format};
+use crate::backend::{McpClient, Modes, NotRecorded};
+use crate::budget::{Budget, Held};
+use crate::config::App;
+use crate::http::{Answered, Caller, Code, proxy, response};
+use crate::journal::record::RequestRecord;
+use crate::model::catalog::hex;
+use crate::model::loom::Set;
+use crate::model::tool_format::Format;
+use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Offer, member, pending};
+use crate::runs::calls::CalledBy;
+use crate::runs::idempotency::NotAnswered;
+use crate::traces::Context;
 
 /// How many calls of one request run at once: their results are not counted before they are whole.
 const AT_ONCE: usize = 16;

@@ -5,21 +5,23 @@
 //!
 //! Must not: delay other parts of the bridge, or show an app data of another app.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt as _, stream};
 use serde::Serialize;
-use tokio::{
-    sync::broadcast::{self, error::RecvError},
-    time::{Instant, Interval, MissedTickBehavior, interval},
-};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use super::{Api, approvals, routes::ApiRequest, runs, sight::Sight, status};
-use crate::{
-    http::{Answered, Caller, response},
-    runs::{approvals::Approval, changes::Change, history::HistoryEntry},
-};
+use super::routes::ApiRequest;
+use super::sight::Sight;
+use super::{Api, approvals, runs, status};
+use crate::http::{Answered, Caller, response};
+use crate::runs::approvals::Approval;
+use crate::runs::changes::Change;
+use crate::runs::history::HistoryEntry;
 
 /// The interval of polls.
 const LOOK: Duration = Duration::from_secs(1);

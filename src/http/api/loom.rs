@@ -5,18 +5,17 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use serde_json::{json, value::to_raw_value};
+use serde_json::json;
+use serde_json::value::to_raw_value;
 
-use super::{Api, MAX_CALL, bad_request, busy, calls::Form, routes::ApiRequest};
-use crate::{
-    config::App,
-    http::{Answered, proxy, response},
-    model::{
-        Call, CallRequest, CallingRun, Own, RefKind, Route, Target,
-        approval::Outcome,
-        loom::{Confirmation, Item, Set},
-    },
-};
+use super::calls::Form;
+use super::routes::ApiRequest;
+use super::{Api, MAX_CALL, bad_request, busy};
+use crate::config::App;
+use crate::http::{Answered, proxy, response};
+use crate::model::approval::Outcome;
+use crate::model::loom::{Confirmation, Item, Set};
+use crate::model::{Call, CallRequest, CallingRun, Own, RefKind, Route, Target};
 
 impl Api {
     pub(super) async fn external_tools(&self, asked: ApiRequest) -> Answered {

@@ -21,22 +21,19 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use serde_json::json;
 
-use self::{
-    changes::List,
-    message::{Message, Replied, Request, RpcError, codes},
-    sessions::Session,
-};
+use self::changes::List;
+use self::message::{Message, Replied, Request, RpcError, codes};
+use self::sessions::Session;
 pub use self::{
     revision::{STDIO, VERSION},
     sessions::McpSessions,
 };
-use super::{Api, MAX_CALL, proxy, routes::ApiRequest};
-use crate::{
-    backend::Modes,
-    http::{Answered, Body, Caller, response},
-    model::Feature,
-    traces::Context,
-};
+use super::routes::ApiRequest;
+use super::{Api, MAX_CALL, proxy};
+use crate::backend::Modes;
+use crate::http::{Answered, Body, Caller, response};
+use crate::model::Feature;
+use crate::traces::Context;
 
 /// The header that names a session.
 pub const SESSION: &str = "mcp-session-id";

@@ -9,32 +9,28 @@
 use std::time::SystemTime;
 
 use http::StatusCode;
-use prometheus_client::metrics::{counter::ConstCounter, gauge::ConstGauge};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{Api, routes::ApiRequest, status};
-use crate::{
-    audit::Audit,
-    backend::{
-        calls::BackendHandle,
-        circuit_breaker::Look,
-        registry::{Phase, Snapshot},
-    },
-    clock,
-    http::response,
-    metrics::{
-        Answered, Connections, Label as _, OfListener, Requests, RouteKind, TokenKind, Way,
-        page::{self, Row, by_label, counter, each, each_by, gauge, one_of},
-        process,
-    },
-    model::{
-        Ending,
-        offer::cost::{Cost, OfBackend},
-        words::Words as _,
-    },
-    runs::Runs,
-    runtimes::{Runtime, State},
-    tls::Tls,
+use super::routes::ApiRequest;
+use super::{Api, status};
+use crate::audit::Audit;
+use crate::backend::calls::BackendHandle;
+use crate::backend::circuit_breaker::Look;
+use crate::backend::registry::{Phase, Snapshot};
+use crate::clock;
+use crate::http::response;
+use crate::metrics::page::{Row, by_label, counter, each, each_by, gauge, one_of};
+use crate::metrics::{
+    Answered, Connections, Label as _, OfListener, Requests, RouteKind, TokenKind, Way, page,
+    process,
 };
+use crate::model::Ending;
+use crate::model::offer::cost::{Cost, OfBackend};
+use crate::model::words::Words as _;
+use crate::runs::Runs;
+use crate::runtimes::{Runtime, State};
+use crate::tls::Tls;
 
 const APP: &str = "app";
 const BACKEND: &str = "backend";

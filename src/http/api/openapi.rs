@@ -61,7 +61,8 @@ mod tests {
 
     use std::path::Path;
 
-    use schemars::{SchemaGenerator, generate::SchemaSettings};
+    use schemars::SchemaGenerator;
+    use schemars::generate::SchemaSettings;
 
     use super::*;
     use crate::http::api::{approvals, ready, runs, status, trust};

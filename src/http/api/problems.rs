@@ -2,28 +2,21 @@
 //!
 //! Must not: tell an app of another app's runs, or of a backend that it may not use.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    Api, Flaw,
-    status::{Backend, Daemon},
-    time,
-};
-use crate::{
-    budget::{Budget, Shortage},
-    http::Caller,
-    model::{
-        Review, globs,
-        pin::{CARD, Finding},
-        visible,
-    },
-    state_dir::EXPOSED,
-    tls::certificate::Validity,
-    upstream::{LOG_IN_ANEW, OpenError},
-};
+use super::status::{Backend, Daemon};
+use super::{Api, Flaw, time};
+use crate::budget::{Budget, Shortage};
+use crate::http::Caller;
+use crate::model::pin::{CARD, Finding};
+use crate::model::{Review, globs, visible};
+use crate::state_dir::EXPOSED;
+use crate::tls::certificate::Validity;
+use crate::upstream::{LOG_IN_ANEW, OpenError};
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

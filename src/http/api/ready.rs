@@ -11,10 +11,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Api;
-use crate::{
-    config::App,
-    http::{Body, Code, response},
-};
+use crate::config::App;
+use crate::http::{Body, Code, response};
 
 /// The bridge can do its work.
 #[derive(Debug, Serialize, JsonSchema)]

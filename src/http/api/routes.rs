@@ -8,11 +8,10 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 
 use super::{Api, openapi};
-use crate::{
-    config::App,
-    http::{Access, Answered, Body, Caller, response::either},
-    metrics::RouteKind,
-};
+use crate::config::App;
+use crate::http::response::either;
+use crate::http::{Access, Answered, Body, Caller};
+use crate::metrics::RouteKind;
 
 /// A route of the bridge's own.
 #[derive(Debug)]

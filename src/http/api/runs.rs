@@ -3,33 +3,30 @@
 //!
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use http::{Request, Response, StatusCode, Uri, header, request::Parts};
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::info;
 
-use super::{
-    Api, MAX_CALL, bad_request, choose, json_body, routes::ApiRequest, sight::Sight, time,
-};
-use crate::{
-    clock,
-    config::App,
-    http::{
-        Answered, Body, Code,
-        proxy::{self, Outgoing, Resource},
-        response,
-    },
-    model::{
-        BackendName, RunId, RunKey, RunKind, Table, Workspace, ids::is_segment,
-        recovery::may_have_been_driven,
-    },
-    runs::{DrivenRun, NewRun, NotStarted, history::HistoryEntry},
-    upstream::UpstreamCredential,
-};
+use super::routes::ApiRequest;
+use super::sight::Sight;
+use super::{Api, MAX_CALL, bad_request, choose, json_body, time};
+use crate::clock;
+use crate::config::App;
+use crate::http::proxy::{Outgoing, Resource};
+use crate::http::{Answered, Body, Code, proxy, response};
+use crate::model::ids::is_segment;
+use crate::model::recovery::may_have_been_driven;
+use crate::model::{BackendName, RunId, RunKey, RunKind, Table, Workspace};
+use crate::runs::history::HistoryEntry;
+use crate::runs::{DrivenRun, NewRun, NotStarted};
+use crate::upstream::UpstreamCredential;
 
 /// The most ended runs in a list; a list has all driven runs.
 const ENDED_SHOWN: usize = 500;

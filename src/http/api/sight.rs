@@ -8,12 +8,11 @@
 
 use http::HeaderMap;
 
-use crate::{
-    http::{Caller, proxy::forward},
-    model::{AppName, RunId},
-    runs::{DrivenRun, Runs},
-    upstream::UpstreamCredential,
-};
+use crate::http::Caller;
+use crate::http::proxy::forward;
+use crate::model::{AppName, RunId};
+use crate::runs::{DrivenRun, Runs};
+use crate::upstream::UpstreamCredential;
 
 /// What one caller may see among the data of its app.
 #[derive(Debug)]

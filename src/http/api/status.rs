@@ -7,20 +7,17 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{
-    Api,
-    problems::{self, Problem},
-    time,
-};
-use crate::{
-    backend::{Signature, circuit_breaker::Look, registry::Snapshot},
-    clock,
-    config::App,
-    http::Caller,
-    journal::Beat,
-    model::{AppName, BackendName, Offer, RefKind, offer::cost::Injected},
-    tls,
-};
+use super::problems::Problem;
+use super::{Api, problems, time};
+use crate::backend::Signature;
+use crate::backend::circuit_breaker::Look;
+use crate::backend::registry::Snapshot;
+use crate::config::App;
+use crate::http::Caller;
+use crate::journal::Beat;
+use crate::model::offer::cost::Injected;
+use crate::model::{AppName, BackendName, Offer, RefKind};
+use crate::{clock, tls};
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -15,15 +15,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::{Api, bad_request, names, routes::ApiRequest, status, unknown_backend};
-use crate::{
-    backend::registry::Snapshot,
-    http::{Answered, Code, response},
-    model::{
-        BackendName, Review, Rights,
-        pin::{CARD, Finding, NotTaken, Take},
-    },
-};
+use super::routes::ApiRequest;
+use super::{Api, bad_request, names, status, unknown_backend};
+use crate::backend::registry::Snapshot;
+use crate::http::{Answered, Code, response};
+use crate::model::pin::{CARD, Finding, NotTaken, Take};
+use crate::model::{BackendName, Review, Rights};
 
 /// The largest body that accepts tools, in bytes.
 const MAX_ACCEPT: usize = 1 << 20;

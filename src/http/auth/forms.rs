@@ -3,17 +3,16 @@
 //!
 //! Must not: look at the content of a form.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::http::{
-    ClientKey,
-    response::{BoxError, ReadError},
-};
+use crate::http::ClientKey;
+use crate::http::response::{BoxError, ReadError};
 use crate::model::maps::HashMap;
 
 /// The largest form, which holds one token.
@@ -65,7 +64,9 @@ mod tests {
 
     use std::net::{IpAddr, Ipv4Addr};
 
-    use futures_util::{StreamExt as _, future::join_all, stream::pending};
+    use futures_util::StreamExt as _;
+    use futures_util::future::join_all;
+    use futures_util::stream::pending;
     use http::header;
     use tokio::time::Instant;
 

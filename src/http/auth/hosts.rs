@@ -3,12 +3,11 @@
 //!
 //! Must not: look a name up. A name that is not configured here belongs to another host.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
-};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
 
-use crate::{model::San, tls::certificate::Facts};
+use crate::model::San;
+use crate::tls::certificate::Facts;
 
 /// The names of one bridge, in lower case, each with its port.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::rate_limit::Bucket;
+use crate::config::Rate;
+use crate::http::ClientKey;
 use crate::model::maps::HashMap;
-use crate::{config::Rate, http::ClientKey};
 
 /// The failures that a peer may have before the bridge makes it wait.
 const RATE: Rate = Rate { per_second: 10.0, burst: 10.0 };

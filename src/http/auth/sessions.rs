@@ -9,17 +9,17 @@
 //!
 //! Must not: let anyone in by anything but a cookie that was made here.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, header};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
-use tokio::{
-    sync::watch,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
-use super::{TokenHash, forms::Forms};
+use super::TokenHash;
+use super::forms::Forms;
 use crate::model::catalog::hex;
 use crate::model::maps::HashMap;
 

@@ -3,10 +3,12 @@
 //!
 //! Must not: read a body into memory.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header, request::Parts};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -14,18 +16,14 @@ use reqwest::RequestBuilder;
 use tracing::{error, warn};
 
 use super::route::{Opened, Resource};
-use crate::{
-    error_chain::{causes, error_chain},
-    http::{
-        Body, Caller, Code,
-        auth::App,
-        response::{self, BoxError, Paced, Pieces, ReadError},
-    },
-    model::{RunKey, RunKind, Workspace},
-    oauth::TokenError,
-    runs::{DrivenRun, Runs, Thing},
-    upstream::{OpenError, SendError, UpstreamCredential, X_API_KEY},
-};
+use crate::error_chain::{causes, error_chain};
+use crate::http::auth::App;
+use crate::http::response::{BoxError, Paced, Pieces, ReadError};
+use crate::http::{Body, Caller, Code, response};
+use crate::model::{RunKey, RunKind, Workspace};
+use crate::oauth::TokenError;
+use crate::runs::{DrivenRun, Runs, Thing};
+use crate::upstream::{OpenError, SendError, UpstreamCredential, X_API_KEY};
 
 /// Headers of a single connection, which are not forwarded (RFC 9110 §7.6.1); `Connection` can name
 /// more.

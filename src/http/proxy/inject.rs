@@ -3,25 +3,25 @@
 //!
 //! Must not: know the shape of a spec (model/spec.rs does).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header, request::Parts};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{forward::Outgoing, id_in};
-use crate::{
-    http::{Answered, Body, Code, response},
-    model::{
-        Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace,
-        spec::{InjectError, Injected, SpecError},
-        trace,
-    },
-    runs::{How, NewRun, NotStarted, Owned, Session},
-    tasks::in_background,
+use super::forward::Outgoing;
+use super::id_in;
+use crate::http::{Answered, Body, Code, response};
+use crate::model::spec::{InjectError, Injected, SpecError};
+use crate::model::{
+    Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace, trace,
 };
+use crate::runs::{How, NewRun, NotStarted, Owned, Session};
+use crate::tasks::in_background;
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
 pub const MAX_SPEC: usize = 64 << 20;

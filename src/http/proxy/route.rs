@@ -10,9 +10,9 @@
 use http::Method;
 
 use super::path::NormalizedPath;
-use crate::model::{
-    RunId, RunKey, RunKind, SessionId, Workspace, ids::is_segment, words::Words as _,
-};
+use crate::model::ids::is_segment;
+use crate::model::words::Words as _;
+use crate::model::{RunId, RunKey, RunKind, SessionId, Workspace};
 
 /// The collection of sessions in MANTYX's API.
 const SESSIONS: &str = "agent-sessions";

@@ -1,10 +1,8 @@
 //! Every route by its method and path.
 
 use super::*;
-use crate::{
-    http::proxy::route::Opened,
-    model::ids::{RunKey, Workspace},
-};
+use crate::http::proxy::route::Opened;
+use crate::model::ids::{RunKey, Workspace};
 
 #[track_caller]
 fn check_own(method: &str, path: &str, pattern: &str, segment: &str) {

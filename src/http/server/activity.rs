@@ -2,12 +2,11 @@
 //!
 //! Must not: close the connection.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep_until},
-};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 /// The time for a request's headers, from their first byte. A new connection has this time from its
 /// beginning.

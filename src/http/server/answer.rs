@@ -6,21 +6,19 @@
 //!
 //! Must not: change the answer.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use tokio::{sync::watch, time::Instant};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
-use super::{
-    activity::{Open, overdue},
-    stream::STALL,
-};
-use crate::http::{Body, response::BoxError};
+use super::activity::{Open, overdue};
+use super::stream::STALL;
+use crate::http::Body;
+use crate::http::response::BoxError;
 
 /// The body of an answer.
 pub(super) struct Answer {
@@ -89,14 +87,16 @@ impl http_body::Body for Answer {
 mod tests {
     //! What is not taken is given up, what is only slow in coming is not. Time is paused.
 
-    use std::{future::pending, time::Duration};
+    use std::future::pending;
+    use std::time::Duration;
 
     use futures_util::stream;
     use http_body_util::BodyExt as _;
     use tokio::time::{sleep, timeout};
 
     use super::*;
-    use crate::http::{response, server::activity::Activity};
+    use crate::http::response;
+    use crate::http::server::activity::Activity;
 
     fn answer(body: Body) -> (Answer, Arc<Taking>) {
         let taking = Arc::new(Taking::new());

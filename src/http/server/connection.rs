@@ -2,43 +2,38 @@
 //!
 //! Must not: answer a request, except one whose framing is refused.
 
-use std::{convert::Infallible, pin::pin, sync::Arc, time::Duration};
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderValue, Request, Response, Version, header};
-use hyper::{
-    body::Incoming,
-    rt::Executor,
-    server::conn::{http1, http2},
-    service::service_fn,
-};
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulConnection,
-};
+use hyper::body::Incoming;
+use hyper::rt::Executor;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::{TcpStream, UnixStream},
-    time::timeout,
-};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
-use super::{
-    activity::{Doing, IDLE},
-    answer::{Answer, Taking},
-    connection_limit::Slot,
-    framing::Gate,
-    stream::{Requests, Watched},
-};
-use crate::{
-    error_chain::error_chain,
-    http::{
-        Body, ClientInfo, Code, OnAuthenticated, client_info::Process, response, service::Service,
-    },
-    http_client::keep_alive,
-    tls::{Tls, handshake::Secured},
-};
+use super::activity::{Doing, IDLE};
+use super::answer::{Answer, Taking};
+use super::connection_limit::Slot;
+use super::framing::Gate;
+use super::stream::{Requests, Watched};
+use crate::error_chain::error_chain;
+use crate::http::client_info::Process;
+use crate::http::service::Service;
+use crate::http::{Body, ClientInfo, Code, OnAuthenticated, response};
+use crate::http_client::keep_alive;
+use crate::tls::Tls;
+use crate::tls::handshake::Secured;
 
 /// The most bytes of one request's line and headers.
 pub(super) const HEAD_BYTES: usize = 64 << 10;

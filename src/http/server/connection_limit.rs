@@ -11,13 +11,13 @@
 //!
 //! Must not: cut a connection on which an authenticated request is being answered.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::{
-    sync::Notify,
-    time::{Instant, timeout_at},
-};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
@@ -212,10 +212,8 @@ impl Drop for Slot {
 mod tests {
     //! Who gives way, and who does not.
 
-    use std::{
-        net::{IpAddr, Ipv4Addr},
-        time::Duration,
-    };
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
 
     use futures_util::FutureExt as _;
     use tokio::time::advance;

@@ -5,11 +5,10 @@
 //!
 //! Must not: bind anything, or run beside another thread, since it removes environment variables.
 
-use std::{
-    io,
-    net::{SocketAddr, TcpListener},
-    os::{fd::AsFd, unix::net::UnixListener},
-};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 
 use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;

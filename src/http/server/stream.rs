@@ -3,21 +3,19 @@
 //!
 //! Must not: change a byte that passes.
 
-use std::{
-    io::{self, IoSlice},
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll, ready},
-    time::Duration,
-};
+use std::io;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
-use super::{activity::Activity, framing::Gate};
+use super::activity::Activity;
+use super::framing::Gate;
 
 /// How long a peer may read nothing while bytes wait for it.
 pub(super) const STALL: Duration = Duration::from_secs(30);

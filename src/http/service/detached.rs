@@ -6,19 +6,20 @@
 //!
 //! Must not: know what a request does.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tokio::time::{sleep, timeout};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
+use crate::http::api::routes::AfterHangUp;
+use crate::http::{Body, Code, response};
+use crate::model::AppName;
 use crate::model::maps::HashMap;
-use crate::{
-    http::{Body, Code, api::routes::AfterHangUp, response},
-    model::AppName,
-};
 
 /// How long a request may continue after its app has hung up, unless it has to reach its end.
 /// MANTYX answers within seconds. Without this limit, each hang-up could keep a connection to
@@ -133,7 +134,8 @@ mod tests {
 
     use std::future::pending;
 
-    use tokio::{sync::oneshot, time::Instant};
+    use tokio::sync::oneshot;
+    use tokio::time::Instant;
 
     use super::*;
 

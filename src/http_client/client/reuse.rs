@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Version, header::HeaderValue};
+use http::header::HeaderValue;
+use http::{HeaderMap, Version};
 
 /// The longest idle times, in milliseconds. Few values suffice: the time that a server announces is
 /// rounded down, so that it is never exceeded. Each has its own pool of connections. The second value is 900 because a server may close

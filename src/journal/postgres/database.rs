@@ -2,29 +2,27 @@
 //!
 //! Must not: decide who owns a run, or try anything twice.
 
-use std::{
-    collections::BTreeMap,
-    future::poll_fn,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::{Duration, SystemTime},
-};
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use rustls_tokio_postgres::{
     CaCertError, MakeRustlsConnect, config_from_ca_cert, config_platform_verifier,
 };
-use tokio::{task::JoinSet, time::timeout};
-use tokio_postgres::{AsyncMessage, Client, Row as Found, error::SqlState, types::ToSql};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{AsyncMessage, Client, Row as Found};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::rows::{Id, Row, RowKey, Rows, call_of, id, kind};
-use crate::{
-    journal::{postgres::Postgres, record::Slot},
-    model::maps::HashSet,
-};
+use crate::journal::postgres::Postgres;
+use crate::journal::record::Slot;
+use crate::model::maps::HashSet;
 
 /// The version of the tables that this bridge knows.
 const SCHEMA: i32 = 1;

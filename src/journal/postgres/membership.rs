@@ -3,10 +3,8 @@
 //!
 //! Must not: ask the database.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use uuid::Uuid;
 

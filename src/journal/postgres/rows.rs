@@ -7,16 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use crate::{
-    journal::{
-        live::{self, Sink},
-        record::{Change, Key, Slot},
-    },
-    model::{
-        RunKey,
-        maps::{HashMap, HashSet},
-    },
-};
+use crate::journal::live;
+use crate::journal::live::Sink;
+use crate::journal::record::{Change, Key, Slot};
+use crate::model::RunKey;
+use crate::model::maps::{HashMap, HashSet};
 
 /// The runs of this replica with the epochs in which it owns them. `None`: it has lost the run.
 pub(super) type Epochs = HashMap<Slot, Option<i64>>;

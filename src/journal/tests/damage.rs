@@ -2,12 +2,10 @@
 //! whole is used.
 
 use super::*;
+use crate::model::call::Of;
+use crate::model::ids::BackendName;
 use crate::model::maps::HashSet;
-use crate::model::{
-    call::Of,
-    ids::BackendName,
-    recovery::{Known, LEAST_BUDGET, Recovery, decide},
-};
+use crate::model::recovery::{Known, LEAST_BUDGET, Recovery, decide};
 
 /// What became of a call, one after another.
 const STAGES: [Stage; 4] = [Stage::Received, Stage::Dispatched, Stage::Answered, Stage::Closed];

@@ -5,11 +5,10 @@
 
 use std::collections::HashSet;
 
-use base64::{
-    Engine as _,
-    alphabet::STANDARD as ALPHABET,
-    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig, general_purpose::STANDARD},
-};
+use base64::Engine as _;
+use base64::alphabet::STANDARD as ALPHABET;
+use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::{Deserialize, Serialize};
 
 /// The most files of one answer (agent-runs-protocol §8).

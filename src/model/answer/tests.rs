@@ -1,9 +1,7 @@
 //! The body of an answer, and where it is cut.
 
-use super::{
-    files::{Attachments, DescribedFile},
-    *,
-};
+use super::files::{Attachments, DescribedFile};
+use super::*;
 
 fn written(answer: &Answer) -> String {
     serde_json::to_string(answer).unwrap()

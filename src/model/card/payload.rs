@@ -8,10 +8,8 @@
 //!
 //! Must not: be shown in place of the card. What goes to MANTYX is the card's own bytes.
 
-use std::{
-    collections::{HashMap, HashSet},
-    sync::LazyLock,
-};
+use std::collections::{HashMap, HashSet};
+use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 

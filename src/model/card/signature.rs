@@ -3,16 +3,14 @@
 //! Must not: take a key from anywhere but its caller. Keys in a signature (`jku`, `jwk`, `x5c`) are
 //! ignored; only the `kid` is read, which picks one of the caller's keys.
 
-use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64URL;
 use serde_json::value::RawValue;
 
 use super::payload::{Payload, Unsigned};
-use crate::model::{
-    Elements, Members,
-    canonical::Unclear,
-    member, string_member,
-    words::{Words as _, words},
-};
+use crate::model::canonical::Unclear;
+use crate::model::words::{Words as _, words};
+use crate::model::{Elements, Members, member, string_member};
 
 /// The most signatures that are checked: each costs as much as a handshake.
 const MAX_SIGNATURES: usize = 8;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use super::{Feature, FeatureView, Features, MOST, MOST_BYTES, fits};
-use crate::model::{ids::BackendName, naming::Naming};
+use crate::model::ids::BackendName;
+use crate::model::naming::Naming;
 
 fn features(kind: Feature, definitions: &[&str]) -> Features {
     let mut features = Features::new(false);

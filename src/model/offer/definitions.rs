@@ -5,7 +5,8 @@
 use serde_json::value::RawValue;
 
 use super::{Offer, Ref};
-use crate::model::{Elements, Members, features::are_typed, member, string_member};
+use crate::model::features::are_typed;
+use crate::model::{Elements, Members, member, string_member};
 
 /// The input of an A2A agent's tool.
 const MESSAGE: &str = r#"{"type":"object","properties":{"message":{"type":"string","description":"The message to the agent."}},"required":["message"]}"#;

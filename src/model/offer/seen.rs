@@ -5,9 +5,8 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{
-    AUTO_TOKENS, AUTO_TOOLS, BTreeMap, Offer, OfferMode, Offered, Ref, Target, cost::Cost,
-};
+use super::cost::Cost;
+use super::{AUTO_TOKENS, AUTO_TOOLS, BTreeMap, Offer, OfferMode, Offered, Ref, Target};
 use crate::model::Rights;
 
 /// The views of an offer, each with the rights that it was made for. A view without users is

@@ -1,7 +1,8 @@
 //! What is a change and what is none, and what is withdrawn for it.
 
 use super::*;
-use crate::model::{naming::ToolFilter, offer::tests::raw};
+use crate::model::naming::ToolFilter;
+use crate::model::offer::tests::raw;
 
 const LS: &str = r#"{"name":"ls","description":"Lists files.","inputSchema":{"type":"object","properties":{"a":{},"b":{}}}}"#;
 const CP: &str = r#"{"name":"cp","description":"Copies."}"#;

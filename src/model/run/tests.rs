@@ -6,10 +6,9 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{
-    offer::{Offer, tests::server},
-    spec::{Selection, Spec},
-};
+use crate::model::offer::Offer;
+use crate::model::offer::tests::server;
+use crate::model::spec::{Selection, Spec};
 
 fn table() -> Arc<Table> {
     let offer = Arc::new(Offer::build(&[server("fs", &[r#"{"name":"ls"}"#])]));

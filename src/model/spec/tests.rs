@@ -3,11 +3,11 @@
 mod routing;
 
 use super::*;
-use crate::model::offer::{
-    OfferMode, OnUnavailable, Source,
-    tests::{agent, local, peer_name, pends, server},
-};
-use crate::model::{naming::Naming, pending, rights::Rights};
+use crate::model::naming::Naming;
+use crate::model::offer::tests::{agent, local, peer_name, pends, server};
+use crate::model::offer::{OfferMode, OnUnavailable, Source};
+use crate::model::pending;
+use crate::model::rights::Rights;
 
 const FS: &str = r#"{"kind":"mcp_local","name":"fs","serverInfo":{"name":"S", "x":1e400},"tools":[{"name":"fs_ls"}]}"#;
 const HR: &str = r#"{"kind":"a2a_local","name":"hr","agentCard":{ "name": "HR", "x-y": [1.0] }}"#;

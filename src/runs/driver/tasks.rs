@@ -7,12 +7,11 @@ use std::sync::Arc;
 use tracing::{info, warn};
 
 use super::{CallRecorder, Driver, Task};
-use crate::{
-    backend::NotRecorded,
-    journal::record::Change,
-    model::{Call, Ending, run::Work},
-    runs::restore,
-};
+use crate::backend::NotRecorded;
+use crate::journal::record::Change;
+use crate::model::run::Work;
+use crate::model::{Call, Ending};
+use crate::runs::restore;
 
 impl Driver {
     /// The tasks for `calls`, with their recorders. Their changes for the journal go to `changes`.

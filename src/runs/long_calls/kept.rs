@@ -3,23 +3,24 @@
 //!
 //! Must not: decide who may fetch a result (long_calls.rs does).
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use tracing::info;
 
 use super::{Finished, KEEP, LongCall, LongCalls, Scope, make_room};
-use crate::{
-    backend::{Handle, NotRecorded},
-    clock,
-    journal::record::{Change, Key, LongRecord, Slot},
-    model::{
-        Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target,
-        pending, recovery::LEAST_BUDGET,
-    },
-    runs::{DrivenRun, Runs, call_recorder::CallRecorder, calls::ActiveCall},
-    traces::Context,
+use crate::backend::{Handle, NotRecorded};
+use crate::clock;
+use crate::journal::record::{Change, Key, LongRecord, Slot};
+use crate::model::recovery::LEAST_BUDGET;
+use crate::model::{
+    Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target, pending,
 };
+use crate::runs::call_recorder::CallRecorder;
+use crate::runs::calls::ActiveCall;
+use crate::runs::{DrivenRun, Runs};
+use crate::traces::Context;
 
 /// What is needed to ask the peer for a call that continues, or to make it.
 #[derive(Debug)]

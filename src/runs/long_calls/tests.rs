@@ -1,11 +1,9 @@
 //! Kept as long as promised, given to whom it belongs, and heard by who waits.
 
 use super::*;
-use crate::{
-    backend::fake::request,
-    clock,
-    model::ids::{RunKey, RunKind},
-};
+use crate::backend::fake::request;
+use crate::clock;
+use crate::model::ids::{RunKey, RunKind};
 
 fn scope(app: &str, of: Of) -> Scope {
     Scope { app: app.into(), of }

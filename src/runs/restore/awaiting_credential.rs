@@ -7,19 +7,12 @@ use std::time::Duration;
 
 use tracing::info;
 
-use crate::{
-    clock,
-    journal::{
-        self,
-        record::{Change, KeptCall, KeptRun, Key, Millis},
-    },
-    model::{AppName, Moment},
-    runs::{
-        Inner, KEEP_COUNT, KEEP_ENDED, Runs,
-        answer::POST_WITHIN,
-        forgetting::{beyond, beyond_bytes},
-    },
-};
+use crate::journal::record::{Change, KeptCall, KeptRun, Key, Millis};
+use crate::model::{AppName, Moment};
+use crate::runs::answer::POST_WITHIN;
+use crate::runs::forgetting::{beyond, beyond_bytes};
+use crate::runs::{Inner, KEEP_COUNT, KEEP_ENDED, Runs};
+use crate::{clock, journal};
 
 /// The most bytes of arguments and answers that their calls have in the journal, of all apps together.
 pub(in crate::runs) const KEEP_AWAITING: usize = journal::MAX_SIZE / 8;
@@ -118,8 +111,10 @@ mod tests {
     use bytes::Bytes;
     use serde_json::value::RawValue;
 
-    use super::{super::tests::run, *};
-    use crate::{journal::record::Slot, model::recovery::Stage};
+    use super::super::tests::run;
+    use super::*;
+    use crate::journal::record::Slot;
+    use crate::model::recovery::Stage;
 
     const HOUR: u64 = 60 * 60 * 1000;
 

@@ -66,7 +66,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::{model::recovery::Stage, runs::restore::tests::run};
+    use crate::model::recovery::Stage;
+    use crate::runs::restore::tests::run;
 
     fn of(slot: u64, id: &str, tool_use: &str, stage: Stage) -> KeptRun {
         let mut run = run(id, "", tool_use, stage);

@@ -1,15 +1,13 @@
 //! What two threads decide at once of one run, and what is on disk afterwards.
 
-use std::{
-    sync::atomic::{AtomicUsize, Ordering},
-    thread,
-};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
-use super::{
-    harness::{Harness, call, key},
-    *,
-};
-use crate::{backend::peer::Recorder as _, journal::record::Kept, model::recovery::Stage};
+use super::harness::{Harness, call, key};
+use super::*;
+use crate::backend::peer::Recorder as _;
+use crate::journal::record::Kept;
+use crate::model::recovery::Stage;
 
 /// Has two threads begin each round at the same moment, as nearly as they can: one is a little later,
 /// by another span each time. What both have to say of each round.

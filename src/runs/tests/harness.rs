@@ -6,22 +6,19 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use super::*;
-use crate::{
-    backend::{
-        calls::{BackendHandle, Backends},
-        circuit_breaker::CircuitBreaker,
-        fake::{FakeDial, World, registry},
-        peer::{Dial, LiveRedaction},
-        registry::RegistryEntry,
-        supervisor::{Supervisor, Timing},
-    },
-    config::{self, App, Credential},
-    fake_http::{Agent, Reply},
-    journal::record::Kept,
-    model::event::Call,
-    settings::Settings,
-    state_dir::StateDir,
-};
+use crate::backend::calls::{BackendHandle, Backends};
+use crate::backend::circuit_breaker::CircuitBreaker;
+use crate::backend::fake::{FakeDial, World, registry};
+use crate::backend::peer::{Dial, LiveRedaction};
+use crate::backend::registry::RegistryEntry;
+use crate::backend::supervisor::{Supervisor, Timing};
+use crate::config;
+use crate::config::{App, Credential};
+use crate::fake_http::{Agent, Reply};
+use crate::journal::record::Kept;
+use crate::model::event::Call;
+use crate::settings::Settings;
+use crate::state_dir::StateDir;
 
 /// Runs with the backend `fs`, in front of a MANTYX whose every run wants `fs_ls` as `tu_1`.
 pub(super) struct Harness {

@@ -1,25 +1,18 @@
 //! A call whose task panics is answered, in a run, as a long call and by hand; so is every other.
 
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use super::{
-    harness::{CONCURRENCY, Harness, RUN},
-    *,
-};
-use crate::{
-    backend::{
-        fake::{Mood, World},
-        peer::{McpClient, Modes},
-    },
-    model::{
-        answer::Answer,
-        call::Of,
-        ending::{Ending, Made},
-        event::Call,
-        offer::RefKind,
-    },
-    runs::calls::CalledBy,
-};
+use super::harness::{CONCURRENCY, Harness, RUN};
+use super::*;
+use crate::backend::fake::{Mood, World};
+use crate::backend::peer::{McpClient, Modes};
+use crate::model::answer::Answer;
+use crate::model::call::Of;
+use crate::model::ending::{Ending, Made};
+use crate::model::event::Call;
+use crate::model::offer::RefKind;
+use crate::runs::calls::CalledBy;
 
 impl Harness {
     pub(super) async fn by_hand(&self) -> Made {

@@ -1,18 +1,17 @@
 //! What a server asks is put to a person within the call's time, and within the app's bounds.
 
-use serde_json::{json, value::to_raw_value};
+use serde_json::json;
+use serde_json::value::to_raw_value;
 use tokio::time::timeout;
 
-use super::{harness::Harness, *};
-use crate::{
-    backend::{fake, peer::MAX_QUESTION},
-    model::{
-        answer::Answer,
-        approval::Outcome,
-        ending::{Ending, Made},
-    },
-    runs::approvals::{Approval, Decision, KEEP},
-};
+use super::harness::Harness;
+use super::*;
+use crate::backend::fake;
+use crate::backend::peer::MAX_QUESTION;
+use crate::model::answer::Answer;
+use crate::model::approval::Outcome;
+use crate::model::ending::{Ending, Made};
+use crate::runs::approvals::{Approval, Decision, KEEP};
 
 /// A backend whose tool asks for a name, with this message.
 async fn asking(message: &str) -> Harness {

@@ -1,15 +1,11 @@
 //! One app's open calls, and whether another's can be made all the same.
 
-use super::{
-    harness::{Harness, call, known_run},
-    *,
-};
-use crate::{
-    backend::peer::{NotRecorded, Recorder as _},
-    config::App,
-    model::event::Call,
-    settings::Settings,
-};
+use super::harness::{Harness, call, known_run};
+use super::*;
+use crate::backend::peer::{NotRecorded, Recorder as _};
+use crate::config::App;
+use crate::model::event::Call;
+use crate::settings::Settings;
 
 fn large() -> Bytes {
     Bytes::from(vec![b'x'; 5 << 20])

@@ -3,14 +3,11 @@
 
 use serde_json::Value;
 
-use super::{
-    harness::{Harness, call, known_run},
-    *,
-};
-use crate::{
-    backend::fake::{Mood, World},
-    model::{ending::Ending, recovery::Stage},
-};
+use super::harness::{Harness, call, known_run};
+use super::*;
+use crate::backend::fake::{Mood, World};
+use crate::model::ending::Ending;
+use crate::model::recovery::Stage;
 
 /// Has `call` answered by `task`, until MANTYX has said what it thinks of the answer.
 async fn answer(harness: &Harness, run: &Arc<DrivenRun>, id: &str, task: Task) {

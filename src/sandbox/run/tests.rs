@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{json, value::RawValue};
+use serde_json::json;
+use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::sandbox::{budget::take, spec};
+use crate::sandbox::budget::take;
+use crate::sandbox::spec;
 
 fn run(max_log_bytes: usize, budget: &Arc<Semaphore>) -> Run {
     let read = spec::read_run(br#"{"systemPrompt":"s","prompt":"p"}"#).unwrap();

@@ -4,16 +4,16 @@
 //!
 //! Must not: change a byte of an Agent Card or of a server's `serverInfo`; they are echoed.
 
-use std::{collections::HashMap, sync::Arc};
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::unreadable;
-use crate::{
-    model::{Elements, Members},
-    sandbox::{Invalid, read},
-};
+use crate::model::{Elements, Members};
+use crate::sandbox::{Invalid, read};
 
 /// All tools that the model may call.
 #[derive(Debug, Default)]

@@ -4,18 +4,14 @@
 //! Source: opentelemetry-proto 1.x (collector/trace/v1, trace/v1, common/v1, resource/v1). Must not:
 //! know how messages travel.
 
-use std::{
-    num::NonZeroU64,
-    time::{Duration, SystemTime},
-};
+use std::num::NonZeroU64;
+use std::time::{Duration, SystemTime};
 
 use prost::Message as _;
 
-use crate::{
-    clock,
-    model::Trace,
-    traces::{Kind, Value},
-};
+use crate::clock;
+use crate::model::Trace;
+use crate::traces::{Kind, Value};
 
 /// The instrumentation scope: the program that records the spans.
 const SCOPE: &str = env!("CARGO_PKG_NAME");

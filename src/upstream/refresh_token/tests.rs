@@ -8,14 +8,12 @@ use tempfile::TempDir;
 use url::{Url, form_urlencoded};
 
 use super::*;
-use crate::{
-    config::Credential,
-    fake_http::{Agent, Reply, Seen},
-    model::catalog::hex,
-    oauth::TokenError,
-    state_dir::StateDir,
-    upstream::{PostCredential, ResultPost, SendError, Upstream, UpstreamCredential},
-};
+use crate::config::Credential;
+use crate::fake_http::{Agent, Reply, Seen};
+use crate::model::catalog::hex;
+use crate::oauth::TokenError;
+use crate::state_dir::StateDir;
+use crate::upstream::{PostCredential, ResultPost, SendError, Upstream, UpstreamCredential};
 
 /// A credential that does not change.
 impl PostCredential for UpstreamCredential {

@@ -4,21 +4,20 @@
 //! Source: a2a.proto of A2A 1.0; the JSON is that of protobuf (ProtoJSON), as in A2A's other
 //! bindings. Must not: know how messages travel.
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use prost::Message as _;
-use serde::{Serialize, Serializer, ser::SerializeMap as _};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
 use serde_json::value::to_raw_value;
 
-use crate::backend::{
-    NotRead,
-    a2a::{
-        failure::{A2aFailure, Exchanged},
-        interface::Generation,
-        link::MAX_REPLY,
-        wire::{self, Operation, Reply},
-    },
-};
+use crate::backend::NotRead;
+use crate::backend::a2a::failure::{A2aFailure, Exchanged};
+use crate::backend::a2a::interface::Generation;
+use crate::backend::a2a::link::MAX_REPLY;
+use crate::backend::a2a::wire;
+use crate::backend::a2a::wire::{Operation, Reply};
 
 pub(super) const SERVICE: &str = "lf.a2a.v1.A2AService";
 

@@ -3,15 +3,14 @@
 //! Must not: decide what a failure means for the call.
 
 use a2a::error_code;
-use base64::{Engine as _, engine::general_purpose::STANDARD_PAD_INDIFFERENT};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_PAD_INDIFFERENT;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use percent_encoding::percent_decode;
 use prost::Message as _;
 
-use crate::backend::a2a::{
-    failure::{A2aFailure, Exchanged},
-    wire,
-};
+use crate::backend::a2a::failure::{A2aFailure, Exchanged};
+use crate::backend::a2a::wire;
 
 const STATUS: &str = "grpc-status";
 const MESSAGE: &str = "grpc-message";

@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::*;
-use crate::{backend::a2a::interface::Generation, config::A2aBinding};
+use crate::backend::a2a::interface::Generation;
+use crate::config::A2aBinding;
 
 const HI: &str =
     r#"{"message":{"messageId":"","contextId":"","taskId":"","parts":[{"text":"hi"}]}}"#;

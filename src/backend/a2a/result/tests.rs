@@ -116,7 +116,8 @@ fn part_of(encoding: PartEncoding, part: &str) -> (String, Vec<File>) {
 
 #[test]
 fn files_of_every_wire_are_passed_on() {
-    use base64::{Engine as _, engine::general_purpose::STANDARD};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     let content = STANDARD.encode([b'x'; 12_345]);
     let twice = STANDARD.encode(&content);
     let v10 = |data: &str| {

@@ -5,10 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use futures_util::FutureExt as _;
 
 use super::*;
-use crate::{
-    backend::peer::{Handle, NotRecorded, Recorder},
-    model::catalog::Identity,
-};
+use crate::backend::peer::{Handle, NotRecorded, Recorder};
+use crate::model::catalog::Identity;
 
 /// Remembers what it was told.
 #[derive(Debug, Default)]

@@ -1,9 +1,7 @@
 //! Conversations: who goes on with what, and what happens when the agent will not.
 
-use std::sync::{
-    Mutex,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
 use serde_json::Value;

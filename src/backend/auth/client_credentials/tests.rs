@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use base64::{
-    Engine as _,
-    prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD},
-};
+use base64::Engine as _;
+use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
 use secrecy::SecretString;
 use serde_json::json;
 use url::form_urlencoded;

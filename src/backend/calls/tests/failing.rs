@@ -3,10 +3,8 @@
 use futures_util::future::join_all;
 
 use super::*;
-use crate::backend::{
-    circuit_breaker::{Look, Shut},
-    peer::{NotRead, NotRecorded},
-};
+use crate::backend::circuit_breaker::{Look, Shut};
+use crate::backend::peer::{NotRead, NotRecorded};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,10 +5,8 @@ use std::sync::atomic::AtomicUsize;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::{
-    backend::peer::{NotRecorded, Recorder},
-    model::rights::{CallRefusal, Permission},
-};
+use crate::backend::peer::{NotRecorded, Recorder};
+use crate::model::rights::{CallRefusal, Permission};
 
 /// A call with a permission that the test can take away.
 fn context_under(permission_check: &Arc<Permitted>, route: &Route) -> CallContext {

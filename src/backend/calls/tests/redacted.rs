@@ -1,10 +1,8 @@
 //! What the operator wants removed from answers is in no part of them.
 
 use super::*;
-use crate::model::{
-    answer::files::{Attachments, DescribedFile},
-    redaction::{Pattern, Redaction},
-};
+use crate::model::answer::files::{Attachments, DescribedFile};
+use crate::model::redaction::{Pattern, Redaction};
 
 #[tokio::test]
 async fn names_of_files_are_removed_in_both_places() {

@@ -3,19 +3,13 @@
 use tokio::time::timeout;
 
 use super::*;
-use crate::{
-    backend::{
-        fake::entry,
-        peer::LiveRedaction,
-        registry::{Lease, RegistryEntry},
-    },
-    model::{
-        catalog::Identity,
-        globs::Globs,
-        naming::{Naming, ToolFilter},
-        rights::CallRefusal,
-    },
-};
+use crate::backend::fake::entry;
+use crate::backend::peer::LiveRedaction;
+use crate::backend::registry::{Lease, RegistryEntry};
+use crate::model::catalog::Identity;
+use crate::model::globs::Globs;
+use crate::model::naming::{Naming, ToolFilter};
+use crate::model::rights::CallRefusal;
 
 /// Backends whose supervisors a test starts as a reload does.
 struct FakeManager {

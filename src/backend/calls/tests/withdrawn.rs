@@ -5,13 +5,10 @@ use std::sync::Mutex;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::{
-    backend::{
-        fake::entry,
-        peer::{NotRecorded, Recorder},
-    },
-    model::{offer::RefKind, pin::Mode},
-};
+use crate::backend::fake::entry;
+use crate::backend::peer::{NotRecorded, Recorder};
+use crate::model::offer::RefKind;
+use crate::model::pin::Mode;
 
 fn enforce(harness: &Harness) {
     let entries = harness.leases.iter().map(|lease| {

@@ -6,19 +6,13 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::{
-    io::{AsyncRead, AsyncReadExt as _},
-    time::{Instant, sleep_until},
-};
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::time::{Instant, sleep_until};
 
-use crate::{
-    backend::{
-        LiveRedaction,
-        log::{Budget, LastLines, Removal, SEEN, Sum},
-    },
-    config::Secrets,
-    model::BackendName,
-};
+use crate::backend::LiveRedaction;
+use crate::backend::log::{Budget, LastLines, Removal, SEEN, Sum};
+use crate::config::Secrets;
+use crate::model::BackendName;
 
 /// Logs `stderr` until it ends.
 pub(super) async fn drain(

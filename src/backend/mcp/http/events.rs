@@ -4,38 +4,26 @@
 //!
 //! Must not: open a stream or reconnect one; rmcp does.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use parking_lot::Mutex;
-use rmcp::{
-    model::{RequestId, ServerJsonRpcMessage},
-    transport::streamable_http_client::SseError,
-};
+use rmcp::model::{RequestId, ServerJsonRpcMessage};
+use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::Sse;
 use tokio::time::{Instant, sleep};
 
 use super::Http;
-use crate::{
-    backend::{
-        NotRead,
-        mcp::{
-            LIMIT,
-            lines::IdFinder,
-            verbatim::{ConnectionState, Incoming},
-        },
-    },
-    backoff::Backoff,
-    budget::{Budget, Held},
-    error_chain::error_chain,
-    sse::{Fields, Frame, FrameTooLarge, Framer},
-};
+use crate::backend::NotRead;
+use crate::backend::mcp::LIMIT;
+use crate::backend::mcp::lines::IdFinder;
+use crate::backend::mcp::verbatim::{ConnectionState, Incoming};
+use crate::backoff::Backoff;
+use crate::budget::{Budget, Held};
+use crate::error_chain::error_chain;
+use crate::sse::{Fields, Frame, FrameTooLarge, Framer};
 
 /// How many times in a row the standing stream may fail to open before the server counts as gone.
 /// rmcp tries as often, about two seconds in all.
@@ -302,10 +290,9 @@ mod tests {
     use futures_util::{FutureExt as _, StreamExt as _, poll};
 
     use super::*;
-    use crate::{
-        backend::mcp::verbatim::tests::full,
-        budget::{CHUNKS, tests::quiet_after},
-    };
+    use crate::backend::mcp::verbatim::tests::full;
+    use crate::budget::CHUNKS;
+    use crate::budget::tests::quiet_after;
 
     #[tokio::test]
     async fn a_quiet_stream_does_not_pay_for_what_it_said() {

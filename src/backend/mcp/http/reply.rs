@@ -2,12 +2,16 @@
 //!
 //! Must not: do IO.
 
-use http::{StatusCode, header::CONTENT_TYPE};
+use http::StatusCode;
+use http::header::CONTENT_TYPE;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::value::RawValue;
 
 use super::HttpFailure;
-use crate::{backend::NotRead, error_chain::error_chain, http_client::BodyError, model::Members};
+use crate::backend::NotRead;
+use crate::error_chain::error_chain;
+use crate::http_client::BodyError;
+use crate::model::Members;
 
 /// The kind of answer to a POST.
 #[derive(Debug, PartialEq, Eq)]

@@ -6,21 +6,16 @@
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use http::{
-    HeaderMap, HeaderValue, Method, StatusCode,
-    header::{HOST, LOCATION},
-};
+use http::header::{HOST, LOCATION};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::HttpFailure;
-use crate::{
-    backend::{
-        address,
-        auth::{self, Tokens},
-    },
-    http_client::{self, why_no_answer},
-    oauth::TokenError,
-};
+use crate::backend::auth::Tokens;
+use crate::backend::{address, auth};
+use crate::http_client;
+use crate::http_client::why_no_answer;
+use crate::oauth::TokenError;
 
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 5;

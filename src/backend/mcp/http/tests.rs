@@ -1,39 +1,31 @@
 //! The dialer against scripted HTTP servers: what real servers do on a bad day.
 
-use std::{
-    fmt::Write as _,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderValue};
 use serde_json::Value;
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::{TcpListener, TcpStream},
-    task::JoinSet,
-    time::{Instant, timeout},
-};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 use url::Url;
 
 mod param_headers;
 
 use super::events::{Opened, Standing};
-use crate::{
-    backend::{
-        fake::{request, tool_call},
-        mcp::{LIMIT, dialer},
-        peer::{CallError, Dial as _, NotRead, Peer, TASK_SILENCE, ToolCall},
-    },
-    config::{HttpTransport, Mcp},
-    error_chain::error_chain,
-    fake_http::hurried,
-    http_client,
-    model::{answer::Answer, catalog::Content, ids::BackendName},
-};
+use crate::backend::fake::{request, tool_call};
+use crate::backend::mcp::{LIMIT, dialer};
+use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, TASK_SILENCE, ToolCall};
+use crate::config::{HttpTransport, Mcp};
+use crate::error_chain::error_chain;
+use crate::fake_http::hurried;
+use crate::http_client;
+use crate::model::answer::Answer;
+use crate::model::catalog::Content;
+use crate::model::ids::BackendName;
 
 pub(in crate::backend::mcp) const PATIENCE: Duration = Duration::from_secs(30);
 pub(in crate::backend::mcp) const SECRET: &str = "s3cret-t0ken";

@@ -3,7 +3,8 @@
 use serde_json::value::RawValue;
 
 use super::{Unreadable, from_mcp};
-use crate::model::answer::{Answer, files::File};
+use crate::model::answer::Answer;
+use crate::model::answer::files::File;
 
 #[track_caller]
 fn check(result: &str, expected: Answer) {

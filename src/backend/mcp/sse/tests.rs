@@ -3,21 +3,19 @@
 use std::sync::Mutex;
 
 use ::http::{HeaderMap, HeaderValue};
-use tokio::{io::AsyncWriteExt as _, net::TcpListener, sync::mpsc, task::JoinSet};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
-use super::{
-    super::http::tests::{PATIENCE, SECRET, Seen, json, order, read, response},
-    *,
-};
-use crate::{
-    backend::{
-        mcp::{Era, LIMIT, McpDialer, dialer},
-        peer::{CallError, Dial as _, NotRead, Peer, PeerErrorKind},
-    },
-    config::{HttpTransport, Mcp},
-    error_chain::error_chain,
-    model::{answer::Answer, catalog::Content},
-};
+use super::super::http::tests::{PATIENCE, SECRET, Seen, json, order, read, response};
+use super::*;
+use crate::backend::mcp::{Era, LIMIT, McpDialer, dialer};
+use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, PeerErrorKind};
+use crate::config::{HttpTransport, Mcp};
+use crate::error_chain::error_chain;
+use crate::model::answer::Answer;
+use crate::model::catalog::Content;
 
 const HEAD: &str = "HTTP/1.1 200 x\r\nconnection: close\r\ncontent-type: text/event-stream\r\n\r\n";
 const TOOL: &str = r#"{"b":1,"name":"t", "x":1e400,"x":"\u00e9\/"}"#;

@@ -7,10 +7,8 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use crate::model::{
-    Members, string_member,
-    words::{Words as _, words},
-};
+use crate::model::words::{Words as _, words};
+use crate::model::{Members, string_member};
 
 /// The wait between polls of a task, if the server does not say.
 const USUAL_WAIT: Duration = Duration::from_secs(1);

@@ -1,26 +1,24 @@
 //! Tasks against a scripted server, over lines in memory and with the clock stopped.
 
-use std::{collections::BTreeMap, sync::Mutex};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
 
 use serde_json::{Value, json};
-use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
-    sync::mpsc,
-    task::JoinSet,
-    time::{Instant, timeout},
-};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::{
-    backend::{
-        fake::{request, tool_call},
-        mcp::{Attempt, Era, dialer, stdio::Stdio, verbatim::ConnectionState},
-        peer::{NotRecorded, Peer as _, Recorder},
-    },
-    config::{Mcp, Program, ProgramSandbox},
-    http_client,
-    model::{catalog::Identity, ids::BackendName},
-};
+use crate::backend::fake::{request, tool_call};
+use crate::backend::mcp::stdio::Stdio;
+use crate::backend::mcp::verbatim::ConnectionState;
+use crate::backend::mcp::{Attempt, Era, dialer};
+use crate::backend::peer::{NotRecorded, Peer as _, Recorder};
+use crate::config::{Mcp, Program, ProgramSandbox};
+use crate::http_client;
+use crate::model::catalog::Identity;
+use crate::model::ids::BackendName;
 
 /// What the server says to one request.
 enum Reply {

@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpcMessage};
-use serde_json::{json, value::RawValue};
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use crate::model::{Elements, Members, string_member};
 

@@ -1,7 +1,8 @@
 //! What is masked, and what is told of it. That masks hold needs the real binary and is in the
 //! integration tests.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use tempfile::TempDir;
 

@@ -1,15 +1,15 @@
 //! The launcher's command line; that the program dies with the daemon needs the real binary and is
 //! in the integration tests.
 
-use std::{collections::BTreeMap, path::Path, sync::Arc};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use clap::Parser as _;
 
 use super::{Order, SUBCOMMAND, arguments};
-use crate::{
-    backend::program::hiding::Kept,
-    config::{Confinement, Program, ProgramSandbox, Written},
-};
+use crate::backend::program::hiding::Kept;
+use crate::config::{Confinement, Program, ProgramSandbox, Written};
 
 fn read(args: &[&str]) -> Result<Order, clap::Error> {
     Order::try_parse_from(args)

@@ -1,10 +1,8 @@
 //! Which calls a person is asked about, as the file says it.
 
 use super::{check, parse};
-use crate::model::{
-    ids::BackendName,
-    offer::{RefKind, Route, Target},
-};
+use crate::model::ids::BackendName;
+use crate::model::offer::{RefKind, Route, Target};
 
 /// Whether calls of `tool` of the backend `b` are asked about, where its server says that they may
 /// destroy something, and where it says that they do not.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use secrecy::ExposeSecret as _;
 
-use crate::config::{Contact, file::tests::environment};
+use crate::config::Contact;
+use crate::config::file::tests::environment;
 
 #[track_caller]
 fn contact(rest: &str) -> Result<Contact, String> {

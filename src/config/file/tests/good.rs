@@ -1,21 +1,17 @@
 //! Files without mistakes: what they mean, and what is warned of.
 
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 
 use super::{environment, parse};
-use crate::{
-    config::{
-        A2aBinding, Auth, Backend, CardSource, Config, Confinement, Credential, Environment,
-        HttpTransport, Mantyx, Mcp, OnUnavailable, Program, ProgramSandbox, Target, TokenHash,
-        Upstream,
-    },
-    model::ids::BackendName,
+use crate::config::{
+    A2aBinding, Auth, Backend, CardSource, Config, Confinement, Credential, Environment,
+    HttpTransport, Mantyx, Mcp, OnUnavailable, Program, ProgramSandbox, Target, TokenHash,
+    Upstream,
 };
+use crate::model::ids::BackendName;
 
 #[track_caller]
 fn good(yaml: &str) -> Config {

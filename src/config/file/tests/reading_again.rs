@@ -1,6 +1,7 @@
 //! A file that is read again while it changes.
 
-use std::{fs, path::PathBuf};
+use std::fs;
+use std::path::PathBuf;
 
 use tempfile::TempDir;
 

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{check, parse};
-use crate::{config::Wire, model::ids::BackendName};
+use crate::config::Wire;
+use crate::model::ids::BackendName;
 
 #[test]
 fn each_wire_has_its_own_keys() {

@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use super::environment;
-use crate::{
-    config::{Config, ConfigErrors, Environment, Signers, Target},
-    model::card::signature::{Algorithm, Key as _},
-};
+use crate::config::{Config, ConfigErrors, Environment, Signers, Target};
+use crate::model::card::signature::{Algorithm, Key as _};
 
 const ONE: &str = "-----BEGIN PUBLIC KEY-----\n\
     MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE3F31H4ujkjX1czs4VvCSN9Q2/K9P\n\

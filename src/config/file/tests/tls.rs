@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use super::environment;
-use crate::{
-    config::{Config, San},
-    tls::fake::pair,
-};
+use crate::config::{Config, San};
+use crate::tls::fake::pair;
 
 const REST: &str = "upstream: {sandbox: true}\n";
 

@@ -1,7 +1,11 @@
 //! The disk under the journal: it is slow, full or broken at times, and a crash takes what was not
 //! synced, or leaves a part of it.
 
-use std::{collections::BTreeMap, fs, io, os::unix::fs::FileExt as _, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io};
 
 use super::world::State;
 use crate::simulated::File;

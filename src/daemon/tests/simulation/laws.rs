@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{mantyx::CALL_TIMEOUT, world::State};
+use super::mantyx::CALL_TIMEOUT;
+use super::world::State;
 
 /// How long an answer may take to reach MANTYX, faults included.
 const TIME_TO_POST: Duration = Duration::from_secs(120);

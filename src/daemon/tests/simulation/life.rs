@@ -1,27 +1,23 @@
 //! The lives of a daemon: it begins, works, and stops or is killed, and begins again with what its disk
 //! has kept.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 #[cfg(tokio_unstable)]
 use rand::Rng as _;
-use tokio::{
-    sync::{oneshot, watch},
-    task::JoinSet,
-    time::{sleep, timeout},
-};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 
-use super::{
-    Outcome, apps, mantyx, operator, peers,
-    tape::Tape,
-    world::{Plan, World},
-};
-use crate::{
-    config::{ConfigFile, Environment},
-    daemon::{Daemon, Options, reload::Reload},
-    simulated,
-    watch::Watch,
-};
+use super::tape::Tape;
+use super::world::{Plan, World};
+use super::{Outcome, apps, mantyx, operator, peers};
+use crate::config::{ConfigFile, Environment};
+use crate::daemon::reload::Reload;
+use crate::daemon::{Daemon, Options};
+use crate::simulated;
+use crate::watch::Watch;
 
 /// The most lives of one daemon.
 const LIVES: usize = 4;

@@ -4,7 +4,9 @@
 mod play;
 mod stream;
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Method;

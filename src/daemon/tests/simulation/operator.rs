@@ -1,13 +1,16 @@
 //! The operator: decides what waits for a person, and changes bridge.yaml while the daemon runs.
 
-use std::{collections::BTreeSet, fs, path::PathBuf, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{
-    apps::{self, Asked},
-    world::{State, World},
-};
+use super::apps;
+use super::apps::Asked;
+use super::world::{State, World};
 use crate::model::call::CallRequest;
 
 /// What bridge.yaml allows.

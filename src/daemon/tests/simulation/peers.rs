@@ -2,23 +2,24 @@
 //! or not the bridge still waits for it; each effect is counted by the intent of the model that wanted
 //! it.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use serde_json::{Value, value::RawValue};
-use tokio::{
-    sync::watch,
-    time::{Instant, sleep, sleep_until},
-};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::world::{State, World};
-use crate::{
-    backend::peer::{
-        About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Recorder, ToolCall,
-    },
-    model::{answer::Answer, call::CallRequest, catalog::Catalog},
+use crate::backend::peer::{
+    About, CallError, Dial, Handle, Peer, PeerError, PeerErrorKind, Recorder, ToolCall,
 };
+use crate::model::answer::Answer;
+use crate::model::call::CallRequest;
+use crate::model::catalog::Catalog;
 
 /// The tools of each server, as it lists them.
 pub(super) const TOOLS: [(&str, &[&str]); 2] = [

@@ -1,12 +1,10 @@
 //! The daemon's log, on the trace of the world.
 
-use std::{fmt::Write as _, sync::Arc};
+use std::fmt::Write as _;
+use std::sync::Arc;
 
-use tracing::{
-    Event, Level, Metadata, Subscriber,
-    field::{Field, Visit},
-    span,
-};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, Subscriber, span};
 
 use super::world::World;
 

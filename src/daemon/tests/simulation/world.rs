@@ -1,27 +1,31 @@
 //! What all parts of the made-up world share: the dice, the clock, the trace, and the moment of death.
 
-use std::{collections::BTreeSet, io, ops::Range, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use parking_lot::{Mutex, MutexGuard};
-use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
-use tokio::{
-    io::DuplexStream,
-    sync::{Notify, mpsc},
-    time::{Instant, sleep},
-};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
+use tokio::io::DuplexStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{apps::AppState, disk::Disk, mantyx::Mantyx, operator::Rules, peers::Peers};
-use crate::{
-    backend::peer::Dial,
-    budget::Budget,
-    model::{
-        ids::BackendName,
-        moment::{Moment, Uptime},
-    },
-    simulated::{self, File},
-};
+use super::apps::AppState;
+use super::disk::Disk;
+use super::mantyx::Mantyx;
+use super::operator::Rules;
+use super::peers::Peers;
+use crate::backend::peer::Dial;
+use crate::budget::Budget;
+use crate::model::ids::BackendName;
+use crate::model::moment::{Moment, Uptime};
+use crate::simulated;
+use crate::simulated::File;
 
 /// The room for bodies that are larger than small ones: for two large results.
 const ROOM: usize = 512 << 10;

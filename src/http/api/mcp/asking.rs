@@ -3,11 +3,13 @@
 //!
 //! Must not: know a call's content.
 
-use std::{collections::HashMap, time::Duration};
+use std::collections::HashMap;
+use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::value::RawValue;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::calls::Answering;
 use crate::model::{AppName, member};

@@ -11,36 +11,31 @@
 //! Must not: change a byte of a server's result, other than to add the `resultType` that 2026-07-28
 //! requires, or to cut a text that is longer than the operator wants.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::{Response, StatusCode};
-use serde_json::{json, value::RawValue};
-use tokio::{
-    sync::{mpsc, oneshot},
-    time::{Instant, sleep},
-};
+use serde_json::json;
+use serde_json::value::RawValue;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{
-    Client, Era,
-    asking::{AskingCall, AskingCalls},
-    message::{self, Replied, Request, RpcError, codes},
-    revision,
-};
-use crate::{
-    backend::{ErrorReply, McpClient, Modes, Question},
-    budget::{Budget, Held},
-    http::{Body, response},
-    model::{
-        Answer, AppName, Call, Offer, Route, Target, Trace, answer::files::File, json::each_member,
-        member, trace,
-    },
-    random,
-    runs::calls::CalledBy,
-    traces::Context,
-};
+use super::asking::{AskingCall, AskingCalls};
+use super::message::{Replied, Request, RpcError, codes};
+use super::{Client, Era, message, revision};
+use crate::backend::{ErrorReply, McpClient, Modes, Question};
+use crate::budget::{Budget, Held};
+use crate::http::{Body, response};
+use crate::model::answer::files::File;
+use crate::model::json::each_member;
+use crate::model::{Answer, AppName, Call, Offer, Route, Target, Trace, member, trace};
+use crate::random;
+use crate::runs::calls::CalledBy;
+use crate::traces::Context;
 
 /// The member of a result that the tool's `outputSchema` is for.
 const STRUCTURED: &str = "structuredContent";

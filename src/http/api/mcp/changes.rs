@@ -3,29 +3,26 @@
 //!
 //! Must not: send a list.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
 use http::Response;
 use serde_json::json;
-use tokio::{sync::watch, time::sleep};
+use tokio::sync::watch;
+use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{
-    Client,
-    message::Request,
-    notification,
-    sessions::{Known, Session},
-};
-use crate::{
-    config::App,
-    http::{Body, api::Api, response},
-    model::{
-        AppName, Feature, member,
-        words::{Words as _, words},
-    },
-};
+use super::message::Request;
+use super::sessions::{Known, Session};
+use super::{Client, notification};
+use crate::config::App;
+use crate::http::api::Api;
+use crate::http::{Body, response};
+use crate::model::words::{Words as _, words};
+use crate::model::{AppName, Feature, member};
 
 /// How often the rights of the app are looked at, which a reload may change without a change of any
 /// backend; also how often an idle stream shows that it lives.

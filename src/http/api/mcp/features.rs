@@ -7,16 +7,11 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{
-    Client, Era, UNCACHED, complete,
-    message::{self, Replied, Request, RpcError, codes},
-    with,
-};
-use crate::{
-    budget::Budget,
-    http::response,
-    model::{BackendName, Feature, FeatureView, member},
-};
+use super::message::{Replied, Request, RpcError, codes};
+use super::{Client, Era, UNCACHED, complete, message, with};
+use crate::budget::Budget;
+use crate::http::response;
+use crate::model::{BackendName, Feature, FeatureView, member};
 
 /// JSON-RPC's code for a resource that is not there, before 2026-07-28.
 const RESOURCE_NOT_FOUND: i32 = -32002;

@@ -5,13 +5,12 @@
 use std::borrow::Cow;
 
 use http::{Response, StatusCode};
-use serde_json::{Value, value::RawValue};
+use serde_json::Value;
+use serde_json::value::RawValue;
 
-use crate::{
-    backend::ErrorReply,
-    http::{Body, response},
-    model::Members,
-};
+use crate::backend::ErrorReply;
+use crate::http::{Body, response};
+use crate::model::Members;
 
 /// The most members of a message, of its parameters and of `_meta`.
 const MAX_MEMBERS: usize = 256;

@@ -3,7 +3,8 @@
 //! Must not: know a session.
 
 use http::{HeaderMap, StatusCode};
-use serde_json::{json, value::RawValue};
+use serde_json::json;
+use serde_json::value::RawValue;
 
 use super::message::{Replied, Request, RpcError, codes};
 use crate::backend::mcp::param_headers::{ParamHeaders, decoded};

@@ -6,19 +6,20 @@
 //!
 //! Must not: know a method or a call's content.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use tokio::{sync::oneshot, time::Instant};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{asking::AskingCalls, changes::List};
-use crate::{backend::Modes, model::AppName};
+use super::asking::AskingCalls;
+use super::changes::List;
+use crate::backend::Modes;
+use crate::model::AppName;
 
 /// How long a session lives that nothing uses.
 const IDLE: Duration = Duration::from_secs(24 * 60 * 60);

@@ -1,15 +1,11 @@
 //! What is kept from an app is in no ref and leads nowhere; what is left is as it was.
 
 use super::*;
-use crate::model::{
-    globs::globs,
-    ids::BackendName,
-    naming::ToolFilter,
-    offer::{
-        OnUnavailable,
-        tests::{agent, local, peer_name, server},
-    },
-};
+use crate::model::globs::globs;
+use crate::model::ids::BackendName;
+use crate::model::naming::ToolFilter;
+use crate::model::offer::OnUnavailable;
+use crate::model::offer::tests::{agent, local, peer_name, server};
 
 fn name(name: &str) -> BackendName {
     BackendName::parse(name).unwrap()

@@ -6,12 +6,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::{call, other, table};
-use crate::model::{
-    event::Call,
-    ids::RunKind,
-    recovery::{Known, LEAST_BUDGET, Recovery, Stage, decide},
-    run::{Run, Seen, Step, Work},
-};
+use crate::model::event::Call;
+use crate::model::ids::RunKind;
+use crate::model::recovery::{Known, LEAST_BUDGET, Recovery, Stage, decide};
+use crate::model::run::{Run, Seen, Step, Work};
 
 /// What can happen next.
 #[derive(Debug, Clone, Copy)]

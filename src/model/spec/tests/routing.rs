@@ -3,15 +3,15 @@
 
 use std::cell::Cell;
 
-use proptest::{prelude::*, test_runner::TestRunner};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::model::{
-    event::Call,
-    naming::{MAX_LEN, Naming},
-    offer::{Source, tests::peer_name},
-};
+use crate::model::event::Call;
+use crate::model::naming::{MAX_LEN, Naming};
+use crate::model::offer::Source;
+use crate::model::offer::tests::peer_name;
 
 /// The prefix of a backend, and the names of its tools.
 type Given = (&'static str, BTreeSet<String>);

@@ -7,17 +7,11 @@ use parking_lot::Mutex;
 use tokio::io::AsyncWriteExt as _;
 
 use super::{PartialLine, Removal, SEEN, drain};
-use crate::{
-    backend::{
-        log::{LINE_LIMIT, LastLines},
-        peer::LiveRedaction,
-    },
-    config::Secrets,
-    model::{
-        ids::BackendName,
-        redaction::{Known, Pattern, Redaction},
-    },
-};
+use crate::backend::log::{LINE_LIMIT, LastLines};
+use crate::backend::peer::LiveRedaction;
+use crate::config::Secrets;
+use crate::model::ids::BackendName;
+use crate::model::redaction::{Known, Pattern, Redaction};
 
 #[tokio::test]
 async fn the_last_lines_are_kept_to_the_very_end() {

@@ -1,24 +1,21 @@
 //! An HTTP client on a connection that may break at any byte.
 
-use std::{
-    fs, io,
-    pin::Pin,
-    sync::Arc,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use std::{fs, io};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use hyper::{body::Incoming, client::conn::http1};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::{
-    io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex},
-    task::JoinSet,
-    time::timeout,
-};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::daemon::tests::simulation::world::World;
 

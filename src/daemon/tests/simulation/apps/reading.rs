@@ -1,16 +1,15 @@
 //! How an app reads a run's stream. What it gets must be what MANTYX has said, event for event, except
 //! for the calls that the bridge answers.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
+use std::time::Duration;
 
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::{
-    API, Known,
-    client::{Asked, Opened, open},
-};
+use super::client::{Asked, Opened, open};
+use super::{API, Known};
 use crate::daemon::tests::simulation::world::{State, World};
 
 /// Reads some of a run's events, or all that are left.

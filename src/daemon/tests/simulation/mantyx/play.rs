@@ -1,6 +1,8 @@
 //! What the models of runs do.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::task::JoinSet;

@@ -1,6 +1,8 @@
 //! The streams of runs: they begin where they are asked to, or a little before, and break anywhere.
 
-use std::{io, sync::Arc, time::Duration};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
