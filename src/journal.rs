@@ -38,7 +38,7 @@ use uuid::Uuid;
 
 use self::batch::{Job, Waiter};
 use self::postgres::Replica;
-use self::record::{CallKey, Change, Kept, LossRecord, Millis, Slot};
+use self::record::{CallKey, Change, Kept, LossRecord, Millis, RequestKey, RequestRecord, Slot};
 use self::store::Lock;
 use self::writer::Writer;
 pub use self::{
@@ -318,6 +318,35 @@ impl Journal {
     /// Whether another replica drives the run.
     pub fn has_lost(&self, run: Slot) -> bool {
         matches!(&self.place, Place::Database(replica) if replica.has_lost(run))
+    }
+
+    /// Records a new request with an `Idempotency-Key`. Returns the request that another replica has
+    /// recorded under this key.
+    ///
+    /// # Errors
+    ///
+    /// It could not be written, and will not be.
+    pub async fn begin(
+        &self,
+        key: &RequestKey,
+        record: &RequestRecord,
+    ) -> Result<Option<RequestRecord>, NotWritten> {
+        let begun = vec![Change::Begin(key.clone(), record.clone())];
+        let Place::Database(replica) = &self.place else {
+            return self.commit(begun).await.map(|()| None);
+        };
+        let (done, written) = oneshot::channel();
+        self.give(begun, Waiter::First(done))?;
+        match self.patient(written).await {
+            Some(Ok(true)) => Ok(None),
+            Some(Ok(false)) => {
+                let first = replica.request(key).await.ok().flatten().ok_or(NotWritten)?;
+                // A write that was in doubt was repeated: it was this one.
+                let is_it = first.begun_at == record.begun_at && first.digest == record.digest;
+                Ok(Some(first).filter(|_| !is_it))
+            }
+            _ => Err(NotWritten),
+        }
     }
 
     /// Whether a call may be sent now: no other process can have taken over its run.

@@ -337,6 +337,7 @@ impl Runtime {
             let body = match answer.await {
                 Ok(body) => body,
                 Err(NotAnswered::Unwritable) => unwritable.into(),
+                Err(NotAnswered::Elsewhere) => return,
                 Err(_) => lost.into(),
             };
             posted.post(key, &post_to, body, turn).await;

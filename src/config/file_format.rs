@@ -5,11 +5,14 @@
 //!
 //! Must not: check anything beyond types, or fill in defaults.
 
+mod state;
+
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
+pub use self::state::State;
 use super::scalars::OneOrMany;
 use super::{
     A2aBinding, At, Auth, Count, DurationText, Globs, HsafaApi, HttpMethod, List, ListenValue,
@@ -138,23 +141,6 @@ pub struct UpstreamOauth {
     /// replaces it, the bridge keeps the new one in `state_dir`, and uses it until this one
     /// changes.
     pub refresh_token: Option<At<Scalar>>,
-}
-
-/// The journal in a database.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with postgres")]
-pub struct State {
-    /// The URL, `postgres://user:password@host/database`, as a reference. `?sslmode=require` demands
-    /// TLS.
-    pub postgres: Option<At<Scalar>>,
-    /// A PEM file with the authorities that may sign its certificate. Default: the machine's.
-    pub ca: Option<At<String>>,
-    /// The schema of the tables, which the bridge makes. Default: `mantyx_bridge`.
-    pub schema: Option<At<String>>,
-    /// Replicas of one group share their runs. Default: `default`.
-    pub group: Option<At<String>>,
-    /// How long a statement may take. Default: `5s`.
-    pub statement_timeout: Option<At<DurationText>>,
 }
 
 /// The audit log.

@@ -89,7 +89,9 @@ pub(super) fn add(frame: &mut impl Sink, change: &Change, has_routes: impl FnOnc
         Change::Session(key, session) => frame.put(&Key::Session(key.clone()), session),
         Change::Owner(key, owner) => frame.put(&Key::Owner(key.clone()), owner),
         Change::Long(id, call) => frame.put(&Key::Long(id.clone()), call),
-        Change::Request(key, request) => frame.put(&Key::Request(key.clone()), request),
+        Change::Request(key, request) | Change::Begin(key, request) => {
+            frame.put(&Key::Request(key.clone()), request);
+        }
         Change::Lost(loss) => frame.put(&Key::Lost, loss),
         Change::Forget(key) => frame.remove(key),
     }

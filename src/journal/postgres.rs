@@ -31,7 +31,7 @@ use self::membership::{BEAT, Lease, Peers};
 use self::rows::{Epochs, Id, RowKey, Rows, id, json, name, run_of};
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
-use super::record::{CallKey, Change, Kept, Key, Slot};
+use super::record::{CallKey, Change, Kept, Key, RequestKey, RequestRecord, Slot};
 use super::{NotWritten, Shared};
 use crate::clock;
 use crate::error_chain::error_chain;
@@ -195,6 +195,15 @@ impl Replica {
         Ok(live.kept())
     }
 
+    /// The request with this key.
+    pub(super) async fn request(
+        &self,
+        key: &RequestKey,
+    ) -> Result<Option<RequestRecord>, DatabaseError> {
+        let found = self.read(&[id(&json(&Key::Request(key.clone())))], &[]).await?;
+        Ok(kept(found).requests.pop().map(|(_, record)| record))
+    }
+
     async fn read(
         &self,
         ids: &[Id],
@@ -212,7 +221,7 @@ impl Replica {
                 }
             }
         };
-        let found = open.find(self.group(), ids, names).await;
+        let found = open.find(ids, names).await;
         if found.is_err() {
             self.reader.lock().await.take_if(|it| Arc::ptr_eq(it, &open));
         }
@@ -287,14 +296,14 @@ impl Keeper {
         let known = *replica.member.borrow();
         let Some(member) = known else {
             let of_all = [Key::Upstream, Key::Lost].map(|key| id(&json(&key)));
-            let mut kept = kept(database.find(group, &of_all, &[]).await?);
+            let mut kept = kept(database.find(&of_all, &[]).await?);
             if let Some(other) = kept.upstream.take_if(|it| *it != replica.upstream) {
                 return Err(DatabaseError::OtherUpstream(other));
             }
             let facts = database.facts(&replica.settings.schema).await?;
             *replica.doubt.lock() = facts.doubt();
             let host = hostname();
-            let member = database.join(group, &host).await?;
+            let member = database.join(&host).await?;
             replica.lease.extend(begun);
             kept.last_slot = u64::from(member.number.unsigned_abs()) << RUNS;
             info!(group, host, replica = %member.id, "joined the group of replicas");
@@ -303,7 +312,7 @@ impl Keeper {
             replica.member.send_replace(Some(member));
             return Ok(());
         };
-        let Some(beats) = database.beat(group, member).await? else {
+        let Some(beats) = database.beat(member).await? else {
             replica.is_fenced(member).await;
             return Ok(());
         };
@@ -324,7 +333,6 @@ impl Keeper {
         all: HashSet<Uuid>,
     ) -> Result<(), DatabaseError> {
         let replica = Arc::clone(&self.replica);
-        let group = replica.group();
         let Some(database) = &self.database else { return Ok(()) };
         for one in dead {
             warn!(replica = %one.replica, "a replica has died; taking over its runs");
@@ -339,13 +347,13 @@ impl Keeper {
         // What is not of a run is looked at only when a replica is gone.
         if !dead.is_empty() || self.known != all {
             let Some(database) = &self.database else { return Ok(()) };
-            let inherited = database.inherit(group, member, &dead).await?;
+            let inherited = database.inherit(member, &dead).await?;
             replica.events.send(Event::TakenOver(kept(inherited))).await.ok();
             self.known = all;
         }
         loop {
             let Some(database) = &self.database else { return Ok(()) };
-            let claimed = database.claim(group, member, &dead).await?;
+            let claimed = database.claim(member, &dead).await?;
             if claimed.is_empty() {
                 database.bury(&dead).await?;
                 self.doubts = false;
@@ -362,11 +370,10 @@ impl Keeper {
         };
         let replica = &self.replica;
         let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
-        let group = replica.group();
         let mut live = Live::default();
-        live.add_rows(database.of_runs(group, &slots).await?);
+        live.add_rows(database.of_runs(&slots).await?);
         let refers: Vec<_> = live.refers().iter().map(|key| id(&json(key))).collect();
-        live.add_rows(database.find(group, &refers, &[]).await?);
+        live.add_rows(database.find(&refers, &[]).await?);
         replica.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
         let kept = live.kept();
         info!(runs = kept.runs.len(), "took over runs of other replicas");
@@ -440,7 +447,8 @@ impl Writer {
             let is_held =
                 |change: &Change| run_of(change).is_none_or(|it| verdict.held.contains(&it));
             let is_first = |change: &Change| match change {
-                Change::Answer(key, _) => verdict.answered.contains(&row_key(key)),
+                Change::Answer(key, _) => verdict.first.contains(&row_key(key)),
+                Change::Begin(key, _) => verdict.first.contains(&json(&Key::Request(key.clone()))),
                 _ => true,
             };
             // The caller may have gone away.
@@ -486,7 +494,7 @@ impl Writer {
                 let held = changes.iter().filter_map(run_of).collect();
                 return Ok(Verdict { lives: true, held, ..Verdict::default() });
             }
-            let verdict = database.write(replica.group(), (member, *session), &rows).await?;
+            let verdict = database.write((member, *session), &rows).await?;
             if !verdict.lives {
                 replica.is_fenced(member).await;
                 continue;

@@ -223,12 +223,15 @@ pub struct RequestRecord {
     /// of an app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post_to: Option<String>,
+    /// The process that made its calls has died.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
 }
 
 impl RequestRecord {
     /// A request that begins now.
     pub fn new(digest: String) -> Self {
-        Self { digest, begun_at: clock::moment().wall, answer: None, post_to: None }
+        Self { digest, begun_at: clock::moment().wall, answer: None, post_to: None, lost: false }
     }
 }
 
@@ -307,6 +310,8 @@ pub enum Change {
     /// A long call, by its id.
     Long(CallId, LongRecord),
     Request(RequestKey, RequestRecord),
+    /// A new request. Among replicas, the first one with its key counts.
+    Begin(RequestKey, RequestRecord),
     Lost(LossRecord),
     /// The record with this key.
     Forget(Key),
@@ -321,7 +326,7 @@ impl Change {
             Self::Call(_, call) => text(&call.args),
             Self::Answer(_, body) | Self::Replace(_, body) => body.len(),
             Self::Session(_, session) => text(&session.tools),
-            Self::Request(_, request) => text(&request.answer),
+            Self::Request(_, request) | Self::Begin(_, request) => text(&request.answer),
             Self::Long(_, long) => {
                 let answer = long.ended.as_ref().map_or(0, |(_, answer)| answer.size());
                 text(&long.arguments) + answer

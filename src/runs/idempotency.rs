@@ -54,6 +54,8 @@ pub enum NotAnswered {
     Unwritable,
     /// No call was made, as this body says; the request may be repeated.
     NoCall(Bytes),
+    /// Another replica makes the calls.
+    Elsewhere,
     /// The key belongs to a request that asked for something else.
     OtherRequest,
     /// The calls may have been made, and their answer is not kept.
@@ -151,9 +153,14 @@ impl Calls {
         work: impl Future<Output = Answered>,
         tell: watch::Sender<Option<Answered>>,
     ) {
-        let begun = vec![Change::Request(key.clone(), record.clone())];
-        let answer = match self.journal.commit(begun).await {
-            Ok(()) if self.journal.is_open() => work.await,
+        let answer = match self.journal.begin(&key, &record).await {
+            Ok(None) if self.journal.is_open() => work.await,
+            Ok(Some(first)) => {
+                // The next request with this key asks again.
+                self.requests.lock().remove(&key);
+                tell.send_replace(Some(elsewhere(&record, first)));
+                return;
+            }
             _ => Err(NotAnswered::Unwritable),
         };
         let ended = if let Ok(body) = &answer {
@@ -181,12 +188,28 @@ impl Calls {
     }
 
     /// Restores the requests that earlier processes have recorded.
-    pub(super) fn restore_requests(&self, kept: Vec<(RequestKey, RequestRecord)>) {
+    pub(super) fn restore_requests(&self, mut kept: Vec<(RequestKey, RequestRecord)>) {
+        if self.journal.is_shared() {
+            for (key, record) in kept.iter_mut().filter(|(_, record)| record.answer.is_none()) {
+                record.lost = true;
+                self.journal.write(vec![Change::Request(key.clone(), record.clone())]);
+            }
+        }
         let restore = |(key, mut record): (RequestKey, RequestRecord)| {
             let answer = record.answer.take().map(|body| Ok(String::from(Box::from(body)).into()));
             (key, Asked { record, answer: watch::channel(answer).1 })
         };
         self.requests.lock().extend(kept.into_iter().map(restore));
+    }
+}
+
+/// The answer to `asked`, as another replica was asked `first`.
+fn elsewhere(asked: &RequestRecord, first: RequestRecord) -> Answered {
+    match first.answer {
+        _ if first.digest != asked.digest => Err(NotAnswered::OtherRequest),
+        _ if first.lost => Err(NotAnswered::Lost),
+        Some(body) if first.post_to.is_none() => Ok(String::from(Box::from(body)).into()),
+        _ => Err(NotAnswered::Elsewhere),
     }
 }
 

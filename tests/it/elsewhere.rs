@@ -21,7 +21,14 @@ struct Two {
     two: Bridge,
     mantyx: Mantyx,
     _postgres: Postgres,
-    _dir: TempDir,
+    dir: TempDir,
+}
+
+impl Two {
+    /// How many calls have reached the server.
+    fn executions(&self) -> usize {
+        std::fs::read_to_string(ledger_in(&self.dir)).unwrap_or_default().lines().count()
+    }
 }
 
 async fn two() -> Two {
@@ -43,7 +50,7 @@ async fn two() -> Two {
         })
         .await;
     }
-    Two { one, two, mantyx, _postgres: postgres, _dir: dir }
+    Two { one, two, mantyx, _postgres: postgres, dir }
 }
 
 async fn ask(bridge: &Bridge, app: &str, method: &str, target: &str, body: &str) -> Answer {
@@ -126,4 +133,37 @@ async fn a_session_of_another_replica_keeps_its_tools() {
     assert_eq!(it.mantyx.answer("tu_1").await["toolUseId"], "tu_1");
     let target = format!("{API}/{messages}");
     ask(&it.two, "b", "POST", &target, r#"{"prompt":"hi"}"#).await.expect_error(404);
+}
+
+/// A client that got no answer asks the next replica.
+#[tokio::test]
+async fn calls_with_a_key_are_made_once_for_all_replicas() {
+    let it = two().await;
+    let call = |tool: &str| {
+        format!(
+            r#"{{"toolUseId":"tu_1","name":"plain_{tool}","args":{{"text":"x"}},"kind":"mcp_local"}}"#
+        )
+    };
+    let keyed = async |bridge: &Bridge, key: &str, tool: &str| {
+        let request = Request::new("POST", "/v1/tool-calls").bearer(&token("a"));
+        request.header("Idempotency-Key", key).json(call(tool)).answer(bridge.addr()).await
+    };
+    let first = keyed(&it.one, "k1", "note").await.expect(200);
+    assert_eq!(keyed(&it.two, "k1", "note").await.expect(200), first);
+    let other = keyed(&it.two, "k1", "args").await.expect_error(422);
+    assert_eq!(other["error"], "idempotency_key_reused");
+    assert_eq!(it.executions(), 1);
+
+    // While one replica makes the call, the other tells the client to come back.
+    let slow = tokio::spawn({
+        let request = Request::new("POST", "/v1/tool-calls").bearer(&token("a"));
+        let request = request.header("Idempotency-Key", "k2").json(call("hang"));
+        let addr = it.one.addr();
+        async move { request.answer(addr).await }
+    });
+    wait::soon("the call should be under way", async || (it.executions() == 2).then_some(())).await;
+    let told = keyed(&it.two, "k2", "hang").await.expect_error(503);
+    assert!(told["message"].as_str().unwrap_or_default().contains("replica"), "{told}");
+    assert_eq!(it.executions(), 2);
+    slow.abort();
 }

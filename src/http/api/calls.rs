@@ -153,6 +153,9 @@ impl Api {
                 Ok(response::json_text(StatusCode::OK, answer))
             }
             Err(NotAnswered::Busy(why)) => Err(busy(&why)),
+            Err(NotAnswered::Elsewhere) => Err(busy(
+                "Another replica of the bridge makes these calls; ask again for the answer.",
+            )),
             Err(NotAnswered::OtherRequest) => {
                 Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))
             }

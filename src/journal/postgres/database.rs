@@ -111,6 +111,8 @@ pub(super) struct Database {
     /// What PostgreSQL warned of since the last statement.
     warned: Arc<AtomicBool>,
     within: Duration,
+    /// Of the replicas whose records it reads and writes.
+    group: String,
     /// Reads what PostgreSQL sends. Dropping it closes the connection.
     _reader: JoinSet<()>,
 }
@@ -131,8 +133,8 @@ pub(super) struct Verdict {
     pub(super) lives: bool,
     /// The runs that it owns, of those that were asked for.
     pub(super) held: HashSet<Slot>,
-    /// The answers that were the first.
-    pub(super) answered: HashSet<RowKey>,
+    /// The answers and requests that were the first of their keys.
+    pub(super) first: HashSet<RowKey>,
 }
 
 /// The heartbeat of a replica, and what it says of itself.
@@ -152,7 +154,7 @@ impl Database {
     /// Connects, and makes the tables that are missing.
     pub(super) async fn open(settings: &Postgres) -> Result<Self, DatabaseError> {
         let this = Self::connect(settings).await?;
-        let schema = include_str!("schema.sql").replace("{schema}", &settings.schema);
+        let schema = include_str!("sql/schema.sql").replace("{schema}", &settings.schema);
         // One replica at a time: `create … if not exists` fails if two run it at once.
         let schema = format!("begin; select pg_advisory_xact_lock(7717); {schema}; commit");
         this.bounded(this.client.batch_execute(&schema)).await?;
@@ -194,7 +196,9 @@ impl Database {
                 }
             }
         });
-        let this = Self { client, warned, within: settings.statement_timeout, _reader: reader };
+        let within = settings.statement_timeout;
+        let group = settings.group.clone();
+        let this = Self { client, warned, within, group, _reader: reader };
         // The limits are this side's: cancelling a statement that waits for a standby commits it.
         let path = format!("set search_path to {}; set statement_timeout to 0", settings.schema);
         this.bounded(this.client.batch_execute(&path)).await?;
@@ -203,10 +207,11 @@ impl Database {
 
     /// What the server says of itself.
     pub(super) async fn facts(&self, schema: &str) -> Result<Facts, DatabaseError> {
-        let text = "select current_setting('server_version_num')::int, pg_is_in_recovery(), \
-                    current_setting('synchronous_commit'), \
-                    current_setting('synchronous_standby_names'), to_regclass($1) is not null";
-        let row = self.bounded(self.client.query_one(text, &[&format!("{schema}.meta")])).await?;
+        let row = self
+            .bounded(
+                self.client.query_one(include_str!("sql/facts.sql"), &[&format!("{schema}.meta")]),
+            )
+            .await?;
         let tables = match row.try_get(4)? {
             true => Some(self.bounded(self.client.query_one(VERSION, &[])).await?.try_get(0)?),
             false => None,
@@ -241,15 +246,15 @@ impl Database {
     }
 
     /// Adds this process to its group.
-    pub(super) async fn join(&self, group: &str, host: &str) -> Result<Member, DatabaseError> {
+    pub(super) async fn join(&self, host: &str) -> Result<Member, DatabaseError> {
         let id = Uuid::new_v4();
-        let text = "with me as (insert into replica (id, grp, host, version) values ($1, $2, $3, $4) \
-                    returning id, number, generation), \
-                    beat as (insert into heartbeat (replica) select id from me) \
-                    select number, generation from me";
         let version = env!("CARGO_PKG_VERSION");
-        let row =
-            self.bounded(self.client.query_one(text, &[&id, &group, &host, &version])).await?;
+        let row = self
+            .bounded(
+                self.client
+                    .query_one(include_str!("sql/join.sql"), &[&id, &self.group, &host, &version]),
+            )
+            .await?;
         Ok(Member { id, number: row.try_get(0)?, generation: row.try_get(1)? })
     }
 
@@ -273,7 +278,6 @@ impl Database {
     /// Writes one batch.
     pub(super) async fn write(
         &self,
-        group: &str,
         (member, session): (Member, i64),
         rows: &Rows,
     ) -> Result<Verdict, DatabaseError> {
@@ -285,17 +289,17 @@ impl Database {
             rows.begun.values().map(|name| name.as_ref().map(<[u8; 32]>::as_slice)).collect();
         let epochs: Vec<i64> = rows.owned.values().copied().collect();
         let kept = Columns::of(&rows.records);
-        let answers = Columns::of(&rows.answers);
-        let calls: Vec<Id> = rows.answers.keys().map(|key| id(&call_of(key))).collect();
+        let answers = Columns::of(&rows.first);
+        let calls: Vec<Id> = rows.first.keys().map(|key| id(&call_of(key))).collect();
         self.warned.store(false, Ordering::Relaxed);
         let found = self
             .query(
-                include_str!("write.sql"),
+                include_str!("sql/write.sql"),
                 &[
                     &member.id,
                     &member.generation,
                     &session,
-                    &group,
+                    &self.group,
                     &numbers(&mut rows.begun.keys()),
                     &names,
                     &numbers(&mut rows.owned.keys()),
@@ -326,24 +330,17 @@ impl Database {
         for row in found {
             verdict.lives |= row.try_get::<_, Option<bool>>(0)?.is_some();
             verdict.held.extend(row.try_get::<_, Option<i64>>(1)?.map(slot));
-            verdict.answered.extend(row.try_get::<_, Option<RowKey>>(2)?);
+            verdict.first.extend(row.try_get::<_, Option<RowKey>>(2)?);
         }
         Ok(verdict)
     }
 
     /// Says that this replica lives; the heartbeats of all of its group then. `None`: another has
     /// taken its place.
-    pub(super) async fn beat(
-        &self,
-        group: &str,
-        member: Member,
-    ) -> Result<Option<Vec<Beat>>, DatabaseError> {
-        let text = "with beat as (update heartbeat set counter = counter + 1 from replica \
-                    where replica.id = heartbeat.replica and replica.id = $1 and generation = $2 \
-                    returning replica) \
-                    select id, generation, counter, host, version, since from replica join heartbeat on replica = id \
-                    where grp = $3 and exists (select from beat)";
-        let rows = self.query(text, &[&member.id, &member.generation, &group]).await?;
+    pub(super) async fn beat(&self, member: Member) -> Result<Option<Vec<Beat>>, DatabaseError> {
+        let rows = self
+            .query(include_str!("sql/beat.sql"), &[&member.id, &member.generation, &self.group])
+            .await?;
         let beat = |row: Found| {
             Ok(Beat {
                 replica: row.try_get(0)?,
@@ -363,48 +360,32 @@ impl Database {
     /// Makes `member` the owner of some runs of `dead` replicas, or of none; with their new epochs.
     pub(super) async fn claim(
         &self,
-        group: &str,
         member: Member,
         dead: &[Uuid],
     ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-        let text = "with me as materialized (\
-                      select id from replica where id = $1 and generation = $2 for share\
-                    ), bite as materialized (\
-                      select slot from run where grp = $3 and (owner = any($4) or owner is null) \
-                      order by slot limit $5 for update skip locked\
-                    ) update run set owner = me.id, epoch = run.epoch + 1 from me, bite \
-                    where run.slot = bite.slot returning run.slot, run.epoch";
         let values: &[&(dyn ToSql + Sync)] =
-            &[&member.id, &member.generation, &group, &dead, &BITE];
-        runs(self.query(text, values).await?)
+            &[&member.id, &member.generation, &self.group, &dead, &BITE];
+        runs(self.query(include_str!("sql/claim.sql"), values).await?)
     }
 
     /// The records of these runs.
     pub(super) async fn of_runs(
         &self,
-        group: &str,
         runs: &[Slot],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let runs: Vec<i64> = runs.iter().map(number).collect();
         let text = "select key, value from record where grp = $1 and run = any($2)";
-        records(self.query(text, &[&group, &runs]).await?)
+        records(self.query(text, &[&self.group, &runs]).await?)
     }
 
     /// Takes over the long calls and the requests of `dead` replicas, and of those that have left.
     pub(super) async fn inherit(
         &self,
-        group: &str,
         member: Member,
         dead: &[Uuid],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        let text = "with me as materialized (\
-                      select id from replica where id = $1 and generation = $2 for share\
-                    ) update record set holder = me.id from me \
-                    where grp = $3 and run is null and kind in ('long', 'request') \
-                    and (holder = any($4) or not exists (select from replica where id = holder)) \
-                    returning key, value";
-        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &group, &dead];
-        records(self.query(text, values).await?)
+        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &self.group, &dead];
+        records(self.query(include_str!("sql/inherit.sql"), values).await?)
     }
 
     /// The runs that `member` owns, with their epochs.
@@ -415,22 +396,18 @@ impl Database {
     /// The records with these ids, and those of the runs with these names.
     pub(super) async fn find(
         &self,
-        group: &str,
         ids: &[Id],
         names: &[Id],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        let text = "select key, value from record where grp = $1 and id = any($2) \
-                    union all select record.key, record.value from run \
-                    join record on record.run = run.slot and kind in ('run', 'call') \
-                    where run.grp = $1 and name = any($3)";
-        records(self.query(text, &[&group, &slices(ids), &slices(names)]).await?)
+        records(
+            self.query(include_str!("sql/find.sql"), &[&self.group, &slices(ids), &slices(names)])
+                .await?,
+        )
     }
 
     /// Gives up all runs of `member`, for others to take, and leaves the group.
     pub(super) async fn leave(&self, member: Member) -> Result<(), DatabaseError> {
-        let text = "with gone as (delete from replica where id = $1 and generation = $2 returning id) \
-                    update run set owner = null, epoch = epoch + 1 from gone where owner = gone.id";
-        self.query(text, &[&member.id, &member.generation]).await.map(drop)
+        self.query(include_str!("sql/leave.sql"), &[&member.id, &member.generation]).await.map(drop)
     }
 
     /// Removes the rows of replicas that own nothing any more.

@@ -38,8 +38,8 @@ pub(super) struct Row {
 pub(super) struct Rows {
     /// The last value of each key: a statement can change a row only once.
     pub(super) records: BTreeMap<RowKey, Row>,
-    /// Answers, of which the first one that is durable wins.
-    pub(super) answers: BTreeMap<RowKey, Row>,
+    /// Answers and requests, of which the first one that is durable wins.
+    pub(super) first: BTreeMap<RowKey, Row>,
     /// The runs that it must own, with their epochs.
     pub(super) owned: BTreeMap<Slot, i64>,
     /// The runs that begin with this batch, with their names; one that has ended has none.
@@ -85,12 +85,16 @@ impl Rows {
             Change::Release(slot) => drop(self.released.insert(*slot)),
             _ => {}
         }
-        let mut to = To { rows: self, run, is_answer: matches!(change, Change::Answer(..)) };
+        let mut to = To {
+            rows: self,
+            run,
+            is_first: matches!(change, Change::Answer(..) | Change::Begin(..)),
+        };
         live::add(&mut to, change, |digest| known.contains(digest));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.answers.is_empty() && self.owned.is_empty()
+        self.records.is_empty() && self.first.is_empty() && self.owned.is_empty()
     }
 }
 
@@ -134,17 +138,17 @@ pub(super) fn kind(key: &[u8]) -> &str {
 struct To<'a> {
     rows: &'a mut Rows,
     run: Option<Slot>,
-    is_answer: bool,
+    is_first: bool,
 }
 
 impl To<'_> {
     fn set(&mut self, key: &Key, value: Option<Vec<u8>>) {
-        let Self { rows, run, is_answer } = self;
+        let Self { rows, run, is_first } = self;
         let text = json(key);
-        rows.answers.remove(&text);
+        rows.first.remove(&text);
         // An answer in place of one that is removed is the owner's.
-        let is_first = *is_answer && !rows.records.contains_key(&text);
-        let to = if is_first { &mut rows.answers } else { &mut rows.records };
+        let is_first = *is_first && !rows.records.contains_key(&text);
+        let to = if is_first { &mut rows.first } else { &mut rows.records };
         to.insert(text, Row { run: *run, value });
     }
 }
@@ -169,7 +173,7 @@ impl Sink for To<'_> {
             row.run == Some(*slot) && matches!(kind(key), "call" | "answer")
         };
         self.rows.records.retain(|key, row| !is_call(key, row));
-        self.rows.answers.retain(|key, row| !is_call(key, row));
+        self.rows.first.retain(|key, row| !is_call(key, row));
         self.rows.cleared.insert(*slot);
     }
 }

@@ -42,19 +42,21 @@ with me as materialized (
   where row.run is null or row.run in (select slot from held)
   order by row.id
   on conflict (grp, id) do update set value = excluded.value, holder = excluded.holder
-), answered as (
-  -- Not fenced: the first answer that is durable wins, and a replica that was taken over may bring it.
-  insert into record (grp, id, key, kind, run, value)
-  select $4, row.id, row.key, row.kind, row.run, row.value
+), first as (
+  -- The first answer that is durable wins. It is not fenced: a replica that was taken over may bring it.
+  -- Requests with an Idempotency-Key are fenced, and of no run.
+  insert into record (grp, id, key, kind, run, holder, value)
+  select $4, row.id, row.key, row.kind, row.run, (select id from me), row.value
   from unnest($19::bytea[], $20::bytea[], $21::text[], $22::bigint[], $23::bytea[], $24::bytea[])
     as row(id, key, kind, run, value, call)
   -- Once its run has ended, a call is gone.
   where exists (select from record where grp = $4 and record.id = row.call)
     or (row.call = any($14::bytea[]) and row.run in (select slot from held))
+    or (row.run is null and exists (select from me))
   order by row.id
   on conflict (grp, id) do nothing
   returning key
 )
-select true as lives, null::bigint as slot, null::bytea as answer from me
+select true as lives, null::bigint as slot, null::bytea as key from me
 union all select null, slot, null from held
-union all select null, null, key from answered
+union all select null, null, key from first

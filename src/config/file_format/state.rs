@@ -1,0 +1,26 @@
+//! `state`.
+//!
+//! Must not: check anything.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::deserialize::At;
+use crate::config::scalars::{DurationText, Scalar};
+
+/// The journal in a database.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with postgres")]
+pub struct State {
+    /// The URL, `postgres://user:password@host/database`, as a reference. `?sslmode=require` demands
+    /// TLS.
+    pub postgres: Option<At<Scalar>>,
+    /// A PEM file with the authorities that may sign its certificate. Default: the machine's.
+    pub ca: Option<At<String>>,
+    /// The schema of the tables, which the bridge makes. Default: `mantyx_bridge`.
+    pub schema: Option<At<String>>,
+    /// Replicas of one group share their runs. Default: `default`.
+    pub group: Option<At<String>>,
+    /// How long a statement may take. Default: `5s`.
+    pub statement_timeout: Option<At<DurationText>>,
+}

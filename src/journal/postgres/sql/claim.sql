@@ -1,0 +1,12 @@
+-- Makes this replica the owner of some runs whose owners are dead, or that have none. Rows that another
+-- survivor has just locked are skipped.
+with me as materialized (
+  select id from replica where id = $1 and generation = $2 for share
+), bite as materialized (
+  select slot from run
+  where grp = $3 and (owner = any($4) or owner is null)
+  order by slot limit $5 for update skip locked
+)
+update run set owner = me.id, epoch = run.epoch + 1
+from me, bite where run.slot = bite.slot
+returning run.slot, run.epoch
