@@ -5,14 +5,14 @@
 //!
 //! Must not: check anything beyond types, or fill in defaults.
 
-mod state;
+mod storage;
 
 use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
-pub use self::state::State;
+pub use self::storage::{Audit, State};
 use super::scalars::OneOrMany;
 use super::{
     A2aBinding, At, Auth, Count, DurationText, Globs, HsafaApi, HttpMethod, List, ListenValue,
@@ -141,18 +141,6 @@ pub struct UpstreamOauth {
     /// replaces it, the bridge keeps the new one in `state_dir`, and uses it until this one
     /// changes.
     pub refresh_token: Option<At<Scalar>>,
-}
-
-/// The audit log.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with file")]
-pub struct Audit {
-    /// The path of the file. The bridge appends to it, and creates it with mode 0600, again after
-    /// it was renamed.
-    pub file: Option<At<String>>,
-    /// `true`: the log has the arguments of calls, too, and not only their SHA-256. They may
-    /// contain personal or secret data. Default: `false`.
-    pub arguments: Option<At<bool>>,
 }
 
 /// A program that uses the bridge.

@@ -1,4 +1,4 @@
-//! `state`.
+//! `state` and `audit`: what the bridge keeps beside its state directory.
 //!
 //! Must not: check anything.
 
@@ -23,4 +23,16 @@ pub struct State {
     pub group: Option<At<String>>,
     /// How long a statement may take. Default: `5s`.
     pub statement_timeout: Option<At<DurationText>>,
+}
+
+/// The audit log.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with file")]
+pub struct Audit {
+    /// The path of the file. The bridge appends to it, and creates it with mode 0600, again after
+    /// it was renamed.
+    pub file: Option<At<String>>,
+    /// `true`: the log has the arguments of calls, too, and not only their SHA-256. They may
+    /// contain personal or secret data. Default: `false`.
+    pub arguments: Option<At<bool>>,
 }
