@@ -103,10 +103,15 @@ pub struct Health {
     pub lost: Option<LossRecord>,
 }
 
-/// The changes could not be written, and will not be.
+/// The changes were not written, and will not be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the journal cannot be written")]
-pub struct NotWritten;
+pub enum NotWritten {
+    #[error("the journal cannot be written")]
+    Failed,
+    /// Another driver has the run, or sends the call.
+    #[error("another replica drives the run")]
+    Taken,
+}
 
 /// The database of the replicas does not answer.
 #[derive(Debug, thiserror::Error)]
@@ -232,7 +237,7 @@ impl Journal {
         crate::simulated::world().iter().for_each(|world| world.disk_has_work());
         self.jobs.send(Job::Write { changes, waiter }).map_err(|_stopped| {
             self.shared.queue.remove(bytes);
-            NotWritten
+            NotWritten::Failed
         })
     }
 
@@ -244,16 +249,22 @@ impl Journal {
         drop(self.shared.queue.0.subscribe().wait_for(|queued| *queued < QUEUE_BYTES).await);
     }
 
-    /// Writes `changes`. When this returns, they are on disk, with all changes that were given
-    /// before.
+    /// Writes `changes`, in the order in which this is called. When the future ends, they are on disk,
+    /// with all changes that were given before.
     ///
     /// # Errors
     ///
-    /// The changes could not be written, and will not be.
-    pub async fn commit(&self, changes: Vec<Change>) -> Result<(), NotWritten> {
+    /// The changes were not written, and will not be.
+    pub fn commit(
+        &self,
+        changes: Vec<Change>,
+    ) -> impl Future<Output = Result<(), NotWritten>> + Send + use<'_> {
         let (done, written) = oneshot::channel();
-        self.give(changes, Waiter::Told(done))?;
-        self.patient(written).await.and_then(Result::ok).unwrap_or(Err(NotWritten))
+        let given = self.give(changes, Waiter::Told(done));
+        async move {
+            given?;
+            self.patient(written).await.and_then(Result::ok).unwrap_or(Err(NotWritten::Failed))
+        }
     }
 
     /// A database that is away may come back: its thread tries on, and the caller does not wait for
@@ -340,12 +351,12 @@ impl Journal {
         match self.patient(written).await {
             Some(Ok(true)) => Ok(None),
             Some(Ok(false)) => {
-                let first = replica.request(key).await.ok().flatten().ok_or(NotWritten)?;
+                let first = replica.request(key).await.ok().flatten().ok_or(NotWritten::Failed)?;
                 // A write that was in doubt was repeated: it was this one.
                 let is_it = first.begun_at == record.begun_at && first.digest == record.digest;
                 Ok(Some(first).filter(|_| !is_it))
             }
-            _ => Err(NotWritten),
+            _ => Err(NotWritten::Failed),
         }
     }
 

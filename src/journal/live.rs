@@ -77,7 +77,9 @@ pub(super) fn add(frame: &mut impl Sink, change: &Change, has_routes: impl FnOnc
             frame.put_bytes(&Key::Routes(routes.digest.clone()), routes.text.as_bytes());
         }
         Change::Run(slot, run) => frame.put(&Key::Run(*slot), run),
-        Change::Call(key, call) => frame.put(&Key::Call(key.clone()), call),
+        Change::Call(key, call) | Change::Dispatch(key, call) => {
+            frame.put(&Key::Call(key.clone()), call);
+        }
         Change::Answer(key, body) | Change::Replace(key, body) => {
             frame.put_bytes(&Key::Answer(key.clone()), body);
         }

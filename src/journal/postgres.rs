@@ -422,7 +422,7 @@ impl Writer {
     async fn take(&mut self, batch: Batch) -> bool {
         let Batch { changes, waiting, weight, stop } = batch;
         let replica = Arc::clone(&self.replica);
-        let mut closed_at = None;
+        let (mut closed_at, mut is_repeated) = (None, false);
         let verdict = loop {
             let begun = Instant::now();
             let error = match self.write(&changes, &waiting).await {
@@ -434,6 +434,7 @@ impl Writer {
             };
             // Its statements may go on. The next session waits for their end.
             self.session = None;
+            is_repeated = true;
             replica.shared.metrics.errors.inc();
             replica.shared.fails(&error_chain(&error));
             if replica.closing.is_cancelled() && closed_at.get_or_insert(begun).elapsed() > LAST {
@@ -446,6 +447,10 @@ impl Writer {
             let changes = changes.get(range).unwrap_or_default();
             let is_held =
                 |change: &Change| run_of(change).is_none_or(|it| verdict.held.contains(&it));
+            let is_sent = |change: &Change| match change {
+                Change::Dispatch(key, _) => verdict.first.contains(&json(&Key::Call(key.clone()))),
+                _ => true,
+            };
             let is_first = |change: &Change| match change {
                 Change::Answer(key, _) => verdict.first.contains(&row_key(key)),
                 Change::Begin(key, _) => verdict.first.contains(&json(&Key::Request(key.clone()))),
@@ -454,8 +459,14 @@ impl Writer {
             // The caller may have gone away.
             match waiter {
                 Waiter::Told(done) => {
-                    let is_written = verdict.lives && changes.iter().all(is_held);
-                    done.send(is_written.then_some(()).ok_or(NotWritten)).ok();
+                    let written = match (changes.iter().all(is_held), changes.iter().all(is_sent)) {
+                        _ if !verdict.lives => Err(NotWritten::Failed),
+                        (true, true) => Ok(()),
+                        // The first attempt may have written it.
+                        (true, false) if is_repeated => Err(NotWritten::Failed),
+                        _ => Err(NotWritten::Taken),
+                    };
+                    done.send(written).ok();
                 }
                 Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
                 Waiter::First(done) => drop(done.send(changes.iter().all(is_first))),
@@ -538,3 +549,6 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -297,6 +297,8 @@ pub enum Change {
     Routes(Stored),
     Run(Slot, RunRecord),
     Call(CallKey, CallRecord),
+    /// A call that is about to be sent. Among drivers that read the same stage of it, one may send it.
+    Dispatch(CallKey, CallRecord),
     /// The body to post. Among replicas, the first one that is durable is posted.
     Answer(CallKey, Bytes),
     /// The body to post in place of one that MANTYX does not take.
@@ -323,7 +325,7 @@ impl Change {
         let text = |text: &Option<Box<RawValue>>| text.as_ref().map_or(0, |text| text.get().len());
         match self {
             Self::Routes(routes) => routes.text.len(),
-            Self::Call(_, call) => text(&call.args),
+            Self::Call(_, call) | Self::Dispatch(_, call) => text(&call.args),
             Self::Answer(_, body) | Self::Replace(_, body) => body.len(),
             Self::Session(_, session) => text(&session.tools),
             Self::Request(_, request) | Self::Begin(_, request) => text(&request.answer),

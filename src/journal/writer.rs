@@ -138,9 +138,9 @@ impl Writer {
         groups: impl Iterator<Item = &'a [Change]> + Clone,
     ) -> Result<(), NotWritten> {
         if self.store.is_none() && !self.reopen() {
-            return Err(NotWritten);
+            return Err(NotWritten::Failed);
         }
-        let Some(store) = &mut self.store else { return Err(NotWritten) };
+        let Some(store) = &mut self.store else { return Err(NotWritten::Failed) };
         if self.backlog.is_empty() && groups.clone().all(<[Change]>::is_empty) {
             return Ok(());
         }
@@ -155,7 +155,7 @@ impl Writer {
             }
             Err(error) => {
                 self.fail(&error);
-                Err(NotWritten)
+                Err(NotWritten::Failed)
             }
         }
     }

@@ -18,8 +18,8 @@ use super::long_calls::{LongCalls, Work};
 use super::shares::Share;
 use crate::backend::{Handle, NotRecorded, Recorder};
 use crate::clock;
-use crate::journal::Journal;
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
+use crate::journal::{Journal, NotWritten};
 use crate::model::recovery::Known;
 use crate::model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage};
 
@@ -277,14 +277,19 @@ impl CallRecorder {
         self.long.set(to).ok();
     }
 
-    /// Writes both records of the call at once, its run's and `long`: after a crash, neither may
+    /// The changes that write both records of the call at once, its run's and `long`: after a crash, neither may
     /// show a call that was not made.
     ///
-    /// Its run may get the answer at the same time, so this is called under the record's lock:
-    /// changes are written in the order in which the record changes.
-    fn write_both(&self, record: &CallRecord, long: Change) {
-        let own = (!self.is_by_hand).then(|| Change::Call(self.key.clone(), record.clone()));
-        self.keeping.journal.write(own.into_iter().chain([long]).collect());
+    /// Its run may get the answer at the same time, so they are given to the journal under the record's
+    /// lock: changes are written in the order in which the record changes.
+    fn both(
+        &self,
+        call: impl Fn(CallKey, CallRecord) -> Change,
+        record: &CallRecord,
+        long: Change,
+    ) -> Vec<Change> {
+        let own = (!self.is_by_hand).then(|| call(self.key.clone(), record.clone()));
+        own.into_iter().chain([long]).collect()
     }
 
     /// Whether the next process knows of the call.
@@ -356,36 +361,39 @@ impl Recorder for CallRecorder {
             if !self.is_by_hand && !self.keeping.share.fits() {
                 return Err(NotRecorded::NoShare);
             }
-            let changes = match long {
+            let mut written = None;
+            match long {
                 // The call has had its first answer, or is about to: the long call keeps its
                 // result.
-                Some((calls, id)) => {
-                    calls.reaches(id, peer.as_ref(), |long| {
-                        let mut record = self.record.lock();
-                        if record.stage == Stage::Received {
-                            record.dispatch(peer.clone());
-                        }
-                        self.write_both(&record, long);
-                    })?;
-                    Vec::new()
-                }
+                Some((calls, id)) => calls.reaches(id, peer.as_ref(), |long| {
+                    let mut record = self.record.lock();
+                    let is_first = record.stage == Stage::Received;
+                    if is_first {
+                        record.dispatch(peer.clone());
+                    }
+                    let call = if is_first { Change::Dispatch } else { Change::Call };
+                    written = Some(journal.commit(self.both(call, &record, long)));
+                })?,
                 None => {
                     let mut record = self.record.lock();
                     record.dispatch(peer);
                     self.keeping.share.hold(size(&record));
-                    drop(record);
-                    vec![self.change()]
+                    let change = Change::Dispatch(self.key.clone(), record.clone());
+                    written = Some(journal.commit(vec![change]));
                 }
-            };
-            let written = journal.commit(changes).await;
-            if journal.has_lost(self.key.slot) {
-                // The replica that owns the run makes the call; this one drops it.
-                self.record.lock().take_back_dispatch();
-                std::future::pending::<()>().await;
             }
-            // Another replica may count this one as dead since the commit began.
+            let written = match written {
+                Some(written) => written.await,
+                None => journal.commit(Vec::new()).await,
+            };
             match written {
+                // Another replica may count this one as dead since the commit began.
                 Ok(()) if journal.may_dispatch() => Ok(()),
+                Err(NotWritten::Taken) => {
+                    // Another driver makes the call; this one drops it.
+                    self.record.lock().take_back_dispatch();
+                    std::future::pending().await
+                }
                 _ => Err(NotRecorded::Unwritable),
             }
         })
@@ -396,7 +404,7 @@ impl Recorder for CallRecorder {
             calls.not_reached(id, |long| {
                 let mut record = self.record.lock();
                 record.take_back_dispatch();
-                self.write_both(&record, long);
+                self.keeping.journal.write(self.both(Change::Call, &record, long));
             });
             return;
         }

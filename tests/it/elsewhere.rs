@@ -155,7 +155,8 @@ async fn calls_with_a_key_are_made_once_for_all_replicas() {
     assert_eq!(it.executions(), 1);
 
     // While one replica makes the call, the other tells the client to come back.
-    let slow = tokio::spawn({
+    let mut slow = tokio::task::JoinSet::new();
+    slow.spawn({
         let request = Request::new("POST", "/v1/tool-calls").bearer(&token("a"));
         let request = request.header("Idempotency-Key", "k2").json(call("hang"));
         let addr = it.one.addr();
@@ -165,5 +166,5 @@ async fn calls_with_a_key_are_made_once_for_all_replicas() {
     let told = keyed(&it.two, "k2", "hang").await.expect_error(503);
     assert!(told["message"].as_str().unwrap_or_default().contains("replica"), "{told}");
     assert_eq!(it.executions(), 2);
-    slow.abort();
+    drop(slow);
 }

@@ -133,7 +133,7 @@ pub(super) struct Verdict {
     pub(super) lives: bool,
     /// The runs that it owns, of those that were asked for.
     pub(super) held: HashSet<Slot>,
-    /// The answers and requests that were the first of their keys.
+    /// The answers and requests that were the first of their keys, and the calls that may be sent.
     pub(super) first: HashSet<RowKey>,
 }
 
@@ -320,6 +320,8 @@ impl Database {
                     &answers.runs,
                     &answers.values,
                     &slices(&calls),
+                    &kept.attempts,
+                    &kept.dispatches,
                 ],
             )
             .await?;
@@ -419,18 +421,20 @@ impl Database {
 }
 
 /// The values of a statement, by columns.
+#[derive(Default)]
 struct Columns<'a> {
     ids: Vec<Id>,
     keys: Vec<&'a [u8]>,
     kinds: Vec<&'a str>,
     runs: Vec<Option<i64>>,
     values: Vec<&'a [u8]>,
+    attempts: Vec<Option<i32>>,
+    dispatches: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
     fn of(rows: &'a BTreeMap<RowKey, Row>) -> Self {
-        let (ids, keys, kinds, runs, values) = <_>::default();
-        let mut this = Self { ids, keys, kinds, runs, values };
+        let mut this = Self::default();
         for (key, row) in rows {
             let Some(value) = &row.value else { continue };
             this.ids.push(id(key));
@@ -438,6 +442,8 @@ impl<'a> Columns<'a> {
             this.kinds.push(kind(key));
             this.runs.push(row.run.as_ref().map(number));
             this.values.push(value);
+            this.attempts.push(row.attempts.map(|(count, _)| count));
+            this.dispatches.push(row.attempts.is_some_and(|(_, dispatches)| dispatches));
         }
         this
     }

@@ -31,6 +31,8 @@ pub(super) struct Row {
     pub(super) run: Option<Slot>,
     /// `None`: the record is removed.
     pub(super) value: Option<Vec<u8>>,
+    /// Of a call: how often it was dispatched, and whether this row dispatches it once more.
+    pub(super) attempts: Option<(i32, bool)>,
 }
 
 /// What one statement writes.
@@ -85,10 +87,18 @@ impl Rows {
             Change::Release(slot) => drop(self.released.insert(*slot)),
             _ => {}
         }
+        let attempts = match change {
+            Change::Call(_, call) => Some((call.attempts, false)),
+            Change::Dispatch(_, call) => Some((call.attempts, true)),
+            _ => None,
+        };
+        let attempts =
+            attempts.map(|(count, sends)| (i32::try_from(count).unwrap_or(i32::MAX), sends));
         let mut to = To {
             rows: self,
             run,
             is_first: matches!(change, Change::Answer(..) | Change::Begin(..)),
+            attempts,
         };
         live::add(&mut to, change, |digest| known.contains(digest));
     }
@@ -103,7 +113,8 @@ pub(super) fn run_of(change: &Change) -> Option<Slot> {
     match change {
         Change::Run(slot, _) | Change::ForgetRun(slot) | Change::Release(slot) => Some(*slot),
         Change::Long(_, long) => long.slot,
-        Change::Call(key, _) | Change::Answer(key, _) | Change::Replace(key, _) => Some(key.slot),
+        Change::Call(key, _) | Change::Dispatch(key, _) => Some(key.slot),
+        Change::Answer(key, _) | Change::Replace(key, _) => Some(key.slot),
         Change::Forget(key) => key.slot(),
         _ => None,
     }
@@ -139,17 +150,22 @@ struct To<'a> {
     rows: &'a mut Rows,
     run: Option<Slot>,
     is_first: bool,
+    attempts: Option<(i32, bool)>,
 }
 
 impl To<'_> {
     fn set(&mut self, key: &Key, value: Option<Vec<u8>>) {
-        let Self { rows, run, is_first } = self;
+        let Self { rows, run, is_first, attempts } = self;
         let text = json(key);
         rows.first.remove(&text);
         // An answer in place of one that is removed is the owner's.
         let is_first = *is_first && !rows.records.contains_key(&text);
+        // What follows a dispatch in its batch stands and falls with it.
+        let before = rows.records.get(&text).and_then(|row| row.attempts);
+        let is_sent = before.is_some_and(|(_, sends)| sends);
+        let attempts = attempts.map(|(count, sends)| (count, sends || is_sent));
         let to = if is_first { &mut rows.first } else { &mut rows.records };
-        to.insert(text, Row { run: *run, value });
+        to.insert(text, Row { run: *run, value, attempts });
     }
 }
 

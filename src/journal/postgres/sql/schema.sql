@@ -50,6 +50,9 @@ create table if not exists record (
   kind text not null,
   run bigint,
   holder uuid,
+  -- Of a call: how often it was dispatched, and whether that was its last write.
+  attempts integer,
+  dispatches boolean not null default false,
   value bytea not null,
   primary key (grp, id)
 ) with (fillfactor = 70);

@@ -35,13 +35,19 @@ with me as materialized (
   where run = any($13::bigint[]) and run in (select slot from held) and kind in ('call', 'answer')
     and not id = any($12::bytea[]) and not id = any($14::bytea[]) and not id = any($19::bytea[])
 ), put as (
-  insert into record (grp, id, key, kind, run, holder, value)
-  select $4, row.id, row.key, row.kind, row.run, me.id, row.value
-  from me cross join unnest($14::bytea[], $15::bytea[], $16::text[], $17::bigint[], $18::bytea[])
-    as row(id, key, kind, run, value)
+  insert into record (grp, id, key, kind, run, holder, value, attempts, dispatches)
+  select $4, row.id, row.key, row.kind, row.run, me.id, row.value, row.attempts, row.dispatches
+  from me cross join unnest(
+    $14::bytea[], $15::bytea[], $16::text[], $17::bigint[], $18::bytea[], $25::int[], $26::boolean[]
+  ) as row(id, key, kind, run, value, attempts, dispatches)
   where row.run is null or row.run in (select slot from held)
   order by row.id
-  on conflict (grp, id) do update set value = excluded.value, holder = excluded.holder
+  on conflict (grp, id) do update set
+    value = excluded.value, holder = excluded.holder,
+    attempts = excluded.attempts, dispatches = excluded.dispatches
+  -- A replica that gets a run back may have two drivers of it that have read the same stage of a call.
+  where not excluded.dispatches or record.attempts < excluded.attempts
+  returning key, dispatches
 ), first as (
   -- The first answer that is durable wins. It is not fenced: a replica that was taken over may bring it.
   -- Requests with an Idempotency-Key are fenced, and of no run.
@@ -60,3 +66,4 @@ with me as materialized (
 select true as lives, null::bigint as slot, null::bytea as key from me
 union all select null, slot, null from held
 union all select null, null, key from first
+union all select null, null, key from put where dispatches

@@ -1,0 +1,94 @@
+//! What goes into a statement, and an exhaustive model of the fence, the handover and the takeover.
+
+mod model;
+
+use serde_json::value::RawValue;
+
+use super::rows::{Epochs, Rows, id, name};
+use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
+use crate::model::maps::HashSet;
+use crate::model::{RunKey, RunKind, Stage};
+
+fn call(slot: u64, stage: Stage) -> Change {
+    let key = CallKey { slot: Slot(slot), agent_run: None, tool_use: "tu".into() };
+    let record = CallRecord {
+        stage,
+        attempts: 0,
+        handle: None,
+        peer: None,
+        seq: 1,
+        received_at: 1,
+        received_up: None,
+        content: 1,
+        name: "fs_rm".to_owned(),
+        kind: None,
+        mcp_server: None,
+        args: Some(RawValue::NULL.to_owned()),
+        is_others: false,
+    };
+    Change::Call(key, record)
+}
+
+fn answer(slot: u64, body: &'static str) -> Change {
+    let key = CallKey { slot: Slot(slot), agent_run: None, tool_use: "tu".into() };
+    Change::Answer(key, body.into())
+}
+
+fn rows(changes: &[Change], epochs: &Epochs) -> Rows {
+    let mut rows = Rows::default();
+    changes.iter().for_each(|change| rows.add(change, epochs, &HashSet::default()));
+    rows
+}
+
+fn owned(slots: &[(u64, Option<i64>)]) -> Epochs {
+    slots.iter().map(|(slot, epoch)| (Slot(*slot), *epoch)).collect()
+}
+
+#[test]
+fn a_run_that_is_lost_is_written_no_more_but_for_its_answers() {
+    let epochs = owned(&[(1, Some(3)), (2, None)]);
+    let changes = [call(1, Stage::Received), call(2, Stage::Received), answer(2, "{}")];
+    let rows = rows(&changes, &epochs);
+    assert_eq!(rows.owned.into_iter().collect::<Vec<_>>(), [(Slot(1), 3)]);
+    assert_eq!(rows.records.len(), 1, "that of the run 1");
+    assert_eq!(rows.first.len(), 1, "a replica that was taken over may bring the first answer");
+}
+
+#[test]
+fn the_last_value_of_a_key_counts() {
+    let epochs = owned(&[(1, Some(1))]);
+    let closed = Change::Forget(Key::Answer(CallKey {
+        slot: Slot(1),
+        agent_run: None,
+        tool_use: "tu".into(),
+    }));
+    let rows = rows(&[answer(1, "{}"), closed, call(1, Stage::Closed)], &epochs);
+    assert!(rows.first.is_empty());
+    let values: Vec<_> = rows.records.values().map(|row| row.value.clone()).collect();
+    assert!(
+        values.contains(&Some(Vec::new())),
+        "an empty answer stays, which no later one replaces"
+    );
+}
+
+#[test]
+fn what_is_forgotten_in_a_batch_is_not_written_in_it() {
+    let epochs = owned(&[(1, Some(1)), (10, Some(1))]);
+    let changes = [call(1, Stage::Received), call(10, Stage::Received), Change::ForgetRun(Slot(1))];
+    let rows = rows(&changes, &epochs);
+    let kept = rows.records.values().filter(|row| row.value.is_some());
+    assert_eq!(kept.map(|row| row.run).collect::<Vec<_>>(), [Some(Slot(10))]);
+    assert!(rows.cleared.contains(&Slot(1)) && rows.forgotten.contains(&Slot(1)));
+}
+
+#[test]
+fn ids_of_mantyx_count_without_letter_case() {
+    let key =
+        |run: &str| RunKey { workspace: "acme".into(), kind: RunKind::Agent, run: run.into() };
+    assert_eq!(name(&key("Run_1")), name(&key("rUN_1")));
+    assert_ne!(name(&key("run_1")), name(&key("run_2")));
+    let owner = |id: &str| format!(r#"{{"owner":["acme","agent-runs","{id}"]}}"#);
+    assert_eq!(id(owner("Run_1").as_bytes()), id(owner("run_1").as_bytes()));
+    let call = |id: &str| format!(r#"{{"call":[7,"","{id}"]}}"#);
+    assert_ne!(id(call("TU").as_bytes()), id(call("tu").as_bytes()), "a tool use is the model's");
+}
