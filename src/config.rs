@@ -37,34 +37,30 @@ use url::Url;
 
 use self::deserialize::{At, List, Named};
 use self::document::{Document, NodeId};
+pub use self::environment::Environment;
+pub use self::error::{ConfigErrors, Problem};
+pub use self::file::{ConfigFile, find};
+pub use self::program::{Confinement, Program, ProgramSandbox, outermost};
 use self::reference::Dialect;
 pub(crate) use self::reference::looks_secret;
 use self::scalars::{
     Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
     PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
 };
-pub use self::{
-    environment::Environment,
-    error::{ConfigErrors, Problem},
-    file::{ConfigFile, find},
-    program::{Confinement, Program, ProgramSandbox, outermost},
-    secrets::Secrets,
-    token::TokenHash,
-};
+pub use self::secrets::Secrets;
+pub use self::token::TokenHash;
 use crate::http_client::Tls;
 use crate::journal::Postgres;
+pub use crate::model::pin::Mode as Pin;
 use crate::model::rights::Rules;
 use crate::model::words::words;
 use crate::model::{AppName, BackendName};
+pub use crate::model::{
+    Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,
+};
 use crate::oauth::endpoint::Shows;
 use crate::public_keys::PublicKey;
-pub use crate::{
-    model::{
-        Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,
-        pin::Mode as Pin,
-    },
-    tls::files::Files,
-};
+pub use crate::tls::files::Files;
 
 /// One loaded bridge.yaml.
 #[derive(Debug)]

@@ -17,9 +17,7 @@ pub mod server;
 pub mod service;
 pub mod status_page;
 
-pub use self::{
-    auth::{Access, Caller},
-    client_info::{ClientInfo, ClientKey, OnAuthenticated},
-    error_code::Code,
-    response::{Answered, Body},
-};
+pub use self::auth::{Access, Caller};
+pub use self::client_info::{ClientInfo, ClientKey, OnAuthenticated};
+pub use self::error_code::Code;
+pub use self::response::{Answered, Body};

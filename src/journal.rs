@@ -34,18 +34,13 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 use tracing::{error, info};
-use uuid::Uuid;
 
 use self::batch::{Job, Waiter};
-use self::postgres::Replica;
+pub use self::postgres::{Beat, DatabaseError, Event, Keeper, Postgres, Replica, probe};
 use self::record::{CallKey, Change, Kept, LossRecord, Millis, RequestKey, RequestRecord, Slot};
 use self::store::Lock;
+pub use self::store::StoreError;
 use self::writer::Writer;
-pub use self::{
-    postgres::{Beat, Event, Keeper, Postgres, probe},
-    store::StoreError,
-};
-use crate::model::Workspace;
 use crate::model::moment::Moment;
 use crate::tasks::in_background;
 use crate::{clock, metrics};
@@ -112,11 +107,6 @@ pub enum NotWritten {
     #[error("another replica drives the run")]
     Taken,
 }
-
-/// The database of the replicas does not answer.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot look up what other replicas know")]
-pub struct NotRead(#[from] postgres::DatabaseError);
 
 /// The journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -297,38 +287,17 @@ impl Journal {
         None
     }
 
-    /// Whether replicas share it.
-    pub fn is_shared(&self) -> bool {
-        matches!(self.place, Place::Database(_))
-    }
-
-    /// The replicas, and the id of this one.
-    pub fn replicas(&self) -> (Vec<Beat>, Option<Uuid>) {
-        match &self.place {
-            Place::File(..) => <_>::default(),
-            Place::Database(replica) => replica.members(),
-        }
-    }
-
-    /// What the settings of the replicas' database put at risk.
-    pub fn doubt(&self) -> Option<&'static str> {
+    /// This process as a replica; `None`: the journal is a file.
+    pub fn replica(&self) -> Option<&Replica> {
         match &self.place {
             Place::File(..) => None,
-            Place::Database(replica) => replica.doubt(),
-        }
-    }
-
-    /// What the replicas have kept of the run or session `id`.
-    pub async fn find(&self, workspace: &Workspace, id: &str) -> Result<Kept, NotRead> {
-        match &self.place {
-            Place::File(..) => Ok(Kept::default()),
-            Place::Database(replica) => Ok(replica.find(workspace, id).await?),
+            Place::Database(replica) => Some(replica),
         }
     }
 
     /// Whether another replica drives the run.
     pub fn has_lost(&self, run: Slot) -> bool {
-        matches!(&self.place, Place::Database(replica) if replica.has_lost(run))
+        self.replica().is_some_and(|replica| replica.has_lost(run))
     }
 
     /// Records a new request with an `Idempotency-Key`. Returns the request that another replica has
@@ -362,10 +331,7 @@ impl Journal {
 
     /// Whether a call may be sent now: no other process can have taken over its run.
     pub fn may_dispatch(&self) -> bool {
-        match &self.place {
-            Place::File(..) => true,
-            Place::Database(replica) => replica.holds_lease(),
-        }
+        self.replica().is_none_or(Replica::holds_lease)
     }
 
     /// Writes `changes`. When this returns, they are on disk, with all changes that were given
@@ -416,7 +382,7 @@ impl Journal {
     /// Whether the disk works and the file has room, so that something new may begin. A commit to a
     /// database waits for it.
     pub fn is_open(&self) -> bool {
-        matches!(self.place, Place::Database(_)) || self.shared.health.lock().error.is_none()
+        self.replica().is_some() || self.shared.health.lock().error.is_none()
     }
 
     /// Writes all changes that were given, and ends the thread. Blocks the caller.

@@ -19,11 +19,9 @@ use http::StatusCode;
 use parking_lot::Mutex;
 pub use prometheus_client::metrics::counter::Counter;
 
+pub use self::histogram::Histogram;
 use self::label::label;
-pub use self::{
-    histogram::Histogram,
-    label::{ByLabel, Label},
-};
+pub use self::label::{ByLabel, Label};
 use crate::model::words::{Words as _, words};
 use crate::model::{AppName, Ending, RunEnding, approval};
 

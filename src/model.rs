@@ -45,30 +45,28 @@ pub mod trace;
 pub mod visible;
 pub mod words;
 
-pub use self::{
-    answer::Answer,
-    approval::Policy,
-    call::{CallRequest, CallingRun, Of},
-    catalog::{Catalog, Content, Gone, Identity},
-    ending::{Ending, Made, RunEnding},
-    event::{Call, Event},
-    features::{Feature, FeatureView, Features},
-    ids::{
-        AppName, ApprovalId, BackendName, CallId, RunId, RunKey, RunKind, SessionId, ToolUseId,
-        Workspace,
-    },
-    json::{Elements, Members, member, string_member},
-    moment::Moment,
-    naming::{Naming, ToolFilter},
-    offer::{Offer, OfferMode, OnUnavailable, RefKind, Route, Target},
-    own::Own,
-    pin::Review,
-    recovery::Stage,
-    redaction::Redaction,
-    rights::{Permission, Rights},
-    routes::Routes,
-    san::San,
-    schema::{InputSchema, Verdict},
-    spec::{Selection, Spec, Table},
-    trace::Trace,
+pub use self::answer::Answer;
+pub use self::approval::Policy;
+pub use self::call::{CallRequest, CallingRun, Of};
+pub use self::catalog::{Catalog, Content, Gone, Identity};
+pub use self::ending::{Ending, Made, RunEnding};
+pub use self::event::{Call, Event};
+pub use self::features::{Feature, FeatureView, Features};
+pub use self::ids::{
+    AppName, ApprovalId, BackendName, CallId, RunId, RunKey, RunKind, SessionId, ToolUseId,
+    Workspace,
 };
+pub use self::json::{Elements, Members, member, string_member};
+pub use self::moment::Moment;
+pub use self::naming::{Naming, ToolFilter};
+pub use self::offer::{Offer, OfferMode, OnUnavailable, RefKind, Route, Target};
+pub use self::own::Own;
+pub use self::pin::Review;
+pub use self::recovery::Stage;
+pub use self::redaction::Redaction;
+pub use self::rights::{Permission, Rights};
+pub use self::routes::Routes;
+pub use self::san::San;
+pub use self::schema::{InputSchema, Verdict};
+pub use self::spec::{Selection, Spec, Table};
+pub use self::trace::Trace;

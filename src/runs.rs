@@ -41,24 +41,22 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+pub use self::access::{Access, StreamFailure};
 use self::answer::Task;
 use self::call_recorder::CallRecorder;
 use self::calls::Calls;
+pub use self::driven::DrivenRun;
 use self::log::Room;
 use self::owners::{Claims, Owners};
-pub use self::{
-    access::{Access, StreamFailure},
-    driven::DrivenRun,
-    owners::{How, Owned},
-    whose::Thing,
-};
+pub use self::owners::{How, Owned};
+pub use self::whose::Thing;
 use crate::journal::Journal;
 use crate::journal::record::{Change, KeptRun, Key, Millis, SessionRecord, Slot};
 use crate::model::maps::HashMap;
 use crate::model::{AppName, RunKey, Selection, SessionId, Table, Workspace};
 use crate::traces::{Context, Traces};
 use crate::upstream::{Upstream, UpstreamCredential};
-use crate::{budget, clock, journal, metrics};
+use crate::{budget, clock, journal, metrics, random};
 
 /// How long the log keeps the events of an ended run for an app that has not read them yet. After
 /// that, the app's stream fetches them from MANTYX.
@@ -170,6 +168,11 @@ pub struct NewRun {
     pub trace: Context,
 }
 
+/// The number of the first run. Replicas share the numbers, and cannot ask each other.
+fn first_slot(journal: &Journal) -> u64 {
+    if journal.replica().is_some() { random::uuid().as_u64_pair().0 >> 2 } else { 1 }
+}
+
 impl Runs {
     /// Starts without runs. `calls` makes the calls of the runs that follow.
     pub fn new(upstream: Arc<Upstream>, calls: Arc<Calls>, traces: Traces) -> Self {
@@ -177,7 +180,7 @@ impl Runs {
             upstream,
             metrics: metrics::Runs::default(),
             traces,
-            next_slot: AtomicU64::new(1),
+            next_slot: AtomicU64::new(first_slot(&calls.journal)),
             room: Room::default(),
             inner: Mutex::default(),
             calls,

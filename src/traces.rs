@@ -18,10 +18,8 @@ use tokio::sync::mpsc;
 
 use self::otlp::messages;
 pub use self::otlp::{Exporter, start};
-pub use self::{
-    sampler::Sampler,
-    span::{Kind, Span, Value},
-};
+pub use self::sampler::Sampler;
+pub use self::span::{Kind, Span, Value};
 use crate::metrics;
 use crate::metrics::Dropped;
 use crate::model::Trace;

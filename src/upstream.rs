@@ -20,12 +20,10 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use url::Url;
 
+pub use self::credential::UpstreamCredential;
 use self::kept_token::KeptToken;
+pub use self::post::{PostCredential, Posted, ResultPost};
 use self::rate_limit::{RateLimiter, RateLimits, Told};
-pub use self::{
-    credential::UpstreamCredential,
-    post::{PostCredential, Posted, ResultPost},
-};
 use crate::budget::NoRoom;
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};

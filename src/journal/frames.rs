@@ -8,8 +8,6 @@
 //!
 //! Must not: know what is kept, or touch a file.
 
-mod first;
-
 use memchr::memmem;
 use serde::Serialize;
 
@@ -70,11 +68,10 @@ pub(super) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 #[error("it is of a later version")]
 pub(super) struct Later;
 
-/// What the head of a file says; `This` and `First` are versions.
+/// What the head of a file says.
 enum Head {
-    /// The number of the first frame, and the least length.
+    /// It is of this version: the number of the first frame, and the least length.
     This(u64, usize),
-    First,
     Later,
     Damaged,
 }
@@ -88,7 +85,6 @@ enum Head {
 pub(super) fn read(file: &[u8]) -> Result<Contents<'_>, Later> {
     match head(file) {
         Head::Later => Err(Later),
-        Head::First => Ok(first::read(file)),
         Head::This(first, least) => Ok(Reader::new(file, HEAD, Some(first)).read(least)),
         Head::Damaged => {
             let mut reader = Reader::new(file, 0, None);
@@ -108,9 +104,6 @@ fn head(file: &[u8]) -> Head {
         head[MAGIC.len()] = VERSION;
         parse_file_head(&head).is_some()
     };
-    if file.starts_with(&first::HEAD) && !head.is_some_and(is_ours) {
-        return Head::First;
-    }
     let version = file.strip_prefix(MAGIC).and_then(<[u8]>::first);
     // A head that has the right checksum with this version is one of this version with a damaged
     // byte.

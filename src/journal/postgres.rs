@@ -28,7 +28,7 @@ use uuid::Uuid;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Database, Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, Id, RowKey, Rows, id, json, name, run_of};
+use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id, json, name, run_of};
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
 use super::record::{CallKey, Change, Kept, Key, RequestKey, RequestRecord, Slot};
@@ -42,8 +42,6 @@ use crate::model::{RunKey, RunKind, Workspace};
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long the last writes may take at the stop while the database fails.
 const LAST: Duration = Duration::from_secs(5);
-/// The number of a replica's first run has this many bits below that of the replica.
-const RUNS: u32 = 32;
 
 /// How the database is reached (`state`).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,8 +59,7 @@ pub struct Postgres {
 /// What has happened to the runs of this replica.
 #[derive(Debug)]
 pub enum Event {
-    /// It has joined the group, in which these records are kept. Its runs are numbered from
-    /// `kept.last_slot` on.
+    /// It has joined the group, in which these records are kept for all.
     Joined(Kept),
     /// These runs were another's, and are its own now.
     TakenOver(Kept),
@@ -131,16 +128,13 @@ impl Replica {
         self.closing.cancel();
     }
 
-    fn group(&self) -> &str {
-        &self.settings.group
-    }
-
     /// The replicas of the group, and the id of this one.
-    pub(super) fn members(&self) -> (Vec<Beat>, Option<Uuid>) {
+    pub fn members(&self) -> (Vec<Beat>, Option<Uuid>) {
         (self.group.lock().clone(), self.member.borrow().map(|member| member.id))
     }
 
-    pub(super) fn doubt(&self) -> Option<&'static str> {
+    /// What the settings of the database put at risk.
+    pub fn doubt(&self) -> Option<&'static str> {
         *self.doubt.lock()
     }
 
@@ -177,11 +171,7 @@ impl Replica {
     }
 
     /// What the group knows of the run or the session `named` of `workspace`.
-    pub(super) async fn find(
-        &self,
-        workspace: &Workspace,
-        named: &str,
-    ) -> Result<Kept, DatabaseError> {
+    pub async fn find(&self, workspace: &Workspace, named: &str) -> Result<Kept, DatabaseError> {
         let owner = |kind: &str| Key::Owner((workspace.clone(), kind.to_owned(), named.to_owned()));
         let session = Key::Session((workspace.clone(), named.into()));
         let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
@@ -287,7 +277,6 @@ impl Keeper {
         leaving: &CancellationToken,
     ) -> Result<(), DatabaseError> {
         let replica = Arc::clone(&self.replica);
-        let group = replica.group();
         let database = match self.database.take() {
             Some(open) if !open.is_closed() => open,
             _ => Database::open(&replica.settings).await?,
@@ -305,8 +294,7 @@ impl Keeper {
             let host = hostname();
             let member = database.join(&host).await?;
             replica.lease.extend(begun);
-            kept.last_slot = u64::from(member.number.unsigned_abs()) << RUNS;
-            info!(group, host, replica = %member.id, "joined the group of replicas");
+            info!(group = replica.settings.group, host, replica = %member.id, "joined the group of replicas");
             replica.events.send(Event::Joined(kept)).await.ok();
             replica.shared.works();
             replica.member.send_replace(Some(member));
@@ -341,8 +329,11 @@ impl Keeper {
         let dead: Vec<_> = dead.iter().map(|beat| beat.replica).collect();
         if std::mem::replace(&mut self.doubts, true) {
             let owned = database.owned(member).await?;
-            let is_new = |run: &(Slot, i64)| !replica.epochs.lock().contains_key(&run.0);
-            self.adopt(owned.into_iter().filter(is_new).collect()).await?;
+            // Not those that have begun here, whose write may not have returned yet.
+            let is_claimed = |(slot, epoch): &(Slot, i64)| {
+                *epoch > FIRST_EPOCH && replica.epochs.lock().get(slot) != Some(&Some(*epoch))
+            };
+            self.adopt(owned.into_iter().filter(is_claimed).collect()).await?;
         }
         // What is not of a run is looked at only when a replica is gone.
         if !dead.is_empty() || self.known != all {

@@ -389,7 +389,7 @@ impl Recorder for CallRecorder {
             match written {
                 // Another replica may count this one as dead since the commit began.
                 Ok(()) if journal.may_dispatch() => Ok(()),
-                Err(NotWritten::Taken) => {
+                Err(NotWritten::Taken) if long.is_none() => {
                     // Another driver makes the call; this one drops it.
                     self.record.lock().take_back_dispatch();
                     std::future::pending().await

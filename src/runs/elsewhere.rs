@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::driven::Left;
 use super::{DrivenRun, NewRun, Runs};
 use crate::clock;
-use crate::journal::NotRead;
+use crate::journal::DatabaseError;
 use crate::journal::record::{Kept, KeptRun, RunRecord};
 use crate::model::run::Seen;
 use crate::model::{RunKey, RunKind, Table, Workspace};
@@ -29,13 +29,14 @@ impl Runs {
         workspace: &Workspace,
         ids: &[String],
         credential: &UpstreamCredential,
-    ) -> Result<(), NotRead> {
-        let mut wanted = if self.journal().is_shared() { ids.to_vec() } else { Vec::new() };
+    ) -> Result<(), DatabaseError> {
+        let Some(replica) = self.journal().replica() else { return Ok(()) };
+        let mut wanted = ids.to_vec();
         while let Some(id) = wanted.pop() {
             if self.knows(workspace, &id) {
                 continue;
             }
-            let mut kept = self.journal().find(workspace, &id).await?;
+            let mut kept = replica.find(workspace, &id).await?;
             // The driver of an eval answers the calls of its agent runs.
             let evals = kept.owners.iter().filter_map(|(_, owner)| owner.eval.as_ref());
             wanted.extend(evals.map(|eval| eval.as_str().to_owned()));

@@ -189,7 +189,7 @@ impl Calls {
 
     /// Restores the requests that earlier processes have recorded.
     pub(super) fn restore_requests(&self, mut kept: Vec<(RequestKey, RequestRecord)>) {
-        if self.journal.is_shared() {
+        if self.journal.replica().is_some() {
             for (key, record) in kept.iter_mut().filter(|(_, record)| record.answer.is_none()) {
                 record.lost = true;
                 self.journal.write(vec![Change::Request(key.clone(), record.clone())]);

@@ -62,7 +62,6 @@ impl Runs {
 
     /// Begins as a replica, with what its group keeps for all.
     pub fn join(self: &Arc<Self>, kept: Kept) {
-        self.next_slot.store(kept.last_slot + 1, Ordering::Relaxed);
         if kept.upstream.is_none() {
             self.journal().write(vec![Change::Upstream(self.upstream.base.to_string())]);
         }
@@ -71,13 +70,24 @@ impl Runs {
 
     /// Takes over what another replica has left, as after a crash of this process.
     pub fn take_over(self: &Arc<Self>, kept: Kept) {
-        let Kept { runs, mut sessions, mut owners, long, requests, .. } = kept;
+        let Kept { mut runs, mut sessions, mut owners, mut long, mut requests, .. } = kept;
+        // What this process does itself, it goes on with, even if its replica was taken over.
+        long.retain(|(id, _)| !self.calls.long.knows(id));
+        requests.retain(|(key, _)| self.calls.digest_of(key).is_none());
+        let mut ended = Vec::new();
         {
             let inner = self.inner.lock();
+            // An app has attached the run again since it has ended there.
+            let is_driven = |run: &&mut KeptRun| {
+                let known = inner.runs.get(&run.record.key);
+                known.is_some_and(|known| !known.is_guest() && !known.has_ended())
+            };
+            ended.extend(runs.extract_if(.., |run| is_driven(&run)).map(|run| run.slot));
             sessions.retain(|session| !inner.sessions.contains_key(&session.key));
             let is_new = |owned: Owned| inner.owners.get(&owned).is_none();
             owners.retain(|(key, _)| Owned::restore(key).is_none_or(is_new));
         }
+        self.journal().write(ended.into_iter().map(Change::ForgetRun).collect());
         self.calls.restore_requests(requests);
         self.resume(runs, sessions, owners, long);
     }

@@ -19,10 +19,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-pub(super) use self::{
-    tools::{Kind, Tool, Tools},
-    turn::{Message, Role, Turn},
-};
+pub(super) use self::tools::{Kind, Tool, Tools};
+pub(super) use self::turn::{Message, Role, Turn};
 use super::{Invalid, read};
 use crate::model::Members;
 

@@ -23,11 +23,9 @@ use serde_json::json;
 
 use self::changes::List;
 use self::message::{Message, Replied, Request, RpcError, codes};
+pub use self::revision::{STDIO, VERSION};
+pub use self::sessions::McpSessions;
 use self::sessions::Session;
-pub use self::{
-    revision::{STDIO, VERSION},
-    sessions::McpSessions,
-};
 use super::routes::ApiRequest;
 use super::{Api, MAX_CALL, proxy};
 use crate::backend::Modes;

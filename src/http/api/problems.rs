@@ -12,6 +12,7 @@ use super::status::{Backend, Daemon};
 use super::{Api, Flaw, time};
 use crate::budget::{Budget, Shortage};
 use crate::http::Caller;
+use crate::journal::Replica;
 use crate::model::pin::{CARD, Finding};
 use crate::model::{Review, globs, visible};
 use crate::state_dir::EXPOSED;
@@ -48,7 +49,9 @@ pub(super) fn all(
 
 fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>> {
     let journal = api.runs.journal().health();
-    let in_the_way = match (api.runs.journal().is_shared(), journal.is_full) {
+    let replica = api.runs.journal().replica();
+    let doubt = replica.and_then(Replica::doubt);
+    let in_the_way = match (replica.is_some(), journal.is_full) {
         (true, _) => DATABASE,
         (false, true) => FULL,
         (false, false) => JOURNAL,
@@ -60,7 +63,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
     let mut cases = vec![
         ("journal", journal.error, in_the_way),
-        ("journal", api.runs.journal().doubt().map(|doubt| format!("{doubt}.")), DURABILITY),
+        ("journal", doubt.map(|doubt| format!("{doubt}.")), DURABILITY),
         ("journal", lost, LOST),
         ("state", state.unwritten().into_iter().next(), STATE),
         ("state", state.exposed(), EXPOSED),

@@ -54,7 +54,7 @@ impl Api {
             }
         }
         let journal = self.runs.journal();
-        if journal.is_shared() && journal.health().error.is_some() {
+        if journal.replica().is_some() && journal.health().error.is_some() {
             return response::error(
                 Code::NotReady,
                 "The bridge's database does not answer; `mantyx-bridge status` has the reason.",

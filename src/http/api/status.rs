@@ -14,7 +14,7 @@ use crate::backend::circuit_breaker::Look;
 use crate::backend::registry::Snapshot;
 use crate::config::App;
 use crate::http::Caller;
-use crate::journal::Beat;
+use crate::journal::{Beat, Replica as Member};
 use crate::model::offer::cost::Injected;
 use crate::model::{AppName, BackendName, Offer, RefKind};
 use crate::{clock, tls};
@@ -81,7 +81,8 @@ pub(crate) struct Replica {
 }
 
 fn replicas(api: &Api) -> Vec<Replica> {
-    let (all, own) = api.runs.journal().replicas();
+    let replica = api.runs.journal().replica();
+    let (all, own) = replica.map(Member::members).unwrap_or_default();
     let shown = |one: Beat| Replica {
         id: one.replica.to_string(),
         host: one.host,

@@ -157,7 +157,7 @@ fn what_is_no_journal_is_told_from_a_later_one() {
     let mut ours = file_head(1, 0);
     ours[MAGIC.len()] = 3;
     assert!(read(&ours).unwrap().flaw.is_some(), "the version alone is wrong");
-    // The first version has a number, too: the rest of the head tells that it is not of that.
+    // So is a number below this one.
     let mut first = ours;
     first[MAGIC.len()] = 1;
     assert_eq!(read(&first).unwrap().flaw, read(&ours).unwrap().flaw);

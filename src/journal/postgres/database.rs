@@ -122,8 +122,6 @@ pub(super) struct Database {
 pub(super) struct Member {
     pub(super) id: Uuid,
     pub(super) generation: i64,
-    /// The numbers of its runs begin with this one.
-    pub(super) number: i32,
 }
 
 /// What came of a write.
@@ -255,7 +253,7 @@ impl Database {
                     .query_one(include_str!("sql/join.sql"), &[&id, &self.group, &host, &version]),
             )
             .await?;
-        Ok(Member { id, number: row.try_get(0)?, generation: row.try_get(1)? })
+        Ok(Member { id, generation: row.try_get(0)? })
     }
 
     /// Begins a session of writes, and waits for the end of every statement of an earlier one. `None`:

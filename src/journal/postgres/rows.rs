@@ -17,7 +17,7 @@ use crate::model::maps::{HashMap, HashSet};
 pub(super) type Epochs = HashMap<Slot, Option<i64>>;
 
 /// The epoch of a run that has had one owner.
-const FIRST_EPOCH: i64 = 1;
+pub(super) const FIRST_EPOCH: i64 = 1;
 
 /// A hash.
 pub(super) type Id = [u8; 32];

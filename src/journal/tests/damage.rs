@@ -4,7 +4,6 @@
 use super::*;
 use crate::model::call::Of;
 use crate::model::ids::BackendName;
-use crate::model::maps::HashSet;
 use crate::model::recovery::{Known, LEAST_BUDGET, Recovery, decide};
 
 /// What became of a call, one after another.
@@ -360,47 +359,4 @@ fn an_old_loss_is_forgotten() {
     let at = |wall: Millis| Moment { wall, up: None };
     assert!(loss.matters(at(24 * HOUR), 0) && !loss.matters(at(25 * HOUR), 0));
     assert!(loss.matters(at(25 * HOUR), 26 * HOUR), "nobody can tell");
-}
-
-/// A file of the first version is read, and replaced by one of this version.
-#[tokio::test]
-async fn a_file_of_the_first_version_is_read() {
-    let old = include_bytes!("version_1.journal");
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal");
-    fs::write(&path, old).unwrap();
-    for _ in 0..2 {
-        let (journal, kept) = Journal::open(&path, true).unwrap();
-        assert_eq!(kept.upstream.as_deref(), Some("https://mantyx.test/"));
-        let [first, second] = kept.runs.as_slice() else { panic!("{kept:?}") };
-        assert!(!first.record.past_is_lost && kept.lost.is_none());
-        let stages: BTreeMap<&str, Stage> = first
-            .calls
-            .iter()
-            .map(|call| (call.key.tool_use.as_str(), call.record.stage))
-            .collect();
-        let expected = [
-            ("tu_answered", Stage::Answered),
-            ("tu_dispatched", Stage::Dispatched),
-            ("tu_received", Stage::Received),
-        ];
-        assert_eq!(stages, BTreeMap::from(expected));
-        let answers: HashSet<&[u8]> =
-            first.calls.iter().filter_map(|call| call.answer.as_deref()).collect();
-        assert_eq!(answers, ["{\"result\":\"é\"}".as_bytes()].into_iter().collect());
-        assert_eq!((second.record.ended_at, second.calls.len()), (Some(5), 1));
-        assert_eq!((kept.sessions.len(), kept.long.len(), kept.last_slot), (1, 1, 2));
-        journal.close();
-    }
-    // Where it is damaged, what is before that is used with care.
-    for at in (8..old.len()).step_by(37) {
-        let mut bytes = old.to_vec();
-        bytes[at] ^= 1;
-        fs::write(&path, &bytes).unwrap();
-        let (journal, kept) = Journal::open(&path, true).unwrap();
-        let calls = || kept.runs.iter().flat_map(|run| &run.calls);
-        assert!(kept.lost.is_some(), "byte {at}");
-        assert!(calls().all(|call| call.record.stage != Stage::Received), "byte {at}");
-        journal.close();
-    }
 }

@@ -107,6 +107,10 @@ impl LongCalls {
         call.change(id).into_iter().for_each(write);
     }
 
+    pub(in crate::runs) fn knows(&self, id: &CallId) -> bool {
+        self.calls.lock().contains_key(id)
+    }
+
     /// Whether nothing has reached the tool of the call `id` yet.
     pub(in crate::runs) fn waits(&self, id: &CallId) -> bool {
         self.calls.lock().get(id).is_some_and(LongCall::waits)

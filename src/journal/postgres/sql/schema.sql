@@ -15,7 +15,6 @@ insert into meta (version, min_binary) values (1, '0.1.0') on conflict do nothin
 create table if not exists replica (
   id uuid primary key,
   grp text not null,
-  number integer generated always as identity,
   generation bigint not null default 1,
   session bigint not null default 0,
   host text not null,
