@@ -493,8 +493,7 @@ impl Writer {
             let rows = self.rows(changes, waiting);
             let Some((database, _, session)) = &self.session else { continue };
             if rows.is_empty() {
-                let held = changes.iter().filter_map(run_of).collect();
-                return Ok(Verdict { lives: true, held, ..Verdict::default() });
+                return Ok(Verdict { lives: true, ..Verdict::default() });
             }
             let verdict = database.write((member, *session), &rows).await?;
             if !verdict.lives {
