@@ -54,6 +54,8 @@ pub(super) struct CallRecorder {
     long: OnceLock<(Arc<LongCalls>, CallId)>,
     /// For how long earlier processes had known it, by the clocks that outlive a process.
     before: Duration,
+    /// Cancelled when the journal has refused its dispatch, as another driver makes the call.
+    taken: CancellationToken,
 }
 
 impl CallRecorder {
@@ -106,6 +108,7 @@ impl CallRecorder {
             since: Instant::now(),
             long: OnceLock::new(),
             before,
+            taken: CancellationToken::new(),
         }
     }
 
@@ -157,12 +160,16 @@ impl CallRecorder {
         }
     }
 
-    /// Resolves when another replica has taken the run over, by `lost`, if the call has not reached its
-    /// tool: that replica makes it.
+    /// Resolves when another replica has taken the run over, by `lost`, or sends the call, if the call
+    /// has not reached its tool here.
     pub(super) async fn lost_with(&self, lost: &CancellationToken) {
-        lost.cancelled().await;
+        tokio::select! {
+            () = self.taken.cancelled() => return,
+            () = lost.cancelled() => (),
+        }
+        // Its dispatch may still wait for the journal, which then says that it is another's.
         if self.has_reached_tool() {
-            std::future::pending::<()>().await;
+            self.taken.cancelled().await;
         }
     }
 
@@ -390,8 +397,9 @@ impl Recorder for CallRecorder {
                 // Another replica may count this one as dead since the commit began.
                 Ok(()) if journal.may_dispatch() => Ok(()),
                 Err(NotWritten::Taken) if long.is_none() => {
-                    // Another driver makes the call; this one drops it.
+                    // This driver drops the call.
                     self.record.lock().take_back_dispatch();
+                    self.taken.cancel();
                     std::future::pending().await
                 }
                 _ => Err(NotRecorded::Unwritable),
