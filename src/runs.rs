@@ -219,17 +219,26 @@ impl Runs {
             inner.runs.insert(key, Arc::clone(&run));
             (run, changes)
         };
-        // Two writes, so that damage to one record does not cost the other. The owner comes first:
-        // a run on disk must never lack an owner.
-        self.journal().write(owner);
-        self.journal().write(run.changes());
+        if self.journal().replica().is_some() {
+            // One write: of two replicas that attach a run at once, one has both rows.
+            self.journal().write(owner.into_iter().chain(run.changes()).collect());
+        } else {
+            // Two writes, so that damage to one record does not cost the other. The owner comes
+            // first: a run on disk must never lack an owner.
+            self.journal().write(owner);
+            self.journal().write(run.changes());
+        }
         info!(run = %run.key.run, app = %run.app, "run driver started");
         self.drive(&run, Vec::new(), false);
         self.settled().await;
         if self.journal().has_lost(run.slot) {
-            // Another replica was faster.
+            // Another replica was faster. The run may be another app's there.
             self.lose(&[run.slot]);
-            return Err(NotStarted::Driven(run));
+            self.inner.lock().owners.forget(&Owned::Run(run.key.clone()));
+            let ids = [run.key.run.as_str().to_owned()];
+            self.learn(&run.key.workspace, &ids, &run.credential.current()).await.ok();
+            let theirs = self.get(&run.key).filter(|known| known.app == run.app);
+            return Err(theirs.map_or(NotStarted::Taken, NotStarted::Driven));
         }
         Ok(run)
     }

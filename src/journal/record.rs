@@ -223,15 +223,30 @@ pub struct RequestRecord {
     /// of an app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post_to: Option<String>,
+    /// Tells the requests of two replicas apart; 0 in a file.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub nonce: u64,
     /// The process that made its calls has died.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 impl RequestRecord {
     /// A request that begins now.
     pub fn new(digest: String) -> Self {
-        Self { digest, begun_at: clock::moment().wall, answer: None, post_to: None, lost: false }
+        Self {
+            digest,
+            begun_at: clock::moment().wall,
+            answer: None,
+            post_to: None,
+            nonce: 0,
+            lost: false,
+        }
     }
 }
 

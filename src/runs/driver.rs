@@ -192,7 +192,9 @@ impl Why {
             Self::Ended(_) => "the run has ended",
             Self::ShuttingDown => "the bridge shuts down; the next process continues the run",
             Self::GivenUp => "the run driver gave up",
-            Self::HandedOver => "the run belongs to another app; its driver for this app stopped",
+            Self::HandedOver => {
+                "the run has another driver, for another app or at another replica; this one stopped"
+            }
         }
     }
 }

@@ -54,7 +54,7 @@ pub enum NotAnswered {
     Unwritable,
     /// No call was made, as this body says; the request may be repeated.
     NoCall(Bytes),
-    /// Another replica makes the calls.
+    /// Another replica makes the calls, or may have made them: the database does not say.
     Elsewhere,
     /// The key belongs to a request that asked for something else.
     OtherRequest,
@@ -161,6 +161,8 @@ impl Calls {
                 tell.send_replace(Some(elsewhere(&record, first)));
                 return;
             }
+            // Another replica may have made the calls.
+            _ if self.journal.replica().is_some() => Err(NotAnswered::Elsewhere),
             _ => Err(NotAnswered::Unwritable),
         };
         let ended = if let Ok(body) = &answer {

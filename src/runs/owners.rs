@@ -209,6 +209,11 @@ impl Owners {
     }
 
     /// Forgets the oldest run or session that `app` owns.
+    /// Forgets an owner, as another replica knows better.
+    pub(super) fn forget(&mut self, owned: &Owned) {
+        self.all.remove(owned);
+    }
+
     fn push_out(&mut self, app: &AppName, is_session: bool) -> Option<Change> {
         let own = self.by_app.get_mut(app)?;
         let (number, size, oldest) = own.in_order[usize::from(is_session)].pop_front()?;

@@ -102,7 +102,9 @@ impl Runs {
             inner.runs.extract_if(|_, run| slots.contains(&run.slot)).map(|(_, run)| run).collect()
         };
         for run in lost {
-            warn!(run = %run.key.run, app = %run.app, "another replica drives the run now");
+            if !run.has_ended() {
+                warn!(run = %run.key.run, app = %run.app, "another replica drives the run now");
+            }
             run.lost.cancel();
             run.hand_over();
             self.tell(&run);

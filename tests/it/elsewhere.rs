@@ -168,3 +168,43 @@ async fn calls_with_a_key_are_made_once_for_all_replicas() {
     assert_eq!(it.executions(), 2);
     drop(slow);
 }
+
+/// Two requests in one millisecond are two.
+#[tokio::test]
+async fn a_key_at_two_replicas_at_once_makes_its_call_once() {
+    let it = two().await;
+    let body = r#"{"toolUseId":"tu_1","name":"plain_note","args":{"text":"x"},"kind":"mcp_local"}"#;
+    for round in 0..40 {
+        let key = format!("k{round}");
+        let at = async |bridge: &Bridge| {
+            let request = Request::new("POST", "/v1/tool-calls").bearer(&token("a"));
+            let request = request.header("Idempotency-Key", &key).json(body);
+            request.answer(bridge.addr()).await.status
+        };
+        let (one, two) = tokio::join!(at(&it.one), at(&it.two));
+        assert!([one, two].contains(&200) && [one, two].iter().all(|it| [200, 503].contains(it)));
+        assert_eq!(it.executions(), round + 1, "{key}");
+    }
+}
+
+#[tokio::test]
+async fn of_two_apps_that_attach_a_run_at_two_replicas_one_has_it() {
+    let it = two().await;
+    for round in 0..10 {
+        let run = format!("run_at_once_{round}");
+        let script = Script::one_call(&format!("tu_{round}"), "plain", "plain_hang", "{}");
+        it.mantyx.has_run(&run, script);
+        let attach = format!("/v1/runs/{run}/attach");
+        let (a, b) = tokio::join!(
+            ask(&it.one, "a", "POST", &attach, "{}"),
+            ask(&it.two, "b", "POST", &attach, "{}")
+        );
+        let statuses = [a.status, b.status];
+        assert!(statuses == [202, 404] || statuses == [404, 202], "{statuses:?}");
+        let loser = if a.status == 404 { "a" } else { "b" };
+        let stream = format!("{API}/agent-runs/{run}/stream");
+        for bridge in [&it.one, &it.two] {
+            ask(bridge, loser, "GET", &stream, "").await.expect_error(404);
+        }
+    }
+}

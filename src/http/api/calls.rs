@@ -154,7 +154,7 @@ impl Api {
             }
             Err(NotAnswered::Busy(why)) => Err(busy(&why)),
             Err(NotAnswered::Elsewhere) => Err(busy(
-                "Another replica of the bridge makes these calls; ask again for the answer.",
+                "Another replica of the bridge may make these calls; ask again for the answer.",
             )),
             Err(NotAnswered::OtherRequest) => {
                 Err(response::error(Code::IdempotencyKeyReused, "The key had another request."))

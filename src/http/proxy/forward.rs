@@ -112,11 +112,7 @@ impl<'a> Outgoing<'a> {
     ) -> Result<(), Response<Body>> {
         self.runs.learn(workspace, ids, &self.credential).await.map_err(|error| {
             warn!(error = error_chain(&error), "cannot tell whose run or session a request is for");
-            response::error(
-                Code::NotReady,
-                "The bridge's database does not answer, so whose run or session this is cannot be \
-                 told. Try again; `mantyx-bridge status` has the reason.",
-            )
+            away()
         })
     }
 
@@ -338,6 +334,15 @@ impl<'a> Outgoing<'a> {
              in bridge.yaml that has to be mended; your token for the bridge is right.",
         ))
     }
+}
+
+/// The refusal while the database of the replicas is away.
+pub(super) fn away() -> Response<Body> {
+    response::error(
+        Code::NotReady,
+        "The bridge's database does not answer, so whose run or session this is cannot be told or \
+         kept. Try again; `mantyx-bridge status` has the reason.",
+    )
 }
 
 /// The part of `resource` that another app than `app` began.

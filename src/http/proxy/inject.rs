@@ -183,6 +183,11 @@ impl Outgoing<'_> {
         request: Request<Incoming>,
         has_ours: bool,
     ) -> Result<Taken, Response<Body>> {
+        // Without its owner on record, another replica would give the run to any app that asks.
+        let journal = self.runs.journal();
+        if journal.replica().is_some() && journal.health().error.is_some() {
+            return Err(super::forward::away());
+        }
         let (mut parts, body) = request.into_parts();
         let selection = selection(&parts.headers);
         let is_encoded = is_encoded(&parts.headers);

@@ -97,7 +97,12 @@ impl Rows {
         let mut to = To {
             rows: self,
             run,
-            is_first: matches!(change, Change::Answer(..) | Change::Begin(..)),
+            is_first: match change {
+                Change::Answer(..) | Change::Begin(..) => true,
+                // Of two apps that attach a run at once, one has it.
+                Change::Owner(_, owner) => owner.attached,
+                _ => false,
+            },
             attempts,
         };
         live::add(&mut to, change, |digest| known.contains(digest));

@@ -29,7 +29,9 @@ with me as materialized (
   delete from record
   where grp = $4 and id = any($12::bytea[])
     and (run in (select slot from held)
-      or ((run is null or kind = 'long') and exists (select from me)))
+      -- A request is its beginner's.
+      or ((run is null or kind = 'long') and (kind <> 'request' or holder = $1)
+        and exists (select from me)))
 ), cleared as (
   delete from record
   where run = any($13::bigint[]) and run in (select slot from held) and kind in ('call', 'answer')
