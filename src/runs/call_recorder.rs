@@ -284,8 +284,8 @@ impl CallRecorder {
         self.long.set(to).ok();
     }
 
-    /// The changes that write both records of the call at once, its run's and `long`: after a crash, neither may
-    /// show a call that was not made.
+    /// The changes that write both records of the call at once, its run's and `long`: after a crash,
+    /// neither may show a call that was not made.
     ///
     /// Its run may get the answer at the same time, so they are given to the journal under the record's
     /// lock: changes are written in the order in which the record changes.
