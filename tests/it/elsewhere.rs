@@ -1,6 +1,8 @@
 //! Any replica serves what another one drives: streams, results, attaches, sessions; and tells no app of
 //! another's.
 
+use std::time::Duration;
+
 use tempfile::TempDir;
 
 use crate::{
@@ -20,7 +22,7 @@ struct Two {
     one: Bridge,
     two: Bridge,
     mantyx: Mantyx,
-    _postgres: Postgres,
+    postgres: Postgres,
     dir: TempDir,
 }
 
@@ -50,7 +52,7 @@ async fn two() -> Two {
         })
         .await;
     }
-    Two { one, two, mantyx, _postgres: postgres, dir }
+    Two { one, two, mantyx, postgres, dir }
 }
 
 async fn ask(bridge: &Bridge, app: &str, method: &str, target: &str, body: &str) -> Answer {
@@ -207,4 +209,31 @@ async fn of_two_apps_that_attach_a_run_at_two_replicas_one_has_it() {
             ask(bridge, loser, "GET", &stream, "").await.expect_error(404);
         }
     }
+}
+
+/// Without the database, a replica does not know what the others do.
+#[tokio::test]
+async fn without_the_database_no_run_is_taken_and_no_key_is_answered_for_another() {
+    let mut it = two().await;
+    let body = r#"{"toolUseId":"tu_1","name":"plain_note","args":{"text":"x"},"kind":"mcp_local"}"#;
+    let keyed = async |bridge: &Bridge| {
+        let request = Request::new("POST", "/v1/tool-calls").bearer(&token("a"));
+        request.header("Idempotency-Key", "k").json(body).answer(bridge.addr()).await
+    };
+    let first = keyed(&it.one).await.expect(200);
+    it.postgres.stop().await;
+    wait::until("the replica should miss it", Duration::from_secs(20), async || {
+        let answer = Request::new("GET", "/readyz").answer(it.two.addr()).await;
+        (answer.status == 503).then_some(())
+    })
+    .await;
+    let target = format!("{API}/agent-runs");
+    ask(&it.two, "a", "POST", &target, r#"{"modelId":"m","prompt":"hi"}"#).await.expect_error(503);
+    assert!(it.mantyx.requests("POST", "/agent-runs").is_empty());
+    keyed(&it.two).await.expect_error(503);
+
+    it.postgres.restart().await;
+    it.two.wait_ready().await;
+    assert_eq!(keyed(&it.two).await.expect(200), first);
+    assert_eq!(it.executions(), 1);
 }
