@@ -295,6 +295,11 @@ impl Journal {
         }
     }
 
+    /// Whether replicas share it, and their database does not answer.
+    pub fn is_away(&self) -> bool {
+        self.replica().is_some() && self.shared.health.lock().error.is_some()
+    }
+
     /// Whether another replica drives the run.
     pub fn has_lost(&self, run: Slot) -> bool {
         self.replica().is_some_and(|replica| replica.has_lost(run))

@@ -92,6 +92,6 @@ pub(super) enum Waiter {
     /// It, if there is one, is told when the disk has written them or failed. The journal keeps what
     /// it could not write.
     Kept(Option<oneshot::Sender<()>>),
-    /// The same; it is told whether the answer among the changes is the first one of its call.
+    /// The same; it is told whether the answer or the request among the changes is the first of its key.
     First(oneshot::Sender<bool>),
 }

@@ -137,6 +137,13 @@ impl<'a> Live<'a> {
         owners.chain(routes).collect()
     }
 
+    /// The records of a database.
+    pub(super) fn of_rows(rows: Vec<(Vec<u8>, Vec<u8>)>) -> Self {
+        let mut this = Self::default();
+        this.add_rows(rows);
+        this
+    }
+
     /// Adds records of a database.
     pub(super) fn add_rows(&mut self, rows: Vec<(Vec<u8>, Vec<u8>)>) {
         self.0.extend(rows.into_iter().map(|(key, value)| (key.into(), value.into())));

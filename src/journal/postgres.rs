@@ -28,7 +28,7 @@ use uuid::Uuid;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Database, Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id, json, name, run_of};
+use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id_of, json, name, run_of};
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
 use super::record::{CallKey, Change, Kept, Key, RequestKey, RequestRecord, Slot};
@@ -147,7 +147,9 @@ impl Replica {
         });
         if is_known {
             self.lease.end();
-            warn!("another replica has taken over the runs of this one, which joins anew");
+            warn!(
+                "another replica has taken over the runs of this one, which joins the group again"
+            );
             let lost: Vec<Slot> = {
                 let mut epochs = self.epochs.lock();
                 epochs.values_mut().for_each(|epoch| *epoch = None);
@@ -165,7 +167,7 @@ impl Replica {
     /// The answer that a call has; an empty one, if MANTYX waits for it no longer. `None`: that cannot
     /// be told.
     pub(super) async fn first_answer(&self, key: &CallKey) -> Option<Bytes> {
-        let found = self.read(&[id(&row_key(key))], &[]).await;
+        let found = self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await;
         let found = found.map_err(|error| warn!(%error, "cannot read a kept answer")).ok()?;
         Some(found.into_iter().next().map(|(_, value)| value.into()).unwrap_or_default())
     }
@@ -177,10 +179,8 @@ impl Replica {
         let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
         let run = |kind| name(&RunKey { workspace: workspace.clone(), kind, run: named.into() });
         let names = [RunKind::Agent, RunKind::Eval].map(run);
-        let found = self.read(&keys.map(|key| id(&json(&key))), &names).await?;
-        let mut live = Live::default();
-        live.add_rows(found);
-        let refers: Vec<_> = live.refers().iter().map(|key| id(&json(key))).collect();
+        let mut live = Live::of_rows(self.read(&keys.map(|key| id_of(&key)), &names).await?);
+        let refers: Vec<_> = live.refers().iter().map(id_of).collect();
         live.add_rows(self.read(&refers, &[]).await?);
         Ok(live.kept())
     }
@@ -190,8 +190,8 @@ impl Replica {
         &self,
         key: &RequestKey,
     ) -> Result<Option<RequestRecord>, DatabaseError> {
-        let found = self.read(&[id(&json(&Key::Request(key.clone())))], &[]).await?;
-        Ok(kept(found).requests.pop().map(|(_, record)| record))
+        let found = self.read(&[id_of(&Key::Request(key.clone()))], &[]).await?;
+        Ok(Live::of_rows(found).kept().requests.pop().map(|(_, record)| record))
     }
 
     async fn read(
@@ -217,16 +217,6 @@ impl Replica {
         }
         found
     }
-}
-
-fn row_key(answer: &CallKey) -> RowKey {
-    json(&Key::Answer(answer.clone()))
-}
-
-fn kept(rows: Vec<(RowKey, Vec<u8>)>) -> Kept {
-    let mut live = Live::default();
-    live.add_rows(rows);
-    live.kept()
 }
 
 /// Connects as the daemon does, makes nothing, and reads what the server says of itself.
@@ -263,65 +253,72 @@ impl Keeper {
             let begun = clock::since_boot();
             if let Err(error) = self.turn(begun, &leaving).await {
                 self.peers.is_broken();
-                self.database = None;
                 self.replica.shared.fails(&error_chain(&error));
             }
             sleep(BEAT.saturating_sub(clock::since_boot().saturating_sub(begun))).await;
         }
     }
 
-    /// One heartbeat, and what it shows.
+    /// One heartbeat, and what it shows. After an error, the next one has a new connection.
     async fn turn(
         &mut self,
         begun: Duration,
         leaving: &CancellationToken,
     ) -> Result<(), DatabaseError> {
-        let replica = Arc::clone(&self.replica);
         let database = match self.database.take() {
             Some(open) if !open.is_closed() => open,
-            _ => Database::open(&replica.settings).await?,
+            _ => Database::open(&self.replica.settings).await?,
         };
-        let database = self.database.insert(database);
-        let known = *replica.member.borrow();
-        let Some(member) = known else {
-            let of_all = [Key::Upstream, Key::Lost].map(|key| id(&json(&key)));
-            let mut kept = kept(database.find(&of_all, &[]).await?);
-            if let Some(other) = kept.upstream.take_if(|it| *it != replica.upstream) {
-                return Err(DatabaseError::OtherUpstream(other));
-            }
-            let facts = database.facts(&replica.settings.schema).await?;
-            *replica.doubt.lock() = facts.doubt();
-            let host = hostname();
-            let member = database.join(&host).await?;
-            replica.lease.extend(begun);
-            info!(group = replica.settings.group, host, replica = %member.id, "joined the group of replicas");
-            replica.events.send(Event::Joined(kept)).await.ok();
-            replica.shared.works();
-            replica.member.send_replace(Some(member));
-            return Ok(());
-        };
-        let Some(beats) = database.beat(member).await? else {
-            replica.is_fenced(member).await;
-            return Ok(());
-        };
-        replica.lease.extend(begun);
-        replica.group.lock().clone_from(&beats);
-        if leaving.is_cancelled() {
-            return Ok(());
+        let known = *self.replica.member.borrow();
+        match known {
+            None => self.join(&database, begun).await?,
+            Some(member) => match database.beat(member).await? {
+                None => self.replica.is_fenced(member).await,
+                Some(beats) => {
+                    self.replica.lease.extend(begun);
+                    self.replica.group.lock().clone_from(&beats);
+                    if !leaving.is_cancelled() {
+                        let dead = self.peers.look(begun, member.id, &beats);
+                        let all = beats.iter().map(|beat| beat.replica).collect();
+                        self.take_over(&database, member, &dead, all).await?;
+                    }
+                }
+            },
         }
-        let dead = self.peers.look(begun, member.id, &beats);
-        self.take_over(member, &dead, beats.iter().map(|beat| beat.replica).collect()).await
+        self.database = Some(database);
+        Ok(())
+    }
+
+    /// Makes this process a member of the group.
+    async fn join(&self, database: &Database, begun: Duration) -> Result<(), DatabaseError> {
+        let replica = &self.replica;
+        let of_all = [Key::Upstream, Key::Lost].map(|key| id_of(&key));
+        let mut kept = Live::of_rows(database.find(&of_all, &[]).await?).kept();
+        if let Some(other) = kept.upstream.take_if(|it| *it != replica.upstream) {
+            return Err(DatabaseError::OtherUpstream(other));
+        }
+        let facts = database.facts(&replica.settings.schema).await?;
+        *replica.doubt.lock() = facts.doubt();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let member = database.join(&host).await?;
+        replica.lease.extend(begun);
+        let group = &replica.settings.group;
+        info!(group, host, replica = %member.id, "joined the group of replicas");
+        replica.events.send(Event::Joined(kept)).await.ok();
+        replica.shared.works();
+        replica.member.send_replace(Some(member));
+        Ok(())
     }
 
     /// Takes over the runs of dead replicas, and those that have no owner.
     async fn take_over(
         &mut self,
+        database: &Database,
         member: Member,
         dead: &[Beat],
         all: HashSet<Uuid>,
     ) -> Result<(), DatabaseError> {
         let replica = Arc::clone(&self.replica);
-        let Some(database) = &self.database else { return Ok(()) };
         for one in dead {
             warn!(replica = %one.replica, "a replica has died; taking over its runs");
             database.fence(one).await?;
@@ -333,37 +330,38 @@ impl Keeper {
             let is_claimed = |(slot, epoch): &(Slot, i64)| {
                 *epoch > FIRST_EPOCH && replica.epochs.lock().get(slot) != Some(&Some(*epoch))
             };
-            self.adopt(owned.into_iter().filter(is_claimed).collect()).await?;
+            self.adopt(database, owned.into_iter().filter(is_claimed).collect()).await?;
         }
         // What is not of a run is looked at only when a replica is gone.
         if !dead.is_empty() || self.known != all {
-            let Some(database) = &self.database else { return Ok(()) };
             let inherited = database.inherit(member, &dead).await?;
-            replica.events.send(Event::TakenOver(kept(inherited))).await.ok();
+            replica.events.send(Event::TakenOver(Live::of_rows(inherited).kept())).await.ok();
             self.known = all;
         }
         loop {
-            let Some(database) = &self.database else { return Ok(()) };
             let claimed = database.claim(member, &dead).await?;
             if claimed.is_empty() {
                 database.bury(&dead).await?;
                 self.doubts = false;
                 return Ok(());
             }
-            self.adopt(claimed).await?;
+            self.adopt(database, claimed).await?;
         }
     }
 
     /// Hands on the records of runs that are this replica's now.
-    async fn adopt(&self, runs: Vec<(Slot, i64)>) -> Result<(), DatabaseError> {
-        let Some(database) = self.database.as_ref().filter(|_| !runs.is_empty()) else {
+    async fn adopt(
+        &self,
+        database: &Database,
+        runs: Vec<(Slot, i64)>,
+    ) -> Result<(), DatabaseError> {
+        if runs.is_empty() {
             return Ok(());
-        };
+        }
         let replica = &self.replica;
         let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
-        let mut live = Live::default();
-        live.add_rows(database.of_runs(&slots).await?);
-        let refers: Vec<_> = live.refers().iter().map(|key| id(&json(key))).collect();
+        let mut live = Live::of_rows(database.of_runs(&slots).await?);
+        let refers: Vec<_> = live.refers().iter().map(id_of).collect();
         live.add_rows(database.find(&refers, &[]).await?);
         replica.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
         let kept = live.kept();
@@ -371,10 +369,6 @@ impl Keeper {
         replica.events.send(Event::TakenOver(kept)).await.ok();
         Ok(())
     }
-}
-
-fn hostname() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The thread that writes.
@@ -413,7 +407,8 @@ impl Writer {
     async fn take(&mut self, batch: Batch) -> bool {
         let Batch { changes, waiting, weight, stop } = batch;
         let replica = Arc::clone(&self.replica);
-        let (mut closed_at, mut is_repeated) = (None, false);
+        let mut closed_at = None;
+        let mut is_repeated = false;
         let verdict = loop {
             let begun = Instant::now();
             let error = match self.write(&changes, &waiting).await {
@@ -443,7 +438,7 @@ impl Writer {
                 _ => true,
             };
             let is_first = |change: &Change| match change {
-                Change::Answer(key, _) => verdict.first.contains(&row_key(key)),
+                Change::Answer(key, _) => verdict.first.contains(&json(&Key::Answer(key.clone()))),
                 Change::Begin(key, _) => verdict.first.contains(&json(&Key::Request(key.clone()))),
                 _ => true,
             };

@@ -123,6 +123,27 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
+    /// The record of a call that has just come, without its content; `seq` is the last event of its run
+    /// that was read.
+    pub fn received(seq: u64) -> Self {
+        let now = clock::moment();
+        Self {
+            stage: Stage::Received,
+            attempts: 0,
+            handle: None,
+            peer: None,
+            seq,
+            received_at: now.wall,
+            received_up: now.up,
+            content: 0,
+            name: String::new(),
+            kind: None,
+            mcp_server: None,
+            args: None,
+            is_others: false,
+        }
+    }
+
     /// Notes that the call is about to be sent to `peer`, or once more to the same peer.
     pub fn dispatch(&mut self, peer: Option<Identity>) {
         self.stage = Stage::Dispatched;

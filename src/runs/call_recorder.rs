@@ -17,7 +17,6 @@ use super::answer::POST_WITHIN;
 use super::long_calls::{LongCalls, Work};
 use super::shares::Share;
 use crate::backend::{Handle, NotRecorded, Recorder};
-use crate::clock;
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::journal::{Journal, NotWritten};
 use crate::model::recovery::Known;
@@ -75,7 +74,7 @@ impl CallRecorder {
             kind: call.kind,
             mcp_server: call.mcp_server.clone(),
             args: Some(call.args.clone()),
-            ..received(seq)
+            ..CallRecord::received(seq)
         };
         Self::of(keeping, key, record, Duration::ZERO)
     }
@@ -85,7 +84,7 @@ impl CallRecorder {
         let tool_use = call.tool_use.clone();
         let key = CallKey { slot: Slot(0), agent_run: None, tool_use };
         // Its own record is never written.
-        Self { is_by_hand: true, ..Self::of(keeping, key, received(0), Duration::ZERO) }
+        Self { is_by_hand: true, ..Self::of(keeping, key, CallRecord::received(0), Duration::ZERO) }
     }
 
     /// The recorder of a long call that an earlier process began `before` ago.
@@ -328,26 +327,6 @@ fn size(record: &CallRecord) -> usize {
     args + record.handle.as_ref().map_or(0, String::len)
 }
 
-/// The record of a call that has just come, without its content.
-fn received(seq: u64) -> CallRecord {
-    let now = clock::moment();
-    CallRecord {
-        stage: Stage::Received,
-        attempts: 0,
-        handle: None,
-        peer: None,
-        seq,
-        received_at: now.wall,
-        received_up: now.up,
-        content: 0,
-        name: String::new(),
-        kind: None,
-        mcp_server: None,
-        args: None,
-        is_others: false,
-    }
-}
-
 impl Recorder for CallRecorder {
     fn dispatching(&self, peer: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
         let peer = peer.cloned();
@@ -389,11 +368,8 @@ impl Recorder for CallRecorder {
                     written = Some(journal.commit(vec![change]));
                 }
             }
-            let written = match written {
-                Some(written) => written.await,
-                None => journal.commit(Vec::new()).await,
-            };
-            match written {
+            // Where nothing changes, the barrier: what was given before is written.
+            match written.unwrap_or_else(|| journal.commit(Vec::new())).await {
                 // Another replica may count this one as dead since the commit began.
                 Ok(()) if journal.may_dispatch() => Ok(()),
                 Err(NotWritten::Taken) if long.is_none() => {

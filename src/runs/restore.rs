@@ -71,7 +71,7 @@ impl Runs {
     /// Takes over what another replica has left, as after a crash of this process.
     pub fn take_over(self: &Arc<Self>, kept: Kept) {
         let Kept { mut runs, mut sessions, mut owners, mut long, mut requests, .. } = kept;
-        // What this process does itself, it goes on with, even if its replica was taken over.
+        // This process goes on with its own calls and requests, even if its replica was taken over.
         long.retain(|(id, _)| !self.calls.long.knows(id));
         requests.retain(|(key, _)| self.calls.digest_of(key).is_none());
         let mut ended = Vec::new();
@@ -462,21 +462,7 @@ mod tests {
             given_up: false,
             trace: None,
         };
-        let call = CallRecord {
-            stage,
-            attempts: 0,
-            handle: None,
-            peer: None,
-            seq: 1,
-            received_at: 1,
-            received_up: None,
-            content: 1,
-            name: "fs_rm".to_owned(),
-            kind: None,
-            mcp_server: None,
-            args: None,
-            is_others: false,
-        };
+        let call = CallRecord { stage, ..CallRecord::received(1) };
         let agent_run = Some(agent_run).filter(|run| !run.is_empty()).map(RunId::from);
         let tool_use = tool_use.into();
         let call =

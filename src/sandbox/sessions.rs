@@ -84,7 +84,8 @@ pub(super) fn create(sandbox: &Sandbox, body: &[u8]) -> Reply {
     if sessions.by_id.len() >= sandbox.config.limits.sessions {
         sessions.forget_one();
     }
-    let (now, history) = (crate::clock::now(), VecDeque::new());
+    let now = crate::clock::now();
+    let history = VecDeque::new();
     let session = Session { spec, created: now, last_used: now, ended: None, history, charge };
     sessions.by_id.insert(id.clone(), session);
     drop(sessions);

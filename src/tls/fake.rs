@@ -9,7 +9,8 @@ use rcgen::{CertificateParams, KeyPair, SanType};
 pub(crate) fn pair(names: &[&str], days: i64) -> (String, String) {
     let mut params = CertificateParams::default();
     params.subject_alt_names = names.iter().map(|name| san(name)).collect();
-    let (day, now) = (Duration::from_secs(24 * 60 * 60), crate::clock::now());
+    let day = Duration::from_secs(24 * 60 * 60);
+    let now = crate::clock::now();
     let at = |days: i64| match u32::try_from(days) {
         Ok(days) => now + day * days,
         Err(_past) => now - day * u32::try_from(-days).unwrap(),

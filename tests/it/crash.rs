@@ -76,6 +76,17 @@ async fn crash_loop(cycles: usize) {
     println!("{cycles} cycles with CRASH_SEED={seed}: {tally}");
 }
 
+/// Asserts that what the ledgers and MANTYX have seen of `cycle` is what the judge allows.
+fn assert_lawful(cycle: &Cycle, ledgers: [&mut Ledger; 2], mantyx: &Mantyx, tally: &mut Tally) {
+    let ledger = ledgers.into_iter().flat_map(Ledger::news).collect();
+    let calls = cycle.runs.iter().flat_map(|run| &run.calls);
+    let deliveries = calls.map(|call| (call.id.clone(), mantyx.deliveries(&call.id))).collect();
+    let witnessed = Witnessed { ledger, deliveries };
+    let violations = judge::judge(cycle, &witnessed, tally);
+    assert!(violations.is_empty(), "{violations:#?}\nin {cycle:#?}\nledger {witnessed:#?}");
+    mantyx.forget_requests();
+}
+
 /// A bridge with one server that is trusted and one that is not, whose effects are written down.
 struct Harness {
     bridge: Bridge,
@@ -156,14 +167,8 @@ impl Harness {
             let accepted = deliveries.iter().find(|delivery| delivery.accepted);
             tally.answered.extend(accepted.map(|delivery| delivery.at - restarted));
         }
-        let mut ledger = self.trusted.news();
-        ledger.extend(self.untrusted.news());
-        let deliveries = |call: &Call| (call.id.clone(), self.mantyx.deliveries(&call.id));
-        let witnessed =
-            Witnessed { ledger, deliveries: calls.iter().map(|call| deliveries(call)).collect() };
-        let violations = judge::judge(cycle, &witnessed, tally);
-        assert!(violations.is_empty(), "{violations:#?}\nin {cycle:#?}\nledger {witnessed:#?}");
-        self.mantyx.forget_requests();
+        let ledgers = [&mut self.trusted, &mut self.untrusted];
+        assert_lawful(cycle, ledgers, &self.mantyx, tally);
     }
 
     async fn kill(&mut self) {

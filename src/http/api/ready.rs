@@ -53,8 +53,7 @@ impl Api {
                 missing.extend(is_shown.then_some(name.as_str()));
             }
         }
-        let journal = self.runs.journal();
-        if journal.replica().is_some() && journal.health().error.is_some() {
+        if self.runs.journal().is_away() {
             return response::error(
                 Code::NotReady,
                 "The bridge's database does not answer; `mantyx-bridge status` has the reason.",

@@ -184,8 +184,7 @@ impl Outgoing<'_> {
         has_ours: bool,
     ) -> Result<Taken, Response<Body>> {
         // Without its owner on record, another replica would give the run to any app that asks.
-        let journal = self.runs.journal();
-        if journal.replica().is_some() && journal.health().error.is_some() {
+        if self.runs.journal().is_away() {
             return Err(super::forward::away());
         }
         let (mut parts, body) = request.into_parts();

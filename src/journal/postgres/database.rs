@@ -40,8 +40,8 @@ pub enum DatabaseError {
     #[error("PostgreSQL did not answer within {0:?}")]
     Slow(Duration),
     /// It may have been done or not.
-    #[error("PostgreSQL was not sure that it had written: {0}")]
-    Doubtful(String),
+    #[error("PostgreSQL sent a warning with its answer, so that it may not have written")]
+    Doubtful,
     #[error("the machine's authorities for TLS cannot be used")]
     Tls(#[from] rustls::Error),
     #[error("`state.ca` cannot be used")]
@@ -324,7 +324,7 @@ impl Database {
             )
             .await?;
         if self.warned.load(Ordering::Relaxed) {
-            return Err(DatabaseError::Doubtful("it sent a warning".to_owned()));
+            return Err(DatabaseError::Doubtful);
         }
         let mut verdict = Verdict::default();
         for row in found {

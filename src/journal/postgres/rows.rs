@@ -134,6 +134,10 @@ pub(super) fn id(key: &[u8]) -> Id {
     }
 }
 
+pub(super) fn id_of(key: &Key) -> Id {
+    id(&json(key))
+}
+
 /// The name of a run in the table.
 pub(super) fn name(run: &RunKey) -> Id {
     Sha256::digest(json(run).to_ascii_lowercase()).into()

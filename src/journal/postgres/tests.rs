@@ -2,8 +2,6 @@
 
 mod model;
 
-use serde_json::value::RawValue;
-
 use super::rows::{Epochs, Rows, id, name};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::model::maps::HashSet;
@@ -11,22 +9,7 @@ use crate::model::{RunKey, RunKind, Stage};
 
 fn call(slot: u64, stage: Stage) -> Change {
     let key = CallKey { slot: Slot(slot), agent_run: None, tool_use: "tu".into() };
-    let record = CallRecord {
-        stage,
-        attempts: 0,
-        handle: None,
-        peer: None,
-        seq: 1,
-        received_at: 1,
-        received_up: None,
-        content: 1,
-        name: "fs_rm".to_owned(),
-        kind: None,
-        mcp_server: None,
-        args: Some(RawValue::NULL.to_owned()),
-        is_others: false,
-    };
-    Change::Call(key, record)
+    Change::Call(key, CallRecord { stage, ..CallRecord::received(1) })
 }
 
 fn answer(slot: u64, body: &'static str) -> Change {

@@ -11,9 +11,9 @@ use rustix::process::Signal;
 use tokio::time::sleep;
 
 use super::{
-    Ledger, Reproduce,
+    Ledger, Reproduce, assert_lawful,
     cycle::{Call, Cycle, Server},
-    judge::{self, Tally, Witnessed},
+    judge::Tally,
     number,
 };
 use crate::{bridge::Bridge, mantyx::Mantyx, postgres::Postgres, wait};
@@ -135,14 +135,8 @@ impl Group {
             self.replicas[at].wait_backend(server.name(), "ready").await;
         }
         self.wait_idle().await;
-        let mut ledger = self.trusted.news();
-        ledger.extend(self.untrusted.news());
-        let deliveries = |call: &Call| (call.id.clone(), self.mantyx.deliveries(&call.id));
-        let witnessed =
-            Witnessed { ledger, deliveries: calls.iter().map(|call| deliveries(call)).collect() };
-        let violations = judge::judge(cycle, &witnessed, tally);
-        assert!(violations.is_empty(), "{violations:#?}\nin {cycle:#?}\nledger {witnessed:#?}");
-        self.mantyx.forget_requests();
+        let ledgers = [&mut self.trusted, &mut self.untrusted];
+        assert_lawful(cycle, ledgers, &self.mantyx, tally);
     }
 }
 

@@ -1,6 +1,6 @@
 -- Writes one batch, if this replica lives and still drives the runs that the rows belong to.
--- The locks make whoever takes over wait for a batch that is not committed yet: a mere condition would
--- read the row as it was before. They are taken in one order, so that batches do not deadlock.
+-- The locks make a takeover wait for a batch that is not committed yet: a mere condition would read the
+-- row as it was before. They are taken in one order, so that batches do not deadlock.
 with me as materialized (
   select id from replica where id = $1 and generation = $2 and session = $3 for share
 ), begun as (

@@ -302,10 +302,9 @@ impl Model for Group {
                 if self.holds_run(world, at) {
                     return None;
                 }
-                next.replicas[at].drives = next.replicas[at].drives.filter(|_| false);
-                // Its statements still carry the epoch in which it owned the run.
-                if self.fence == Fence::Lives {
-                    next.replicas[at].drives = world.replicas[at].drives;
+                // Without the epoch, what is left in its queue carries what it owned.
+                if self.fence != Fence::Lives {
+                    next.replicas[at].drives = None;
                 }
                 take_up(&mut next, 1 - at);
             }
