@@ -307,6 +307,11 @@ async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
             back.spawn("replica", async move {
                 stop.run_until_cancelled(keeping).await;
             });
+            let (stop, sharing) = (back.stop_token(), Arc::clone(runs));
+            back.spawn("shared approvals", async move {
+                let Some(replica) = sharing.journal().replica() else { return };
+                stop.run_until_cancelled(sharing.calls.approvals.share(replica)).await;
+            });
             let stop = back.stop_token();
             let runs = Arc::clone(runs);
             back.spawn("replica's runs", async move {

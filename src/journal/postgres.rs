@@ -10,6 +10,7 @@
 mod database;
 mod membership;
 mod rows;
+mod shared;
 
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
@@ -29,6 +30,7 @@ pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Database, Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
 use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id_of, json, name, run_of};
+pub use self::shared::SharedApproval;
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
 use super::record::{CallKey, Change, Kept, Key, RequestKey, RequestRecord, Slot};
@@ -161,12 +163,21 @@ impl Replica {
 
     /// The kept answer to a call.
     pub(super) async fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        self.first_answer(key).await.filter(|answer| !answer.is_empty())
+        self.read_answer(key).await.filter(|answer| !answer.is_empty())
     }
 
-    /// The answer that a call has; an empty one, if MANTYX waits for it no longer. `None`: that cannot
-    /// be told.
-    pub(super) async fn first_answer(&self, key: &CallKey) -> Option<Bytes> {
+    /// The answer that a call has; an empty one, if MANTYX waits for it no longer. Waits until the
+    /// database can tell.
+    pub(super) async fn first_answer(&self, key: &CallKey) -> Bytes {
+        loop {
+            if let Some(answer) = self.read_answer(key).await {
+                return answer;
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
         let found = self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await;
         let found = found.map_err(|error| warn!(%error, "cannot read a kept answer")).ok()?;
         Some(found.into_iter().next().map(|(_, value)| value.into()).unwrap_or_default())
@@ -202,6 +213,14 @@ impl Replica {
         if ids.is_empty() && names.is_empty() {
             return Ok(Vec::new());
         }
+        self.with_reader(async |reader| reader.find(ids, names).await).await
+    }
+
+    /// Has the connection for reading do `work`. After an error, the next one has a new connection.
+    async fn with_reader<T>(
+        &self,
+        work: impl AsyncFnOnce(&Database) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
         let open = {
             let mut reader = self.reader.lock().await;
             match reader.as_ref().filter(|open| !open.is_closed()) {
@@ -211,11 +230,11 @@ impl Replica {
                 }
             }
         };
-        let found = open.find(ids, names).await;
-        if found.is_err() {
+        let done = work(&open).await;
+        if done.is_err() {
             self.reader.lock().await.take_if(|it| Arc::ptr_eq(it, &open));
         }
-        found
+        done
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
 use super::answer::codes::OUTCOME_UNKNOWN;
@@ -44,6 +45,8 @@ impl Policy {
 
 words! {
     /// How a question ended.
+    #[derive(Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
     pub enum Outcome {
         Approved = "approved",
         /// A person has answered the server's question.

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -18,13 +19,26 @@ use super::{InputSchema, Members, Verdict, member, string_member};
 static FORM: LazyLock<InputSchema> = LazyLock::new(|| of_text(include_str!("question.json")));
 
 /// A question, with what its answer must be.
-#[derive(Debug)]
+#[derive(Debug, Deserialize)]
+#[serde(from = "Box<RawValue>")]
 pub struct Question {
     /// The parameters of `elicitation/create`, verbatim.
     pub params: Box<RawValue>,
     /// Why it has no answer but a denial.
     pub flaw: Option<String>,
     content: InputSchema,
+}
+
+impl From<Box<RawValue>> for Question {
+    fn from(params: Box<RawValue>) -> Self {
+        Self::new(params)
+    }
+}
+
+impl Serialize for Question {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.params.serialize(serializer)
+    }
 }
 
 fn of_text(schema: &str) -> InputSchema {

@@ -5,13 +5,18 @@
 //! record of a call whose server can be answered later has the server's question. So the next
 //! process asks again, under the same id (`model::approval`).
 //!
+//! Replicas show each other what waits (`shared`).
+//!
 //! Must not: decide which calls need a person, or make one.
+
+mod shared;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
@@ -20,6 +25,7 @@ use tracing::{info, warn};
 
 use super::changes::{Change, Changes};
 use crate::clock;
+use crate::journal::DatabaseError;
 use crate::metrics::{ByLabel, Counter};
 use crate::model::approval::Outcome;
 use crate::model::catalog::hex;
@@ -49,6 +55,8 @@ struct Inner {
     /// In the order in which they were asked.
     waiting: BTreeMap<u64, Waiting>,
     ended: HashMap<AppName, VecDeque<Approval>>,
+    /// What waits at other replicas.
+    others: BTreeMap<String, Approval>,
 }
 
 #[derive(Debug)]
@@ -58,7 +66,7 @@ struct Waiting {
 }
 
 /// One question, as it stands.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Approval {
     pub id: ApprovalId,
     pub app: AppName,
@@ -72,8 +80,8 @@ pub struct Approval {
     pub tool: String,
     /// Verbatim, while the question waits.
     pub arguments: Option<Arc<RawValue>>,
-    /// `call`, or `question` if its server asks.
-    pub kind: &'static str,
+    /// Its server asks; otherwise the call itself waits.
+    pub is_question: bool,
     /// What the server asks, while that waits.
     pub question: Option<Arc<question::Question>>,
     /// SHA-256 of their bytes, in hex.
@@ -86,7 +94,7 @@ pub struct Approval {
 }
 
 /// What a person has decided, or why no person has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     pub outcome: Outcome,
     /// The answer, verbatim; none if the server wants a URL opened.
@@ -113,6 +121,8 @@ pub enum Undecidable {
     Ended(Box<Approval>),
     /// It is no decision on such a question; the text says what is.
     Unfit(String),
+    /// The database that the replicas share does not answer.
+    Away(DatabaseError),
 }
 
 /// The app has as many waiting calls as it may, or they are as large.
@@ -173,7 +183,7 @@ impl Approvals {
             backend: call.route.backend.clone(),
             tool: call.tool().to_owned(),
             arguments: Some(call.arguments.clone().into()),
-            kind: if question.is_some() { "question" } else { "call" },
+            is_question: question.is_some(),
             question: question.map(|(question, _)| Arc::new(question)),
             digest: hex(&Sha256::digest(arguments)),
             since,
@@ -202,14 +212,9 @@ impl Approvals {
             let inner = self.inner.lock();
             let mut waiting = inner.waiting.iter();
             let found = waiting.find(|(_, it)| it.approval.is(app, id));
-            found.map(|(number, it)| (*number, it.approval.question.clone()))
+            found.map(|(number, it)| it.approval.takes(&decision).map(|()| *number)).transpose()?
         };
-        if let Some((_, question)) = &found {
-            let Decision { outcome, content, .. } = &decision;
-            question::may_be(question.as_deref(), *outcome, content.as_deref())
-                .map_err(Undecidable::Unfit)?;
-        }
-        match found.and_then(|(number, _)| self.end(number, decision)) {
+        match found.and_then(|number| self.end(number, decision)) {
             Some(approval) => Ok(approval),
             None => {
                 let ended = self.get(app, id).ok_or(Undecidable::Unknown)?;
@@ -221,7 +226,7 @@ impl Approvals {
     /// The question of this id, if it is remembered and `app`'s; `None` stands for any app.
     pub fn get(&self, app: Option<&AppName>, id: &str) -> Option<Approval> {
         let inner = self.inner.lock();
-        let mut waiting = inner.waiting.values().map(|waiting| &waiting.approval);
+        let mut waiting = inner.all_waiting();
         let mut ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
         let found = waiting.find(|approval| approval.is(app, id));
         found.or_else(|| ended.find(|approval| approval.is(app, id))).cloned()
@@ -231,7 +236,7 @@ impl Approvals {
     /// latest first.
     pub fn of(&self, app: Option<&AppName>) -> Vec<Approval> {
         let inner = self.inner.lock();
-        let waiting = inner.waiting.values().map(|waiting| &waiting.approval);
+        let waiting = inner.all_waiting();
         let ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
         let is_seen = |approval: &&Approval| app.is_none_or(|app| approval.app == *app);
         let mut ended: Vec<&Approval> = ended.filter(is_seen).collect();
@@ -242,8 +247,8 @@ impl Approvals {
     /// How many calls wait: those of `app`, or of all.
     pub fn waiting(&self, app: Option<&AppName>) -> usize {
         let inner = self.inner.lock();
-        let of = |waiting: &&Waiting| app.is_none_or(|app| waiting.approval.app == *app);
-        inner.waiting.values().filter(of).count()
+        let of = |approval: &&Approval| app.is_none_or(|app| approval.app == *app);
+        inner.all_waiting().filter(of).count()
     }
 
     /// Ends the question, if it still waits. Returns its final state.
@@ -259,26 +264,55 @@ impl Approvals {
         info!(
             app = %approval.app, run = approval.run.as_ref().map(RunId::as_str),
             toolUseId = %approval.tool_use, tool = approval.name, approval = %approval.id,
-            why = decision.reason, waited, "the {} is {}", approval.kind, outcome.as_str()
+            why = decision.reason, waited, "the {} is {}", approval.kind(), outcome.as_str()
         );
-        approval.ended = Some((clock::now(), Decision { content: None, ..decision }));
-        (approval.arguments, approval.question) = (None, None);
-        let of = approval.app.clone();
-        let ended = inner.ended.entry(of.clone()).or_default();
+        approval.ends(clock::now(), decision);
+        inner.remember(approval.clone());
+        drop(inner);
+        self.ended.of(outcome).inc();
+        self.changes.tell(|| approval.change());
+        told.then_some(approval)
+    }
+}
+
+impl Inner {
+    /// All that wait: first at this replica, then at others.
+    fn all_waiting(&self) -> impl Iterator<Item = &Approval> {
+        self.waiting.values().map(|waiting| &waiting.approval).chain(self.others.values())
+    }
+
+    fn remember(&mut self, approval: Approval) {
+        let ended = self.ended.entry(approval.app.clone()).or_default();
         if ended.len() == KEEP {
             ended.pop_front();
         }
-        ended.push_back(approval.clone());
-        drop(inner);
-        self.ended.of(outcome).inc();
-        self.changes.tell(|| Change::Approval(of, approval.id.clone()));
-        told.then_some(approval)
+        ended.push_back(approval);
     }
 }
 
 impl Approval {
     fn is(&self, app: Option<&AppName>, id: &str) -> bool {
         app.is_none_or(|app| self.app == *app) && self.id.as_str() == id
+    }
+
+    fn change(&self) -> Change {
+        Change::Approval(self.app.clone(), self.id.clone())
+    }
+
+    fn takes(&self, decision: &Decision) -> Result<(), Undecidable> {
+        let Decision { outcome, content, .. } = decision;
+        question::may_be(self.question.as_deref(), *outcome, content.as_deref())
+            .map_err(Undecidable::Unfit)
+    }
+
+    fn ends(&mut self, at: SystemTime, decision: Decision) {
+        self.ended = Some((at, Decision { content: None, ..decision }));
+        (self.arguments, self.question) = (None, None);
+    }
+
+    /// `call`, or `question` if its server asks.
+    pub fn kind(&self) -> &'static str {
+        if self.is_question { "question" } else { "call" }
     }
 
     pub fn outcome(&self) -> Option<Outcome> {

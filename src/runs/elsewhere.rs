@@ -40,7 +40,9 @@ impl Runs {
             // The driver of an eval answers the calls of its agent runs.
             let evals = kept.owners.iter().filter_map(|(_, owner)| owner.eval.as_ref());
             wanted.extend(evals.map(|eval| eval.as_str().to_owned()));
-            let runs = std::mem::take(&mut kept.runs);
+            let mut runs = std::mem::take(&mut kept.runs);
+            // The last one of them is met last: a run may have been attached again.
+            runs.sort_by_key(|run| (run.record.goes_on(), run.record.started_at));
             self.take_over(Kept {
                 sessions: kept.sessions,
                 owners: kept.owners,

@@ -1,6 +1,8 @@
 //! Any replica serves what another one drives: streams, results, attaches, sessions; and tells no app of
 //! another's.
 
+mod people;
+
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -34,24 +36,29 @@ impl Two {
 }
 
 async fn two() -> Two {
-    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
-    let dir = TempDir::new().expect("a directory");
-    let plain = peers::ledger(&ledger_in(&dir), &[]);
-    let config = format!(
-        "{}state: {{postgres: \"{}\"}}\napps:\n  a: {{token: {}}}\n  b: {{token: {}}}\nmcp:\n  plain: {plain}\n",
-        mantyx.upstream(),
-        postgres.url(),
-        token("a"),
-        token("b"),
-    );
-    let (one, two) = (Bridge::ready(&config).await, Bridge::ready(&config).await);
-    for bridge in [&one, &two] {
+    let apps = format!("apps:\n  a: {{token: {}}}\n  b: {{token: {}}}\n", token("a"), token("b"));
+    let it = two_with(&apps, "").await;
+    for bridge in [&it.one, &it.two] {
         wait::soon("the backend should be there", async || {
             let status = ask(bridge, "a", "GET", "/v1/status", "").await.expect(200);
             (status["backends"][0]["state"] == "ready").then_some(())
         })
         .await;
     }
+    it
+}
+
+/// With `keys` of the backend.
+async fn two_with(apps: &str, keys: &str) -> Two {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let dir = TempDir::new().expect("a directory");
+    let plain = peers::ledger(&ledger_in(&dir), &[]).replacen('{', &format!("{{{keys}"), 1);
+    let config = format!(
+        "{}state: {{postgres: \"{}\"}}\n{apps}mcp:\n  plain: {plain}\n",
+        mantyx.upstream(),
+        postgres.url(),
+    );
+    let (one, two) = (Bridge::ready(&config).await, Bridge::ready(&config).await);
     Two { one, two, mantyx, postgres, dir }
 }
 
@@ -236,4 +243,24 @@ async fn without_the_database_no_run_is_taken_and_no_key_is_answered_for_another
     it.two.wait_ready().await;
     assert_eq!(keyed(&it.two).await.expect(200), first);
     assert_eq!(it.executions(), 1);
+}
+
+/// An app whose replica has died reads the rest at another one, which has never known the run.
+#[tokio::test]
+async fn a_run_that_has_ended_is_served_masked() {
+    let it = two().await;
+    it.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#));
+    let run = submitted(&it.one, "agent-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
+    wait::soon("the run should end", async || {
+        let run = ask(&it.one, "a", "GET", &format!("/v1/runs/{run}"), "").await.expect(200);
+        (run["state"] == "ended").then_some(())
+    })
+    .await;
+    for bridge in [&it.one, &it.two] {
+        let stream = Request::new("GET", &format!("{API}/agent-runs/{run}/stream"));
+        let frames = Stream::request(bridge, stream.bearer(&token("a"))).await.rest().await;
+        let kinds: Vec<String> = frames.iter().map(sse::event_type).collect();
+        assert!(kinds.iter().any(|kind| kind == "tool_call"), "{kinds:?}");
+        assert!(!kinds.iter().any(|kind| kind == "local_tool_call"), "{kinds:?}");
+    }
 }

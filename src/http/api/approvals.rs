@@ -11,10 +11,12 @@ use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tracing::warn;
 
 use super::routes::ApiRequest;
 use super::sight::Sight;
 use super::{Api, bad_request, time};
+use crate::error_chain::error_chain;
 use crate::http::{Answered, Body, Code, response};
 use crate::model::RunId;
 use crate::model::approval::{MAX_REASON, Outcome};
@@ -111,7 +113,7 @@ impl Shown {
         Self {
             id: approval.id.to_string(),
             state: approval.outcome().map_or("waiting", Outcome::as_str).to_owned(),
-            kind: approval.kind.to_owned(),
+            kind: approval.kind().to_owned(),
             app: approval.app.to_string(),
             run_id: approval.run.as_ref().map(RunId::to_string),
             tool_use_id: approval.tool_use.to_string(),
@@ -186,14 +188,29 @@ impl Api {
         let sight = Sight::of(&self.runs, &caller, &headers);
         let seen = self.runs.calls.approvals.get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
-        let decide = |_| self.runs.calls.approvals.decide(caller.sees(), &id, decision);
-        match seen.ok_or(Undecidable::Unknown).and_then(decide) {
+        let approvals = &self.runs.calls.approvals;
+        let decided = match (seen, self.runs.journal().replica()) {
+            (None, _) => Err(Undecidable::Unknown),
+            (_, None) => approvals.decide(caller.sees(), &id, decision),
+            (_, Some(replica)) => {
+                approvals.decide_with(replica, caller.sees(), &id, decision).await
+            }
+        };
+        match decided {
             Ok(approval) => Ok(response::json(StatusCode::OK, &Shown::of(&approval))),
             Err(Undecidable::Unknown) => Err(response::error(
                 Code::NotFound,
                 "There is no such question; GET /v1/approvals lists those that there are.",
             )),
             Err(Undecidable::Unfit(why)) => Err(bad_request(&why)),
+            Err(Undecidable::Away(error)) => {
+                warn!(error = error_chain(&error), "a decision could not be recorded");
+                Err(response::error(
+                    Code::NotReady,
+                    "The replicas' database does not answer, so the decision has no effect. Decide \
+                     again once GET /readyz answers 200.",
+                ))
+            }
             Err(Undecidable::Ended(approval)) => {
                 let Shown { kind, state, .. } = Shown::of(&approval);
                 let message = match approval.outcome() {

@@ -112,7 +112,7 @@ pub(super) struct Database {
     warned: Arc<AtomicBool>,
     within: Duration,
     /// Of the replicas whose records it reads and writes.
-    group: String,
+    pub(super) group: String,
     /// Reads what PostgreSQL sends. Dropping it closes the connection.
     _reader: JoinSet<()>,
 }
@@ -235,7 +235,7 @@ impl Database {
         Ok(timeout(self.within, statement).await.map_err(slow)??)
     }
 
-    async fn query(
+    pub(super) async fn query(
         &self,
         text: &str,
         values: &[&(dyn ToSql + Sync)],
@@ -283,8 +283,7 @@ impl Database {
             |slots: &mut dyn Iterator<Item = &Slot>| slots.map(number).collect::<Vec<_>>();
         let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
         let gone: Vec<Id> = gone.map(|(key, _)| id(key)).collect();
-        let names: Vec<Option<&[u8]>> =
-            rows.begun.values().map(|name| name.as_ref().map(<[u8; 32]>::as_slice)).collect();
+        let names: Vec<Id> = rows.begun.values().copied().collect();
         let epochs: Vec<i64> = rows.owned.values().copied().collect();
         let kept = Columns::of(&rows.records);
         let answers = Columns::of(&rows.first);
@@ -299,7 +298,7 @@ impl Database {
                     &session,
                     &self.group,
                     &numbers(&mut rows.begun.keys()),
-                    &names,
+                    &slices(&names),
                     &numbers(&mut rows.owned.keys()),
                     &epochs,
                     &numbers(&mut rows.released.iter()),

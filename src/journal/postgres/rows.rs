@@ -44,8 +44,8 @@ pub(super) struct Rows {
     pub(super) first: BTreeMap<RowKey, Row>,
     /// The runs that it must own, with their epochs.
     pub(super) owned: BTreeMap<Slot, i64>,
-    /// The runs that begin with this batch, with their names; one that has ended has none.
-    pub(super) begun: BTreeMap<Slot, Option<Id>>,
+    /// The runs that begin with this batch, with their names.
+    pub(super) begun: BTreeMap<Slot, Id>,
     /// The runs that have ended.
     pub(super) ended: BTreeSet<Slot>,
     /// The runs whose calls and answers are removed.
@@ -68,7 +68,7 @@ impl Rows {
             (Change::Answer(..), ..) => {}
             (_, Some(slot), Some(Some(epoch))) => drop(self.owned.insert(slot, *epoch)),
             (Change::Run(_, run), Some(slot), None) => {
-                self.begun.insert(slot, Some(name(&run.key)));
+                self.begun.insert(slot, name(&run.key));
                 self.owned.insert(slot, FIRST_EPOCH);
             }
             (_, Some(slot), None) if self.begun.contains_key(&slot) => {}
@@ -79,10 +79,7 @@ impl Rows {
             Change::Routes(routes) if !known.contains(&*routes.digest) => {
                 self.routes.insert((&*routes.digest).into());
             }
-            Change::Run(slot, run) if !run.goes_on() => {
-                self.ended.insert(*slot);
-                self.begun.entry(*slot).and_modify(|name| *name = None);
-            }
+            Change::Run(slot, run) if !run.goes_on() => drop(self.ended.insert(*slot)),
             Change::ForgetRun(slot) => drop(self.forgotten.insert(*slot)),
             Change::Release(slot) => drop(self.released.insert(*slot)),
             _ => {}

@@ -53,7 +53,7 @@ async fn the_server_is_told_in_time_that_nobody_answers() {
     let waited = begun.elapsed().as_secs();
     assert!((274..285).contains(&waited), "{waited}");
     let ended = harness.runs.calls.approvals.of(None).remove(0);
-    assert_eq!((ended.outcome(), ended.kind), (Some(Outcome::Expired), "question"));
+    assert_eq!((ended.outcome(), ended.kind()), (Some(Outcome::Expired), "question"));
     assert!(ended.question.is_none(), "what has ended takes no room");
 }
 

@@ -30,16 +30,18 @@ create table if not exists heartbeat (
 ) with (fillfactor = 50);
 
 -- Which replica drives a run. Each new owner raises the epoch. The name is a hash of what MANTYX calls
--- the run; a run that has ended leaves it to one that is attached again.
+-- the run. Beside runs that are over, one may have it.
 create table if not exists run (
   slot bigint primary key,
   grp text not null,
-  name bytea,
+  name bytea not null,
   owner uuid,
-  epoch bigint not null
+  epoch bigint not null,
+  is_over boolean not null default false
 ) with (fillfactor = 70);
 create index if not exists run_of_owner on run (grp, owner);
-create unique index if not exists run_of_name on run (grp, name);
+create index if not exists run_of_name on run (grp, name);
+create unique index if not exists going_run_of_name on run (grp, name) where not is_over;
 
 -- The journal's records, with the keys and values of its file. The id is a hash of the key.
 create table if not exists record (
@@ -57,3 +59,18 @@ create table if not exists record (
 ) with (fillfactor = 70);
 create index if not exists record_of_run on record (run) where run is not null;
 create index if not exists record_of_kind on record (grp, kind) where run is null;
+
+-- What waits for a person, so that any replica lists it and takes the decision. The first decision counts.
+create table if not exists approval (
+  grp text not null,
+  id text not null,
+  -- Whose call waits.
+  holder uuid not null,
+  value bytea not null,
+  deadline timestamptz not null,
+  -- When and how it ended, and whether a person has decided.
+  ended bytea,
+  ended_at timestamptz,
+  by_person boolean not null default false,
+  primary key (grp, id)
+);

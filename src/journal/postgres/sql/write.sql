@@ -4,8 +4,8 @@
 with me as materialized (
   select id from replica where id = $1 and generation = $2 and session = $3 for share
 ), begun as (
-  insert into run (slot, grp, name, owner, epoch)
-  select row.slot, $4, row.name, me.id, 1
+  insert into run (slot, grp, name, owner, epoch, is_over)
+  select row.slot, $4, row.name, me.id, 1, row.slot = any($10::bigint[])
   from me cross join unnest($5::bigint[], $6::bytea[]) as row(slot, name) order by row.slot
   on conflict do nothing
   returning slot
@@ -17,11 +17,11 @@ with me as materialized (
 ), held as (
   select slot from begun union select slot from mine
 ), ended as (
-  -- Of $9, other replicas may take the runs. Those of $10 have ended, and their names are free.
+  -- Of $9, other replicas may take the runs. Those of $10 have ended.
   update run set
     owner = case when slot = any($9::bigint[]) then null else owner end,
     epoch = case when slot = any($9::bigint[]) then epoch + 1 else epoch end,
-    name = case when slot = any($10::bigint[]) then null else name end
+    is_over = is_over or slot = any($10::bigint[])
   where (slot = any($9::bigint[]) or slot = any($10::bigint[])) and slot in (select slot from mine)
 ), forgotten as (
   delete from run where slot = any($11::bigint[]) and slot in (select slot from mine)

@@ -1,0 +1,71 @@
+//! What replicas share beside the records of the journal: the calls that wait for a person.
+//!
+//! Must not: know what a person may decide.
+
+use std::time::SystemTime;
+
+use uuid::Uuid;
+
+use super::{DatabaseError, Replica};
+
+/// A call that waits for a person, or has waited until a minute ago.
+#[derive(Debug)]
+pub struct SharedApproval {
+    pub id: String,
+    /// What is asked; `None` if the caller knows it.
+    pub asked: Option<Vec<u8>>,
+    /// When and how it ended.
+    pub ended: Option<Vec<u8>>,
+    /// A person has decided.
+    pub by_person: bool,
+}
+
+impl Replica {
+    /// Shows the group what waits at this replica for a person, until `deadline`. Returns the id of this
+    /// replica as its holder; `None` if it is no member of the group now.
+    pub async fn ask(
+        &self,
+        id: &str,
+        asked: &[u8],
+        deadline: SystemTime,
+    ) -> Result<Option<Uuid>, DatabaseError> {
+        let Some(member) = *self.member.borrow() else { return Ok(None) };
+        let asking = self.with_reader(async |reader| {
+            let text = include_str!("sql/ask.sql");
+            let (holder, generation) = (&member.id, &member.generation);
+            reader.query(text, &[&reader.group, &id, holder, generation, &asked, &deadline]).await
+        });
+        asking.await.map(|_| Some(member.id))
+    }
+
+    /// Records how `id` has ended; `holder` if no person has decided. Returns how it had ended before.
+    /// `None`: it is not known any more.
+    pub async fn end(
+        &self,
+        id: &str,
+        holder: Option<Uuid>,
+        ended: &[u8],
+    ) -> Result<Option<Option<Vec<u8>>>, DatabaseError> {
+        let rows = self.with_reader(async |reader| {
+            let text = include_str!("sql/decide.sql");
+            reader.query(text, &[&reader.group, &id, &holder, &ended]).await
+        });
+        Ok(rows.await?.first().map(|row| row.try_get(0)).transpose()?)
+    }
+
+    /// All that waits for a person at any replica. The caller knows what is asked under the ids `known`.
+    pub async fn approvals(&self, known: &[&str]) -> Result<Vec<SharedApproval>, DatabaseError> {
+        let rows = self.with_reader(async |reader| {
+            reader.query(include_str!("sql/approvals.sql"), &[&reader.group, &known]).await
+        });
+        let approval = |row: &tokio_postgres::Row| {
+            Ok(SharedApproval {
+                id: row.try_get(0)?,
+                ended: row.try_get(1)?,
+                by_person: row.try_get(2)?,
+                asked: row.try_get(3)?,
+            })
+        };
+        rows.await?.iter().map(approval).collect()
+    }
+}

@@ -1,0 +1,150 @@
+//! Approvals among replicas: what waits at one of them is shown at all, and each takes decisions.
+//!
+//! Must not: have an effect on a call; its own replica has, by the decision that was first.
+
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
+use tracing::{debug, warn};
+use uuid::Uuid;
+
+use super::{Approval, Approvals, Decision, Undecidable};
+use crate::clock;
+use crate::error_chain::error_chain;
+use crate::journal::{DatabaseError, Replica, SharedApproval};
+use crate::model::AppName;
+use crate::model::approval::Outcome;
+use crate::model::maps::HashSet;
+
+/// How often replicas look at what waits.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What this replica has shown to the group, and under which of its ids.
+type Told = HashMap<String, Uuid>;
+
+impl Approvals {
+    /// Shows the group what waits here, and takes what its replicas have decided, for as long as it is
+    /// polled.
+    pub async fn share(&self, replica: &Replica) {
+        let mut told = Told::new();
+        loop {
+            // The keeper tells the operator that the database is away.
+            if let Err(error) = self.exchange(replica, &mut told).await {
+                debug!(error = error_chain(&error), "approvals are not shared now");
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn exchange(&self, replica: &Replica, told: &mut Told) -> Result<(), DatabaseError> {
+        let waiting = self.own();
+        for approval in &waiting {
+            let id = approval.id.as_str();
+            if !told.contains_key(id)
+                && let Some(holder) = replica.ask(id, &json(approval), approval.until).await?
+            {
+                told.insert(id.to_owned(), holder);
+            }
+        }
+        let own: HashSet<&str> = waiting.iter().map(|approval| approval.id.as_str()).collect();
+        let over: Vec<_> = told.extract_if(|id, _| !own.contains(id.as_str())).collect();
+        for (id, holder) in over {
+            let ended = self.get(None, &id).and_then(|approval| approval.ended);
+            let withdrawn = || (clock::now(), Decision::none(Outcome::Withdrawn));
+            replica.end(&id, Some(holder), &json(&ended.unwrap_or_else(withdrawn))).await?;
+        }
+        let others: Vec<String> = self.inner.lock().others.keys().cloned().collect();
+        let known: Vec<&str> = others.iter().map(String::as_str).chain(own).collect();
+        self.learn(replica.approvals(&known).await?);
+        Ok(())
+    }
+
+    fn own(&self) -> Vec<Approval> {
+        self.inner.lock().waiting.values().map(|waiting| waiting.approval.clone()).collect()
+    }
+
+    /// Takes over what the group knows.
+    fn learn(&self, found: Vec<SharedApproval>) {
+        let (mut changed, mut decided) = (Vec::new(), Vec::new());
+        {
+            let mut inner = self.inner.lock();
+            let mut before = std::mem::take(&mut inner.others);
+            for SharedApproval { id, asked, ended, by_person } in found {
+                let ended = ended.and_then(|text| read::<(SystemTime, Decision)>(&id, &text));
+                let own = inner.waiting.iter().find(|(_, it)| it.approval.id.as_str() == id);
+                if let Some((number, _)) = own {
+                    decided.extend(ended.filter(|_| by_person).map(|(_, it)| (*number, it)));
+                    continue;
+                }
+                match (before.remove(&id), ended) {
+                    (Some(known), None) => drop(inner.others.insert(id, known)),
+                    (Some(mut known), Some((at, decision))) => {
+                        known.ends(at, decision);
+                        changed.push(known.change());
+                        inner.remember(known);
+                    }
+                    (None, None) => {
+                        let Some(new) = asked.and_then(|text| read::<Approval>(&id, &text)) else {
+                            continue;
+                        };
+                        changed.push(new.change());
+                        inner.others.insert(id, new);
+                    }
+                    (None, Some(_)) => {}
+                }
+            }
+        }
+        for (number, decision) in decided {
+            self.end(number, decision);
+        }
+        for change in changed {
+            self.changes.tell(|| change);
+        }
+    }
+
+    /// [`Self::decide`] among replicas: the first decision that is durable counts.
+    pub async fn decide_with(
+        &self,
+        replica: &Replica,
+        app: Option<&AppName>,
+        id: &str,
+        decision: Decision,
+    ) -> Result<Approval, Undecidable> {
+        let mut approval = self.get(app, id).ok_or(Undecidable::Unknown)?;
+        if approval.ended.is_some() {
+            return Err(Undecidable::Ended(Box::new(approval)));
+        }
+        approval.takes(&decision)?;
+        let is_own = self.own().iter().any(|own| own.id == approval.id);
+        if is_own {
+            replica.ask(id, &json(&approval), approval.until).await.map_err(Undecidable::Away)?;
+        }
+        let at = clock::now();
+        let text = json(&(at, &decision));
+        let before = replica.end(id, None, &text).await.map_err(Undecidable::Away)?;
+        if before == Some(None) {
+            if is_own {
+                return self.decide(app, id, decision);
+            }
+            approval.ends(at, decision);
+            return Ok(approval);
+        }
+        let ended = before.flatten().and_then(|text| read(id, &text));
+        let (at, decision) = ended.unwrap_or_else(|| (at, Decision::none(Outcome::Withdrawn)));
+        approval.ends(at, decision);
+        Err(Undecidable::Ended(Box::new(approval)))
+    }
+}
+
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("strings, times and JSON can be written")
+}
+
+/// Reads what a replica has written, which may be of a later version.
+fn read<T: DeserializeOwned>(id: &str, text: &[u8]) -> Option<T> {
+    let read = serde_json::from_slice(text);
+    read.inspect_err(|error| warn!(%error, approval = id, "an approval cannot be read")).ok()
+}
