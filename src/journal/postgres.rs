@@ -33,12 +33,12 @@ use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id_of, json, name, run_o
 pub use self::shared::SharedApproval;
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
-use super::record::{CallKey, Change, Kept, Key, RequestKey, RequestRecord, Slot};
+use super::record::{CallKey, Change, Kept, Key, LongRecord, RequestKey, RequestRecord, Slot};
 use super::{NotWritten, Shared};
 use crate::clock;
 use crate::error_chain::error_chain;
 use crate::model::maps::HashSet;
-use crate::model::{RunKey, RunKind, Workspace};
+use crate::model::{CallId, RunKey, RunKind, Workspace};
 
 /// The time between two attempts to write a batch.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -194,6 +194,12 @@ impl Replica {
         let refers: Vec<_> = live.refers().iter().map(id_of).collect();
         live.add_rows(self.read(&refers, &[]).await?);
         Ok(live.kept())
+    }
+
+    /// The long call with this id.
+    pub async fn long_call(&self, id: &CallId) -> Result<Option<LongRecord>, DatabaseError> {
+        let found = self.read(&[id_of(&Key::Long(id.clone()))], &[]).await?;
+        Ok(Live::of_rows(found).kept().long.pop().map(|(_, record)| record))
     }
 
     /// The request with this key.

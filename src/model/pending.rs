@@ -112,6 +112,10 @@ pub fn unknown() -> Answer {
     )
 }
 
+/// The answer to a fetch while the replicas' database is away.
+pub const CANNOT_TELL: &str = "The bridge cannot look up the call at the moment. Ask for its result \
+                               again later; do not make the call again.";
+
 /// The result of a call of `tool` that ran during a restart and whose work the peer had not named.
 pub fn lost(tool: &str) -> Answer {
     Answer::Error(format!(

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -24,8 +24,9 @@ pub(super) use self::kept::Work;
 use super::calls::{ActiveCall, Calls, Left};
 use super::forgetting::{beyond, beyond_bytes};
 use super::{DrivenRun, KEEP_BESIDE};
-use crate::journal::Journal;
-use crate::journal::record::Millis;
+use crate::error_chain::error_chain;
+use crate::journal::record::{LongRecord, Millis};
+use crate::journal::{DatabaseError, Journal, Replica};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::pending::Asked;
 use crate::model::{
@@ -34,7 +35,7 @@ use crate::model::{
 };
 use crate::{budget, clock, random};
 
-/// How often a call that waits for its user is looked at.
+/// How often a call that waits for its user, or that another replica makes, is looked at.
 const AGAIN: Duration = Duration::from_secs(1);
 /// How long a result is kept.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -427,6 +428,25 @@ impl Calls {
         }
     }
 
+    /// Waits until `deadline` for the result of a call that another replica makes.
+    async fn fetch_elsewhere(
+        &self,
+        replica: &Replica,
+        id: &CallId,
+        scope: &Scope,
+        deadline: Instant,
+    ) -> Result<Fetched, DatabaseError> {
+        loop {
+            let found = replica.long_call(id).await?;
+            let fetched = found.map_or(Fetched::Unknown, |record| of_record(record, scope));
+            let is_over = !matches!(fetched, Fetched::Running { .. });
+            if is_over || Instant::now() + AGAIN > deadline || self.drain.is_cancelled() {
+                return Ok(fetched);
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
     /// The answer to the tool that fetches the result of a long call.
     pub(super) async fn result_of(&self, call: &ActiveCall) -> Answer {
         let asked = match pending::read(call.request().arguments.get()) {
@@ -438,6 +458,18 @@ impl Calls {
         let fetched = tokio::select! {
             fetched = self.long.fetch_by(&asked.call, &scope, deadline) => fetched,
             () = self.drain.cancelled() => self.long.fetch(&asked.call, &scope),
+        };
+        let fetched = match (fetched, self.journal.replica()) {
+            (Fetched::Unknown, Some(replica)) => {
+                match self.fetch_elsewhere(replica, &asked.call, &scope, deadline).await {
+                    Ok(fetched) => fetched,
+                    Err(error) => {
+                        warn!(error = error_chain(&error), "cannot look up a long call");
+                        return Answer::Error(pending::CANNOT_TELL.to_owned());
+                    }
+                }
+            }
+            (fetched, _) => fetched,
         };
         match fetched {
             Fetched::Running { tool, waits } => {
@@ -451,6 +483,16 @@ impl Calls {
             }
             Fetched::Unknown => pending::unknown(),
         }
+    }
+}
+
+/// The state of a call that another replica makes.
+fn of_record(record: LongRecord, scope: &Scope) -> Fetched {
+    let LongRecord { app, of, tool, backend, handle, arguments, ended, .. } = record;
+    match ended {
+        _ if *scope != (Scope { app, of }) => Fetched::Unknown,
+        Some((_, answer)) => Fetched::Finished(Arc::new(answer), Some(backend)),
+        None => Fetched::Running { tool, waits: arguments.is_some() && handle.is_none() },
     }
 }
 

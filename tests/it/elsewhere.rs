@@ -1,6 +1,7 @@
 //! Any replica serves what another one drives: streams, results, attaches, sessions; and tells no app of
 //! another's.
 
+mod long_calls;
 mod people;
 
 use std::time::Duration;

@@ -20,7 +20,7 @@ const TOOL: &str = "bridge_call_result";
 pub(crate) struct Gate(TempDir);
 
 impl Gate {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(TempDir::new().expect("the temporary directory is writable"))
     }
 
@@ -29,7 +29,7 @@ impl Gate {
     }
 
     /// The section `local` with the tool `gate`.
-    fn section(&self) -> String {
+    pub(crate) fn section(&self) -> String {
         let (calls, open) = (self.file("calls"), self.file("open"));
         let script = format!(
             "echo x >> {}; until [ -e {} ]; do sleep 0.02; done; echo opened",
