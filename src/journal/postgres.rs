@@ -33,7 +33,9 @@ use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id_of, json, name, run_o
 pub use self::shared::SharedApproval;
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
-use super::record::{CallKey, Change, Kept, Key, LongRecord, RequestKey, RequestRecord, Slot};
+use super::record::{
+    CallKey, Change, Kept, KeptRun, Key, LongRecord, RequestKey, RequestRecord, Slot,
+};
 use super::{NotWritten, Shared};
 use crate::clock;
 use crate::error_chain::error_chain;
@@ -190,7 +192,19 @@ impl Replica {
         let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
         let run = |kind| name(&RunKey { workspace: workspace.clone(), kind, run: named.into() });
         let names = [RunKind::Agent, RunKind::Eval].map(run);
-        let mut live = Live::of_rows(self.read(&keys.map(|key| id_of(&key)), &names).await?);
+        self.with_routes(self.read(&keys.map(|key| id_of(&key)), &names).await?).await
+    }
+
+    /// The runs that other replicas drive, or those of them with the id `named`, which may have ended.
+    pub async fn runs_elsewhere(&self, named: Option<&str>) -> Result<Vec<KeptRun>, DatabaseError> {
+        let own = self.member.borrow().map(|member| member.id);
+        let found = self.with_reader(async |reader| reader.elsewhere(own, named).await);
+        Ok(self.with_routes(found.await?).await?.runs)
+    }
+
+    /// The records, with the routes that they refer to.
+    async fn with_routes(&self, found: Vec<(RowKey, Vec<u8>)>) -> Result<Kept, DatabaseError> {
+        let mut live = Live::of_rows(found);
         let refers: Vec<_> = live.refers().iter().map(id_of).collect();
         live.add_rows(self.read(&refers, &[]).await?);
         Ok(live.kept())

@@ -53,8 +53,8 @@ pub struct DrivenRun {
     /// Cancelled when the run turns out to be another app's: its driver stops, and its calls
     /// continue.
     pub(super) handed_over: CancellationToken,
-    /// Another replica drives it, or did.
-    is_guest: bool,
+    /// How far it was at the replica that drives it, if that is another one.
+    guest: Option<Phase>,
     /// Cancelled when another replica has taken the run over: its calls that were not made are left.
     pub(super) lost: CancellationToken,
     in_flight: AtomicUsize,
@@ -135,11 +135,20 @@ impl DrivenRun {
 
     /// A run that another replica drives.
     pub(super) fn guest(new: NewRun, left: Left, room: &Room) -> Self {
-        Self { is_guest: true, ..Self::left(new, left, room) }
+        let phase = match &left.record {
+            record if record.given_up => Phase::GivenUp,
+            record if record.ended_at.is_some() => Phase::Ended,
+            record if record.has_past => Phase::Attaching,
+            _ => Phase::Driven,
+        };
+        // Here, nothing drives it, and its log is empty.
+        let ended_at = left.record.ended_at.or_else(|| Some(clock::millis()));
+        let record = RunRecord { ended_at, given_up: false, ..left.record };
+        Self { guest: Some(phase), ..Self::left(new, Left { record, ..left }, room) }
     }
 
     pub(super) fn is_guest(&self) -> bool {
-        self.is_guest
+        self.guest.is_some()
     }
 
     /// A run that an earlier process drove.
@@ -194,7 +203,7 @@ impl DrivenRun {
             cancel: stop.child_token(),
             stop,
             handed_over: CancellationToken::new(),
-            is_guest: false,
+            guest: None,
             lost: CancellationToken::new(),
             agent_stops: Mutex::default(),
             in_flight: AtomicUsize::new(0),
@@ -262,7 +271,9 @@ impl DrivenRun {
 
     /// How far the run is.
     pub fn phase(&self) -> Phase {
-        if self.is_given_up() {
+        if let Some(phase) = self.guest {
+            phase
+        } else if self.is_given_up() {
             Phase::GivenUp
         } else if self.has_ended() {
             Phase::Ended
@@ -278,7 +289,8 @@ impl DrivenRun {
     }
 
     pub fn ended_at(&self) -> Option<SystemTime> {
-        self.ended().map(|ended| clock::time(ended.told))
+        let is_over = matches!(self.phase(), Phase::Ended | Phase::GivenUp);
+        self.ended().filter(|_| is_over).map(|ended| clock::time(ended.told))
     }
 
     /// The number of the last event that was read; 0 if its events have no number.

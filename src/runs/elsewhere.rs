@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use super::driven::Left;
 use super::{DrivenRun, NewRun, Runs};
-use crate::clock;
 use crate::journal::DatabaseError;
-use crate::journal::record::{Kept, KeptRun, RunRecord};
+use crate::journal::record::{Kept, KeptRun};
 use crate::model::run::Seen;
-use crate::model::{RunKey, RunKind, Table, Workspace};
+use crate::model::{AppName, RunKey, RunKind, Table, Workspace};
 use crate::upstream::UpstreamCredential;
 
 impl Runs {
@@ -65,10 +64,36 @@ impl Runs {
             })
     }
 
+    /// The runs of `app`, or of all apps, that other replicas drive; or those with the id `named`, which
+    /// may have ended.
+    ///
+    /// # Errors
+    ///
+    /// The database does not answer.
+    pub async fn elsewhere(
+        &self,
+        app: Option<&AppName>,
+        named: Option<&str>,
+        credential: &UpstreamCredential,
+    ) -> Result<Vec<Arc<DrivenRun>>, DatabaseError> {
+        let Some(replica) = self.journal().replica() else { return Ok(Vec::new()) };
+        let found = replica.runs_elsewhere(named).await?;
+        let found = found.into_iter().filter(|run| app.is_none_or(|app| run.record.app == *app));
+        Ok(found.filter_map(|run| self.guest(run, credential)).collect())
+    }
+
     /// Makes a run of another replica known, as it is now.
     fn meet(&self, kept: KeptRun, credential: &UpstreamCredential) {
+        let Some(guest) = self.guest(kept, credential) else { return };
+        let mut inner = self.inner.lock();
+        if inner.runs.get(&guest.key).is_none_or(|known| known.is_guest()) {
+            inner.runs.insert(guest.key.clone(), guest);
+        }
+    }
+
+    fn guest(&self, kept: KeptRun, credential: &UpstreamCredential) -> Option<Arc<DrivenRun>> {
         let KeptRun { slot, mut record, routes, calls } = kept;
-        let Some(routes) = routes else { return };
+        let routes = routes?;
         let own = calls.iter().filter(|call| !call.record.is_others);
         let seen = own.map(|call| Seen {
             agent_run: call.key.agent_run.clone(),
@@ -86,14 +111,7 @@ impl Runs {
             past_is_lost: false,
             trace: self.kept_trace(&record),
         };
-        // To this replica, it has ended: the log is empty, and nothing is driven.
-        let ended_at = record.ended_at.or_else(|| Some(clock::millis()));
-        let record = RunRecord { ended_at, given_up: false, ..record };
         let left = Left { slot, record, last_seq: 0, seen, again: Vec::new() };
-        let guest = Arc::new(DrivenRun::guest(new, left, &self.room));
-        let mut inner = self.inner.lock();
-        if inner.runs.get(&guest.key).is_none_or(|known| known.is_guest()) {
-            inner.runs.insert(guest.key.clone(), guest);
-        }
+        Some(Arc::new(DrivenRun::guest(new, left, &self.room)))
     }
 }

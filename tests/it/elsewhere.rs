@@ -6,6 +6,7 @@ mod people;
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::{
@@ -91,6 +92,13 @@ async fn a_run_of_another_replica_is_served_masked() {
     let stream = format!("{API}/agent-runs/{run}/stream");
     let request = Request::new("GET", &stream).bearer(&token("a"));
     let mut seen = Stream::request(&it.two, request).await;
+    for (app, count) in [("a", 1), ("b", 0)] {
+        let listed = ask(&it.two, app, "GET", "/v1/runs", "").await.expect(200);
+        assert_eq!(listed["runs"].as_array().map(Vec::len), Some(count), "{app}: {listed}");
+    }
+    let shown = ask(&it.two, "a", "GET", &format!("/v1/runs/{run}"), "").await.expect(200);
+    assert_eq!((&shown["state"], &shown["endedAt"]), (&"driven".into(), &Value::Null), "{shown}");
+    assert_eq!((&shown["calls"], &shown["backends"]), (&1.into(), &json!(["plain"])), "{shown}");
     it.mantyx.release("looked");
     let frames = seen.rest().await;
     let kinds: Vec<String> = frames.iter().map(sse::event_type).collect();
@@ -100,6 +108,12 @@ async fn a_run_of_another_replica_is_served_masked() {
     let seqs = sse::seqs(&frames);
     let expected: Vec<u64> = (seqs[0]..).take(seqs.len()).collect();
     assert_eq!(seqs, expected, "no gap, and no event twice");
+    wait::soon("both should say that it has ended", async || {
+        let shown = ask(&it.two, "a", "GET", &format!("/v1/runs/{run}"), "").await.expect(200);
+        (shown["state"] == "ended").then_some(())
+    })
+    .await;
+    ask(&it.two, "b", "GET", &format!("/v1/runs/{run}"), "").await.expect_error(404);
 
     // The other app gets none of it, however it spells the id.
     for id in [run.clone(), run.to_uppercase()] {

@@ -97,8 +97,8 @@ pub static ROUTES: &[OwnRoute] = &[
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
     post("/v1/runs", |api, asked| Box::pin(either(api.submit(asked)))).goes_on().traced("/v1/runs"),
-    get("/v1/runs", Api::list_runs),
-    get("/v1/runs/{id}", Api::show_run),
+    get_later("/v1/runs", |api, asked| Box::pin(either(api.list_runs(asked)))),
+    get_later("/v1/runs/{id}", |api, asked| Box::pin(either(api.show_run(asked)))),
     post("/v1/runs/{id}/attach", |api, asked| Box::pin(either(api.attach(asked))))
         .goes_on()
         .traced("/v1/runs/{run}/attach"),
@@ -135,6 +135,11 @@ const fn route(method: Str, path: Str, handler: Handler) -> OwnRoute {
 
 const fn get(path: Str, handler: NowHandler) -> OwnRoute {
     route("GET", path, Handler::Now(handler))
+}
+
+/// The answer may have to be waited for.
+const fn get_later(path: Str, handler: ApiHandler) -> OwnRoute {
+    route("GET", path, Handler::Api(handler))
 }
 
 /// For apps alone, unless the table says otherwise.

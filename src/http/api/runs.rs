@@ -12,14 +12,15 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::routes::ApiRequest;
 use super::sight::Sight;
 use super::{Api, MAX_CALL, bad_request, choose, json_body, time};
 use crate::clock;
 use crate::config::App;
-use crate::http::proxy::{Outgoing, Resource};
+use crate::error_chain::error_chain;
+use crate::http::proxy::{Outgoing, Resource, forward};
 use crate::http::{Answered, Body, Code, proxy, response};
 use crate::model::ids::is_segment;
 use crate::model::recovery::may_have_been_driven;
@@ -254,7 +255,7 @@ impl Api {
         credential: &UpstreamCredential,
     ) -> Answered<reqwest::Response> {
         let answer = self.runs.upstream.ask(&key.path(), credential).await;
-        let answer = answer.map_err(|error| proxy::forward::unreachable(&error.to_string()))?;
+        let answer = answer.map_err(|error| forward::unreachable(&error.to_string()))?;
         match answer.status() {
             status if status.is_success() => Ok(answer),
             StatusCode::NOT_FOUND => Err(no_such_run()),
@@ -303,33 +304,52 @@ impl Api {
     }
 
     /// The runs that the caller may see: all driven ones and recently ended ones, the latest first.
-    pub(super) fn list_runs(&self, ApiRequest { caller, request, .. }: &ApiRequest) -> Answered {
-        let sight = Sight::of(&self.runs, caller, request.headers());
-        let mut runs = self.runs.of_app(caller.sees());
-        runs.retain(|run| sight.has_run(&self.runs, run));
+    pub(super) async fn list_runs(&self, asked: ApiRequest) -> Answered {
+        let mut runs = self.runs_of(&asked, None).await?;
         runs.sort_by_key(|run| std::cmp::Reverse(run.started_at()));
         let mut ended = 0;
         runs.retain(|run| {
-            ended += usize::from(run.has_ended());
-            !run.has_ended() || ended <= ENDED_SHOWN
+            ended += usize::from(run.ended_at().is_some());
+            run.ended_at().is_none() || ended <= ENDED_SHOWN
         });
         let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::of(run)).collect();
         Ok(response::json(StatusCode::OK, &serde_json::json!({ "runs": runs })))
     }
 
     /// One run that the caller may see; where several workspaces have the id, the latest.
-    pub(super) fn show_run(
-        &self,
-        ApiRequest { caller, request, segment }: &ApiRequest,
-    ) -> Answered {
-        let sight = Sight::of(&self.runs, caller, request.headers());
-        let id = RunId::from(segment.as_str());
-        let wanted = |run: &&Arc<DrivenRun>| run.key.run == id && sight.has_run(&self.runs, run);
-        let runs = self.runs.of_app(caller.sees());
-        match runs.iter().filter(wanted).max_by_key(|run| run.started_at()) {
+    pub(super) async fn show_run(&self, asked: ApiRequest) -> Answered {
+        let runs = self.runs_of(&asked, Some(&asked.segment)).await?;
+        match runs.iter().max_by_key(|run| run.started_at()) {
             Some(run) => Ok(response::json(StatusCode::OK, &Shown::of(run))),
             None => Err(no_such_run()),
         }
+    }
+
+    /// The runs that the caller may see, or those with the id `named`. Replicas know of each other's.
+    async fn runs_of(
+        &self,
+        asked: &ApiRequest,
+        named: Option<&str>,
+    ) -> Answered<Vec<Arc<DrivenRun>>> {
+        let (caller, headers) = (&asked.caller, asked.request.headers());
+        let sight = Sight::of(&self.runs, caller, headers);
+        let id = named.map(RunId::from);
+        let is_wanted = |run: &Arc<DrivenRun>| id.as_ref().is_none_or(|id| run.key.run == *id);
+        let mut runs = self.runs.of_app(caller.sees());
+        runs.retain(is_wanted);
+        if runs.is_empty() || named.is_none() {
+            let credential = forward::credential(&self.runs, caller, headers);
+            match self.runs.elsewhere(caller.sees(), named, &credential).await {
+                Ok(others) => runs.extend(others),
+                Err(error) => {
+                    warn!(error = error_chain(&error), "cannot tell what other replicas drive");
+                    // A list has what is known here; `problems` says that the database is away.
+                    named.map_or(Ok(()), |_| Err(forward::away()))?;
+                }
+            }
+        }
+        runs.retain(|run| sight.has_run(&self.runs, run));
+        Ok(runs)
     }
 
     /// The calls that the caller may see: the running ones, and the last answered ones.

@@ -337,7 +337,7 @@ impl<'a> Outgoing<'a> {
 }
 
 /// The refusal while the database of the replicas is away.
-pub(super) fn away() -> Response<Body> {
+pub fn away() -> Response<Body> {
     response::error(
         Code::NotReady,
         "The bridge's database does not answer, so whose run or session this is cannot be told or \

@@ -404,6 +404,16 @@ impl Database {
         )
     }
 
+    /// The records of the runs that others than `own` drive, or of those with the id `named`.
+    pub(super) async fn elsewhere(
+        &self,
+        own: Option<Uuid>,
+        named: Option<&str>,
+    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        let values: &[&(dyn ToSql + Sync)] = &[&self.group, &own, &named];
+        records(self.query(include_str!("sql/elsewhere.sql"), values).await?)
+    }
+
     /// Gives up all runs of `member`, for others to take, and leaves the group.
     pub(super) async fn leave(&self, member: Member) -> Result<(), DatabaseError> {
         self.query(include_str!("sql/leave.sql"), &[&member.id, &member.generation]).await.map(drop)
