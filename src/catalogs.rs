@@ -122,7 +122,7 @@ fn file(name: &BackendName) -> PathBuf {
     Path::new("catalogs").join(format!("{name}.json"))
 }
 
-fn write(catalog: &Catalog, identity: &Identity) -> String {
+pub fn write(catalog: &Catalog, identity: &Identity) -> String {
     let mut file = File {
         version: VERSION,
         identity: &identity.0,
@@ -143,7 +143,7 @@ fn write(catalog: &Catalog, identity: &Identity) -> String {
     serde_json::to_string(&file).expect("raw JSON and strings can be written")
 }
 
-fn read(text: &str) -> Result<(Identity, Catalog), String> {
+pub fn read(text: &str) -> Result<(Identity, Catalog), String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.version != VERSION {
         return Err(format!(

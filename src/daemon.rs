@@ -32,6 +32,7 @@ use crate::audit::Audit;
 use crate::backend::calls::Backends;
 use crate::config::{App, Auth, Config, Credential, Environment, Listen, Mantyx, TokenHash};
 use crate::error_chain::error_chain;
+use crate::group_files::GroupFiles;
 use crate::http::api::{Api, Facts, Loaded};
 use crate::http::auth::Authenticator;
 use crate::http::proxy::Proxy;
@@ -311,6 +312,12 @@ async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
             back.spawn("shared approvals", async move {
                 let Some(replica) = sharing.journal().replica() else { return };
                 stop.run_until_cancelled(sharing.calls.approvals.share(replica)).await;
+            });
+            let (stop, sharing) = (back.stop_token(), Arc::clone(runs));
+            back.spawn("shared files", async move {
+                let Some(replica) = sharing.journal().replica() else { return };
+                let registry = &sharing.calls.backends.registry;
+                stop.run_until_cancelled(GroupFiles::default().share(registry, replica)).await;
             });
             let stop = back.stop_token();
             let runs = Arc::clone(runs);

@@ -37,7 +37,7 @@ use tracing::{error, info};
 
 use self::batch::{Job, Waiter};
 pub use self::postgres::{
-    Beat, DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, probe,
+    Beat, DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
 use self::record::{CallKey, Change, Kept, LossRecord, Millis, RequestKey, RequestRecord, Slot};
 use self::store::Lock;

@@ -16,6 +16,7 @@ pub(crate) mod daemon;
 pub(crate) mod demo;
 pub(crate) mod descriptors;
 pub(crate) mod error_chain;
+pub(crate) mod group_files;
 pub(crate) mod http;
 pub(crate) mod http_client;
 pub(crate) mod journal;

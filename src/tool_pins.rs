@@ -87,7 +87,7 @@ fn file(name: &BackendName) -> PathBuf {
     Path::new("pins").join(format!("{name}.json"))
 }
 
-fn write(Pins(pins): &Pins) -> String {
+pub fn write(Pins(pins): &Pins) -> String {
     let pins: BTreeMap<&str, &str> = pins.iter().map(|(tool, text)| (&**tool, &**text)).collect();
     let pins = serde_json::value::to_raw_value(&pins).expect("strings can be written");
     let digest = hex(&Sha256::digest(pins.get()));
@@ -95,7 +95,7 @@ fn write(Pins(pins): &Pins) -> String {
     serde_json::to_string(&file).expect("strings and JSON can be written")
 }
 
-fn read(text: &str) -> Result<Pins, String> {
+pub fn read(text: &str) -> Result<Pins, String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.version != VERSION {
         let version = file.version;

@@ -321,8 +321,7 @@ impl Registry {
         if let (Some(before), Some(new)) = (before, &known.catalog)
             && !Arc::ptr_eq(&before, new)
         {
-            let now = crate::clock::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            known.catalog = Some(new.ordered_after(&before, now.as_secs()));
+            known.catalog = Some(new.ordered_after(&before, now()));
         }
         let available = known.connection.is_some();
         let same_catalog = match (&source.catalog, &known.catalog) {
@@ -366,6 +365,48 @@ impl Registry {
         self.offer_anew(&inner);
         self.written(inner, news.as_slice());
         Some(Ok(()))
+    }
+
+    /// Takes over what the operator has accepted at another replica; whether it is new.
+    pub fn accepted_elsewhere(&self, name: &BackendName, pins: Arc<Pins>) -> bool {
+        let mut inner = self.inner.lock();
+        let Some(slot) = inner.slots.get_mut(name) else { return false };
+        if slot.accepted.pins() == Some(&pins) {
+            return false;
+        }
+        slot.accepted = Accepted::Pins(pins);
+        let news = slot.judge();
+        self.offer_anew(&inner);
+        self.written(inner, news.as_slice());
+        true
+    }
+
+    /// Takes over the order of the catalog that another replica has of the same peer, or all of it while
+    /// this one has none.
+    pub fn cataloged_elsewhere(&self, name: &BackendName, identity: &Identity, kept: Catalog) {
+        let mut inner = self.inner.lock();
+        let Some(Slot { holder, .. }) = inner.slots.get_mut(name) else { return };
+        let Holder { known, source, .. } = holder;
+        if known.identity.as_ref() != Some(identity) {
+            return;
+        }
+        let catalog = match &known.catalog {
+            Some(catalog) => catalog.ordered_after(&kept, now()),
+            None => Arc::new(kept),
+        };
+        (known.catalog, source.catalog) = (Some(Arc::clone(&catalog)), Some(catalog));
+        let news = inner.slots.get_mut(name).and_then(Slot::judge);
+        self.offer_anew(&inner);
+        self.written(inner, news.as_slice());
+    }
+
+    /// What the operator has accepted of each backend.
+    pub fn pins(&self) -> Vec<(BackendName, Arc<Pins>)> {
+        let inner = self.inner.lock();
+        let of = |(name, slot): (&BackendName, &Slot)| {
+            Some((name.clone(), Arc::clone(slot.accepted.pins()?)))
+        };
+        inner.slots.iter().filter_map(of).collect()
     }
 
     /// The accepted pins that are not on disk; `None` if all of them are.
@@ -543,4 +584,9 @@ impl Registry {
         };
         self.wait_for(settled).await;
     }
+}
+
+/// In seconds since 1970.
+fn now() -> u64 {
+    crate::clock::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -30,7 +30,7 @@ pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Database, Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
 use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id_of, json, name, run_of};
-pub use self::shared::SharedApproval;
+pub use self::shared::{SharedApproval, SharedFile};
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
 use super::record::{

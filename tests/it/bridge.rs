@@ -104,6 +104,11 @@ impl Bridge {
         bridge
     }
 
+    /// Another bridge with the same configuration.
+    pub(crate) async fn replica(&self) -> Self {
+        Self::ready(&self.config).await
+    }
+
     fn new(config: &str, env: &[(&str, &str)]) -> Self {
         let dir = TempDir::new().expect("the temporary directory is writable");
         for part in ["state", "tmp", "home"] {

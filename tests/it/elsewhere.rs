@@ -3,6 +3,7 @@
 
 mod long_calls;
 mod people;
+mod pins;
 
 use std::time::Duration;
 
@@ -52,14 +53,15 @@ async fn two() -> Two {
 
 /// With `keys` of the backend.
 async fn two_with(apps: &str, keys: &str) -> Two {
-    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
     let dir = TempDir::new().expect("a directory");
     let plain = peers::ledger(&ledger_in(&dir), &[]).replacen('{', &format!("{{{keys}"), 1);
-    let config = format!(
-        "{}state: {{postgres: \"{}\"}}\n{apps}mcp:\n  plain: {plain}\n",
-        mantyx.upstream(),
-        postgres.url(),
-    );
+    two_of(dir, &format!("{apps}mcp:\n  plain: {plain}\n")).await
+}
+
+async fn two_of(dir: TempDir, sections: &str) -> Two {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let config =
+        format!("{}state: {{postgres: \"{}\"}}\n{sections}", mantyx.upstream(), postgres.url());
     let (one, two) = (Bridge::ready(&config).await, Bridge::ready(&config).await);
     Two { one, two, mantyx, postgres, dir }
 }

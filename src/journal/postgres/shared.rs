@@ -1,12 +1,15 @@
-//! What replicas share beside the records of the journal: the calls that wait for a person.
+//! What replicas share beside the records of the journal: the calls that wait for a person, and the
+//! files of backends.
 //!
-//! Must not: know what a person may decide.
+//! Must not: know what a person may decide, or what is in a file.
 
 use std::time::SystemTime;
 
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{DatabaseError, Replica};
+use crate::model::maps::HashMap;
 
 /// A call that waits for a person, or has waited until a minute ago.
 #[derive(Debug)]
@@ -20,7 +23,56 @@ pub struct SharedApproval {
     pub by_person: bool,
 }
 
+/// A file that replicas share.
+#[derive(Debug)]
+pub struct SharedFile {
+    pub name: String,
+    pub version: i64,
+    pub text: String,
+}
+
 impl Replica {
+    /// The files, except for those that the caller knows, with their versions.
+    pub async fn files(
+        &self,
+        known: &HashMap<String, i64>,
+    ) -> Result<Vec<SharedFile>, DatabaseError> {
+        let (names, versions): (Vec<&str>, Vec<i64>) =
+            known.iter().map(|(name, version)| (name.as_str(), *version)).unzip();
+        let text = "select name, version, value from file where grp = $1 and not exists (select \
+                    from unnest($2::text[], $3::bigint[]) as known(name, version) \
+                    where known.name = file.name and known.version = file.version)";
+        let rows = self.with_reader(async |reader| {
+            reader.query(text, &[&reader.group, &names, &versions]).await
+        });
+        let file = |row: &Row| {
+            Ok(SharedFile {
+                name: row.try_get(0)?,
+                version: row.try_get(1)?,
+                text: row.try_get(2)?,
+            })
+        };
+        rows.await?.iter().map(file).collect()
+    }
+
+    /// Writes a file in place of its version `known`; its new version. `None`: another replica has
+    /// written it meanwhile.
+    pub async fn write_file(
+        &self,
+        name: &str,
+        known: Option<i64>,
+        text: &str,
+    ) -> Result<Option<i64>, DatabaseError> {
+        let statement = "insert into file (grp, name, value) values ($1, $2, $3) \
+                         on conflict (grp, name) do update \
+                         set value = excluded.value, version = file.version + 1 \
+                         where file.version = $4 returning version";
+        let rows = self.with_reader(async |reader| {
+            reader.query(statement, &[&reader.group, &name, &text, &known]).await
+        });
+        Ok(rows.await?.first().map(|row| row.try_get(0)).transpose()?)
+    }
+
     /// Shows the group what waits at this replica for a person, until `deadline`. Returns the id of this
     /// replica as its holder; `None` if it is no member of the group now.
     pub async fn ask(
@@ -58,7 +110,7 @@ impl Replica {
         let rows = self.with_reader(async |reader| {
             reader.query(include_str!("sql/approvals.sql"), &[&reader.group, &known]).await
         });
-        let approval = |row: &tokio_postgres::Row| {
+        let approval = |row: &Row| {
             Ok(SharedApproval {
                 id: row.try_get(0)?,
                 ended: row.try_get(1)?,

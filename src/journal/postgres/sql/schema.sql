@@ -60,6 +60,16 @@ create table if not exists record (
 create index if not exists record_of_run on record (run) where run is not null;
 create index if not exists record_of_kind on record (grp, kind) where run is null;
 
+-- What the operator has accepted of each backend, and its last catalog. A write names the version that it
+-- replaces.
+create table if not exists file (
+  grp text not null,
+  name text not null,
+  version bigint not null default 1,
+  value text not null,
+  primary key (grp, name)
+);
+
 -- What waits for a person, so that any replica lists it and takes the decision. The first decision counts.
 create table if not exists approval (
   grp text not null,

@@ -1,0 +1,101 @@
+//! What replicas share of their backends: what the operator has accepted, and the order of tools.
+//!
+//! Must not: decide what is accepted, or what a catalog is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use crate::backend::registry::Registry;
+use crate::error_chain::error_chain;
+use crate::journal::{DatabaseError, Replica, SharedFile};
+use crate::model::maps::HashMap;
+use crate::model::{BackendName, Content};
+use crate::{catalogs, tool_pins};
+
+/// How often replicas look for what others have accepted.
+const LOOK: Duration = Duration::from_secs(1);
+const PINS: &str = "pins/";
+const CATALOGS: &str = "catalogs/";
+
+/// What the group and this replica have of each file.
+#[derive(Debug, Default)]
+pub struct GroupFiles {
+    versions: HashMap<String, i64>,
+    /// The hashes of what this replica has read or written.
+    digests: HashMap<String, [u8; 32]>,
+}
+
+impl GroupFiles {
+    /// Exchanges them with the group, for as long as it is polled.
+    pub async fn share(mut self, registry: &Registry, replica: &Replica) {
+        loop {
+            // The keeper tells the operator that the database is away.
+            if let Err(error) = self.exchange(registry, replica).await {
+                debug!(error = error_chain(&error), "pins and catalogs are not shared now");
+            }
+            sleep(LOOK).await;
+        }
+    }
+
+    async fn exchange(
+        &mut self,
+        registry: &Registry,
+        replica: &Replica,
+    ) -> Result<(), DatabaseError> {
+        for file in replica.files(&self.versions).await? {
+            if let Err(why) = self.take(registry, &file) {
+                warn!(file = file.name, why, "what another replica has written cannot be read");
+            }
+            self.versions.insert(file.name, file.version);
+        }
+        let pins = registry.pins().into_iter();
+        let mut own: Vec<_> =
+            pins.map(|(name, pins)| (format!("{PINS}{name}"), tool_pins::write(&pins))).collect();
+        for (name, known) in registry.snapshots() {
+            if let (Some(identity), Some(catalog)) = (known.identity, known.catalog)
+                && !matches!(catalog.content(), Content::Local { .. })
+            {
+                own.push((format!("{CATALOGS}{name}"), catalogs::write(&catalog, &identity)));
+            }
+        }
+        for (name, text) in own {
+            let digest = Sha256::digest(&text).into();
+            if self.digests.get(&name) == Some(&digest) {
+                continue;
+            }
+            let known = self.versions.get(&name).copied();
+            // What another replica was faster with is read next time.
+            if let Some(version) = replica.write_file(&name, known, &text).await? {
+                self.versions.insert(name.clone(), version);
+                self.digests.insert(name, digest);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, registry: &Registry, file: &SharedFile) -> Result<(), String> {
+        let digest = Sha256::digest(&file.text).into();
+        if let Some(backend) = file.name.strip_prefix(PINS) {
+            let backend = BackendName::parse(backend).map_err(|error| error.to_string())?;
+            let pins = tool_pins::read(&file.text)?;
+            if registry.accepted_elsewhere(&backend, Arc::new(pins)) {
+                info!(%backend, "took over what the operator has accepted at another replica");
+            }
+            self.digests.insert(file.name.clone(), digest);
+        }
+        // Afterwards, all replicas ask the same peer.
+        if let Some(backend) = file.name.strip_prefix(CATALOGS)
+            && !self.versions.contains_key(&file.name)
+        {
+            let backend = BackendName::parse(backend).map_err(|error| error.to_string())?;
+            let (identity, catalog) = catalogs::read(&file.text)?;
+            registry.cataloged_elsewhere(&backend, &identity, catalog);
+            self.digests.insert(file.name.clone(), digest);
+        }
+        Ok(())
+    }
+}
