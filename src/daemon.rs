@@ -20,6 +20,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use url::Url;
 use uuid::Uuid;
@@ -63,6 +64,8 @@ const DRAIN: Duration = Duration::from_secs(30);
 const LEAVE: Duration = Duration::from_millis(500);
 /// When calls by hand are answered that have not ended: their answers need time to be sent.
 const CUT: Duration = Duration::from_secs(28);
+/// How long a replica that is to stop still takes requests, while `GET /readyz` answers 503.
+const UNREADY: Duration = Duration::from_secs(3);
 /// Extra time for the listeners, which have [`DRAIN`] too, to end by themselves.
 const MARGIN: Duration = Duration::from_secs(2);
 /// How long backends may take to close; a child process has 3 s each after the end of stdin and
@@ -87,6 +90,8 @@ pub struct Daemon {
     pub urls: Vec<String>,
     /// The token of the app `default`; empty if the configuration has apps.
     pub token: SecretString,
+    /// Cancelled when a replica is about to stop.
+    leaving: CancellationToken,
 }
 
 /// The daemon could not start.
@@ -181,6 +186,7 @@ impl Daemon {
         back.spawn("globs", Arc::clone(&runs.calls).report_idle_globs(back.stop_token()));
 
         let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
+        let leaving = CancellationToken::new();
         let facts = Facts {
             base_url: match config.upstream {
                 config::Upstream::Sandbox { .. } => "sandbox".to_owned(),
@@ -191,6 +197,7 @@ impl Daemon {
             state: state.clone(),
             tls: tls.clone(),
             runtimes: Arc::clone(&runtimes),
+            leaving: leaving.clone(),
         };
         let names =
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
@@ -211,7 +218,7 @@ impl Daemon {
             Reloader { manager, fixed, names, service, state, settings, runtimes, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
-        Ok(Self { front, back, runs, requests, urls, token })
+        Ok(Self { front, back, runs, requests, urls, token, leaving })
     }
 
     /// Runs until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
@@ -230,6 +237,11 @@ impl Daemon {
         info!("stopping");
         systemd::stopping();
         let orderly = async {
+            if self.runs.journal().replica().is_some() {
+                // Until then, the load balancer may send requests here.
+                self.leaving.cancel();
+                sleep(UNREADY).await;
+            }
             let until = Instant::now() + DRAIN + MARGIN;
             // Requests end while runs drain: app streams close, and calls are answered.
             let ended = async {

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{oneshot, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{error, info};
 
 use self::batch::{Job, Waiter};
@@ -53,6 +53,8 @@ const QUEUE_BYTES: usize = 32 << 20;
 const CHANGE: usize = 256;
 /// How long a caller waits for a database that is away.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a caller looks whether a database that is away has come back.
+const AGAIN: Duration = Duration::from_millis(200);
 /// How often the thread tries again to write after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 /// The size above which the journal forgets ended runs, in bytes. If that does not help, no calls
@@ -304,6 +306,16 @@ impl Journal {
     /// Whether replicas share it, and their database does not answer.
     pub fn is_away(&self) -> bool {
         self.replica().is_some() && self.shared.health.lock().error.is_some()
+    }
+
+    /// Waits for a while for a database that is away; whether it answers.
+    pub async fn is_back(&self) -> bool {
+        let back = async {
+            while self.is_away() {
+                sleep(AGAIN).await;
+            }
+        };
+        timeout(PATIENCE, back).await.is_ok()
     }
 
     /// Whether another replica drives the run.

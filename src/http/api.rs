@@ -29,6 +29,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use self::mcp::McpSessions;
 use self::routes::{ApiHandler, ApiRequest};
@@ -77,6 +78,8 @@ pub struct Facts {
     pub tls: Option<Arc<Tls>>,
     pub state: StateDir,
     pub runtimes: Arc<Runtimes>,
+    /// Cancelled when a replica is about to stop.
+    pub leaving: CancellationToken,
 }
 
 /// The result of the last reload of bridge.yaml.

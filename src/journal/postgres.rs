@@ -315,6 +315,8 @@ impl Keeper {
                 None => self.replica.is_fenced(member).await,
                 Some(beats) => {
                     self.replica.lease.extend(begun);
+                    // A heartbeat is a write, too. There may be no other one that shows this.
+                    self.replica.shared.works();
                     self.replica.group.lock().clone_from(&beats);
                     if !leaving.is_cancelled() {
                         let dead = self.peers.look(begun, member.id, &beats);

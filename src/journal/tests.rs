@@ -546,7 +546,7 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
     fill(Some(1), 1).await;
     let roomy = async {
         while !journal.is_open() || journal.health().bytes > MAX {
-            tokio::time::sleep(Duration::from_millis(20)).await;
+            sleep(Duration::from_millis(20)).await;
         }
     };
     let within = Duration::from_secs(30);

@@ -7,6 +7,7 @@ mod pins;
 
 use std::time::Duration;
 
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -260,6 +261,43 @@ async fn without_the_database_no_run_is_taken_and_no_key_is_answered_for_another
     it.two.wait_ready().await;
     assert_eq!(keyed(&it.two).await.expect(200), first);
     assert_eq!(it.executions(), 1);
+}
+
+/// A load balancer has the time to see that no more requests may come.
+#[tokio::test]
+async fn a_replica_that_is_asked_to_stop_says_so_and_serves_on_for_a_while() {
+    let mut it = two().await;
+    it.one.process().signal(Signal::TERM);
+    wait::soon("it should not be ready any more", async || {
+        let answer = Request::new("GET", "/readyz").answer(it.one.addr()).await;
+        (answer.status == 503).then_some(())
+    })
+    .await;
+    it.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#));
+    submitted(&it.one, "agent-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
+    assert_eq!(it.mantyx.answer("tu_1").await["result"], "noted: x");
+    it.one.process().ended(Duration::from_secs(20)).await;
+    assert_eq!(it.executions(), 1);
+}
+
+/// A request that comes while the database restarts waits for it.
+#[tokio::test]
+async fn a_short_outage_of_the_database_costs_a_request_only_time() {
+    let mut it = two().await;
+    it.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#));
+    it.postgres.stop().await;
+    wait::until("the replica should miss it", Duration::from_secs(20), async || {
+        let answer = Request::new("GET", "/readyz").answer(it.one.addr()).await;
+        (answer.status == 503).then_some(())
+    })
+    .await;
+    let (target, spec) = (format!("{API}/agent-runs"), r#"{"modelId":"m","prompt":"hi"}"#);
+    let (answer, ()) = tokio::join!(
+        ask(&it.one, "a", "POST", &target, spec),
+        it.postgres.restart()
+    );
+    answer.expect(202);
+    assert_eq!(it.mantyx.answer("tu_1").await["result"], "noted: x");
 }
 
 /// An app whose replica has died reads the rest at another one, which has never known the run.

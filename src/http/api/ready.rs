@@ -53,6 +53,9 @@ impl Api {
                 missing.extend(is_shown.then_some(name.as_str()));
             }
         }
+        if self.facts.leaving.is_cancelled() {
+            return response::error(Code::NotReady, "The bridge is about to stop.");
+        }
         if self.runs.journal().is_away() {
             return response::error(
                 Code::NotReady,

@@ -110,10 +110,13 @@ impl<'a> Outgoing<'a> {
         workspace: &Workspace,
         ids: &[String],
     ) -> Result<(), Response<Body>> {
-        self.runs.learn(workspace, ids, &self.credential).await.map_err(|error| {
-            warn!(error = error_chain(&error), "cannot tell whose run or session a request is for");
-            away()
-        })
+        let learn = || self.runs.learn(workspace, ids, &self.credential);
+        let Err(error) = learn().await else { return Ok(()) };
+        warn!(error = error_chain(&error), "cannot tell yet whose run or session a request is for");
+        if self.runs.journal().is_back().await && learn().await.is_ok() {
+            return Ok(());
+        }
+        Err(away())
     }
 
     /// The target of the path, if another app began it. The bridge must not ask MANTYX for it,
@@ -340,7 +343,7 @@ impl<'a> Outgoing<'a> {
 pub fn away() -> Response<Body> {
     response::error(
         Code::NotReady,
-        "The bridge's database does not answer, so whose run or session this is cannot be told or \
+        "The bridge does not reach its database, so whose run or session this is cannot be told or \
          kept. Try again; `mantyx-bridge status` has the reason.",
     )
 }

@@ -184,7 +184,7 @@ impl Outgoing<'_> {
         has_ours: bool,
     ) -> Result<Taken, Response<Body>> {
         // Without its owner on record, another replica would give the run to any app that asks.
-        if self.runs.journal().is_away() {
+        if !self.runs.journal().is_back().await {
             return Err(super::forward::away());
         }
         let (mut parts, body) = request.into_parts();

@@ -141,10 +141,10 @@ async fn who_waits_hears_of_the_end_at_once() {
     let begin = Instant::now();
     let (fetched, ()) =
         tokio::join!(calls.fetch_by(&id, &owner, begin + Duration::from_secs(20)), async {
-            tokio::time::sleep(Duration::from_secs(5)).await;
+            sleep(Duration::from_secs(5)).await;
             // The end of another one wakes nobody for long.
             finished(&calls, "call_2", "y");
-            tokio::time::sleep(Duration::from_secs(5)).await;
+            sleep(Duration::from_secs(5)).await;
             calls.finish(&id, Answer::text("x"));
         });
     assert_eq!(fetched, Fetched::Finished(Arc::new(Answer::text("x")), None));
