@@ -80,7 +80,7 @@ pub struct Config {
     pub audit: Option<Audit>,
     pub backends: BTreeMap<BackendName, Backend>,
     pub runtimes: Vec<Runtime>,
-    /// MCP servers that the file names and turns off with `disabled: true`.
+    /// Backends that the file names and turns off, with `disabled: true` or with `only_on` here.
     pub disabled: Vec<BackendName>,
     /// The secrets that no text of a peer may repeat.
     pub secrets: Arc<Secrets>,

@@ -1,4 +1,5 @@
-//! What replicas share of their backends: what the operator has accepted, and the order of tools.
+//! What replicas share of their backends: which they have, what the operator has accepted, and the order
+//! of tools.
 //!
 //! Must not: decide what is accepted, or what a catalog is.
 
@@ -9,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::backend::registry::Registry;
+use crate::backend::registry::{Registry, Snapshot};
 use crate::error_chain::error_chain;
 use crate::journal::{DatabaseError, Replica, SharedFile};
 use crate::model::maps::HashMap;
@@ -46,6 +47,11 @@ impl GroupFiles {
         registry: &Registry,
         replica: &Replica,
     ) -> Result<(), DatabaseError> {
+        let known = registry.snapshots();
+        let identity = |(name, known): (&BackendName, &Snapshot)| {
+            Some((name.to_string(), known.identity.as_ref()?.0.clone()))
+        };
+        replica.has_backends(known.iter().filter_map(identity).collect());
         for file in replica.files(&self.versions).await? {
             if let Err(why) = self.take(registry, &file) {
                 warn!(file = file.name, why, "what another replica has written cannot be read");

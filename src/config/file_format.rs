@@ -328,6 +328,8 @@ pub struct Mcp {
     pub transport: Option<At<McpTransport>>,
     /// `true`: the bridge ignores the entry.
     pub disabled: Option<At<bool>>,
+    /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
+    pub only_on: Option<List<String>>,
     /// Put before the name of each tool. Default: `<name>_`. `""` for none.
     pub prefix: Option<At<String>>,
     /// Which tools the bridge offers, and their names.
@@ -527,6 +529,8 @@ pub struct Local {
     /// all but the listed files and those that any program needs to run. `off`: none
     /// (docs/programs.md).
     pub sandbox: Option<At<SandboxValue>>,
+    /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
+    pub only_on: Option<List<String>>,
     /// The JSON Schema of its result, which reaches MANTYX unchanged.
     #[serde(rename = "outputSchema")]
     pub output_schema: Option<At<SchemaMap>>,

@@ -12,6 +12,7 @@ mod membership;
 mod rows;
 mod shared;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -89,6 +90,8 @@ pub struct Replica {
     group: Mutex<Vec<Beat>>,
     /// What the database's settings put at risk.
     doubt: Mutex<Option<&'static str>>,
+    /// The identities of this replica's backends, by their names.
+    backends: Mutex<BTreeMap<String, String>>,
     /// Cancelled when the journal closes.
     closing: CancellationToken,
 }
@@ -113,6 +116,7 @@ impl Replica {
             reader: sync::Mutex::default(),
             group: Mutex::default(),
             doubt: Mutex::default(),
+            backends: Mutex::default(),
             closing: CancellationToken::new(),
         };
         (Arc::new(this), happens)
@@ -135,6 +139,12 @@ impl Replica {
     /// The replicas of the group, and the id of this one.
     pub fn members(&self) -> (Vec<Beat>, Option<Uuid>) {
         (self.group.lock().clone(), self.member.borrow().map(|member| member.id))
+    }
+
+    /// Says which backends this replica has, and how each is reached: it takes over the runs that it can
+    /// serve.
+    pub fn has_backends(&self, backends: BTreeMap<String, String>) {
+        *self.backends.lock() = backends;
     }
 
     /// What the settings of the database put at risk.
@@ -318,6 +328,11 @@ impl Keeper {
                     // A heartbeat is a write, too. There may be no other one that shows this.
                     self.replica.shared.works();
                     self.replica.group.lock().clone_from(&beats);
+                    let backends = self.replica.backends.lock().clone();
+                    let own = beats.iter().find(|beat| beat.replica == member.id);
+                    if own.is_some_and(|own| own.backends != backends) {
+                        database.publish(member, &backends).await?;
+                    }
                     if !leaving.is_cancelled() {
                         let dead = self.peers.look(begun, member.id, &beats);
                         let all = beats.iter().map(|beat| beat.replica).collect();
@@ -380,7 +395,8 @@ impl Keeper {
             self.known = all;
         }
         loop {
-            let claimed = database.claim(member, &dead).await?;
+            let backends: Vec<String> = replica.backends.lock().keys().cloned().collect();
+            let claimed = database.claim(member, &dead, &backends).await?;
             if claimed.is_empty() {
                 database.bury(&dead).await?;
                 self.doubts = false;

@@ -50,6 +50,9 @@ pub struct RunRecord {
     #[serde(default)]
     pub read_to: u64,
     pub started_at: Millis,
+    /// The backends of its tools, which a replica has to have that takes it over. A column of its own.
+    #[serde(skip)]
+    pub needs: Vec<BackendName>,
     pub ended_at: Option<Millis>,
     /// The run may not have ended: since `ended_at`, no driver reads its stream.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -42,6 +42,7 @@ fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
         past_is_lost: false,
         read_to: 0,
         started_at: 1,
+        needs: Vec::new(),
         ended_at,
         given_up: false,
         trace: None,

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tracing::{info, warn};
 
@@ -45,6 +45,8 @@ pub const KEEP: usize = 100;
 pub struct Approvals {
     inner: Mutex<Inner>,
     changes: Changes,
+    /// Something has been asked, or has ended.
+    news: Notify,
     /// Counts the questions that have ended.
     pub ended: ByLabel<Outcome, Counter>,
 }
@@ -197,6 +199,7 @@ impl Approvals {
         let id = approval.id.clone();
         inner.waiting.insert(number, Waiting { approval, tell });
         drop(inner);
+        self.news.notify_one();
         self.changes.tell(|| Change::Approval(app.clone(), id));
         Ok(Question { approvals: self, number, decision, until })
     }
@@ -269,6 +272,7 @@ impl Approvals {
         approval.ends(clock::now(), decision);
         inner.remember(approval.clone());
         drop(inner);
+        self.news.notify_one();
         self.ended.of(outcome).inc();
         self.changes.tell(|| approval.change());
         told.then_some(approval)

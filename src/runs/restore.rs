@@ -458,6 +458,7 @@ mod tests {
             past_is_lost: false,
             read_to: 0,
             started_at: 1,
+            needs: Vec::new(),
             ended_at: None,
             given_up: false,
             trace: None,

@@ -1,6 +1,7 @@
 //! Any replica serves what another one drives: streams, results, attaches, sessions; and tells no app of
 //! another's.
 
+mod backends;
 mod long_calls;
 mod people;
 mod pins;
@@ -292,10 +293,8 @@ async fn a_short_outage_of_the_database_costs_a_request_only_time() {
     })
     .await;
     let (target, spec) = (format!("{API}/agent-runs"), r#"{"modelId":"m","prompt":"hi"}"#);
-    let (answer, ()) = tokio::join!(
-        ask(&it.one, "a", "POST", &target, spec),
-        it.postgres.restart()
-    );
+    let (answer, ()) =
+        tokio::join!(ask(&it.one, "a", "POST", &target, spec), it.postgres.restart());
     answer.expect(202);
     assert_eq!(it.mantyx.answer("tu_1").await["result"], "noted: x");
 }

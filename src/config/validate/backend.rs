@@ -96,13 +96,26 @@ impl Validator<'_> {
         let redact = &self.redaction(file.redact.as_ref(), None);
         let inherited = Inherited { refresh, calls, redact };
         let written = self.backend_names();
-        let is_disabled = |at: &At<Mcp>| at.value.disabled.as_ref().is_some_and(|at| at.value);
+        let is_elsewhere = |only_on: &Option<List<String>>| {
+            let system = rustix::system::uname();
+            let own = system.nodename().to_string_lossy();
+            let is_here = |host: &At<String>| host.value.eq_ignore_ascii_case(&own);
+            only_on.as_ref().is_some_and(|hosts| !hosts.value.iter().any(is_here))
+        };
+        let is_disabled = |at: &At<Mcp>| {
+            at.value.disabled.as_ref().is_some_and(|at| at.value) || is_elsewhere(&at.value.only_on)
+        };
         let servers = || entries(&file.mcp).chain(entries(&file.mcp_servers));
-        let disabled = servers().filter(|(_, at)| is_disabled(at)).map(|(name, _)| name).collect();
+        let mut disabled: Vec<BackendName> =
+            servers().filter(|(_, at)| is_disabled(at)).map(|(name, _)| name).collect();
+        let tools = || entries(&file.local);
+        let others = tools().filter(|(_, at)| is_elsewhere(&at.value.only_on));
+        disabled.extend(others.map(|(name, _)| name));
         let mcp = servers().filter(|(_, at)| !is_disabled(at));
         let mcp = mcp.filter_map(|(name, at)| self.mcp(&name, at, inherited));
         let a2a = entries(&file.a2a).filter_map(|(name, at)| self.a2a(&name, at, inherited));
-        let local = entries(&file.local).filter_map(|(name, at)| self.local(&name, at, inherited));
+        let local = tools().filter(|(_, at)| !is_elsewhere(&at.value.only_on));
+        let local = local.filter_map(|(name, at)| self.local(&name, at, inherited));
         let ready = mcp.chain(a2a).chain(local).map(|backend| {
             let node = written.get(backend.name.as_str());
             let place = node.map_or(0, |node| node.index as usize);

@@ -146,6 +146,8 @@ pub struct Beat {
     pub version: String,
     /// When it started, by the database's clock.
     pub since: SystemTime,
+    /// The identities of its backends, by their names.
+    pub backends: BTreeMap<String, String>,
 }
 
 impl Database {
@@ -243,6 +245,18 @@ impl Database {
         self.bounded(self.client.query(text, values)).await
     }
 
+    /// Says which backends this replica has, and how each is reached.
+    pub(super) async fn publish(
+        &self,
+        member: Member,
+        backends: &BTreeMap<String, String>,
+    ) -> Result<(), DatabaseError> {
+        let (names, identities): (Vec<&String>, Vec<&String>) = backends.iter().unzip();
+        let text = "update replica set backends = $3, identities = $4 \
+                    where id = $1 and generation = $2";
+        self.query(text, &[&member.id, &member.generation, &names, &identities]).await.map(drop)
+    }
+
     /// Adds this process to its group.
     pub(super) async fn join(&self, host: &str) -> Result<Member, DatabaseError> {
         let id = Uuid::new_v4();
@@ -283,7 +297,8 @@ impl Database {
             |slots: &mut dyn Iterator<Item = &Slot>| slots.map(number).collect::<Vec<_>>();
         let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
         let gone: Vec<Id> = gone.map(|(key, _)| id(key)).collect();
-        let names: Vec<Id> = rows.begun.values().copied().collect();
+        let (names, needs): (Vec<Id>, Vec<&str>) =
+            rows.begun.values().map(|(name, needs)| (*name, needs.as_str())).unzip();
         let epochs: Vec<i64> = rows.owned.values().copied().collect();
         let kept = Columns::of(&rows.records);
         let answers = Columns::of(&rows.first);
@@ -319,6 +334,7 @@ impl Database {
                     &slices(&calls),
                     &kept.attempts,
                     &kept.dispatches,
+                    &needs,
                 ],
             )
             .await?;
@@ -348,6 +364,10 @@ impl Database {
                 host: row.try_get(3)?,
                 version: row.try_get(4)?,
                 since: row.try_get(5)?,
+                backends: {
+                    let (names, identities): (Vec<_>, Vec<_>) = (row.try_get(6)?, row.try_get(7)?);
+                    names.into_iter().zip(identities).collect()
+                },
             })
         };
         let beats = rows.into_iter().map(beat).collect::<Result<Vec<_>, _>>();
@@ -356,14 +376,16 @@ impl Database {
             .map_err(DatabaseError::Failed)
     }
 
-    /// Makes `member` the owner of some runs of `dead` replicas, or of none; with their new epochs.
+    /// Makes `member`, which has these `backends`, the owner of some runs of `dead` replicas, or of none;
+    /// with their new epochs.
     pub(super) async fn claim(
         &self,
         member: Member,
         dead: &[Uuid],
+        backends: &[String],
     ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
         let values: &[&(dyn ToSql + Sync)] =
-            &[&member.id, &member.generation, &self.group, &dead, &BITE];
+            &[&member.id, &member.generation, &self.group, &dead, &BITE, &backends];
         runs(self.query(include_str!("sql/claim.sql"), values).await?)
     }
 

@@ -89,6 +89,7 @@ mod tests {
             host: "h".to_owned(),
             version: "1".to_owned(),
             since: std::time::UNIX_EPOCH,
+            backends: <_>::default(),
         }
     }
 

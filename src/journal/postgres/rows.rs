@@ -10,8 +10,8 @@ use sha2::{Digest as _, Sha256};
 use crate::journal::live;
 use crate::journal::live::Sink;
 use crate::journal::record::{Change, Key, Slot};
-use crate::model::RunKey;
 use crate::model::maps::{HashMap, HashSet};
+use crate::model::{BackendName, RunKey};
 
 /// The runs of this replica with the epochs in which it owns them. `None`: it has lost the run.
 pub(super) type Epochs = HashMap<Slot, Option<i64>>;
@@ -44,8 +44,8 @@ pub(super) struct Rows {
     pub(super) first: BTreeMap<RowKey, Row>,
     /// The runs that it must own, with their epochs.
     pub(super) owned: BTreeMap<Slot, i64>,
-    /// The runs that begin with this batch, with their names.
-    pub(super) begun: BTreeMap<Slot, Id>,
+    /// The runs that begin with this batch, with their names and the backends that they need.
+    pub(super) begun: BTreeMap<Slot, (Id, String)>,
     /// The runs that have ended.
     pub(super) ended: BTreeSet<Slot>,
     /// The runs whose calls and answers are removed.
@@ -68,7 +68,8 @@ impl Rows {
             (Change::Answer(..), ..) => {}
             (_, Some(slot), Some(Some(epoch))) => drop(self.owned.insert(slot, *epoch)),
             (Change::Run(_, run), Some(slot), None) => {
-                self.begun.insert(slot, name(&run.key));
+                let needs: Vec<&str> = run.needs.iter().map(BackendName::as_str).collect();
+                self.begun.insert(slot, (name(&run.key), needs.join(",")));
                 self.owned.insert(slot, FIRST_EPOCH);
             }
             (_, Some(slot), None) if self.begun.contains_key(&slot) => {}

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::sleep;
+use tokio::time::timeout;
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -35,7 +35,7 @@ impl Approvals {
             if let Err(error) = self.exchange(replica, &mut told).await {
                 debug!(error = error_chain(&error), "approvals are not shared now");
             }
-            sleep(LOOK).await;
+            timeout(LOOK, self.news.notified()).await.ok();
         }
     }
 

@@ -112,6 +112,21 @@ fn listeners_and_auth() {
 }
 
 #[test]
+fn backends_of_other_hosts_are_left_out() {
+    let system = rustix::system::uname();
+    let own = system.nodename().to_str().unwrap().to_uppercase();
+    let config = good(&format!(
+        "upstream: {{sandbox: true}}\n\
+         mcp: {{a: {{command: x, only_on: [{own:?}, b]}}, b: {{command: x, only_on: [not-this-host]}}}}\n\
+         local: {{c: {{command: [x], only_on: []}}, d: {{command: [x]}}}}\n"
+    ));
+    let names: Vec<&str> = config.backends.keys().map(BackendName::as_str).collect();
+    assert_eq!(names, ["a", "d"]);
+    let disabled: Vec<&str> = config.disabled.iter().map(BackendName::as_str).collect();
+    assert_eq!(disabled, ["b", "c"]);
+}
+
+#[test]
 fn upstreams_and_apps() {
     let config = good(
         "upstream: {credential: '${env:TOKEN}', workspace: acme, base_url: 'http://localhost:1/x/'}\n\

@@ -246,21 +246,21 @@ error: unknown key `call_timeout`
   |
 6 |   d: {command: [a], timeout: 300s, call_timeout: 1s}
   |                                    ^^^^^^^^^^^^
-  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
+  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, only_on, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
 
 error: unknown key `args`
  --> /srv/bridge.yaml:7:21 (local.e.args)
   |
 7 |   e: {command: [a], args: [x]}
   |                     ^^^^
-  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
+  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, only_on, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
 
 error: unknown key `url`
  --> /srv/bridge.yaml:8:7 (local.f.url)
   |
 8 |   f: {url: 'http://a'}
   |       ^^^
-  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
+  = Known keys here: command, concurrency, cwd, description, env, http, internal, longRunning, max_result, only_on, outputSchema, parameters, pending_after, quota, readOnly, redact, required, retain, sandbox, timeout
 
 8 errors in /srv/bridge.yaml"#,
     );

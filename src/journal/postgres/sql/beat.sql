@@ -4,6 +4,6 @@ with beat as (
   where replica.id = heartbeat.replica and replica.id = $1 and generation = $2
   returning replica
 )
-select id, generation, counter, host, version, since
+select id, generation, counter, host, version, since, backends, identities
 from replica join heartbeat on replica = id
 where grp = $3 and exists (select from beat)

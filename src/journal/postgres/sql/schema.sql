@@ -19,7 +19,10 @@ create table if not exists replica (
   session bigint not null default 0,
   host text not null,
   version text not null,
-  since timestamptz not null default now()
+  since timestamptz not null default now(),
+  -- The backends that it has, and how each is reached: a hash.
+  backends text[] not null default '{}',
+  identities text[] not null default '{}'
 );
 create index if not exists replica_of_group on replica (grp);
 
@@ -37,6 +40,8 @@ create table if not exists run (
   name bytea not null,
   owner uuid,
   epoch bigint not null,
+  -- The backends of its tools.
+  needs text[] not null default '{}',
   is_over boolean not null default false
 ) with (fillfactor = 70);
 create index if not exists run_of_owner on run (grp, owner);

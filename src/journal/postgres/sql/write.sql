@@ -4,9 +4,10 @@
 with me as materialized (
   select id from replica where id = $1 and generation = $2 and session = $3 for share
 ), begun as (
-  insert into run (slot, grp, name, owner, epoch, is_over)
-  select row.slot, $4, row.name, me.id, 1, row.slot = any($10::bigint[])
-  from me cross join unnest($5::bigint[], $6::bytea[]) as row(slot, name) order by row.slot
+  insert into run (slot, grp, name, needs, owner, epoch, is_over)
+  select row.slot, $4, row.name, string_to_array(needs, ','), me.id, 1, row.slot = any($10::bigint[])
+  from me cross join unnest($5::bigint[], $6::bytea[], $27::text[]) as row(slot, name, needs)
+  order by row.slot
   on conflict do nothing
   returning slot
 ), mine as materialized (
