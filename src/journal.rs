@@ -305,7 +305,8 @@ impl Journal {
 
     /// Whether replicas share it, and their database does not answer.
     pub fn is_away(&self) -> bool {
-        self.replica().is_some() && self.shared.health.lock().error.is_some()
+        self.replica()
+            .is_some_and(|replica| self.shared.health.lock().error.is_some() || !replica.is_heard())
     }
 
     /// Waits for a while for a database that is away; whether it answers.

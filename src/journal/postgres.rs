@@ -127,6 +127,11 @@ impl Replica {
         self.lease.holds(clock::since_boot())
     }
 
+    /// Whether the database has answered lately.
+    pub(super) fn is_heard(&self) -> bool {
+        self.lease.is_fresh(clock::since_boot())
+    }
+
     /// Whether another replica owns the run.
     pub(super) fn has_lost(&self, run: Slot) -> bool {
         self.epochs.lock().get(&run) == Some(&None)

@@ -119,6 +119,9 @@ pub struct CallRecord {
     pub mcp_server: Option<String>,
     /// Verbatim; `None` once they are no longer needed.
     pub args: Option<Box<RawValue>>,
+    /// The agent run that asks, if other drivers may read the call: one of all replicas sends it.
+    #[serde(skip)]
+    pub claim: Option<(Workspace, RunId)>,
     /// Another driver answers the call: that of its agent run, or that of an eval with this agent
     /// run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -143,6 +146,7 @@ impl CallRecord {
             kind: None,
             mcp_server: None,
             args: None,
+            claim: None,
             is_others: false,
         }
     }

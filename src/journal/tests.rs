@@ -69,6 +69,7 @@ fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
         kind: Some(RefKind::McpLocal),
         mcp_server: None,
         args: Some(args),
+        claim: None,
         is_others: false,
     };
     Change::Call(key(slot, tool_use), record)

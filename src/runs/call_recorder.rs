@@ -20,7 +20,7 @@ use crate::backend::{Handle, NotRecorded, Recorder};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::journal::{Journal, NotWritten};
 use crate::model::recovery::Known;
-use crate::model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage};
+use crate::model::{Call, CallId, CallRequest, Identity, Moment, RunId, Stage, Workspace};
 
 /// An answer that was kept over a restart, or until MANTYX knew its run again, is posted for at
 /// least this long, however late it is.
@@ -77,6 +77,12 @@ impl CallRecorder {
             ..CallRecord::received(seq)
         };
         Self::of(keeping, key, record, Duration::ZERO)
+    }
+
+    /// Has one of all replicas send the call, as drivers of other runs may read it, too.
+    pub(super) fn claimed_for(mut self, agent_run: Option<(Workspace, RunId)>) -> Self {
+        self.record.get_mut().claim = agent_run;
+        self
     }
 
     /// The recorder of a call by hand.

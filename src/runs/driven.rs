@@ -251,7 +251,8 @@ impl DrivenRun {
         left.unwrap_or_else(|| {
             let keeping = runs.calls.keeping(&self.app);
             let seq = self.last_seq();
-            Arc::new(CallRecorder::new(keeping, self.slot, agent_run, call, seq))
+            let recorder = CallRecorder::new(keeping, self.slot, agent_run, call, seq);
+            Arc::new(recorder.claimed_for(runs.claim_over_replicas(&self.key, agent_run)))
         })
     }
 

@@ -292,7 +292,9 @@ impl Runs {
             let content = call.record.content;
             let answer = call.answer.as_ref().map_or(0, Bytes::len);
             let keeping = self.calls.keeping(&record.app);
-            let entry = Arc::new(CallRecorder::kept(keeping, call.key, (call.record, answer)));
+            let claim = inner.claim_over_replicas(&record.key, call.key.agent_run.as_ref());
+            let entry = CallRecorder::kept(keeping, call.key, (call.record, answer));
+            let entry = Arc::new(entry.claimed_for(claim));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
             let resolve = |route| resolved(asked.clone(), route, |name| table.tool(name));

@@ -178,13 +178,18 @@ impl Runs {
         is_its && inner.claims.take(asked, call.tool_use.clone(), run.slot)
     }
 
-    /// Whether another driver may read the calls of `run`: an eval names agent runs, and only a run
-    /// that was created for an app on its own is never an eval's. For all other runs, claims are
-    /// kept as long as the run.
+    /// Whether another driver may read the calls of `run`. Then claims are kept as long as the run.
     pub(super) fn may_be_driven_by_others(&self, run: &DrivenRun) -> bool {
-        let inner = self.inner.lock();
-        let owner = inner.owners.get(&Owned::Run(run.key.clone()));
-        run.key.kind == RunKind::Eval || owner.is_none_or(|owner| owner.how != How::Created)
+        self.inner.lock().may_be_driven_by_others(&run.key)
+    }
+
+    /// [`Inner::claim_over_replicas`].
+    pub(super) fn claim_over_replicas(
+        &self,
+        key: &RunKey,
+        agent_run: Option<&RunId>,
+    ) -> Option<(Workspace, RunId)> {
+        self.inner.lock().claim_over_replicas(key, agent_run)
     }
 
     /// Restores the owners of an earlier process.
@@ -236,6 +241,23 @@ impl Runs {
 pub(super) struct NotOwned;
 
 impl Inner {
+    /// An eval names agent runs, and only a run that was created for an app on its own is never an
+    /// eval's.
+    fn may_be_driven_by_others(&self, key: &RunKey) -> bool {
+        let owner = self.owners.get(&Owned::Run(key.clone()));
+        key.kind == RunKind::Eval || owner.is_none_or(|owner| owner.how != How::Created)
+    }
+
+    /// By what a driver of `key` claims a call over all replicas: the agent run that asks for it.
+    pub(super) fn claim_over_replicas(
+        &self,
+        key: &RunKey,
+        agent_run: Option<&RunId>,
+    ) -> Option<(Workspace, RunId)> {
+        self.may_be_driven_by_others(key)
+            .then(|| (key.workspace.clone(), agent_run.unwrap_or(&key.run).clone()))
+    }
+
     /// Makes `app` the owner, unless another app or an eval is. The changes are for the journal.
     pub(super) fn own(
         &mut self,

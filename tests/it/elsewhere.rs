@@ -14,6 +14,7 @@ use tempfile::TempDir;
 
 use crate::{
     bridge::{API, Bridge},
+    evals::call_of,
     frames::Script,
     harness::ledger_in,
     http::{Answer, Request},
@@ -234,6 +235,32 @@ async fn of_two_apps_that_attach_a_run_at_two_replicas_one_has_it() {
         for bridge in [&it.one, &it.two] {
             ask(bridge, loser, "GET", &stream, "").await.expect_error(404);
         }
+    }
+}
+
+/// Nothing tells the second replica that the run which an app hands over to it is an eval's.
+#[tokio::test]
+async fn a_call_of_an_eval_and_of_its_agent_run_at_another_replica_is_made_once() {
+    let it = two().await;
+    for round in 0..10 {
+        let (run, call) = (format!("run_{round}_a"), format!("tu_{round}"));
+        let (named, never) = (format!("named{round}"), "never");
+        let own = Script::new().delta("x").until(&named);
+        let own = own.mcp(&call, "plain", "plain_note", &format!(r#"{{"text":"{call}"}}"#));
+        it.mantyx.has_run(&run, own.until(never));
+        let attached = ask(&it.two, "a", "POST", &format!("/v1/runs/{run}/attach"), "{}").await;
+        assert_eq!(attached.status, 202, "{}", attached.text());
+        let eval = Script::new().until(&named).raw_event(&call_of(&run, &call, "plain_note"));
+        it.mantyx.script(eval.until(never));
+        submitted(&it.one, "eval-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
+        wait::soon("its past should be read", async || {
+            let shown = ask(&it.two, "a", "GET", &format!("/v1/runs/{run}"), "").await.expect(200);
+            (shown["state"] == "driven").then_some(())
+        })
+        .await;
+        it.mantyx.release(&named);
+        assert_eq!(it.mantyx.taken(&call).await["result"], format!("noted: {call}"));
+        assert_eq!(it.executions(), round + 1);
     }
 }
 

@@ -335,6 +335,7 @@ impl Database {
                     &kept.attempts,
                     &kept.dispatches,
                     &needs,
+                    &kept.claims,
                 ],
             )
             .await?;
@@ -459,6 +460,7 @@ struct Columns<'a> {
     values: Vec<&'a [u8]>,
     attempts: Vec<Option<i32>>,
     dispatches: Vec<bool>,
+    claims: Vec<Option<&'a [u8]>>,
 }
 
 impl<'a> Columns<'a> {
@@ -472,6 +474,7 @@ impl<'a> Columns<'a> {
             this.runs.push(row.run.as_ref().map(number));
             this.values.push(value);
             this.attempts.push(row.attempts.map(|(count, _)| count));
+            this.claims.push(row.claim.as_ref().map(<[u8; 32]>::as_slice));
             this.dispatches.push(row.attempts.is_some_and(|(_, dispatches)| dispatches));
         }
         this

@@ -16,6 +16,8 @@ pub(super) const BEAT: Duration = Duration::from_secs(2);
 /// For how long after its last heartbeat a replica dispatches calls. Less than [`DEAD`], so that it has
 /// stopped before others take over.
 const LEASE: Duration = Duration::from_secs(8);
+/// A database that has not answered for this long counts as away.
+const LATE: Duration = Duration::from_secs(5);
 /// A replica that has not been heard for this long is dead.
 const DEAD: Duration = Duration::from_secs(10);
 
@@ -35,6 +37,11 @@ impl Lease {
 
     pub(super) fn holds(&self, now: Duration) -> bool {
         millis(now) < self.0.load(Ordering::Acquire)
+    }
+
+    /// Whether heartbeats come through: at most one is missing.
+    pub(super) fn is_fresh(&self, now: Duration) -> bool {
+        self.holds(now + LEASE.saturating_sub(LATE))
     }
 }
 
@@ -130,6 +137,7 @@ mod tests {
         assert!(!lease.holds(at(1)));
         lease.extend(at(100));
         assert!(lease.holds(at(107)) && !lease.holds(at(108)));
+        assert!(lease.is_fresh(at(104)) && !lease.is_fresh(at(105)));
         lease.end();
         assert!(!lease.holds(at(101)));
     }

@@ -33,6 +33,8 @@ pub(super) struct Row {
     pub(super) value: Option<Vec<u8>>,
     /// Of a call: how often it was dispatched, and whether this row dispatches it once more.
     pub(super) attempts: Option<(i32, bool)>,
+    /// What a driver must have to dispatch it, if those of other runs may read the call, too.
+    pub(super) claim: Option<Id>,
 }
 
 /// What one statement writes.
@@ -92,9 +94,16 @@ impl Rows {
         };
         let attempts =
             attempts.map(|(count, sends)| (i32::try_from(count).unwrap_or(i32::MAX), sends));
+        let claim = match change {
+            Change::Dispatch(key, call) => call.claim.as_ref().map(|(workspace, agent_run)| {
+                id(&json(&("claim", workspace, agent_run, &key.tool_use)))
+            }),
+            _ => None,
+        };
         let mut to = To {
             rows: self,
             run,
+            claim,
             is_first: match change {
                 Change::Answer(..) | Change::Begin(..) => true,
                 // Of two apps that attach a run at once, one has it.
@@ -158,21 +167,23 @@ struct To<'a> {
     run: Option<Slot>,
     is_first: bool,
     attempts: Option<(i32, bool)>,
+    claim: Option<Id>,
 }
 
 impl To<'_> {
     fn set(&mut self, key: &Key, value: Option<Vec<u8>>) {
-        let Self { rows, run, is_first, attempts } = self;
+        let Self { rows, run, is_first, attempts, claim } = self;
         let text = json(key);
         rows.first.remove(&text);
         // An answer in place of one that is removed is the owner's.
         let is_first = *is_first && !rows.records.contains_key(&text);
         // What follows a dispatch in its batch stands and falls with it.
-        let before = rows.records.get(&text).and_then(|row| row.attempts);
-        let is_sent = before.is_some_and(|(_, sends)| sends);
+        let before = rows.records.get(&text);
+        let is_sent = before.and_then(|row| row.attempts).is_some_and(|(_, sends)| sends);
+        let claim = claim.or(before.and_then(|row| row.claim));
         let attempts = attempts.map(|(count, sends)| (count, sends || is_sent));
         let to = if is_first { &mut rows.first } else { &mut rows.records };
-        to.insert(text, Row { run: *run, value, attempts });
+        to.insert(text, Row { run: *run, value, attempts, claim });
     }
 }
 

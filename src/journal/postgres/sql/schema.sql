@@ -65,6 +65,15 @@ create table if not exists record (
 create index if not exists record_of_run on record (run) where run is not null;
 create index if not exists record_of_kind on record (grp, kind) where run is null;
 
+-- Which run's driver sends a call that the drivers of several runs may read. The id is a hash of the call.
+create table if not exists claim (
+  grp text not null,
+  id bytea not null,
+  run bigint not null,
+  primary key (grp, id)
+);
+create index if not exists claim_of_run on claim (run);
+
 -- What the operator has accepted of each backend, and its last catalog. A write names the version that it
 -- replaces.
 create table if not exists file (

@@ -37,13 +37,26 @@ with me as materialized (
   delete from record
   where run = any($13::bigint[]) and run in (select slot from held) and kind in ('call', 'answer')
     and not id = any($12::bytea[]) and not id = any($14::bytea[]) and not id = any($19::bytea[])
+), unclaimed as (
+  delete from claim where run = any($11::bigint[]) and run in (select slot from mine)
+), claimed as (
+  -- Of the drivers that may read a call, in an eval and in its agent run, one sends it.
+  insert into claim (grp, id, run)
+  select distinct on (row.claim) $4, row.claim, row.run
+  from me cross join unnest($28::bytea[], $17::bigint[]) as row(claim, run)
+  where row.claim is not null and row.run in (select slot from held)
+  order by row.claim
+  on conflict (grp, id) do update set run = claim.run where claim.run = excluded.run
+  returning id
 ), put as (
   insert into record (grp, id, key, kind, run, holder, value, attempts, dispatches)
   select $4, row.id, row.key, row.kind, row.run, me.id, row.value, row.attempts, row.dispatches
   from me cross join unnest(
-    $14::bytea[], $15::bytea[], $16::text[], $17::bigint[], $18::bytea[], $25::int[], $26::boolean[]
-  ) as row(id, key, kind, run, value, attempts, dispatches)
-  where row.run is null or row.run in (select slot from held)
+    $14::bytea[], $15::bytea[], $16::text[], $17::bigint[], $18::bytea[], $25::int[], $26::boolean[],
+    $28::bytea[]
+  ) as row(id, key, kind, run, value, attempts, dispatches, claim)
+  where (row.run is null or row.run in (select slot from held))
+    and (row.claim is null or row.claim in (select id from claimed))
   order by row.id
   on conflict (grp, id) do update set
     value = excluded.value, holder = excluded.holder,
