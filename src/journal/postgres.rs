@@ -217,6 +217,19 @@ impl Replica {
         Ok(self.with_routes(found.await?).await?.runs)
     }
 
+    /// Takes over the run `key` if it waits for the credential of its app; what is kept of it then.
+    pub async fn claim_waiting(&self, key: &RunKey) -> Result<Option<Kept>, DatabaseError> {
+        let Some(member) = *self.member.borrow() else { return Ok(None) };
+        let found = self.with_reader(async |reader| {
+            let runs = reader.claim_waiting(member, name(key)).await?;
+            self.epochs.lock().extend(runs.iter().map(|(slot, epoch)| (*slot, Some(*epoch))));
+            let slots: Vec<Slot> = runs.into_iter().map(|(slot, _)| slot).collect();
+            reader.of_runs(&slots).await
+        });
+        let kept = self.with_routes(found.await?).await?;
+        Ok(Some(kept).filter(|kept| !kept.runs.is_empty()))
+    }
+
     /// The records, with the routes that they refer to.
     async fn with_routes(&self, found: Vec<(RowKey, Vec<u8>)>) -> Result<Kept, DatabaseError> {
         let mut live = Live::of_rows(found);

@@ -147,7 +147,8 @@ impl DrivenRun {
         Self { guest: Some(phase), ..Self::left(new, Left { record, ..left }, room) }
     }
 
-    pub(super) fn is_guest(&self) -> bool {
+    /// Whether another replica drives it.
+    pub fn is_guest(&self) -> bool {
         self.guest.is_some()
     }
 

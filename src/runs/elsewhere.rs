@@ -82,6 +82,20 @@ impl Runs {
         Ok(found.filter_map(|run| self.guest(run, credential)).collect())
     }
 
+    /// Has this replica drive `key` on, if that waits for the credential that its app shows here.
+    ///
+    /// # Errors
+    ///
+    /// The database does not answer.
+    pub async fn claim_waiting(self: &Arc<Self>, key: &RunKey) -> Result<(), DatabaseError> {
+        if let Some(replica) = self.journal().replica()
+            && let Some(kept) = replica.claim_waiting(key).await?
+        {
+            self.take_over(kept);
+        }
+        Ok(())
+    }
+
     /// Makes a run of another replica known, as it is now.
     fn meet(&self, kept: KeptRun, credential: &UpstreamCredential) {
         let Some(guest) = self.guest(kept, credential) else { return };

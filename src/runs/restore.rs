@@ -99,6 +99,7 @@ impl Runs {
         let lost: Vec<_> = {
             let mut inner = self.inner.lock();
             slots.iter().for_each(|slot| inner.claims.forget(**slot));
+            inner.awaiting_credential.retain(|_, run| !slots.contains(&run.slot));
             inner.runs.extract_if(|_, run| slots.contains(&run.slot)).map(|(_, run)| run).collect()
         };
         for run in lost {

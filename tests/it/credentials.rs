@@ -35,7 +35,7 @@ async fn bring_their_own(mut rig: Harness, first: &str) -> Harness {
 }
 
 /// A request of the app, which shows `credential` to MANTYX; none, where it is empty.
-fn showing(bridge: &Bridge, credential: &str, method: &str, target: &str) -> Request {
+pub(crate) fn showing(bridge: &Bridge, credential: &str, method: &str, target: &str) -> Request {
     let request = Request::new(method, target).header("X-API-Key", bridge.token());
     if credential.is_empty() { request } else { request.bearer(credential) }
 }

@@ -2,6 +2,7 @@
 //! another's.
 
 mod backends;
+mod credentials;
 mod long_calls;
 mod people;
 mod pins;
@@ -63,8 +64,10 @@ async fn two_with(apps: &str, keys: &str) -> Two {
 
 async fn two_of(dir: TempDir, sections: &str) -> Two {
     let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
-    let config =
-        format!("{}state: {{postgres: \"{}\"}}\n{sections}", mantyx.upstream(), postgres.url());
+    // What `sections` say of the upstream is in place of the usual.
+    let upstream = if sections.contains("upstream:") { String::new() } else { mantyx.upstream() };
+    let sections = sections.replace("MANTYX", &mantyx.url());
+    let config = format!("{upstream}state: {{postgres: \"{}\"}}\n{sections}", postgres.url());
     let (one, two) = (Bridge::ready(&config).await, Bridge::ready(&config).await);
     Two { one, two, mantyx, postgres, dir }
 }

@@ -204,6 +204,12 @@ impl<'a> Outgoing<'a> {
             return Ok(None);
         }
         self.vouch(run.as_ref(), key).await?;
+        if self.credential.is_callers() && run.is_none_or(|run| run.is_guest()) {
+            self.runs.claim_waiting(key).await.map_err(|error| {
+                warn!(error = error_chain(&error), run = %key.run, "cannot take over a run");
+                away()
+            })?;
+        }
         Ok(self.runs.get_or_resume(key, app, &self.credential).filter(|run| run.app == *app))
     }
 

@@ -390,6 +390,17 @@ impl Database {
         runs(self.query(include_str!("sql/claim.sql"), values).await?)
     }
 
+    /// Makes `member` the owner of the run `name` if that waits for the credential of its app.
+    pub(super) async fn claim_waiting(
+        &self,
+        member: Member,
+        name: Id,
+    ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+        let values: &[&(dyn ToSql + Sync)] =
+            &[&member.id, &member.generation, &self.group, &name.as_slice()];
+        runs(self.query(include_str!("sql/claim_waiting.sql"), values).await?)
+    }
+
     /// The records of these runs.
     pub(super) async fn of_runs(
         &self,

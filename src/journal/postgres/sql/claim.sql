@@ -11,6 +11,10 @@ with me as materialized (
     ))
   order by slot limit $5 for update skip locked
 )
-update run set owner = me.id, epoch = run.epoch + 1
+update run set owner = me.id, epoch = run.epoch + 1, waits = exists (
+  select from record
+  where record.run = run.slot and kind = 'run'
+    and convert_from(value, 'UTF8')::json->>'callers_credential' = 'true'
+)
 from me, bite where run.slot = bite.slot
 returning run.slot, run.epoch

@@ -40,6 +40,8 @@ create table if not exists run (
   name bytea not null,
   owner uuid,
   epoch bigint not null,
+  -- Its owner cannot drive it before its app shows a credential, to any replica.
+  waits boolean not null default false,
   -- The backends of its tools.
   needs text[] not null default '{}',
   is_over boolean not null default false
