@@ -45,7 +45,7 @@ pub use self::store::StoreError;
 use self::writer::Writer;
 use crate::model::moment::Moment;
 use crate::tasks::in_background;
-use crate::{clock, metrics, random};
+use crate::{clock, metrics};
 
 /// If about this many bytes wait for the thread, drivers stop reading their runs.
 const QUEUE_BYTES: usize = 32 << 20;
@@ -335,12 +335,10 @@ impl Journal {
         key: &RequestKey,
         record: &RequestRecord,
     ) -> Result<Option<RequestRecord>, NotWritten> {
+        let begun = vec![Change::Begin(key.clone(), record.clone())];
         let Place::Database(replica) = &self.place else {
-            let begun = vec![Change::Begin(key.clone(), record.clone())];
             return self.commit(begun).await.map(|()| None);
         };
-        let (nonce, _) = random::uuid().as_u64_pair();
-        let begun = vec![Change::Begin(key.clone(), RequestRecord { nonce, ..record.clone() })];
         let (done, written) = oneshot::channel();
         self.give(begun, Waiter::First(done))?;
         match self.patient(written).await {
@@ -348,7 +346,7 @@ impl Journal {
             Some(Ok(false)) => {
                 let first = replica.request(key).await.ok().flatten().ok_or(NotWritten::Failed)?;
                 // A write that was in doubt was repeated: it was this one.
-                Ok(Some(first).filter(|first| first.nonce != nonce))
+                Ok(Some(first).filter(|first| first.nonce != record.nonce))
             }
             _ => Err(NotWritten::Failed),
         }

@@ -17,10 +17,10 @@ use tokio::sync::watch;
 use super::KEEP_ANSWERS;
 use super::calls::Calls;
 use super::forgetting::beyond_bytes;
-use crate::clock;
 use crate::journal::record::{Change, Key, Millis, RequestKey, RequestRecord};
 use crate::model::AppName;
 use crate::model::maps::HashMap;
+use crate::{clock, random};
 
 /// How long a request is remembered.
 const KEEP: Millis = 24 * 60 * 60 * 1_000;
@@ -90,12 +90,15 @@ impl Calls {
     pub fn once<W>(
         self: &Arc<Self>,
         key: RequestKey,
-        asked: RequestRecord,
+        mut asked: RequestRecord,
         work: W,
     ) -> impl Future<Output = Answered> + Send + use<W>
     where
         W: Future<Output = Answered> + Send + 'static,
     {
+        if self.journal.replica().is_some() {
+            asked.nonce = random::uuid().as_u64_pair().0;
+        }
         let answer = {
             let mut requests = self.requests.lock();
             self.journal.write(make_room(&mut requests));
@@ -191,17 +194,24 @@ impl Calls {
 
     /// Restores the requests that earlier processes have recorded.
     pub(super) fn restore_requests(&self, mut kept: Vec<(RequestKey, RequestRecord)>) {
+        let mut requests = self.requests.lock();
         if self.journal.replica().is_some() {
+            // This process goes on with its own requests, even if its replica was taken over.
+            kept.retain(|(key, record)| {
+                requests.get(key).is_none_or(|asked| asked.record.nonce != record.nonce)
+            });
             for (key, record) in kept.iter_mut().filter(|(_, record)| record.answer.is_none()) {
                 record.lost = true;
                 self.journal.write(vec![Change::Request(key.clone(), record.clone())]);
             }
+            // A request that is asked here at this moment finds the kept one.
+            kept.retain(|(key, _)| !requests.contains_key(key));
         }
         let restore = |(key, mut record): (RequestKey, RequestRecord)| {
             let answer = record.answer.take().map(|body| Ok(String::from(Box::from(body)).into()));
             (key, Asked { record, answer: watch::channel(answer).1 })
         };
-        self.requests.lock().extend(kept.into_iter().map(restore));
+        requests.extend(kept.into_iter().map(restore));
     }
 }
 

@@ -70,10 +70,9 @@ impl Runs {
 
     /// Takes over what another replica has left, as after a crash of this process.
     pub fn take_over(self: &Arc<Self>, kept: Kept) {
-        let Kept { mut runs, mut sessions, mut owners, mut long, mut requests, .. } = kept;
-        // This process goes on with its own calls and requests, even if its replica was taken over.
+        let Kept { mut runs, mut sessions, mut owners, mut long, requests, .. } = kept;
+        // This process goes on with its own calls, even if its replica was taken over.
         long.retain(|(id, _)| !self.calls.long.knows(id));
-        requests.retain(|(key, _)| self.calls.digest_of(key).is_none());
         let mut ended = Vec::new();
         {
             let inner = self.inner.lock();

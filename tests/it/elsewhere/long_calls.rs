@@ -1,5 +1,7 @@
 //! The result of a long call is fetched at any replica.
 
+use std::time::Duration;
+
 use super::{submitted, two_with};
 use crate::{
     bridge::API,
@@ -7,7 +9,50 @@ use crate::{
     http::{Answer, Request},
     owners::token,
     pending::{Gate, fetch, pending},
+    wait,
 };
+
+/// What of a dead replica is of no run: a long call, and a request with a key.
+#[tokio::test]
+async fn what_a_dead_replica_was_doing_by_hand_has_an_unknown_outcome_at_the_others() {
+    let gate = Gate::new();
+    let keys = format!("apps:\n  a: {{token: {}}}\n{}", token("a"), gate.section());
+    let mut it = two_with(&keys, "").await;
+    it.mantyx.script(Script::new().local("tu_1", "gate", "{}").answered("tu_1").until("never"));
+    submitted(&it.one, "agent-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
+    let call =
+        pending(&it.mantyx.answer("tu_1").await)["callId"].as_str().expect("an id").to_owned();
+    let hang = r#"{"toolUseId":"tu_2","name":"plain_hang","args":{},"kind":"mcp_local"}"#;
+    let keyed = Request::new("POST", "/v1/tool-calls").bearer(&token("a"));
+    let keyed = || keyed.clone().header("Idempotency-Key", "k").json(hang);
+    let (asking, addr) = (keyed(), it.one.addr());
+    let mut hanging = tokio::task::JoinSet::new();
+    hanging.spawn(async move { asking.answer(addr).await });
+    wait::soon("the call should be under way", async || (it.executions() == 1).then_some(())).await;
+    drop(hanging);
+    it.one.kill9();
+
+    wait::until("the key should have an answer", Duration::from_secs(30), async || {
+        let answer = keyed().answer(it.two.addr()).await;
+        let text = answer.text();
+        assert!(answer.status == 503 || text.contains("OUTCOME_UNKNOWN"), "{text}");
+        text.contains("OUTCOME_UNKNOWN").then_some(())
+    })
+    .await;
+    it.mantyx.fill("@call", &call);
+    it.mantyx.script(fetch(Script::new(), "tu_3", 20).answered("tu_3").done());
+    let by_hand = submitted(&it.two, "agent-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
+    // The result is its run's alone.
+    let told = it.mantyx.answer("tu_3").await.to_string();
+    assert!(told.contains("There is no such call"), "{by_hand}: {told}");
+    let rows = "select count(*) from mantyx_bridge.record join mantyx_bridge.replica on holder = id \
+                where kind = 'long' and convert_from(value, 'UTF8') like '%OUTCOME_UNKNOWN%'";
+    wait::until("the long call should have ended", Duration::from_secs(30), async || {
+        (it.postgres.query(rows) == ["1"]).then_some(())
+    })
+    .await;
+    assert_eq!((it.executions(), gate.calls()), (1, 1));
+}
 
 #[tokio::test]
 async fn a_result_is_fetched_at_another_replica() {
