@@ -123,7 +123,14 @@ impl Connection {
         let Secured { stream, names, h2 } = match secured {
             Ok(secured) => secured,
             Err(failed) => {
-                self.handler.service.requests.connections.handshakes_failed.of(failed.kind).inc();
+                self.handler
+                    .service
+                    .api
+                    .requests
+                    .connections
+                    .handshakes_failed
+                    .of(failed.kind)
+                    .inc();
                 return debug!(peer = %client, error = %failed, "the TLS handshake failed");
             }
         };
