@@ -5,7 +5,6 @@
 //! Must not: put a resolved reference into a message.
 
 mod a2a;
-mod approve;
 mod auth;
 mod backend;
 mod json;
@@ -16,8 +15,6 @@ mod program;
 mod result;
 mod rules;
 mod runtime;
-mod signature;
-mod socket;
 mod state;
 mod tls;
 mod upstream;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use secrecy::SecretString;
 
 use super::program::ProgramKeys;
-use super::socket::is_socket;
+use super::web::is_socket;
 use super::{Common, Inherited, Validator, common, everybody_reads};
 use crate::config::{
     At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Named, Naming, NodeId, Pin, Target,

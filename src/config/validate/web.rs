@@ -1,7 +1,12 @@
-//! URLs and headers of backends.
+//! URLs and headers of backends, and unix sockets: the length of their paths, and the address of an
+//! MCP server on one, `unix:/run/x.sock` or `unix:/run/x.sock:/path`.
 //!
-//! Must not: resolve a host name or show a header's value.
+//! Must not: resolve a host name, show a header's value, or check that a socket exists; its server
+//! may start later.
 
+use std::path::{Path, PathBuf};
+
+use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
@@ -10,6 +15,17 @@ use crate::config::reference::looks_secret;
 use crate::config::{At, Dialect, Named, NodeId, Scalar, Written};
 use crate::http_client::names_link_local;
 
+/// The addresses of MCP servers on unix sockets, as nginx writes them.
+const SCHEME: &str = "unix:";
+const FORM: &str = "write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp";
+
+/// The host in the URL, if the file has none.
+const DEFAULT_HOST: &str = "localhost";
+const DEFAULT_PATH: &str = "/mcp";
+
+/// The longest path that fits a socket's address on Linux.
+const MAX_PATH: usize = 107;
+
 impl Validator<'_> {
     /// The address of a backend.
     pub(super) fn url(&self, at: &At<String>, dialect: Dialect) -> Option<Written<Url>> {
@@ -17,11 +33,10 @@ impl Validator<'_> {
         let mut shown = template.to_string();
         let url = self.checked_url(at.node, &text, &shown)?;
         if template.is_plain() {
-            let (open, hidden) = without_secret_query(&url);
-            if hidden {
+            shown = without_secret_query(&url);
+            if shown != url.as_str() {
                 self.warn(at.node, plain_secret("a query parameter"));
             }
-            shown = open;
         }
         Some(self.written(url, shown))
     }
@@ -63,6 +78,55 @@ impl Validator<'_> {
             self.error(node, "a fragment is never sent", "leave out what follows the `#`");
         }
         Some(url)
+    }
+
+    /// Reads the address of an MCP server on a unix socket: the URL to request, and the socket.
+    /// `headers` are those of its requests.
+    pub(super) fn socket_url(
+        &self,
+        at: &At<String>,
+        headers: &HeaderMap,
+    ) -> Option<(Written<Url>, PathBuf)> {
+        let (text, template) = self.resolve(at.node, &at.value, Dialect::Foreign)?;
+        let place = text.strip_prefix(SCHEME).unwrap_or_default();
+        // `unix:///run/x.sock` is a URL for the same place.
+        let place = place.strip_prefix("//").unwrap_or(place);
+        let (socket, path) = match place.split_once(":/") {
+            Some((socket, path)) => (socket, Some(format!("/{path}"))),
+            None => (place, None),
+        };
+        if socket.is_empty() || socket.contains('\0') {
+            return self.refuse(at.node, "this names no unix socket", FORM);
+        }
+        let socket = self.directory.join(socket);
+        self.check_socket_path(at.node, &socket);
+        // The `Host` header, so that redirects to it stay with the server.
+        let host = headers.get(HOST).map_or(DEFAULT_HOST, |it| it.to_str().unwrap_or_default());
+        let path = path.as_deref().unwrap_or(DEFAULT_PATH);
+        let Ok(url) = Url::parse(&format!("http://{host}{path}")) else {
+            let message = "what follows the socket is no path of a URL, or `Host` is no host";
+            return self.refuse(at.node, message, FORM);
+        };
+        if url.fragment().is_some() {
+            self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
+        }
+        if !template.is_plain() {
+            return Some((self.written(url, template.to_string()), socket));
+        }
+        if without_secret_query(&url) == url.as_str() {
+            return Some((Written::new(url, text), socket));
+        }
+        self.warn(at.node, plain_secret("a query parameter"));
+        let shown = format!("unix:{}:…", socket.display());
+        Some((self.written(url, shown), socket))
+    }
+
+    pub(super) fn check_socket_path(&self, node: NodeId, path: &Path) {
+        let length = path.as_os_str().len();
+        if length > MAX_PATH {
+            let message = format!("the path has {length} bytes");
+            self.error(node, message, format!("a unix socket's path has at most {MAX_PATH}"));
+        }
     }
 
     /// The headers of a backend at `url`, their values marked sensitive.
@@ -130,6 +194,10 @@ impl Validator<'_> {
     }
 }
 
+pub(super) fn is_socket(url: &At<String>) -> bool {
+    url.value.starts_with(SCHEME)
+}
+
 /// Whether others on the network path can read requests to `url`.
 pub(super) fn is_in_the_open(url: &Url) -> bool {
     let is_loopback = match url.host() {
@@ -141,21 +209,14 @@ pub(super) fn is_in_the_open(url: &Url) -> bool {
     url.scheme() == "http" && !is_loopback
 }
 
-/// The URL without the values of secret query parameters, and whether there were any.
-pub(super) fn without_secret_query(url: &Url) -> (String, bool) {
-    let Some(query) = url.query() else { return (url.to_string(), false) };
-    let mut hidden = false;
-    let pairs: Vec<String> = query
-        .split('&')
-        .map(|pair| match pair.split_once('=') {
-            Some((name, _)) if looks_secret(name) => {
-                hidden = true;
-                format!("{name}=***")
-            }
-            _ => pair.to_owned(),
-        })
-        .collect();
-    let mut shown = url.clone();
-    shown.set_query(Some(&pairs.join("&")));
-    (shown.to_string(), hidden)
+/// The URL without the values of secret query parameters.
+fn without_secret_query(url: &Url) -> String {
+    let shown = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if looks_secret(name) => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    let pairs = url.query().map(|query| query.split('&').map(shown).collect::<Vec<_>>().join("&"));
+    let mut url = url.clone();
+    url.set_query(pairs.as_deref());
+    url.into()
 }
