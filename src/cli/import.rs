@@ -22,19 +22,7 @@ use crate::config::Environment;
 use crate::model::BackendName;
 
 /// The keys of an entry that bridge.yaml has, too.
-const KEYS: [&str; 11] = [
-    "args",
-    "command",
-    "cwd",
-    "disabled",
-    "env",
-    "envFile",
-    "headers",
-    "serverUrl",
-    "transport",
-    "type",
-    "url",
-];
+const KEYS: &str = "args command cwd disabled env envFile headers serverUrl transport type url";
 
 /// The backends of a new bridge.yaml.
 #[derive(Debug, Default)]
@@ -120,7 +108,7 @@ impl Imported {
     fn entry(&mut self, source: &Source<'_>, name: &str, entry: &Value) -> Map<String, Value> {
         let mut server = Map::new();
         for (key, value) in entry.as_object().into_iter().flatten() {
-            if KEYS.contains(&key.as_str()) {
+            if KEYS.split(' ').any(|known| known == key) {
                 let at = Place { server: name, key, is_variable: key == "env" };
                 server.insert(key.clone(), self.hidden(source, at, value));
             } else if key == "enabled" {

@@ -223,9 +223,7 @@ impl Api {
         let spec = proxy::read_spec(RunKind::Agent, body)
             .await
             .map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
-        let injected = spec
-            .inject(&self.offer(&caller.app), &proxy::selection(&headers))
-            .map_err(|error| proxy::inject_error(&error))?;
+        let injected = spec.inject(&self.offer(&caller.app), &proxy::selection(&headers))?;
         let counts = proxy::injected_header(&injected);
         let mut response = response::json_text(StatusCode::OK, injected.body.concat());
         response.headers_mut().insert("x-bridge-injected", counts);
@@ -282,7 +280,7 @@ fn format(request: &Request<Incoming>, otherwise: &str) -> Answered<Format> {
 
 fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body> {
     let candidates = candidates.iter().map(ToString::to_string).collect();
-    proxy::inject_error(&InjectError::UnknownBackend { name, candidates })
+    InjectError::UnknownBackend { name, candidates }.into()
 }
 
 async fn json_body(request: Request<Incoming>, limit: usize) -> Answered<Bytes> {

@@ -16,9 +16,7 @@ use hyper::body::Incoming;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
-pub use self::inject::{
-    MAX_SPEC, inject_error, injected_header, names, read_spec, selection, trace,
-};
+pub use self::inject::{MAX_SPEC, injected_header, names, read_spec, selection, trace};
 pub use self::route::{Proxied, Resource};
 use crate::http::{Answered, Body, Caller, Code, response};
 use crate::model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member};
