@@ -7,12 +7,10 @@
 mod a2a;
 mod auth;
 mod backend;
-mod json;
 mod listen;
 mod local;
 mod mcp;
 mod program;
-mod result;
 mod rules;
 mod runtime;
 mod state;

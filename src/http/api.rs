@@ -128,7 +128,7 @@ impl Api {
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
             return not_json();
         }
-        handler(self, asked).await
+        response::either(handler(self, asked)).await
     }
 
     fn status(&self, asked: &ApiRequest) -> Answered {
@@ -230,14 +230,14 @@ impl Api {
         Ok(response)
     }
 
-    async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
-        let mine = names(&self.offer(app));
-        let Some(name) = mine.get(name) else {
-            let unknown = unknown_backend(name.to_owned(), &mine);
-            return response::with_status(unknown, StatusCode::NOT_FOUND);
+    async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
+        let mine = names(&self.offer(&caller.app));
+        let Some(name) = mine.get(segment.as_str()) else {
+            let unknown = unknown_backend(segment, &mine);
+            return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
         };
         self.backends().refresh(name.as_str()).await;
-        response::json(StatusCode::OK, &status::backend(self, name))
+        Ok(response::json(StatusCode::OK, &status::backend(self, name)))
     }
 }
 

@@ -153,17 +153,8 @@ pub enum AuthRefusal {
 }
 
 impl AuthRefusal {
-    /// The label for the metrics.
-    pub fn kind(&self) -> Refused {
-        self.kinds().0
-    }
-
-    /// The error code for programs.
-    pub fn code(&self) -> Code {
-        self.kinds().1
-    }
-
-    fn kinds(&self) -> (Refused, Code) {
+    /// The label for the metrics, and the error code for programs.
+    pub fn kinds(&self) -> (Refused, Code) {
         match self {
             Self::NoHost => (Refused::NoHost, Code::InvalidRequest),
             Self::ForeignHost => (Refused::ForeignHost, Code::HostRefused),
@@ -347,7 +338,7 @@ impl Authenticator {
 
     /// Records that a caller was refused; returns the refusal to send.
     fn turned_away(&self, refusal: AuthRefusal, client: &ClientInfo) -> AuthRefusal {
-        if refusal.code() != Code::Unauthorized {
+        if refusal.kinds().1 != Code::Unauthorized {
             return refusal;
         }
         let wait = self.lockout.note(ClientKey::of(client), Instant::now());

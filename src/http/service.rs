@@ -245,8 +245,9 @@ impl Service {
 
     /// Answers a refused request.
     fn refuse(&self, path: &str, client: &ClientInfo, refusal: &AuthRefusal) -> Response<Body> {
-        self.api.requests.refused.of(refusal.kind()).inc();
-        let response = response::error(refusal.code(), &refusal.to_string());
+        let (kind, code) = refusal.kinds();
+        self.api.requests.refused.of(kind).inc();
+        let response = response::error(code, &refusal.to_string());
         let response = match refusal {
             // Floods no log: beyond a few failures, the refusal is `TooManyFailures`.
             AuthRefusal::NoToken

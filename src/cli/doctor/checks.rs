@@ -120,8 +120,7 @@ pub(super) async fn backend(
                     globs::idle(&backend.name, &catalog, backend.rules(), config.all_rights())
                 };
                 if let Some(idle) = catalog.and_then(idle) {
-                    check.begin("globs");
-                    check.warn(idle, globs::CURE);
+                    check.begin("globs").warn(idle, globs::CURE);
                 }
             }
         }
@@ -132,8 +131,7 @@ pub(super) async fn backend(
                 }
                 CardSource::File(_) => true,
                 CardSource::Bundled => {
-                    check.begin("card");
-                    check.ok("it is a part of the bridge");
+                    check.begin("card").ok("it is a part of the bridge");
                     false
                 }
             };
@@ -178,8 +176,7 @@ fn command(check: &mut Check, context: &Context, program: &Program) -> bool {
 fn secrets(check: &mut Check, context: &Context, program: &Program) {
     let possible = hiding::possible(context.launcher.as_deref());
     if let Some(exposed) = hiding::exposure(program, &possible) {
-        check.begin("secrets");
-        check.warn(exposed.to_string(), exposed.cure());
+        check.begin("secrets").warn(exposed.to_string(), exposed.cure());
     }
 }
 
