@@ -17,7 +17,6 @@ mod redact;
 mod reference;
 pub mod scalars;
 mod secrets;
-mod token;
 mod validate;
 pub mod value;
 
@@ -33,6 +32,8 @@ use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
 use url::Url;
 
 use self::deserialize::{At, List, Named};
@@ -48,7 +49,6 @@ use self::scalars::{
     PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
 };
 pub use self::secrets::Secrets;
-pub use self::token::TokenHash;
 use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;
@@ -227,6 +227,24 @@ impl App {
         self.token == other.token
             && self.users == other.users
             && self.certificate == other.certificate
+    }
+}
+
+/// The hash of an app's token: no token stays in memory. It is compared in constant time, so that the
+/// time reveals nothing about it. It is not shown, as a short token could be found by trying.
+#[derive(Clone, Copy, Eq, derive_more::Debug)]
+#[debug("TokenHash(..)")]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    pub fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+}
+
+impl PartialEq for TokenHash {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
     }
 }
 

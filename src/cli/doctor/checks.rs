@@ -162,21 +162,17 @@ fn command(check: &mut Check, context: &Context, program: &Program) -> bool {
     match program::locate(program) {
         Ok(file) => {
             check.ok(file.display().to_string());
-            secrets(check, context, program);
+            // Whether the program could read the bridge's own files.
+            let possible = hiding::possible(context.launcher.as_deref());
+            if let Some(exposed) = hiding::exposure(program, &possible) {
+                check.begin("secrets").warn(exposed.to_string(), exposed.cure());
+            }
             true
         }
         Err(error) => {
             check.fail(error_chain(&error), "install it, or correct `command`");
             false
         }
-    }
-}
-
-/// Reports if the program could read the bridge's own files.
-fn secrets(check: &mut Check, context: &Context, program: &Program) {
-    let possible = hiding::possible(context.launcher.as_deref());
-    if let Some(exposed) = hiding::exposure(program, &possible) {
-        check.begin("secrets").warn(exposed.to_string(), exposed.cure());
     }
 }
 
