@@ -8,7 +8,6 @@
 mod deserialize;
 mod document;
 pub mod environment;
-mod eq;
 pub mod error;
 mod file;
 pub mod file_format;
@@ -48,7 +47,7 @@ use self::scalars::{
     Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
     PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
 };
-pub use self::secrets::Secrets;
+pub use self::secrets::{Secret, Secrets};
 use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;
@@ -142,13 +141,13 @@ pub enum Credential {
 }
 
 /// A registered application, and the access to a workspace that a user has granted it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RefreshGrant {
     /// Where tokens are issued.
     pub token_url: Written<Url>,
     pub client_id: String,
-    pub client_secret: SecretString,
-    pub refresh_token: SecretString,
+    pub client_secret: Secret,
+    pub refresh_token: Secret,
 }
 
 /// Whether a caller has to show a token.
@@ -470,11 +469,11 @@ pub struct Signers {
 }
 
 /// An OAuth client that fetches the tokens for a backend itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClientCredentials {
     pub id: String,
     /// A private key as PEM where the client signs.
-    pub secret: SecretString,
+    pub secret: Secret,
     pub shows: Shows,
     /// The token endpoint; `None`: the one that the backend names.
     pub token_url: Option<Written<Url>>,
@@ -517,6 +516,13 @@ pub struct Local {
     /// the file has it.
     pub definition: Box<RawValue>,
     pub action: Action,
+}
+
+impl PartialEq for Local {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { definition, action } = self;
+        definition.get() == other.definition.get() && *action == other.action
+    }
 }
 
 /// What a local tool does when it is called.
@@ -562,3 +568,6 @@ impl AsRef<std::ffi::OsStr> for Written<String> {
         self.value.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,6 @@ mod program;
 mod rules;
 mod runtime;
 mod state;
-mod tls;
 mod upstream;
 mod web;
 

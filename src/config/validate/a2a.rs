@@ -71,28 +71,24 @@ impl Validator<'_> {
             let message = "an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`";
             return self.refuse(second.key(), message, "remove all but one");
         }
-        if let Some(at) = &entry.url {
-            let url = self.url(at, Dialect::Own)?;
-            if url.path().contains("/.well-known/agent") {
-                let cure = "write it as `card_url`, or leave out the path";
-                self.error(at.node, "this is the card's address, not the agent's base", cure);
+        match (&entry.url, &entry.card_url, &entry.card_file, bundled) {
+            (Some(at), ..) => {
+                let url = self.url(at, Dialect::Own)?;
+                if url.path().contains("/.well-known/agent") {
+                    let cure = "write it as `card_url`, or leave out the path";
+                    self.error(at.node, "this is the card's address, not the agent's base", cure);
+                }
+                Some(CardSource::Base(url))
             }
-            return Some(CardSource::Base(url));
+            (_, Some(at), ..) => self.url(at, Dialect::Own).map(CardSource::Url),
+            (_, _, Some(at), _) => self.path(at).map(CardSource::File),
+            (.., Some(_)) => Some(CardSource::Bundled),
+            (None, None, None, None) => self.missing(
+                node,
+                "nothing says where this A2A agent is",
+                "write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`",
+            ),
         }
-        if let Some(at) = &entry.card_url {
-            return self.url(at, Dialect::Own).map(CardSource::Url);
-        }
-        if let Some(at) = &entry.card_file {
-            return self.path(at).map(CardSource::File);
-        }
-        if bundled.is_some() {
-            return Some(CardSource::Bundled);
-        }
-        self.missing(
-            node,
-            "nothing says where this A2A agent is",
-            "write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`",
-        )
     }
 
     fn allow_hosts(&self, section: Option<&List<String>>) -> Vec<String> {
