@@ -65,10 +65,9 @@ impl Traces {
 
     /// The context of work in `trace`. It does not begin a trace.
     pub fn context(&self, trace: Option<Arc<Trace>>) -> Context {
-        let takes = |recorder: &&Arc<Recorder>| {
-            trace.as_ref().is_some_and(|trace| recorder.sampler.takes(&trace.ids()))
-        };
-        Context { recorder: self.0.as_ref().filter(takes).cloned(), trace }
+        // Work in a trace of another program is recorded if that program records it.
+        let is_recorded = trace.as_ref().is_some_and(|trace| trace.ids().is_sampled());
+        Context { recorder: self.0.clone().filter(|_| is_recorded), trace }
     }
 
     /// Begins the span of a request that came in `trace`. Without a trace, begins one.
