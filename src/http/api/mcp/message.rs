@@ -201,7 +201,7 @@ mod tests {
     fn messages_are_told_apart() {
         let read = |text| match Message::read(text) {
             Ok(Message::Request(request)) => format!("{} {}", request.method, request.id),
-            Ok(Message::Notification(notification)) => notification.method.to_string(),
+            Ok(Message::Notification(notification)) => notification.method,
             Ok(Message::Response(id, result)) => format!("response {id} {}", result.is_some()),
             Err(error) => error.code.to_string(),
         };
