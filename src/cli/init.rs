@@ -1,7 +1,7 @@
 //! `mantyx-bridge init`: writes a first bridge.yaml from its arguments, from the user's answers,
 //! and from the files that it finds.
 //!
-//! Must not: overwrite a file unasked, or write a secret into one.
+//! Must not: overwrite a file unasked, write a secret into one, or dial an address.
 
 mod ask;
 
