@@ -73,10 +73,7 @@ enum Command {
     #[command(after_help = "Example: mantyx-bridge serve -c /etc/mantyx-bridge/bridge.yaml")]
     Serve,
     /// Reads the configuration, and shows what would run, or each mistake and its place
-    #[command(
-        after_help = "Examples:\n  mantyx-bridge check -c bridge.yaml\n  mantyx-bridge check \
-           --explain fs_read_file '{\"path\": \"/etc/passwd\"}'"
-    )]
+    #[command(after_help = include_str!("cli/examples/check.txt"))]
     Check {
         /// Prints JSON
         #[arg(long)]
@@ -170,20 +167,13 @@ enum Command {
     ///
     /// The answer goes to stdout, a line for each call to stderr. Exit code 0 if the run has a
     /// result, 1 if it failed or was cancelled, which is what Ctrl-C does.
-    #[command(
-        after_help = "Examples:\n  mantyx-bridge run 'Who is on call tonight?'\n  mantyx-bridge run \
-           --backends demo --json 'demo_add {\"a\": 2, \"b\": 3}'"
-    )]
+    #[command(after_help = include_str!("cli/examples/run.txt"))]
     Run(run::Settings),
     /// Shows the calls that wait for a person, and decides them
     ///
     /// Calls wait where `approve` in bridge.yaml says so. Each id stands for one call with exactly
     /// the arguments that are shown.
-    #[command(
-        after_help = "Examples:\n  mantyx-bridge approvals\n  mantyx-bridge approvals approve \
-           apr_6f1d0b7a52c94e83a1b0c2d4\n  mantyx-bridge approvals deny \
-           apr_6f1d0b7a52c94e83a1b0c2d4 --reason 'Use the test server.'"
-    )]
+    #[command(after_help = include_str!("cli/examples/approvals.txt"))]
     Approvals(approvals::Settings),
     /// Refreshes catalogs now, and shows the result
     #[command(after_help = "Example: mantyx-bridge refresh demo")]
@@ -215,10 +205,7 @@ enum Command {
     ///
     /// On a terminal it asks, and offers the MCP servers of Claude, Cursor and VS Code. Elsewhere,
     /// and with --yes, it only uses its arguments. Secrets are written as references.
-    #[command(
-        after_help = "Examples:\n  mantyx-bridge init\n  mantyx-bridge init --workspace acme \
-           --import .cursor/mcp.json --a2a https://hr.intranet.example --yes"
-    )]
+    #[command(after_help = include_str!("cli/examples/init.txt"))]
     Init(init::Settings),
     /// Prints the servers of an mcpServers file as the `mcp:` part of a bridge.yaml
     ///

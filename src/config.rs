@@ -8,7 +8,6 @@
 mod deserialize;
 mod document;
 pub mod environment;
-mod eq;
 pub mod error;
 mod file;
 pub mod file_format;
@@ -17,7 +16,6 @@ mod redact;
 mod reference;
 pub mod scalars;
 mod secrets;
-mod token;
 mod validate;
 pub mod value;
 
@@ -33,6 +31,8 @@ use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use sha2::{Digest as _, Sha256};
+use subtle::ConstantTimeEq as _;
 use url::Url;
 
 use self::deserialize::{At, List, Named};
@@ -47,8 +47,7 @@ use self::scalars::{
     Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
     PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
 };
-pub use self::secrets::Secrets;
-pub use self::token::TokenHash;
+pub use self::secrets::{Secret, Secrets};
 use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;
@@ -142,13 +141,13 @@ pub enum Credential {
 }
 
 /// A registered application, and the access to a workspace that a user has granted it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RefreshGrant {
     /// Where tokens are issued.
     pub token_url: Written<Url>,
     pub client_id: String,
-    pub client_secret: SecretString,
-    pub refresh_token: SecretString,
+    pub client_secret: Secret,
+    pub refresh_token: Secret,
 }
 
 /// Whether a caller has to show a token.
@@ -227,6 +226,24 @@ impl App {
         self.token == other.token
             && self.users == other.users
             && self.certificate == other.certificate
+    }
+}
+
+/// The hash of an app's token: no token stays in memory. It is compared in constant time, so that the
+/// time reveals nothing about it. It is not shown, as a short token could be found by trying.
+#[derive(Clone, Copy, Eq, derive_more::Debug)]
+#[debug("TokenHash(..)")]
+pub struct TokenHash([u8; 32]);
+
+impl TokenHash {
+    pub fn of(token: &[u8]) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+}
+
+impl PartialEq for TokenHash {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
     }
 }
 
@@ -452,11 +469,11 @@ pub struct Signers {
 }
 
 /// An OAuth client that fetches the tokens for a backend itself.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ClientCredentials {
     pub id: String,
     /// A private key as PEM where the client signs.
-    pub secret: SecretString,
+    pub secret: Secret,
     pub shows: Shows,
     /// The token endpoint; `None`: the one that the backend names.
     pub token_url: Option<Written<Url>>,
@@ -499,6 +516,13 @@ pub struct Local {
     /// the file has it.
     pub definition: Box<RawValue>,
     pub action: Action,
+}
+
+impl PartialEq for Local {
+    fn eq(&self, other: &Self) -> bool {
+        let Self { definition, action } = self;
+        definition.get() == other.definition.get() && *action == other.action
+    }
 }
 
 /// What a local tool does when it is called.
@@ -544,3 +568,6 @@ impl AsRef<std::ffi::OsStr> for Written<String> {
         self.value.as_ref()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,7 +36,6 @@ use crate::error_chain::error_chain;
 use crate::group_files::GroupFiles;
 use crate::http::api::{Api, Facts, Loaded};
 use crate::http::auth::Authenticator;
-use crate::http::proxy::Proxy;
 use crate::http::server;
 use crate::http::server::socket_activation::{ActivatedSocket, ActivationError};
 use crate::http::server::{Listener, socket_activation};
@@ -203,9 +202,8 @@ impl Daemon {
             Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
-        let proxy = Proxy { runs: Arc::clone(&runs) };
         let requests = DetachedRequests::default();
-        let service = Arc::new(Service::new(auth, api, proxy, traces, requests.clone()));
+        let service = Arc::new(Service { auth, api, detached: requests.clone() });
         spawn_credential(&mut back, Arc::clone(&runs.upstream));
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&service), front.stop_token());

@@ -19,6 +19,7 @@ use tokio::sync::mpsc;
 use self::otlp::messages;
 pub use self::otlp::{Exporter, start};
 pub use self::sampler::Sampler;
+use self::span::Parent;
 pub use self::span::{Kind, Span, Value};
 use crate::metrics;
 use crate::metrics::Dropped;
@@ -64,29 +65,22 @@ impl Traces {
 
     /// The context of work in `trace`. It does not begin a trace.
     pub fn context(&self, trace: Option<Arc<Trace>>) -> Context {
-        let takes = |recorder: &&Arc<Recorder>| {
-            trace.as_ref().is_some_and(|trace| recorder.sampler.takes(&trace.ids()))
-        };
-        Context { recorder: self.0.as_ref().filter(takes).cloned(), trace }
+        // Work in a trace of another program is recorded if that program records it.
+        let is_recorded = trace.as_ref().is_some_and(|trace| trace.ids().is_sampled());
+        Context { recorder: self.0.clone().filter(|_| is_recorded), trace }
     }
 
     /// Begins the span of a request that came in `trace`. Without a trace, begins one.
     pub fn request(&self, trace: Option<Arc<Trace>>, name: impl fmt::Display) -> Span {
-        match (&self.0, trace) {
-            (Some(recorder), None) => {
-                let id = rand::random();
-                if recorder.sampler.takes_new(id) {
-                    Span::begin(Arc::clone(recorder), span::Parent::None(id), Kind::Server, name)
-                } else {
-                    Span::default()
-                }
+        if trace.is_some() {
+            return self.context(trace).begin_in(Parent::Remote, Kind::Server, name);
+        }
+        let id = rand::random();
+        match &self.0 {
+            Some(recorder) if recorder.sampler.takes_new(id) => {
+                Span::begin(Arc::clone(recorder), Parent::None(id), Kind::Server, name)
             }
-            (_, trace) => match self.context(trace) {
-                Context { trace: Some(trace), recorder: Some(recorder) } => {
-                    Span::begin(recorder, span::Parent::Remote(trace), Kind::Server, name)
-                }
-                context => Span::unrecorded(context),
-            },
+            _ => Span::default(),
         }
     }
 }
@@ -99,9 +93,18 @@ impl Context {
 
     /// Begins a span.
     pub fn begin(&self, kind: Kind, name: impl fmt::Display) -> Span {
-        match self.clone() {
+        self.clone().begin_in(Parent::Local, kind, name)
+    }
+
+    fn begin_in(
+        self,
+        parent: fn(Arc<Trace>) -> Parent,
+        kind: Kind,
+        name: impl fmt::Display,
+    ) -> Span {
+        match self {
             Self { trace: Some(trace), recorder: Some(recorder) } => {
-                Span::begin(recorder, span::Parent::Local(trace), kind, name)
+                Span::begin(recorder, parent(trace), kind, name)
             }
             context => Span::unrecorded(context),
         }

@@ -338,14 +338,12 @@ impl Upstream {
         http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
             BodyError::TooLarge { .. } => OpenError::TooLarge,
             BodyError::NoRoom(no_room) => OpenError::NoRoom(no_room),
-            BodyError::Broken(error) => self.broken(error),
+            BodyError::Broken(error) => {
+                let error = error_chain(&error.without_url());
+                self.note(Err(&error));
+                OpenError::Unreachable(error)
+            }
         })
-    }
-
-    fn broken(&self, error: reqwest::Error) -> OpenError {
-        let error = error_chain(&error.without_url());
-        self.note(Err(&error));
-        OpenError::Unreachable(error)
     }
 
     /// Records the rate limit for posts that an answer to an app shows. `credential` is that app's

@@ -36,11 +36,7 @@ enum Decision {
         reason: Option<String>,
     },
     /// Answers the question of the call's server
-    #[command(after_help = "Examples:\n  \
-                            mantyx-bridge approvals answer apr_6f1d0b7a52c94e83a1b0c2d4 name=Ada \
-                            tags=new tags=urgent\n  \
-                            mantyx-bridge approvals answer apr_6f1d0b7a52c94e83a1b0c2d4 \
-                            '{\"name\": \"Ada\"}'")]
+    #[command(after_help = include_str!("examples/answer.txt"))]
     Answer {
         /// The id in the list
         id: String,

@@ -3,7 +3,6 @@
 //! Must not: make a call a second time.
 
 use http::HeaderMap;
-use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -11,18 +10,10 @@ use super::terminal::{for_stdout, plain};
 use super::{Client, Failure, Outcome, Stop, or_stdin, parse, print};
 use crate::config::Contact;
 use crate::http::api::openapi::ToolResult;
-use crate::model::pending;
+use crate::model::{pending, string_member};
 
 /// How long each request for the result of a long call waits, in seconds.
 const WAIT: u64 = 240;
-
-/// The first answer to a long call.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Pending {
-    status: String,
-    call_id: String,
-}
 
 /// `mantyx-bridge call TOOL [JSON]`.
 pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: bool) -> Outcome {
@@ -90,8 +81,8 @@ async fn ask(client: &Client, tool: &str, arguments: &str) -> Outcome<String> {
 /// The id of the call, if `text` says that it is a long call.
 fn pending_call(text: &str) -> Option<String> {
     let answer: ToolResult = serde_json::from_str(text).ok()?;
-    let pending: Pending = serde_json::from_str(&answer.result?).ok()?;
-    (pending.status == "pending").then_some(pending.call_id)
+    let result = answer.result.filter(|result| pending::is_first_answer(result))?;
+    string_member(&result, "callId")
 }
 
 fn left(goes_on: Option<&str>) -> String {

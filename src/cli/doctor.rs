@@ -48,17 +48,14 @@ pub(super) async fn doctor(
     let chosen = chosen(&config, only)?;
     check.ok("it can be read, and all its references can be resolved");
     for warning in &config.warnings {
-        check.begin("file");
-        check.warn(warning, "see the line in the warning");
+        check.begin("file").warn(warning, "see the line in the warning");
     }
     let state = StateDir::new(config.state_dir.clone());
     if let Some(what) = state.exposed() {
-        check.begin("state");
-        check.warn(what.trim_end_matches('.'), EXPOSED);
+        check.begin("state").warn(what.trim_end_matches('.'), EXPOSED);
     }
     for damaged in state.damaged_journals() {
-        check.begin("journal");
-        check.warn(
+        check.begin("journal").warn(
             format!("a damaged journal was set aside as {}", damaged.display()),
             "check the disk; `mantyx-bridge status` shows what was lost in the last 24 h. Delete \
              the file when you do not need it any more",

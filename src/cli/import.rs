@@ -11,6 +11,7 @@
 mod secrets;
 
 use std::fmt::Write as _;
+use std::iter::once;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
@@ -21,19 +22,7 @@ use crate::config::Environment;
 use crate::model::BackendName;
 
 /// The keys of an entry that bridge.yaml has, too.
-const KEYS: [&str; 11] = [
-    "args",
-    "command",
-    "cwd",
-    "disabled",
-    "env",
-    "envFile",
-    "headers",
-    "serverUrl",
-    "transport",
-    "type",
-    "url",
-];
+const KEYS: &str = "args command cwd disabled env envFile headers serverUrl transport type url";
 
 /// The backends of a new bridge.yaml.
 #[derive(Debug, Default)]
@@ -119,7 +108,7 @@ impl Imported {
     fn entry(&mut self, source: &Source<'_>, name: &str, entry: &Value) -> Map<String, Value> {
         let mut server = Map::new();
         for (key, value) in entry.as_object().into_iter().flatten() {
-            if KEYS.contains(&key.as_str()) {
+            if KEYS.split(' ').any(|known| known == key) {
                 let at = Place { server: name, key, is_variable: key == "env" };
                 server.insert(key.clone(), self.hidden(source, at, value));
             } else if key == "enabled" {
@@ -189,21 +178,15 @@ impl Imported {
     /// `name` as a legal and unused name of a backend.
     pub(super) fn legal_name(&self, name: &str) -> String {
         let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
-        let mut base: String = name.chars().map(legal).take(BackendName::MAX_LEN).collect();
-        if base.is_empty() {
-            base.push_str("server");
-        }
-        let taken = |name: &str| self.mcp.contains_key(name) || self.a2a.contains_key(name);
-        let mut found = base.clone();
-        for count in 2.. {
-            if !taken(&found) {
-                break;
-            }
+        let base = if name.is_empty() { "server" } else { name };
+        let base: String = base.chars().map(legal).take(BackendName::MAX_LEN).collect();
+        let numbered = (2..).map(|count| {
             let end = format!("_{count}");
-            base.truncate(BackendName::MAX_LEN - end.len());
-            found = format!("{base}{end}");
-        }
-        found
+            let room = BackendName::MAX_LEN - end.len();
+            format!("{base:.room$}{end}")
+        });
+        let is_free = |name: &String| !self.mcp.contains_key(name) && !self.a2a.contains_key(name);
+        once(base.clone()).chain(numbered).find(is_free).unwrap_or_default()
     }
 
     /// The `url` of the backend `name`, with references in place of secrets.

@@ -1,10 +1,9 @@
 //! `mantyx-bridge init`: writes a first bridge.yaml from its arguments, from the user's answers,
 //! and from the files that it finds.
 //!
-//! Must not: overwrite a file unasked, or write a secret into one.
+//! Must not: overwrite a file unasked, write a secret into one, or dial an address.
 
 mod ask;
-mod judge;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -17,7 +16,7 @@ use url::{Host, Url};
 use self::ask::Asker;
 use super::import::{Imported, yaml};
 use super::{Failure, Outcome, complain, print};
-use crate::config::Environment;
+use crate::config::{Config, Environment};
 
 /// The arguments of `init`.
 #[derive(Debug, Args)]
@@ -97,7 +96,7 @@ fn exists(path: &Path) -> Failure {
 fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Outcome<Draft> {
     let mut draft = Draft::default();
     if let Some(workspace) = &settings.workspace {
-        judge::workspace(workspace).map_err(Failure::Usage)?;
+        judge_workspace(workspace).map_err(Failure::Usage)?;
         draft.workspace = Some(workspace.clone());
     } else if !settings.sandbox {
         draft.workspace = ask_workspace(asker)?;
@@ -138,7 +137,7 @@ fn collect(settings: &Settings, asker: &mut Asker, env: &Environment) -> Outcome
 fn ask_workspace(asker: &mut Asker) -> Outcome<Option<String>> {
     let question = "Your MANTYX workspace (nothing: the sandbox, which needs no account): ";
     while let Some(workspace) = asker.text(question)? {
-        match judge::workspace(&workspace) {
+        match judge_workspace(&workspace) {
             Ok(()) => return Ok(Some(workspace)),
             Err(why) => complain(&why),
         }
@@ -149,7 +148,7 @@ fn ask_workspace(asker: &mut Asker) -> Outcome<Option<String>> {
 impl Draft {
     /// Adds the backend of `section` at `url`, under the first part of its host's name.
     fn add(&mut self, section: &str, url: &str, env: &Environment) -> Result<(), String> {
-        judge::url(section, url, env)?;
+        judge_url(section, url, env)?;
         let named = match Url::parse(url).ok().as_ref().and_then(Url::host) {
             Some(Host::Domain(name)) => name.split('.').next().unwrap_or_default().to_owned(),
             _ if section == "mcp" => "server".to_owned(),
@@ -212,6 +211,30 @@ fn usual_places(env: &Environment) -> Vec<PathBuf> {
 
 fn same_file(a: &Path, b: &Path) -> bool {
     fs::canonicalize(a).is_ok_and(|a| fs::canonicalize(b).is_ok_and(|b| a == b))
+}
+
+/// Whether a workspace can have this name; the error says why not.
+fn judge_workspace(name: &str) -> Result<(), String> {
+    let name = Value::from(name);
+    judged(&format!("upstream: {{sandbox: true, workspace: {name}}}\n"), &Environment::bare())
+}
+
+/// Whether a backend of `section` can be at `url`; the error says why not.
+fn judge_url(section: &str, url: &str, env: &Environment) -> Result<(), String> {
+    let url = Value::from(url);
+    judged(&format!("upstream: {{sandbox: true}}\n{section}: {{probe: {{url: {url}}}}}\n"), env)
+        .map_err(|why| format!("this is no address: {why}"))
+}
+
+fn judged(text: &str, env: &Environment) -> Result<(), String> {
+    let text = format!("state_dir: /nonexistent\n{text}");
+    let judged = Config::parse(&text, Path::new("(what was said)"), env);
+    judged.map(drop).map_err(|errors| {
+        let first = errors.problems.into_iter().next();
+        first
+            .map(|first| [first.message, first.cure.unwrap_or_default()].join("; "))
+            .unwrap_or_default()
+    })
 }
 
 #[cfg(test)]

@@ -166,7 +166,7 @@ impl Message {
             message::Message::Request(request) => {
                 this.id = Some(request.id.to_owned());
                 this.is_stateless = request.meta(VERSION).is_some();
-                this.method = request.method.into_owned();
+                this.method = request.method;
             }
             message::Message::Notification(request) if request.method == CANCELLED => {
                 this.cancels = request.get("requestId").map(|id| id.get().to_owned());

@@ -6,9 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use secrecy::SecretString;
-
-use super::{Secrets, Written};
+use super::{Secret, Secrets, Written};
 
 /// A program that is started without a shell.
 #[derive(Debug, Clone)]
@@ -17,7 +15,7 @@ pub struct Program {
     pub command: String,
     pub args: Vec<Written<String>>,
     /// Its environment, besides the few variables that every program gets.
-    pub env: BTreeMap<String, SecretString>,
+    pub env: BTreeMap<String, Secret>,
     pub cwd: Option<PathBuf>,
     pub sandbox: ProgramSandbox,
     /// The bridge's own files and directories, which the program must not read. Absolute, in order,
@@ -25,6 +23,16 @@ pub struct Program {
     pub hidden: Arc<[PathBuf]>,
     /// The secrets that it must not repeat into the log or into errors.
     pub secrets: Arc<Secrets>,
+}
+
+// Destructured, so that the compiler finds a new field.
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        // A change of another backend's secret is no reason to restart the program.
+        let Self { command, args, env, cwd, sandbox, hidden, secrets: _ } = self;
+        (command, args, env, cwd) == (&other.command, &other.args, &other.env, &other.cwd)
+            && (sandbox, hidden) == (&other.sandbox, &other.hidden)
+    }
 }
 
 impl Program {

@@ -2,11 +2,22 @@
 //!
 //! Must not: be the only guard. Resolved references never come near a message.
 
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
 use super::document::{Kind, Node};
 use super::reference::looks_secret;
 use super::{Document, Secrets};
 
 const MASK: &str = "***";
+
+/// `user:password@` in a URL.
+static USER_INFO: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"://[^/?# "'`]*@"#).expect("a test compiles it"));
+/// A parameter of a URL: `?name=value` or `&name=value`.
+static QUERY: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"([?&])([^=?&]*)=([^?&# "'`,}]*)"#).expect("a test compiles it"));
 
 /// The texts that must not be shown.
 pub(super) struct Redactor {
@@ -43,7 +54,14 @@ impl Redactor {
         if self.by_looks {
             text = hide_by_looks(&text);
         }
-        hide_secret_query(&hide_user_info(&text))
+        let text = USER_INFO.replace_all(&text, format!("://{MASK}@"));
+        let hidden = QUERY.replace_all(&text, |found: &Captures<'_>| {
+            match looks_secret(&found[2]) && !found[3].starts_with("${") {
+                true => format!("{}{}={MASK}", &found[1], &found[2]),
+                false => found[0].to_owned(),
+            }
+        });
+        hidden.into_owned()
     }
 }
 
@@ -108,41 +126,4 @@ fn hide_by_looks(line: &str) -> String {
         }
     }
     line.to_owned()
-}
-
-/// Hides `user:password@` in URLs.
-fn hide_user_info(text: &str) -> String {
-    let mut pieces = text.split("://");
-    let mut hidden = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        hidden.push_str("://");
-        let authority =
-            piece.split(['/', '?', '#', ' ', '"', '\'', '`']).next().unwrap_or_default();
-        match authority.rsplit_once('@') {
-            Some((user, _)) => {
-                hidden.push_str(MASK);
-                hidden.push_str(piece.strip_prefix(user).unwrap_or_default());
-            }
-            None => hidden.push_str(piece),
-        }
-    }
-    hidden
-}
-
-/// Hides the values of `?token=…&key=…`.
-fn hide_secret_query(text: &str) -> String {
-    let mut pieces = text.split_inclusive(['?', '&']);
-    let mut hidden = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        let shown = match piece.split_once('=') {
-            Some((name, value)) if looks_secret(name) && !value.starts_with("${") => {
-                let end =
-                    value.find(['&', '#', ' ', '"', '\'', '`', ',', '}']).unwrap_or(value.len());
-                format!("{name}={MASK}{}", value.split_at(end).1)
-            }
-            _ => piece.to_owned(),
-        };
-        hidden.push_str(&shown);
-    }
-    hidden
 }

@@ -236,19 +236,8 @@ fn is_variable(name: &str) -> bool {
 
 /// Whether a key, a header, a variable or an option of this name probably holds a secret.
 pub(crate) fn looks_secret(name: &str) -> bool {
-    const SECRET: [&str; 11] = [
-        "apikey",
-        "accesskey",
-        "authorization",
-        "bearer",
-        "cookie",
-        "credential",
-        "passphrase",
-        "passwd",
-        "password",
-        "privatekey",
-        "secret",
-    ];
+    const SECRET: &str = "apikey accesskey authorization bearer cookie credential passphrase passwd \
+                          password privatekey secret";
     let words: Vec<String> =
         name.split(|c: char| !c.is_ascii_alphanumeric()).map(str::to_ascii_lowercase).collect();
     let last = words.last().map_or("", String::as_str);
@@ -256,7 +245,7 @@ pub(crate) fn looks_secret(name: &str) -> bool {
         return false;
     }
     let joined = words.concat();
-    SECRET.iter().any(|secret| joined.contains(secret))
+    SECRET.split(' ').any(|secret| joined.contains(secret))
         || joined.ends_with("token")
         || words.iter().any(|word| matches!(word.as_str(), "token" | "pat" | "pwd" | "key"))
 }

@@ -7,6 +7,18 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 
+/// A secret that can be compared: a reload leaves equal backends alone, and one whose secret has
+/// changed in its file is unequal.
+#[derive(Debug, Clone, derive_more::Deref, derive_more::From)]
+#[from(String, SecretString)]
+pub struct Secret(SecretString);
+
+impl PartialEq for Secret {
+    fn eq(&self, other: &Self) -> bool {
+        self.expose_secret() == other.expose_secret()
+    }
+}
+
 /// Longest first: if one secret is a part of another, the longer one must be hidden as a whole.
 #[derive(Debug, Clone, Default)]
 pub struct Secrets(Vec<SecretString>);

@@ -5,21 +5,15 @@
 //! Must not: put a resolved reference into a message.
 
 mod a2a;
-mod approve;
 mod auth;
 mod backend;
-mod json;
 mod listen;
 mod local;
 mod mcp;
 mod program;
-mod result;
 mod rules;
 mod runtime;
-mod signature;
-mod socket;
 mod state;
-mod tls;
 mod upstream;
 mod web;
 

@@ -131,7 +131,7 @@ impl Api {
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
             return not_json();
         }
-        handler(self, asked).await
+        response::either(handler(self, asked)).await
     }
 
     fn status(&self, asked: &ApiRequest) -> Answered {
@@ -226,23 +226,21 @@ impl Api {
         let spec = proxy::read_spec(RunKind::Agent, body)
             .await
             .map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
-        let injected = spec
-            .inject(&self.offer(&caller.app), &proxy::selection(&headers))
-            .map_err(|error| proxy::inject_error(&error))?;
+        let injected = spec.inject(&self.offer(&caller.app), &proxy::selection(&headers))?;
         let counts = proxy::injected_header(&injected);
         let mut response = response::json_text(StatusCode::OK, injected.body.concat());
         response.headers_mut().insert("x-bridge-injected", counts);
         Ok(response)
     }
 
-    async fn refresh(&self, app: &App, name: &str) -> Response<Body> {
-        let mine = names(&self.offer(app));
-        let Some(name) = mine.get(name) else {
-            let unknown = unknown_backend(name.to_owned(), &mine);
-            return response::with_status(unknown, StatusCode::NOT_FOUND);
+    async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
+        let mine = names(&self.offer(&caller.app));
+        let Some(name) = mine.get(segment.as_str()) else {
+            let unknown = unknown_backend(segment, &mine);
+            return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
         };
         self.backends().refresh(name.as_str()).await;
-        response::json(StatusCode::OK, &status::backend(self, name))
+        Ok(response::json(StatusCode::OK, &status::backend(self, name)))
     }
 }
 
@@ -285,7 +283,7 @@ fn format(request: &Request<Incoming>, otherwise: &str) -> Answered<Format> {
 
 fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body> {
     let candidates = candidates.iter().map(ToString::to_string).collect();
-    proxy::inject_error(&InjectError::UnknownBackend { name, candidates })
+    InjectError::UnknownBackend { name, candidates }.into()
 }
 
 async fn json_body(request: Request<Incoming>, limit: usize) -> Answered<Bytes> {

@@ -153,17 +153,8 @@ pub enum AuthRefusal {
 }
 
 impl AuthRefusal {
-    /// The label for the metrics.
-    pub fn kind(&self) -> Refused {
-        self.kinds().0
-    }
-
-    /// The error code for programs.
-    pub fn code(&self) -> Code {
-        self.kinds().1
-    }
-
-    fn kinds(&self) -> (Refused, Code) {
+    /// The label for the metrics, and the error code for programs.
+    pub fn kinds(&self) -> (Refused, Code) {
         match self {
             Self::NoHost => (Refused::NoHost, Code::InvalidRequest),
             Self::ForeignHost => (Refused::ForeignHost, Code::HostRefused),
@@ -347,7 +338,7 @@ impl Authenticator {
 
     /// Records that a caller was refused; returns the refusal to send.
     fn turned_away(&self, refusal: AuthRefusal, client: &ClientInfo) -> AuthRefusal {
-        if refusal.code() != Code::Unauthorized {
+        if refusal.kinds().1 != Code::Unauthorized {
             return refusal;
         }
         let wait = self.lockout.note(ClientKey::of(client), Instant::now());
@@ -357,22 +348,20 @@ impl Authenticator {
     /// Authenticates the caller: by its certificate, its token, or its user.
     fn identify(&self, headers: &HeaderMap, client: &ClientInfo) -> Result<Caller, AuthRefusal> {
         let settings = self.settings();
-        let certified = certified(&settings, client);
+        let own = app_of_connection(&settings, client);
         let bearer = headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes()));
         let key = headers.get(X_API_KEY).map(http::HeaderValue::as_bytes);
         let shown = [(header::AUTHORIZATION, bearer), (X_API_KEY, key)];
         for (name, token) in shown.iter().filter_map(|(name, token)| Some((name, (*token)?))) {
             let Some(app) = holder(&settings, TokenHash::of(token)) else { continue };
-            return match &certified {
-                Some(own) if own.name != app.name => Err(AuthRefusal::OtherApp),
+            let is_tls = matches!(client, ClientInfo::Tls { .. });
+            return match &own {
+                Some(own) if is_tls && own.name != app.name => Err(AuthRefusal::OtherApp),
                 None if needs_certificate(&app, client) => Err(AuthRefusal::OtherCertificate),
                 _ => Ok(Caller::app(app, Some(name.clone()))),
             };
         }
-        if let Some(app) = certified {
-            return Ok(Caller::app(app, None));
-        }
-        if let Some(app) = app_of_user(&settings, client) {
+        if let Some(app) = own {
             return Ok(Caller::app(app, None));
         }
         match (self.auth, settings.apps.first()) {
@@ -421,18 +410,16 @@ fn holder(settings: &Settings, token: TokenHash) -> Option<Arc<App>> {
     found
 }
 
-/// The app whose user has opened the connection.
-fn app_of_user(settings: &Settings, client: &ClientInfo) -> Option<Arc<App>> {
-    let ClientInfo::Unix { peer: Some(peer) } = client else { return None };
-    let known = settings.apps.iter().find(|known| known.app.users.contains(&peer.uid))?;
-    Some(Arc::clone(&known.app))
-}
-
-/// The app of the connection's certificate. If the names in a certificate are those of several
-/// apps, it is the first one's.
-fn certified(settings: &Settings, client: &ClientInfo) -> Option<Arc<App>> {
-    let ClientInfo::Tls { names: Some(names), .. } = client else { return None };
-    let is_it = |app: &App| app.certificate.iter().flatten().any(|name| names.contains(name));
+/// The app of the connection's certificate, or of the user who has opened it. If the names in a
+/// certificate are those of several apps, it is the first one's.
+fn app_of_connection(settings: &Settings, client: &ClientInfo) -> Option<Arc<App>> {
+    let is_it = |app: &App| match client {
+        ClientInfo::Tls { names: Some(names), .. } => {
+            app.certificate.iter().flatten().any(|name| names.contains(name))
+        }
+        ClientInfo::Unix { peer: Some(peer) } => app.users.contains(&peer.uid),
+        _ => false,
+    };
     let known = settings.apps.iter().find(|known| is_it(&known.app))?;
     Some(Arc::clone(&known.app))
 }

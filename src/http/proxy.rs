@@ -16,9 +16,7 @@ use hyper::body::Incoming;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
-pub use self::inject::{
-    MAX_SPEC, inject_error, injected_header, names, read_spec, selection, trace,
-};
+pub use self::inject::{MAX_SPEC, injected_header, names, read_spec, selection, trace};
 pub use self::route::{Proxied, Resource};
 use crate::http::{Answered, Body, Caller, Code, response};
 use crate::model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member};
@@ -28,47 +26,35 @@ use crate::runs::{Runs, Thing, app_stream};
 /// files, which become 7 MB in base64.
 const MAX_RESULT_BODY: usize = 16 << 20;
 
-/// The proxy.
-#[derive(Debug)]
-pub struct Proxy {
-    pub runs: Arc<Runs>,
-}
-
-impl Proxy {
-    /// Answers a request below `/api/`.
-    pub async fn handle(
-        &self,
-        (route, resource): (Proxied, Resource),
-        caller: Caller,
-        request: Request<Incoming>,
-    ) -> Answered {
-        let mut from = Outgoing::new(&self.runs, &caller, request.headers(), resource);
-        from.learn().await?;
-        if let Some(thing) = from.others() {
-            // The answer does not reveal that the thing exists.
-            let message = match thing {
-                Thing::Run => "There is no such run.",
-                Thing::Session => "There is no such session.",
-            };
-            return Err(response::error(Code::NotFound, message));
-        }
-        Ok(match route {
-            Proxied::CreateRun(workspace, kind) => {
-                from.create_run(workspace, kind, request).await?
-            }
-            Proxied::CreateSession(workspace) => from.create_session(workspace, request).await?,
-            Proxied::Message(workspace, session) => {
-                from.message(workspace, session, request).await?
-            }
-            Proxied::EndSession(workspace, session) => {
-                from.end_session(workspace, session, request).await
-            }
-            Proxied::Stream(key) => from.stream(key, request).await?,
-            Proxied::ToolResult(key) => from.tool_result(key, request).await?,
-            Proxied::Cancel(key) => from.cancel(key, request).await,
-            Proxied::Other => from.forward(request).await,
-        })
+/// Answers a request below `/api/`.
+pub async fn handle(
+    runs: &Arc<Runs>,
+    (route, resource): (Proxied, Resource),
+    caller: Caller,
+    request: Request<Incoming>,
+) -> Answered {
+    let mut from = Outgoing::new(runs, &caller, request.headers(), resource);
+    from.learn().await?;
+    if let Some(thing) = from.others() {
+        // The answer does not reveal that the thing exists.
+        let message = match thing {
+            Thing::Run => "There is no such run.",
+            Thing::Session => "There is no such session.",
+        };
+        return Err(response::error(Code::NotFound, message));
     }
+    Ok(match route {
+        Proxied::CreateRun(workspace, kind) => from.create_run(workspace, kind, request).await?,
+        Proxied::CreateSession(workspace) => from.create_session(workspace, request).await?,
+        Proxied::Message(workspace, session) => from.message(workspace, session, request).await?,
+        Proxied::EndSession(workspace, session) => {
+            from.end_session(workspace, session, request).await
+        }
+        Proxied::Stream(key) => from.stream(key, request).await?,
+        Proxied::ToolResult(key) => from.tool_result(key, request).await?,
+        Proxied::Cancel(key) => from.cancel(key, request).await,
+        Proxied::Other => from.forward(request).await,
+    })
 }
 
 impl Outgoing<'_> {

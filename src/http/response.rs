@@ -332,7 +332,7 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
 /// 401 for an app that has lost its access meanwhile: the same answer as to a wrong token.
 pub fn not_let_in() -> Response<Body> {
     let refusal = AuthRefusal::WrongToken;
-    challenged(error(refusal.code(), &refusal.to_string()))
+    challenged(error(refusal.kinds().1, &refusal.to_string()))
 }
 
 /// Adds the header that says how to authenticate.

@@ -56,7 +56,7 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
     };
     let regular = Arc::new(ConnectionLimit::new(MAX_CONNECTIONS, MAX_UNKNOWN));
     let overflow = Arc::new(ConnectionLimit::new(OVERFLOW, OVERFLOW));
-    let counted = service.requests.connections.by_way.of(way);
+    let counted = service.api.requests.connections.by_way.of(way);
     let mut connections = JoinSet::new();
     let mut told = None;
     loop {
@@ -86,7 +86,7 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         let service = Arc::clone(&service);
         connections.spawn(async move {
             connection.run(socket, client).await;
-            service.requests.connections.by_way.of(way).closed.inc();
+            service.api.requests.connections.by_way.of(way).closed.inc();
         });
     }
     drop(listener);

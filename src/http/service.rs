@@ -20,13 +20,12 @@ use crate::http::api::Api;
 use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler};
 use crate::http::auth::sessions::Begun;
 use crate::http::auth::{AuthRefusal, Authenticator, rate_limit};
-use crate::http::proxy::Proxy;
 use crate::http::router::Route;
 use crate::http::{
     Body, Caller, ClientInfo, ClientKey, Code, OnAuthenticated, proxy, response, status_page,
 };
-use crate::metrics::{Answered, Requests};
-use crate::traces::{Span, Traces};
+use crate::metrics::Answered;
+use crate::traces::Span;
 use crate::{budget, http_client};
 
 /// Everything behind the listeners.
@@ -34,26 +33,11 @@ use crate::{budget, http_client};
 pub struct Service {
     pub auth: Authenticator,
     pub api: Api,
-    proxy: Proxy,
-    traces: Traces,
     /// The requests that may continue after their app has hung up.
-    detached: DetachedRequests,
-    /// Counters of incoming requests and connections.
-    pub requests: Arc<Requests>,
+    pub detached: DetachedRequests,
 }
 
 impl Service {
-    pub fn new(
-        auth: Authenticator,
-        api: Api,
-        proxy: Proxy,
-        traces: Traces,
-        detached: DetachedRequests,
-    ) -> Self {
-        let requests = Arc::clone(&api.requests);
-        Self { auth, api, proxy, traces, detached, requests }
-    }
-
     /// Answers one request. With `is_overflow`, its connection has no regular slot: the request is
     /// refused, unless its route is open to anyone, so that health checks still get their answer.
     pub async fn handle(
@@ -179,7 +163,7 @@ impl Service {
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
-        let counted = self.requests.by_route.of(kind);
+        let counted = self.api.requests.by_route.of(kind);
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
@@ -195,9 +179,8 @@ impl Service {
     ) -> Span {
         let Some(pattern) = route.traced() else { return Span::default() };
         let method = request.method().clone();
-        let mut span = self
-            .traces
-            .request(proxy::trace(request.headers()), format_args!("{method} {pattern}"));
+        let shown = proxy::trace(request.headers());
+        let mut span = self.api.runs.traces.request(shown, format_args!("{method} {pattern}"));
         if let Some(trace) = span.told() {
             http_client::set_trace(request.headers_mut(), trace);
         }
@@ -241,7 +224,8 @@ impl Service {
             },
             (Route::Proxied(proxied, resource), Some(caller)) => {
                 // Boxed, since the future is large.
-                let handled = Box::pin(self.proxy.handle((proxied, resource), caller, request));
+                let route = (proxied, resource);
+                let handled = Box::pin(proxy::handle(&self.api.runs, route, caller, request));
                 response::either(handled).await
             }
             (Route::WrongMethod(allow), _) => response::wrong_method(allow),
@@ -261,8 +245,9 @@ impl Service {
 
     /// Answers a refused request.
     fn refuse(&self, path: &str, client: &ClientInfo, refusal: &AuthRefusal) -> Response<Body> {
-        self.requests.refused.of(refusal.kind()).inc();
-        let response = response::error(refusal.code(), &refusal.to_string());
+        let (kind, code) = refusal.kinds();
+        self.api.requests.refused.of(kind).inc();
+        let response = response::error(code, &refusal.to_string());
         let response = match refusal {
             // Floods no log: beyond a few failures, the refusal is `TooManyFailures`.
             AuthRefusal::NoToken

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::json;
+use super::{Elements, json};
 
 /// The deepest level that is read. Deeper values are kept as they were written.
 const MAX_DEPTH: usize = 128;
@@ -47,51 +47,39 @@ pub enum Unclear {
 impl<'a> Node<'a> {
     /// Reads a whole value.
     pub fn read(json: &'a RawValue) -> Self {
-        Reader { text: json.get(), at: 0, unclear: None }.value(0)
+        Reader::default().value(json, 0)
     }
 
     /// Reads a whole value that has a form of RFC 8785.
     pub fn read_clear(json: &'a RawValue) -> Result<Self, Unclear> {
-        let mut reader = Reader { text: json.get(), at: 0, unclear: None };
-        let node = reader.value(0);
+        let mut reader = Reader::default();
+        let node = reader.value(json, 0);
         reader.unclear.map_or(Ok(node), Err)
     }
 
     /// Its canonical form.
     pub fn canonical(&self) -> String {
-        let mut out = String::new();
-        self.write(&mut out, &|raw| raw.into());
-        out
+        self.text(&|raw| raw.into())
     }
 
     /// The form of RFC 8785, for a node from [`Self::read_clear`].
     pub fn jcs(&self) -> String {
-        let mut out = String::new();
-        self.write(&mut out, &|raw| number::double(raw).map_or(raw.into(), number::text));
-        out
+        self.text(&|raw| number::double(raw).map_or(raw.into(), number::text))
     }
 
-    fn write(&self, out: &mut String, shown: &impl Fn(&'a str) -> Cow<'a, str>) {
+    fn text(&self, shown: &impl Fn(&'a str) -> Cow<'a, str>) -> String {
         match self {
-            Self::Text(text) => out.push_str(&quoted(text)),
-            Self::Raw(raw) => out.push_str(&shown(raw)),
+            Self::Text(text) => quoted(text),
+            Self::Raw(raw) => shown(raw).into_owned(),
             Self::List(elements) => {
-                out.push('[');
-                for (at, element) in elements.iter().enumerate() {
-                    out.push_str(if at > 0 { "," } else { "" });
-                    element.write(out, shown);
-                }
-                out.push(']');
+                let elements: Vec<_> = elements.iter().map(|element| element.text(shown)).collect();
+                format!("[{}]", elements.join(","))
             }
             Self::Map(members) => {
-                out.push('{');
-                for (at, (key, value)) in members.iter().enumerate() {
-                    out.push_str(if at > 0 { "," } else { "" });
-                    out.push_str(&quoted(key));
-                    out.push(':');
-                    value.write(out, shown);
-                }
-                out.push('}');
+                let member = |(key, value): &(String, Self)| {
+                    format!("{}:{}", quoted(key), value.text(shown))
+                };
+                format!("{{{}}}", members.iter().map(member).collect::<Vec<_>>().join(","))
             }
         }
     }
@@ -143,53 +131,44 @@ fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a string can be written")
 }
 
-/// Goes through JSON text that is known to be JSON, once.
-struct Reader<'a> {
-    text: &'a str,
-    at: usize,
+/// Reads values, and notes what is not clear in them.
+#[derive(Default)]
+struct Reader {
     /// The first that was found.
     unclear: Option<Unclear>,
 }
 
-impl<'a> Reader<'a> {
-    fn value(&mut self, depth: usize) -> Node<'a> {
-        match self.peek() {
+impl Reader {
+    fn value<'a>(&mut self, json: &'a RawValue, depth: usize) -> Node<'a> {
+        let text = json.get();
+        match text.as_bytes().first() {
             Some(b'{' | b'[') if depth >= MAX_DEPTH => {
                 self.unclear.get_or_insert(Unclear::TooDeep);
-                Node::Raw(self.skip_brackets())
+                Node::Raw(text)
             }
-            Some(b'{') => Node::Map(self.members(depth)),
+            Some(b'{') => Node::Map(self.members(text, depth)),
             Some(b'[') => {
-                let mut elements = Vec::new();
-                while self.has_next(b']') {
-                    elements.push(self.value(depth + 1));
-                }
-                Node::List(elements)
+                let elements = Elements::read(text).expect("it is a JSON array").0.into_iter();
+                Node::List(elements.map(|element| self.value(element, depth + 1)).collect())
             }
-            Some(b'"') => Node::Text(self.string()),
+            Some(b'"') => Node::Text(self.string(text)),
             _ => {
-                let rest = self.text.get(self.at..).unwrap_or_default();
-                let ends = |c: char| matches!(c, ',' | ']' | '}') || c.is_ascii_whitespace();
-                let end = rest.find(ends).unwrap_or(rest.len());
-                let raw = self.take(end);
-                if number::double(raw).is_some_and(f64::is_infinite) {
+                if number::double(text).is_some_and(f64::is_infinite) {
                     self.unclear.get_or_insert(Unclear::Number);
                 }
-                Node::Raw(raw)
+                Node::Raw(text)
             }
         }
     }
 
-    fn members(&mut self, depth: usize) -> Vec<(String, Node<'a>)> {
+    fn members<'a>(&mut self, text: &'a str, depth: usize) -> Vec<(String, Node<'a>)> {
         let mut members = Vec::new();
-        while self.has_next(b'}') {
-            let key = self.string();
-            self.peek();
-            // The colon.
-            self.at += 1;
-            let value = self.value(depth + 1);
-            members.push((key, value));
-        }
+        // Keys as they were written: half of a surrogate pair may stand in one.
+        json::each_entry(text, |key: &RawValue, value| {
+            members.push((self.string(key.get()), self.value(value, depth + 1)));
+            true
+        })
+        .expect("it is a JSON object");
         // Stable: duplicates keep their order, which says which one counts.
         members.sort_by(|(a, _), (b, _)| a.encode_utf16().cmp(b.encode_utf16()));
         if let Some([(key, _), _]) = members.array_windows().find(|[a, b]| a.0 == b.0) {
@@ -198,80 +177,11 @@ impl<'a> Reader<'a> {
         members
     }
 
-    fn string(&mut self) -> String {
-        let raw = self.skip_string();
-        serde_json::from_str(raw).unwrap_or_else(|_half_a_pair| {
+    fn string(&mut self, literal: &str) -> String {
+        serde_json::from_str(literal).unwrap_or_else(|_half_a_pair| {
             self.unclear.get_or_insert(Unclear::HalfAPair);
-            json::lossy(raw).map(Cow::into_owned).unwrap_or_default()
+            json::lossy(literal).map(Cow::into_owned).unwrap_or_default()
         })
-    }
-
-    /// Moves behind the opening bracket or the comma; `false` behind `close`.
-    fn has_next(&mut self, close: u8) -> bool {
-        let mut seen = self.peek();
-        if matches!(seen, Some(b',' | b'{' | b'[')) && seen != Some(close) {
-            self.at += 1;
-            seen = self.peek();
-        }
-        match seen {
-            None => false,
-            Some(byte) if byte == close => {
-                self.at += 1;
-                false
-            }
-            Some(_) => true,
-        }
-    }
-
-    /// The next byte that is no whitespace.
-    fn peek(&mut self) -> Option<u8> {
-        let rest = self.text.as_bytes().get(self.at..)?;
-        self.at += rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn take(&mut self, len: usize) -> &'a str {
-        let start = self.at;
-        self.at += len.max(1);
-        self.text.get(start..self.at).unwrap_or_default()
-    }
-
-    /// A string with its quotes, as it was written.
-    fn skip_string(&mut self) -> &'a str {
-        self.peek();
-        let start = self.at;
-        let mut escaped = false;
-        let rest = self.text.as_bytes().get(start + 1..).unwrap_or_default();
-        let end = rest.iter().position(|byte| {
-            let ends = *byte == b'"' && !escaped;
-            escaped = *byte == b'\\' && !escaped;
-            ends
-        });
-        self.at = start + 2 + end.unwrap_or(rest.len());
-        self.text.get(start..self.at).unwrap_or_default()
-    }
-
-    /// An array or an object, as it was written.
-    fn skip_brackets(&mut self) -> &'a str {
-        let start = self.at;
-        let mut open = 0_usize;
-        loop {
-            match self.peek() {
-                Some(b'{' | b'[') => open += 1,
-                Some(b'}' | b']') => open = open.saturating_sub(1),
-                Some(b'"') => {
-                    self.skip_string();
-                    continue;
-                }
-                Some(_) => {}
-                None => break,
-            }
-            self.at += 1;
-            if open == 0 {
-                break;
-            }
-        }
-        self.text.get(start..self.at).unwrap_or_default()
     }
 }
 

@@ -4,15 +4,14 @@
 
 use super::{Members, json};
 
-/// MCP's two hints that a second call has no further effect. `idempotentHint` has no meaning beside
-/// `readOnlyHint: true`, so either one is enough.
-const HINTS: [&str; 2] = ["readOnlyHint", "idempotentHint"];
-
 /// Whether an MCP tool, as its server sent it, says that it only reads or is idempotent.
 ///
 /// Malformed annotations are no promise, nor is a duplicate hint.
 pub fn mcp_tool_is_repeatable(tool: &str) -> bool {
-    let Some([read_only, idempotent]) = said(tool, HINTS) else { return false };
+    // MCP's two hints that a second call has no further effect. `idempotentHint` has no meaning
+    // beside `readOnlyHint: true`, so either one is enough.
+    let hints = ["readOnlyHint", "idempotentHint"];
+    let Some([read_only, idempotent]) = said(tool, hints) else { return false };
     read_only == Some(true) || idempotent == Some(true)
 }
 

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -107,10 +108,18 @@ pub enum Unread {
 /// `text` is not one JSON object, or if `take` returns `false`, which ends the read.
 pub fn each_member<'a>(
     text: &'a str,
-    take: impl FnMut(Cow<'a, str>, &'a RawValue) -> bool,
+    mut take: impl FnMut(Cow<'a, str>, &'a RawValue) -> bool,
 ) -> Result<(), serde_json::Error> {
-    struct Show<F>(F);
-    impl<'de, F: FnMut(Cow<'de, str>, &'de RawValue) -> bool> Visitor<'de> for Show<F> {
+    each_entry(text, |Key(key), value| take(key, value))
+}
+
+/// [`each_member`], where keys are no texts of Rust.
+pub(super) fn each_entry<'a, K: Deserialize<'a>>(
+    text: &'a str,
+    take: impl FnMut(K, &'a RawValue) -> bool,
+) -> Result<(), serde_json::Error> {
+    struct Show<F, K>(F, PhantomData<K>);
+    impl<'de, K: Deserialize<'de>, F: FnMut(K, &'de RawValue) -> bool> Visitor<'de> for Show<F, K> {
         type Value = ();
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -118,7 +127,7 @@ pub fn each_member<'a>(
         }
 
         fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
-            while let Some((Key(key), value)) = map.next_entry()? {
+            while let Some((key, value)) = map.next_entry()? {
                 if !(self.0)(key, value) {
                     return Err(serde::de::Error::custom("it has too many members"));
                 }
@@ -127,7 +136,7 @@ pub fn each_member<'a>(
         }
     }
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    deserializer.deserialize_map(Show(take))?;
+    deserializer.deserialize_map(Show(take, PhantomData))?;
     deserializer.end()
 }
 

@@ -86,16 +86,13 @@ pub fn assign(tools: &[Nameless<'_>]) -> Vec<String> {
         for name in &names {
             *holders.entry(name).or_default() += 1;
         }
-        let clashing: Vec<usize> = (0..names.len())
-            .filter(|&at| names.get(at).is_some_and(|name| holders[name.as_str()] > 1))
-            .collect();
-        if clashing.is_empty() {
+        let clashes: Vec<bool> = names.iter().map(|name| holders[name.as_str()] > 1).collect();
+        if !clashes.contains(&true) {
             break;
         }
-        for at in clashing {
-            if let (Some(name), Some(tool)) = (names.get_mut(at), tools.get(at)) {
-                *name = suffixed(&tool.wanted, tool.backend, tool.tool, round);
-            }
+        let clashing = names.iter_mut().zip(tools).zip(clashes).filter(|(_, clashes)| *clashes);
+        for ((name, tool), _) in clashing {
+            *name = suffixed(&tool.wanted, tool.backend, tool.tool, round);
         }
     }
     names

@@ -192,32 +192,30 @@ impl Offer {
     /// Names every tool of every source and writes the refs.
     pub fn build(sources: &[Source]) -> Self {
         let plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();
-        let mut nameless: Vec<Nameless<'_>> =
-            plans.iter().flat_map(|plan| plan.tools.iter().cloned()).collect();
-        nameless.extend(Own::ALL.map(|own| {
+        let own = Own::ALL.map(|own| {
             let name = own.name();
-            Nameless { backend: name, tool: "", wanted: name.to_owned() }
-        }));
+            (Nameless { backend: name, tool: "", wanted: name.to_owned() }, Route::to(own))
+        });
+        let (nameless, routes): (Vec<_>, Vec<_>) =
+            plans.iter().flat_map(Plan::tools).chain(own).unzip();
         let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
+        let routes = names.iter().cloned().zip(routes).collect();
 
         let mut backends = BTreeMap::new();
-        let mut routes = HashMap::new();
         let mut names = names.into_iter();
         for plan in plans {
-            let names: Vec<Arc<str>> = names.by_ref().take(plan.tools.len()).collect();
-            for (at, name) in names.iter().enumerate() {
-                routes.insert(Arc::clone(name), plan.route(at));
-            }
+            let refs: Vec<_> = plan.write(&mut names).into_iter().map(Arc::new).collect();
+            let has_peer = !matches!(plan.shape, Shape::Nothing | Shape::Stub);
             let offered = Offered {
                 kind: plan.source.kind,
                 place: plan.source.place,
                 naming: Arc::clone(&plan.source.naming),
                 hidden: Vec::new(),
-                refs: plan.write(&names).into_iter().map(Arc::new).collect(),
-                tools: names.len(),
+                tools: count(&refs),
                 refused: plan.refused,
-                can_pend: plan.has_peer() && plan.source.can_pend && !names.is_empty(),
-                has_peer: plan.has_peer(),
+                can_pend: has_peer && plan.source.can_pend && !refs.is_empty(),
+                has_peer,
+                refs,
             };
             backends.insert(plan.source.name.clone(), offered);
         }
@@ -227,7 +225,6 @@ impl Offer {
             one.others = names.clone();
             one.others.retain(|(other, _)| own.definition().get().contains(other.name()));
             one.json = one.with_names(Arc::clone);
-            routes.insert(Arc::clone(name), Route::to(*own));
             (*own, Arc::new(one))
         });
         let own = own.collect();
@@ -306,6 +303,11 @@ impl Offer {
     }
 }
 
+/// How many tools are in `refs`.
+fn count(refs: &[Arc<Ref>]) -> usize {
+    refs.iter().map(|one| one.items.len()).sum()
+}
+
 fn digest_of<'a>(refs: impl IntoIterator<Item = &'a Ref>) -> String {
     hex(&hash_of(refs.into_iter().map(|one| &one.json)).finalize())
 }
@@ -367,7 +369,6 @@ impl Ref {
 struct Plan<'a> {
     source: &'a Source,
     shape: Shape<'a>,
-    tools: Vec<Nameless<'a>>,
     refused: bool,
 }
 
@@ -385,86 +386,84 @@ impl<'a> Plan<'a> {
             (true, _) | (false, OnUnavailable::Stale) => source.catalog.as_deref(),
             (false, OnUnavailable::Stub | OnUnavailable::Omit | OnUnavailable::Fail) => None,
         };
-        let backend = source.name.as_str();
-        let (shape, tools) = match (usable.map(Catalog::content), source.on_unavailable) {
+        let shape = match (usable.map(Catalog::content), source.on_unavailable) {
             (Some(Content::Mcp { server_info, tools }), _) => {
                 let is_offered = |tool: &&Tool| {
                     source.naming.tools.passes(&tool.name) && !source.review.withdraws(&tool.name)
                 };
-                let offered: Vec<_> = tools.iter().filter(is_offered).collect();
-                let nameless = offered.iter().map(|tool| Nameless {
-                    backend,
-                    tool: &tool.name,
-                    wanted: source.naming.wanted(&tool.name),
-                });
-                let nameless = nameless.collect();
-                let server_info = server_info.as_deref();
-                (Shape::Mcp { server_info, tools: offered }, nameless)
+                let tools = tools.iter().filter(is_offered).collect();
+                Shape::Mcp { server_info: server_info.as_deref(), tools }
             }
-            (Some(Content::A2a { .. }), _) if source.review.withdraws(CARD) => {
-                (Shape::Nothing, Vec::new())
-            }
-            (Some(Content::A2a { card }), _) => {
-                let nameless = Nameless { backend, tool: "", wanted: backend.to_owned() };
-                (Shape::A2a { card }, vec![nameless])
-            }
-            (Some(Content::Local { definition, input }), _) => {
-                let nameless = Nameless { backend, tool: "", wanted: backend.to_owned() };
-                (Shape::Local { definition, input }, vec![nameless])
-            }
-            (None, OnUnavailable::Stub | OnUnavailable::Stale) => {
-                let wanted = format!("{backend}{STUB}");
-                (Shape::Stub, vec![Nameless { backend, tool: "", wanted }])
-            }
-            (None, OnUnavailable::Omit | OnUnavailable::Fail) => (Shape::Nothing, Vec::new()),
+            (Some(Content::A2a { .. }), _) if source.review.withdraws(CARD) => Shape::Nothing,
+            (Some(Content::A2a { card }), _) => Shape::A2a { card },
+            (Some(Content::Local { definition, input }), _) => Shape::Local { definition, input },
+            (None, OnUnavailable::Stub | OnUnavailable::Stale) => Shape::Stub,
+            (None, OnUnavailable::Omit | OnUnavailable::Fail) => Shape::Nothing,
         };
         let refused = usable.is_none() && source.on_unavailable == OnUnavailable::Fail;
-        Self { source, shape, tools, refused }
+        Self { source, shape, refused }
     }
 
-    fn has_peer(&self) -> bool {
-        !matches!(self.shape, Shape::Nothing | Shape::Stub)
-    }
-
-    /// Where the tool at `at` in [`Self::tools`] is.
-    fn route(&self, at: usize) -> Route {
-        let name: Arc<str> = self.tools.get(at).map_or("", |tool| tool.tool).into();
+    /// Its tools, each with the place where its name will lead.
+    fn tools(&self) -> Vec<(Nameless<'a>, Route)> {
         let source = self.source;
-        let (kind, target, repeatable, destructive) = match &self.shape {
-            Shape::Stub => (RefKind::Local, Target::Stub, false, false),
-            Shape::Mcp { tools, .. } => {
-                let tool = tools.get(at);
-                let input = tool.map(|tool| Arc::clone(&tool.input));
-                let repeatable = tool.is_some_and(|tool| source.vouches_for(tool));
-                let destructive =
-                    tool.is_none_or(|tool| hints::mcp_tool_is_destructive(tool.raw.get()));
-                (source.kind, Target::Tool { name, input }, repeatable, destructive)
-            }
-            Shape::Local { definition, input } => {
-                let target = Target::Tool { name, input: Some(Arc::clone(input)) };
-                (source.kind, target, hints::local_tool_is_repeatable(definition.get()), false)
-            }
-            Shape::Nothing | Shape::A2a { .. } => {
-                (source.kind, Target::Tool { name, input: None }, false, false)
-            }
+        let backend = source.name.as_str();
+        let one = |tool, wanted, target, repeatable, destructive| {
+            let route = Route {
+                backend: source.name.clone(),
+                kind: if target == Target::Stub { RefKind::Local } else { source.kind },
+                target,
+                repeatable,
+                destructive,
+            };
+            (Nameless { backend, tool, wanted }, route)
         };
-        Route { backend: source.name.clone(), kind, target, repeatable, destructive }
-    }
-
-    fn write(&self, names: &[Arc<str>]) -> Vec<Ref> {
+        let target = |name: &str, input: Option<&Arc<InputSchema>>| Target::Tool {
+            name: name.into(),
+            input: input.cloned(),
+        };
         match &self.shape {
             Shape::Nothing => Vec::new(),
-            Shape::Stub => names.iter().map(|name| self.stub(name)).collect(),
-            Shape::A2a { card } => names.iter().map(|name| self.agent(name, card)).collect(),
-            Shape::Local { definition, .. } => {
-                names.iter().map(|name| local(name, definition)).collect()
+            Shape::Stub => {
+                vec![one("", format!("{backend}{STUB}"), Target::Stub, false, false)]
             }
-            Shape::Mcp { server_info, tools } => names
-                .chunks(MAX_TOOLS_PER_REF)
-                .zip(tools.chunks(MAX_TOOLS_PER_REF))
-                .enumerate()
-                .map(|(at, (names, tools))| self.server(at, *server_info, names, tools))
-                .collect(),
+            Shape::A2a { .. } => {
+                vec![one("", backend.to_owned(), target("", None), false, false)]
+            }
+            Shape::Local { definition, input } => {
+                let repeatable = hints::local_tool_is_repeatable(definition.get());
+                vec![one("", backend.to_owned(), target("", Some(input)), repeatable, false)]
+            }
+            Shape::Mcp { tools, .. } => {
+                let one = |tool: &&'a Tool| {
+                    let wanted = source.naming.wanted(&tool.name);
+                    let destructive = hints::mcp_tool_is_destructive(tool.raw.get());
+                    let target = target(&tool.name, Some(&tool.input));
+                    one(&tool.name, wanted, target, source.vouches_for(tool), destructive)
+                };
+                tools.iter().map(one).collect()
+            }
+        }
+    }
+
+    /// Its refs, whose tools take their names from `names`.
+    fn write(&self, names: &mut impl Iterator<Item = Arc<str>>) -> Vec<Ref> {
+        match &self.shape {
+            Shape::Nothing => Vec::new(),
+            Shape::Stub => names.take(1).map(|name| self.stub(&name)).collect(),
+            Shape::A2a { card } => names.take(1).map(|name| self.agent(&name, card)).collect(),
+            Shape::Local { definition, .. } => {
+                names.take(1).map(|name| local(&name, definition)).collect()
+            }
+            Shape::Mcp { server_info, tools } => {
+                let names: Vec<Arc<str>> = names.take(tools.len()).collect();
+                names
+                    .chunks(MAX_TOOLS_PER_REF)
+                    .zip(tools.chunks(MAX_TOOLS_PER_REF))
+                    .enumerate()
+                    .map(|(at, (names, tools))| self.server(at, *server_info, names, tools))
+                    .collect()
+            }
         }
     }
 

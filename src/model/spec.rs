@@ -46,15 +46,9 @@ struct CallerRef {
     /// The names under which the model sees it, as far as its text says; none if a backend fills
     /// it.
     names: Vec<String>,
-    placeholder: Option<Placeholder>,
-}
-
-/// A placeholder: a ref that may name a backend of the bridge and leave the content to it. A ref of
-/// any kind but `local` has no other meaning.
-#[derive(Debug)]
-struct Placeholder {
-    kind: RefKind,
-    name: String,
+    /// The kind and the name of a placeholder: a ref that may name a backend of the bridge and leave
+    /// the content to it. A ref of any kind but `local` has no other meaning.
+    placeholder: Option<(RefKind, String)>,
 }
 
 /// Why the bridge cannot inject into a body. The text is for the caller.
@@ -297,25 +291,25 @@ impl Spec {
     pub fn of(kind: RunKind, body: Bytes) -> Result<Self, SpecError> {
         let text = std::str::from_utf8(&body)
             .map_err(|error| SpecError::NotJson(format!("it is not UTF-8 ({error})")))?;
-        let whole = Object::read(text)?;
-        let agent = whole.members.get("agent").filter(|agent| agent.get() != "null");
-        let (object, at) = match (kind, agent) {
+        let whole = members(text)?;
+        let agent = whole.get("agent").filter(|agent| agent.get() != "null");
+        let (members, at) = match (kind, agent) {
             (RunKind::Eval, Some(agent)) => {
-                let object = Object::read(agent.get()).map_err(|error| match error {
+                let members = members(agent.get()).map_err(|error| match error {
                     SpecError::NotAnObject => SpecError::AgentNotAnObject,
                     other => other,
                 })?;
-                (object, span(text, agent).start)
+                (members, span(text, agent).start)
             }
             _ => (whole, 0),
         };
-        let tools = object.members.get("tools").map(|value| span(text, value));
+        let tools = members.get("tools").map(|value| span(text, value));
         let refs = match &tools {
             Some(at) => CallerRef::read_all(&body.slice(at.clone()))?,
             None => Vec::new(),
         };
-        let open = at + object.open;
-        let is_empty = object.members.0.is_empty();
+        let open = at + text.bytes().skip(at).take_while(|&byte| byte != b'{').count() + 1;
+        let is_empty = members.0.is_empty();
         Ok(Self { body, tools, open, is_empty, refs, is_replaced: false })
     }
 
@@ -359,8 +353,8 @@ impl Spec {
             let filled = match &own.placeholder {
                 None => None,
                 // A local tool without `parameters` may also be the caller's own.
-                Some(own) if own.kind == RefKind::Local => pick(&own.name, Some(own.kind)).ok(),
-                Some(own) => Some(pick(&own.name, Some(own.kind))?),
+                Some((RefKind::Local, name)) => pick(name, Some(RefKind::Local)).ok(),
+                Some((kind, name)) => Some(pick(name, Some(*kind))?),
             };
             in_place.push(filled);
         }
@@ -454,33 +448,21 @@ impl Spec {
     }
 }
 
-/// An object somewhere in a body.
-struct Object<'a> {
-    members: Members<'a>,
-    /// Where its first member can be inserted, from its own start.
-    open: usize,
-}
-
-impl<'a> Object<'a> {
-    fn read(text: &'a str) -> Result<Self, SpecError> {
-        let first = text.bytes().position(|byte| !byte.is_ascii_whitespace());
-        let open = match first.map(|at| (at, text.as_bytes().get(at))) {
-            Some((at, Some(b'{'))) => at + 1,
-            _ => {
-                return Err(serde_json::from_str::<serde::de::IgnoredAny>(text).map_or_else(
-                    |error| SpecError::NotJson(error.to_string()),
-                    |_| SpecError::NotAnObject,
-                ));
-            }
-        };
-        let members = Members::read_at_most(text, MOST_MEMBERS).map_err(|why| match why {
-            Unread::NotJson(error) => SpecError::NotJson(error.to_string()),
-            Unread::TooMany => SpecError::TooManyMembers,
-        })?;
-        if let Some(key) = members.duplicate() {
-            return Err(SpecError::DuplicateKey(key.to_owned()));
-        }
-        Ok(Self { members, open })
+/// The members of an object somewhere in a body.
+fn members(text: &str) -> Result<Members<'_>, SpecError> {
+    if !text.trim_ascii_start().starts_with('{') {
+        return Err(serde_json::from_str::<serde::de::IgnoredAny>(text).map_or_else(
+            |error| SpecError::NotJson(error.to_string()),
+            |_| SpecError::NotAnObject,
+        ));
+    }
+    let members = Members::read_at_most(text, MOST_MEMBERS).map_err(|why| match why {
+        Unread::NotJson(error) => SpecError::NotJson(error.to_string()),
+        Unread::TooMany => SpecError::TooManyMembers,
+    })?;
+    match members.duplicate() {
+        Some(key) => Err(SpecError::DuplicateKey(key.to_owned())),
+        None => Ok(members),
     }
 }
 
@@ -518,14 +500,12 @@ impl CallerRef {
             // MANTYX refuses such an entry.
             (tools, has_card, has_parameters) = (None, false, false);
         }
-        let placeholder = match (kind, &name) {
-            (Some(kind @ RefKind::McpLocal), Some(name)) if tools.is_none() => Some((kind, name)),
-            (Some(kind @ RefKind::A2aLocal), Some(name)) if !has_card => Some((kind, name)),
-            (Some(kind @ RefKind::Local), Some(name)) if !has_parameters => Some((kind, name)),
-            _ => None,
+        let is_placeholder = |kind: &RefKind| match kind {
+            RefKind::McpLocal => tools.is_none(),
+            RefKind::A2aLocal => !has_card,
+            RefKind::Local => !has_parameters,
         };
-        let placeholder =
-            placeholder.map(|(kind, name)| Placeholder { kind, name: name.to_owned() });
+        let placeholder = kind.filter(is_placeholder).zip(name.clone());
         let names = match (kind, tools) {
             // The name of an `mcp_local` ref is a label; the model sees its tools' names.
             (Some(RefKind::McpLocal), Some(tools)) => {

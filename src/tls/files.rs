@@ -86,12 +86,10 @@ impl Files {
         read: impl Fn(&Path) -> io::Result<String>,
     ) -> Result<TlsSettings, FileError> {
         let text = |which, path: &Path| {
-            let failed = |error: io::Error| FileError {
-                which,
-                what: format!("{} cannot be read: {error}", path.display()),
-                cure: "name a file that the bridge may read",
-            };
-            read(path).map_err(failed)
+            read(path).map_err(|error| {
+                let what = format!("{} cannot be read: {error}", path.display());
+                FileError { which, what, cure: "name a file that the bridge may read" }
+            })
         };
         let pem = |which, path: &Path| certificates(which, path, &text(which, path)?);
         let chain = pem(Which::Cert, &self.cert)?;
@@ -129,18 +127,17 @@ impl Files {
     fn not_a_pair(&self, error: &rustls::Error) -> FileError {
         let cert = self.cert.display();
         let key = self.key.display();
-        match error {
-            rustls::Error::InconsistentKeys(_) => FileError {
-                which: Which::Key,
-                what: format!("the key in {key} is not that of the certificate in {cert}"),
-                cure: "name the key that the certificate was made for",
-            },
-            other => FileError {
-                which: Which::Key,
-                what: format!("the key in {key} cannot be used: {other}"),
-                cure: "make one with `openssl ecparam -genkey -name prime256v1 -noout`",
-            },
-        }
+        let (what, cure) = match error {
+            rustls::Error::InconsistentKeys(_) => (
+                format!("the key in {key} is not that of the certificate in {cert}"),
+                "name the key that the certificate was made for",
+            ),
+            other => (
+                format!("the key in {key} cannot be used: {other}"),
+                "make one with `openssl ecparam -genkey -name prime256v1 -noout`",
+            ),
+        };
+        FileError { which: Which::Key, what, cure }
     }
 }
 

@@ -7,10 +7,7 @@
 
 use std::num::NonZeroU128;
 
-use crate::model::trace::Ids;
-
-/// Decides which traces are recorded: those of other programs that these record, and this share of
-/// those that begin here.
+/// Decides which of the traces that begin here are recorded: this share of them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Sampler {
     /// A new trace is recorded if its number is below this, out of 2^63.
@@ -32,11 +29,6 @@ impl Sampler {
         Self { below: (share * (1_u64 << 63) as f64) as u64 }
     }
 
-    /// Whether work in a trace of another program is recorded.
-    pub fn takes(self, trace: &Ids) -> bool {
-        trace.is_sampled()
-    }
-
     /// Whether a trace that begins here is recorded.
     pub fn takes_new(self, trace: NonZeroU128) -> bool {
         number(trace) < self.below
@@ -52,29 +44,17 @@ fn number(trace: NonZeroU128) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    //! Parents and shares.
+    //! Shares.
 
     use super::*;
     use crate::model::trace::Trace;
 
     const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    fn ids(parent: &str) -> Ids {
-        Trace::read(&[parent], &[]).unwrap().ids()
-    }
-
-    #[test]
-    fn traces_of_others_are_followed() {
-        for sampler in [Sampler::of(0.0), Sampler::default()] {
-            assert!(sampler.takes(&ids(SAMPLED)));
-            assert!(!sampler.takes(&ids(&SAMPLED.replace("-01", "-00"))));
-        }
-    }
-
     /// 0x8448eb211c80319c is 0.5167 of 2^64.
     #[test]
     fn a_share_is_taken_by_the_right_half_of_the_id() {
-        let new = ids(SAMPLED).trace;
+        let new = Trace::read(&[SAMPLED], &[]).unwrap().ids().trace;
         for (share, taken) in [(0.0, false), (0.516, false), (0.517, true), (1.0, true)] {
             assert_eq!(Sampler::of(share).takes_new(new), taken, "{share}");
         }

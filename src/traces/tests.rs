@@ -82,6 +82,9 @@ fn what_is_not_recorded_passes_as_it_came() {
     let (traces, mut queue) = sampled(0.0, 9);
     passes(&traces, None);
     assert!(queue.try_recv().is_err());
+    // Of a trace of another program, that program decides.
+    drop(traces.request(trace(PARENT), "POST /x"));
+    assert!(queue.try_recv().is_ok());
 }
 
 #[test]

@@ -74,7 +74,7 @@ impl RefreshTokenGrant {
     /// The valid refresh token: the kept one that replaced the configured one, if there is one.
     async fn refresh_token(&self) -> SecretString {
         let kept = self.kept.get(&self.id()).await;
-        kept.unwrap_or_else(|| self.config.refresh_token.clone())
+        kept.unwrap_or_else(|| SecretString::clone(&self.config.refresh_token))
     }
 }
 

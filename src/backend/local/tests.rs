@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderValue, Method};
-use secrecy::SecretString;
 use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
@@ -16,7 +15,7 @@ use crate::backend::CallError;
 use crate::backend::fake::{request, tool_call};
 use crate::backend::peer::NotRead;
 use crate::budget::tests::without_room;
-use crate::config::{Program, ProgramSandbox, Secrets};
+use crate::config::{Program, ProgramSandbox, Secret, Secrets};
 use crate::http_client;
 use crate::metrics::Counter;
 use crate::model::redaction::{Known, Pattern, Redaction};
@@ -34,7 +33,7 @@ fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {
     let (command, args) = line.split_first().unwrap();
     let mut secrets = Secrets::default();
     env.iter().for_each(|(_, value)| secrets.add(value));
-    let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
+    let env = env.iter().map(|(key, value)| ((*key).to_owned(), Secret::from((*value).to_owned())));
     dialer(Action::Command(Program {
         command: (*command).to_owned(),
         args: args.iter().map(|arg| (*arg).to_owned().into()).collect(),

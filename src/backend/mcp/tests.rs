@@ -5,13 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use secrecy::SecretString;
 use tokio::time::{Instant, timeout};
 
 use super::{Attempt, Era, McpDialer, dialer, plan};
 use crate::backend::fake::{request, request_of, tool_call};
 use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, ToolCall};
-use crate::config::{Mcp, Program, ProgramSandbox, Secrets};
+use crate::config::{Mcp, Program, ProgramSandbox, Secret, Secrets};
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::model::answer::Answer;
@@ -31,7 +30,7 @@ fn hostile(options: &[&str], env: &[(&str, &str)]) -> McpDialer {
 fn program(command: &str, args: &[&str], env: &[(&str, &str)], cwd: Option<PathBuf>) -> McpDialer {
     let mut secrets = Secrets::default();
     env.iter().for_each(|(_, value)| secrets.add(value));
-    let env = env.iter().map(|(key, value)| ((*key).to_owned(), SecretString::from(*value)));
+    let env = env.iter().map(|(key, value)| ((*key).to_owned(), Secret::from((*value).to_owned())));
     let config = Mcp::Stdio(Program {
         command: command.to_owned(),
         args: args.iter().map(|arg| (*arg).to_owned().into()).collect(),

@@ -120,8 +120,7 @@ pub(super) async fn backend(
                     globs::idle(&backend.name, &catalog, backend.rules(), config.all_rights())
                 };
                 if let Some(idle) = catalog.and_then(idle) {
-                    check.begin("globs");
-                    check.warn(idle, globs::CURE);
+                    check.begin("globs").warn(idle, globs::CURE);
                 }
             }
         }
@@ -132,8 +131,7 @@ pub(super) async fn backend(
                 }
                 CardSource::File(_) => true,
                 CardSource::Bundled => {
-                    check.begin("card");
-                    check.ok("it is a part of the bridge");
+                    check.begin("card").ok("it is a part of the bridge");
                     false
                 }
             };
@@ -164,22 +162,17 @@ fn command(check: &mut Check, context: &Context, program: &Program) -> bool {
     match program::locate(program) {
         Ok(file) => {
             check.ok(file.display().to_string());
-            secrets(check, context, program);
+            // Whether the program could read the bridge's own files.
+            let possible = hiding::possible(context.launcher.as_deref());
+            if let Some(exposed) = hiding::exposure(program, &possible) {
+                check.begin("secrets").warn(exposed.to_string(), exposed.cure());
+            }
             true
         }
         Err(error) => {
             check.fail(error_chain(&error), "install it, or correct `command`");
             false
         }
-    }
-}
-
-/// Reports if the program could read the bridge's own files.
-fn secrets(check: &mut Check, context: &Context, program: &Program) {
-    let possible = hiding::possible(context.launcher.as_deref());
-    if let Some(exposed) = hiding::exposure(program, &possible) {
-        check.begin("secrets");
-        check.warn(exposed.to_string(), exposed.cure());
     }
 }
 

@@ -57,8 +57,7 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
         (_, None) => {
             check.ok(format!("{at} accepts connections"));
             if url.scheme() == "https" {
-                check.begin("tls");
-                check.ok("the certificate is good");
+                check.begin("tls").ok("the certificate is good");
             }
             return true;
         }

@@ -55,8 +55,9 @@ pub(super) struct Check {
 
 impl Check {
     /// Begins a step; it lasts until its verdict.
-    pub(super) fn begin(&mut self, step: &'static str) {
+    pub(super) fn begin(&mut self, step: &'static str) -> &mut Self {
         self.open = Some((step, Instant::now()));
+        self
     }
 
     /// Renames the present step.

@@ -87,19 +87,14 @@ impl Vault {
             true => at.key.to_owned(),
             false => variable_name(&format!("{}_{key}", at.server)),
         };
-        let mut name = own.clone();
-        for count in 1.. {
-            // One variable may stand for the same secret twice, but never for two secrets.
-            let taken =
-                self.0.get(&name).is_some_and(|kept| kept.secret.as_deref() != Some(secret));
-            if !taken {
-                break;
-            }
-            name = variable_name(&format!("{}_{own}", at.server));
-            if count > 1 {
-                name = format!("{name}_{count}");
-            }
-        }
+        let longer = variable_name(&format!("{}_{own}", at.server));
+        let numbered = (2..).map(|count| format!("{longer}_{count}"));
+        let mut names = [own, longer.clone()].into_iter().chain(numbered);
+        // One variable may stand for the same secret twice, but never for two secrets.
+        let is_free = |name: &String| {
+            self.0.get(name).is_none_or(|kept| kept.secret.as_deref() == Some(secret))
+        };
+        let name = names.find(is_free).unwrap_or_default();
         let why =
             format!("{} of {}", if at.key.is_empty() { "a secret" } else { at.key }, at.server);
         let secret = Some(secret.to_owned());
@@ -119,25 +114,23 @@ impl Vault {
         match authority.rsplit_once('@') {
             Some((user, host)) => {
                 let (user, password) = user.split_once(':').unwrap_or((user, ""));
-                out.push_str(&self.hide_one(user, Place { key: "user", ..at }));
+                out += &self.hide_one(user, Place { key: "user", ..at });
                 if !password.is_empty() {
-                    out.push(':');
-                    out.push_str(&self.hide_one(password, Place { key: "password", ..at }));
+                    out = out + ":" + &self.hide_one(password, Place { key: "password", ..at });
                 }
-                out.push('@');
-                out.push_str(host);
+                out = out + "@" + host;
             }
-            None => out.push_str(authority),
+            None => out += authority,
         }
-        out.push_str(path);
+        out += path;
         for (count, pair) in query.into_iter().flat_map(|query| query.split('&')).enumerate() {
             out.push(if count == 0 { '?' } else { '&' });
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            out.push_str(key);
-            if pair.contains('=') {
-                out.push('=');
-                out.push_str(&self.hide_one(value, Place { key, ..at }));
-            }
+            out += &match pair.split_once('=') {
+                Some((key, value)) => {
+                    format!("{key}={}", self.hide_one(value, Place { key, ..at }))
+                }
+                None => pair.to_owned(),
+            };
         }
         out
     }

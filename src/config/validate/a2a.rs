@@ -1,17 +1,21 @@
-//! One entry of `a2a`.
+//! One entry of `a2a`, and the keys that may sign its card.
 //!
 //! Must not: fetch or read the Agent Card.
 
 use std::time::Duration;
 
-use super::{Common, Inherited, Validator, common};
+use super::{Common, Inherited, Validator, all, common, everybody_writes};
 use crate::config::{
-    A2a, At, Backend, CardSource, Dialect, List, Naming, NodeId, Pin, Target, file_format,
+    A2a, At, Backend, CardSource, Dialect, List, Naming, NodeId, Pin, Signers, Target, file_format,
 };
 use crate::model::BackendName;
+use crate::public_keys::PublicKey;
 
 /// The default `pending_after` of agents, as their tasks take long.
 const A2A_PENDING: Duration = Duration::from_secs(240);
+
+const PUBLIC: &str = "name a file with the agent's public key: PEM (-----BEGIN PUBLIC KEY-----, which \
+                      `openssl x509 -pubkey -noout` makes of a certificate), a JWK, or a set of them";
 
 impl Validator<'_> {
     pub(super) fn a2a(
@@ -67,28 +71,24 @@ impl Validator<'_> {
             let message = "an A2A agent has one of `url`, `card_url`, `card_file` and `bundled`";
             return self.refuse(second.key(), message, "remove all but one");
         }
-        if let Some(at) = &entry.url {
-            let url = self.url(at, Dialect::Own)?;
-            if url.path().contains("/.well-known/agent") {
-                let cure = "write it as `card_url`, or leave out the path";
-                self.error(at.node, "this is the card's address, not the agent's base", cure);
+        match (&entry.url, &entry.card_url, &entry.card_file, bundled) {
+            (Some(at), ..) => {
+                let url = self.url(at, Dialect::Own)?;
+                if url.path().contains("/.well-known/agent") {
+                    let cure = "write it as `card_url`, or leave out the path";
+                    self.error(at.node, "this is the card's address, not the agent's base", cure);
+                }
+                Some(CardSource::Base(url))
             }
-            return Some(CardSource::Base(url));
+            (_, Some(at), ..) => self.url(at, Dialect::Own).map(CardSource::Url),
+            (_, _, Some(at), _) => self.path(at).map(CardSource::File),
+            (.., Some(_)) => Some(CardSource::Bundled),
+            (None, None, None, None) => self.missing(
+                node,
+                "nothing says where this A2A agent is",
+                "write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`",
+            ),
         }
-        if let Some(at) = &entry.card_url {
-            return self.url(at, Dialect::Own).map(CardSource::Url);
-        }
-        if let Some(at) = &entry.card_file {
-            return self.path(at).map(CardSource::File);
-        }
-        if bundled.is_some() {
-            return Some(CardSource::Bundled);
-        }
-        self.missing(
-            node,
-            "nothing says where this A2A agent is",
-            "write `url: https://…`, or `card_url`, or `card_file`, or `bundled: true`",
-        )
     }
 
     fn allow_hosts(&self, section: Option<&List<String>>) -> Vec<String> {
@@ -108,5 +108,44 @@ impl Validator<'_> {
             }
         }
         items.iter().map(|at| at.value.clone()).collect()
+    }
+
+    /// The required signers of the card. `None` outside: a mistake was reported.
+    pub(super) fn signature(
+        &self,
+        section: Option<&At<file_format::CardSignature>>,
+        is_bundled: bool,
+    ) -> Option<Option<Signers>> {
+        let Some(At { value: section, node }) = section else { return Some(None) };
+        if is_bundled {
+            let message = "the bundled agent is the bridge's own";
+            return self.refuse(node.key(), message, "leave `signature` out");
+        }
+        let files = section.keys.as_ref().map(|at| at.value.0.as_slice()).unwrap_or_default();
+        if files.is_empty() {
+            let at = section.keys.as_ref().map_or(*node, |at| at.node);
+            let message = "`signature` names no key, so that no card could be the agent's";
+            return self.missing(at, message, "write `keys: /path`, or a list of files");
+        }
+        let keys: Vec<Vec<PublicKey>> = all(files.iter().map(|at| self.public_keys(at)))?;
+        let required = section.required.as_ref().is_none_or(|at| at.value);
+        Some(Some(Signers { keys: keys.concat(), required }))
+    }
+
+    fn public_keys(&self, at: &At<String>) -> Option<Vec<PublicKey>> {
+        let path = self.path(at)?;
+        let file = self.file(at.node, &path, PUBLIC)?;
+        match PublicKey::read_all(&file.text) {
+            Ok(keys) => {
+                if file.mode & 0o002 != 0 {
+                    self.warn(at.node, everybody_writes(&path));
+                }
+                Some(keys)
+            }
+            Err(flaw) => {
+                let message = format!("{} cannot be used: {flaw}", path.display());
+                self.refuse(at.node, message, PUBLIC)
+            }
+        }
     }
 }

@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use http::{HeaderMap, HeaderValue, header};
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::Validator;
 use super::web::is_in_the_open;
-use crate::config::{At, ClientCredentials, Dialect, NodeId, Scalar, Written, file_format};
+use crate::config::{At, ClientCredentials, Dialect, NodeId, Scalar, Secret, Written, file_format};
 use crate::oauth::assertion::ClientKey;
 use crate::oauth::endpoint::Shows;
 
@@ -101,7 +101,7 @@ impl Validator<'_> {
         Some(ClientCredentials { id, secret, shows, token_url, audience, scopes })
     }
 
-    fn private_key(&self, at: &At<Scalar>) -> Option<SecretString> {
+    fn private_key(&self, at: &At<Scalar>) -> Option<Secret> {
         let (pem, _) = self.resolve(at.node, &at.value.0, Dialect::Own)?;
         for line in pem.lines().filter(|line| line.len() > 16 && !line.starts_with('-')) {
             self.keep_secret(line);
@@ -136,10 +136,10 @@ impl Validator<'_> {
         node: NodeId,
         at: &Option<At<Scalar>>,
         key: &str,
-    ) -> Option<SecretString> {
+    ) -> Option<Secret> {
         let cure = format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
         let at = self.needed(node, at, format!("`{key}` is missing"), cure)?;
-        self.secret(at.node, &at.value.0, key)
+        self.secret(at.node, &at.value.0, key).map(Secret::from)
     }
 
     fn token_url(&self, at: &At<String>) -> Option<Written<Url>> {

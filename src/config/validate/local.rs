@@ -1,4 +1,5 @@
-//! One entry of `local`.
+//! One entry of `local`, and its schemas as JSON text: keys in their order, numbers as they are
+//! written.
 //!
 //! Must not: send a request, start the program or look for it.
 
@@ -7,10 +8,9 @@ use std::collections::BTreeMap;
 use http::Method;
 use serde_json::value::RawValue;
 
-use super::json::quoted;
 use super::program::ProgramKeys;
-use super::{Common, Inherited, Validator, common};
-use crate::config::document::Kind;
+use super::{Common, Inherited, Validator, all, common};
+use crate::config::document::{Kind, Node};
 use crate::config::{
     Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, SchemaMap, Target, file_format,
 };
@@ -124,4 +124,43 @@ impl Validator<'_> {
         let tls = self.server_tls(http.tls.as_ref(), Dialect::Own, url.as_deref())?;
         Some(Action::Http { method, url: url?, headers: headers?, tls })
     }
+
+    /// The JSON text of a value of the file. A value that JSON cannot express is reported as a
+    /// mistake.
+    fn json(&self, Node { id, kind, .. }: &Node) -> Option<String> {
+        Some(match kind {
+            Kind::Null => "null".to_owned(),
+            Kind::Bool(value) => value.to_string(),
+            // YAML has more forms of a number than JSON.
+            Kind::Int(_, written) | Kind::Float(_, written) if is_json(written) => written.clone(),
+            Kind::Int(value, _) => value.to_string(),
+            Kind::Float(value, _) if value.is_finite() => value.to_string(),
+            Kind::Float(..) => {
+                let cure = "write a finite number, or a text in quotes";
+                return self.refuse(*id, "JSON has no such number", cure);
+            }
+            Kind::Str(value) => quoted(value),
+            Kind::Seq(items) => {
+                let items: Vec<_> = all(items.iter().map(|item| self.json(item)))?;
+                format!("[{}]", items.join(","))
+            }
+            Kind::Map(entries) => {
+                let member = |(key, value): &(String, Node)| {
+                    Some(format!("{}:{}", quoted(key), self.json(value)?))
+                };
+                let members: Vec<_> = all(entries.iter().map(member))?;
+                format!("{{{}}}", members.join(","))
+            }
+        })
+    }
+}
+
+/// Whether a number is written as in JSON.
+fn is_json(written: &str) -> bool {
+    written.starts_with(|c: char| c == '-' || c.is_ascii_digit())
+        && serde_json::from_str::<serde::de::IgnoredAny>(written).is_ok()
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
 }

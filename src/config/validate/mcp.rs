@@ -4,14 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use secrecy::SecretString;
-
 use super::program::ProgramKeys;
-use super::socket::is_socket;
+use super::web::is_socket;
 use super::{Common, Inherited, Validator, common, everybody_reads};
 use crate::config::{
-    At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Named, Naming, NodeId, Pin, Target,
-    file_format,
+    At, Backend, Dialect, HttpTransport, Mcp, McpTransport, Named, Naming, NodeId, Pin, Secret,
+    Target, file_format,
 };
 use crate::model::{BackendName, OfferMode};
 
@@ -121,7 +119,7 @@ impl Validator<'_> {
     }
 
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.
-    fn env_file(&self, at: &At<String>) -> Option<BTreeMap<String, SecretString>> {
+    fn env_file(&self, at: &At<String>) -> Option<BTreeMap<String, Secret>> {
         let path = self.path_in(at, Dialect::Foreign)?;
         let cure = "write NAME=value lines into it, or leave it out";
         let file = self.file(at.node, &path, cure)?;
@@ -144,7 +142,7 @@ impl Validator<'_> {
             let quoted = ['"', '\''].iter().find_map(|&quote| {
                 value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote))
             });
-            env.insert(name.trim().to_owned(), quoted.unwrap_or(value).into());
+            env.insert(name.trim().to_owned(), quoted.unwrap_or(value).to_owned().into());
         }
         Some(env)
     }

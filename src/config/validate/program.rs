@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 
 use super::{Validator, all, optional, plain_secret};
 use crate::config::document::{Kind, Node};
 use crate::config::reference::looks_secret;
 use crate::config::{
     At, Confinement, Dialect, List, Named, NodeId, Program, ProgramSandbox, SandboxValue, Scalar,
-    Written,
+    Secret, Written,
 };
 
 /// As a command, this means the program that reads the file, which need not be on the PATH.
@@ -25,7 +25,7 @@ pub(super) struct ProgramKeys<'s> {
     pub args: &'s [At<Scalar>],
     /// The variables that are set before `env`, which overrides them; `None` if they cannot be
     /// read.
-    pub env_before: Option<BTreeMap<String, SecretString>>,
+    pub env_before: Option<BTreeMap<String, Secret>>,
     pub env: Option<&'s Named<Scalar>>,
     pub cwd: Option<&'s At<String>>,
     pub sandbox: Option<&'s At<SandboxValue>>,
@@ -145,10 +145,10 @@ impl Validator<'_> {
 
     fn child_env(
         &self,
-        before: BTreeMap<String, SecretString>,
+        before: BTreeMap<String, Secret>,
         section: Option<&Named<Scalar>>,
         dialect: Dialect,
-    ) -> Option<BTreeMap<String, SecretString>> {
+    ) -> Option<BTreeMap<String, Secret>> {
         let own = section.iter().flat_map(|section| &section.value).map(|(name, at)| {
             if name.is_empty() || name.contains(['=', '\0']) {
                 let message = format!("`{name}` is no name of an environment variable");
@@ -162,11 +162,11 @@ impl Validator<'_> {
             if template.is_plain() && is_value && looks_secret(name) {
                 self.warn(at.node, plain_secret(name));
             }
-            Some((name.clone(), SecretString::from(value)))
+            Some((name.clone(), Secret::from(value)))
         });
         let env: BTreeMap<_, _> = all(before.into_iter().map(Some).chain(own))?;
         // A path is more useful in a log than hidden.
-        let values = env.values().map(SecretString::expose_secret);
+        let values = env.values().map(|value| value.expose_secret());
         values.filter(|value| !value.starts_with('/')).for_each(|value| self.keep_secret(value));
         Some(env)
     }

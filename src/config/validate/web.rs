@@ -1,14 +1,41 @@
-//! URLs and headers of backends.
+//! URLs, headers and TLS files of backends, and unix sockets: the length of their paths, and the
+//! address of an MCP server on one, `unix:/run/x.sock` or `unix:/run/x.sock:/path`.
 //!
-//! Must not: resolve a host name or show a header's value.
+//! Must not: connect, resolve a host name, show a header's value or what a file holds, or check that a
+//! socket exists; its server may start later.
 
+use std::path::{Path, PathBuf};
+
+use http::header::HOST;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use url::{Host, Url};
 
-use super::{Validator, plain_secret};
+use super::{Validator, everybody_reads, optional, plain_secret};
 use crate::config::reference::looks_secret;
-use crate::config::{At, Dialect, Named, NodeId, Scalar, Written};
-use crate::http_client::names_link_local;
+use crate::config::{At, Dialect, Named, NodeId, Scalar, Written, file_format};
+use crate::http_client::{Tls, TlsFlaw, names_link_local};
+
+/// The addresses of MCP servers on unix sockets, as nginx writes them.
+const SCHEME: &str = "unix:";
+const FORM: &str = "write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp";
+
+/// The host in the URL, if the file has none.
+const DEFAULT_HOST: &str = "localhost";
+const DEFAULT_PATH: &str = "/mcp";
+
+/// The longest path that fits a socket's address on Linux.
+const MAX_PATH: usize = 107;
+
+/// How to name the right file, for the message about a wrong one.
+const CERTIFICATES: &str = "name a file with certificates in PEM (-----BEGIN CERTIFICATE-----)";
+const KEY: &str = "name the file with the key of `cert`, in PEM and without a passphrase";
+
+/// A named file and its text.
+struct Pem {
+    node: NodeId,
+    path: PathBuf,
+    text: String,
+}
 
 impl Validator<'_> {
     /// The address of a backend.
@@ -17,11 +44,10 @@ impl Validator<'_> {
         let mut shown = template.to_string();
         let url = self.checked_url(at.node, &text, &shown)?;
         if template.is_plain() {
-            let (open, hidden) = without_secret_query(&url);
-            if hidden {
+            shown = without_secret_query(&url);
+            if shown != url.as_str() {
                 self.warn(at.node, plain_secret("a query parameter"));
             }
-            shown = open;
         }
         Some(self.written(url, shown))
     }
@@ -63,6 +89,119 @@ impl Validator<'_> {
             self.error(node, "a fragment is never sent", "leave out what follows the `#`");
         }
         Some(url)
+    }
+
+    /// Reads the address of an MCP server on a unix socket: the URL to request, and the socket.
+    /// `headers` are those of its requests.
+    pub(super) fn socket_url(
+        &self,
+        at: &At<String>,
+        headers: &HeaderMap,
+    ) -> Option<(Written<Url>, PathBuf)> {
+        let (text, template) = self.resolve(at.node, &at.value, Dialect::Foreign)?;
+        let place = text.strip_prefix(SCHEME).unwrap_or_default();
+        // `unix:///run/x.sock` is a URL for the same place.
+        let place = place.strip_prefix("//").unwrap_or(place);
+        let (socket, path) = match place.split_once(":/") {
+            Some((socket, path)) => (socket, Some(format!("/{path}"))),
+            None => (place, None),
+        };
+        if socket.is_empty() || socket.contains('\0') {
+            return self.refuse(at.node, "this names no unix socket", FORM);
+        }
+        let socket = self.directory.join(socket);
+        self.check_socket_path(at.node, &socket);
+        // The `Host` header, so that redirects to it stay with the server.
+        let host = headers.get(HOST).map_or(DEFAULT_HOST, |it| it.to_str().unwrap_or_default());
+        let path = path.as_deref().unwrap_or(DEFAULT_PATH);
+        let Ok(url) = Url::parse(&format!("http://{host}{path}")) else {
+            let message = "what follows the socket is no path of a URL, or `Host` is no host";
+            return self.refuse(at.node, message, FORM);
+        };
+        if url.fragment().is_some() {
+            self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
+        }
+        if !template.is_plain() {
+            return Some((self.written(url, template.to_string()), socket));
+        }
+        if without_secret_query(&url) == url.as_str() {
+            return Some((Written::new(url, text), socket));
+        }
+        self.warn(at.node, plain_secret("a query parameter"));
+        let shown = format!("unix:{}:…", socket.display());
+        Some((self.written(url, shown), socket))
+    }
+
+    pub(super) fn check_socket_path(&self, node: NodeId, path: &Path) {
+        let length = path.as_os_str().len();
+        if length > MAX_PATH {
+            let message = format!("the path has {length} bytes");
+            self.error(node, message, format!("a unix socket's path has at most {MAX_PATH}"));
+        }
+    }
+
+    /// The TLS settings of the server at `url`. `None` outside: a mistake was reported.
+    pub(super) fn server_tls(
+        &self,
+        section: Option<&At<file_format::ServerTls>>,
+        dialect: Dialect,
+        url: Option<&Url>,
+    ) -> Option<Option<Tls>> {
+        let Some(At { value: tls, node }) = section else { return Some(None) };
+        if url.is_some_and(|url| url.scheme() != "https") {
+            let message = "`tls` means nothing where the address is not https://";
+            let cure = "write https:// in the address, or remove this";
+            return self.refuse(node.key(), message, cure);
+        }
+        match (&tls.ca, &tls.cert, &tls.key) {
+            (None, None, None) => {
+                let cure = "write `ca: /path`, or `cert: /path` and `key: /path`";
+                return self.missing(*node, "`tls` says nothing", cure);
+            }
+            (_, Some(lone), None) | (_, None, Some(lone)) => {
+                let message = "`cert` and `key` stand together: a certificate and its private key";
+                return self.refuse(lone.node.key(), message, "write both, or neither");
+            }
+            _ => (),
+        }
+        let read = |at: &Option<At<String>>, is_secret, cure| {
+            optional(at, |at| self.pem(at, dialect, is_secret, cure))
+        };
+        let ca = read(&tls.ca, false, CERTIFICATES);
+        let cert = read(&tls.cert, false, CERTIFICATES);
+        let key = read(&tls.key, true, KEY);
+        let (ca, cert, key) = (ca?, cert?, key?);
+        let pair = cert.as_ref().zip(key.as_ref());
+        let pair = pair.map(|(cert, key)| (cert.text.as_str(), key.text.as_str()));
+        let flaw = match Tls::read(ca.as_ref().map(|ca| ca.text.as_str()), pair) {
+            Ok(tls) => return Some(Some(tls)),
+            Err(flaw) => flaw,
+        };
+        let (file, why, cure) = match flaw {
+            TlsFlaw::Authority(why) => (ca, why, CERTIFICATES),
+            TlsFlaw::Certificate(why) => (cert, why, CERTIFICATES),
+            TlsFlaw::Key(why) => (key, why, KEY),
+        };
+        let Pem { node, path, .. } = file?;
+        self.refuse(node, format!("{} cannot be used: {why}", path.display()), cure)
+    }
+
+    fn pem(
+        &self,
+        at: &At<String>,
+        dialect: Dialect,
+        is_secret: bool,
+        cure: &'static str,
+    ) -> Option<Pem> {
+        let path = self.path_in(at, dialect)?;
+        let file = self.file(at.node, &path, cure)?;
+        if is_secret && file.mode & 0o004 != 0 {
+            self.warn(at.node, everybody_reads(&path));
+        }
+        if is_secret {
+            self.findings.borrow_mut().secret_files.push(path.clone());
+        }
+        Some(Pem { node: at.node, path, text: file.text })
     }
 
     /// The headers of a backend at `url`, their values marked sensitive.
@@ -130,6 +269,10 @@ impl Validator<'_> {
     }
 }
 
+pub(super) fn is_socket(url: &At<String>) -> bool {
+    url.value.starts_with(SCHEME)
+}
+
 /// Whether others on the network path can read requests to `url`.
 pub(super) fn is_in_the_open(url: &Url) -> bool {
     let is_loopback = match url.host() {
@@ -141,21 +284,14 @@ pub(super) fn is_in_the_open(url: &Url) -> bool {
     url.scheme() == "http" && !is_loopback
 }
 
-/// The URL without the values of secret query parameters, and whether there were any.
-pub(super) fn without_secret_query(url: &Url) -> (String, bool) {
-    let Some(query) = url.query() else { return (url.to_string(), false) };
-    let mut hidden = false;
-    let pairs: Vec<String> = query
-        .split('&')
-        .map(|pair| match pair.split_once('=') {
-            Some((name, _)) if looks_secret(name) => {
-                hidden = true;
-                format!("{name}=***")
-            }
-            _ => pair.to_owned(),
-        })
-        .collect();
-    let mut shown = url.clone();
-    shown.set_query(Some(&pairs.join("&")));
-    (shown.to_string(), hidden)
+/// The URL without the values of secret query parameters.
+fn without_secret_query(url: &Url) -> String {
+    let shown = |pair: &str| match pair.split_once('=') {
+        Some((name, _)) if looks_secret(name) => format!("{name}=***"),
+        _ => pair.to_owned(),
+    };
+    let pairs = url.query().map(|query| query.split('&').map(shown).collect::<Vec<_>>().join("&"));
+    let mut url = url.clone();
+    url.set_query(pairs.as_deref());
+    url.into()
 }

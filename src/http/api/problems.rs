@@ -52,9 +52,9 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     let replica = api.runs.journal().replica();
     let doubt = replica.and_then(Replica::doubt);
     let in_the_way = match (replica.is_some(), journal.is_full) {
-        (true, _) => DATABASE,
-        (false, true) => FULL,
-        (false, false) => JOURNAL,
+        (true, _) => cure("database"),
+        (false, true) => cure("full"),
+        (false, false) => cure("journal"),
     };
     let lost = api.runs.journal().lost().map(|loss| loss.what);
     let state = &api.facts.state;
@@ -63,12 +63,12 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         .then(|| upstream.last_error.as_deref().unwrap_or("MANTYX cannot be reached.").to_owned());
     let mut cases = vec![
         ("journal", journal.error, in_the_way),
-        ("journal", doubt.map(|doubt| format!("{doubt}.")), DURABILITY),
-        ("journal", lost, LOST),
-        ("state", state.unwritten().into_iter().next(), STATE),
+        ("journal", doubt.map(|doubt| format!("{doubt}.")), cure("durability")),
+        ("journal", lost, cure("lost")),
+        ("state", state.unwritten().into_iter().next(), cure("state")),
         ("state", state.exposed(), EXPOSED),
-        ("memory", shortage(caller), MEMORY),
-        ("upstream", unreachable, UPSTREAM),
+        ("memory", shortage(caller), cure("memory")),
+        ("upstream", unreachable, cure("upstream")),
     ];
     for (error, runs) in refused_runs(api, caller) {
         let message = match runs.as_slice() {
@@ -76,15 +76,16 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
             [run, ..] => format!("{error}: {} runs are not read, {run} among them.", runs.len()),
             [] => continue,
         };
-        cases.push(("upstream", Some(message), REFUSED));
+        cases.push(("upstream", Some(message), cure("refused")));
     }
     if let Some(failure) = api.runs.upstream.token_failure() {
         let message = format!("MANTYX cannot be shown a token: {}", failure.text);
-        let cure = if failure.grant_ended { LOG_IN_ANEW } else { TOKEN };
+        let cure = if failure.grant_ended { LOG_IN_ANEW } else { cure("token") };
         cases.push(("upstream", Some(message), cure));
     }
     if let Some(flaw) = api.loaded().flaw {
-        let cure = if matches!(flaw, Flaw::NeedsRestart(_)) { RESTART } else { CONFIG };
+        let cure =
+            if matches!(flaw, Flaw::NeedsRestart(_)) { cure("restart") } else { cure("config") };
         cases.push(("config", Some(flaw.to_string()), cure));
     }
     if let Some(tls) = &api.facts.tls {
@@ -97,7 +98,10 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         };
         let flaw = health.flaw.as_ref();
         let error = flaw.map(|flaw| format!("The new certificate was not taken: {flaw}."));
-        cases.extend([("tls", end, RENEW), ("tls", error, flaw.map_or("", |flaw| flaw.cure))]);
+        cases.extend([
+            ("tls", end, cure("renew")),
+            ("tls", error, flaw.map_or("", |flaw| flaw.cure)),
+        ]);
     }
     for runtime in &daemon.runtimes {
         let down = runtime.last_error.as_ref().filter(|_| runtime.state == "down");
@@ -108,16 +112,20 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         let untaken = runtime.untaken.as_ref();
         let untaken = untaken.map(|why| format!("It has not taken answers that wait: {why}."));
         let name = runtime.name.as_str();
-        cases.extend([(name, down, RUNTIME), (name, gap, GAP), (name, untaken, RUNTIME)]);
+        cases.extend([
+            (name, down, cure("runtime")),
+            (name, gap, cure("gap")),
+            (name, untaken, cure("runtime")),
+        ]);
     }
     let settings = api.runs.calls.settings();
     for app in
         settings.apps.iter().filter(|it| caller.is_operator || it.app.name == caller.app.name)
     {
-        cases.push(("quota", app.quota.as_ref().and_then(|quota| quota.used_up()), QUOTA));
+        cases.push(("quota", app.quota.as_ref().and_then(|quota| quota.used_up()), cure("quota")));
     }
     let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
-    cases.push(("audit", audit, AUDIT));
+    cases.push(("audit", audit, cure("audit")));
     cases
 }
 
@@ -159,13 +167,16 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         return Vec::new();
     };
     let error = backend.last_error.as_deref();
-    let (otherwise, cure) = match (backend.state.as_str(), backend.breaker.state.as_str()) {
-        ("down", _) if backend.transport == "stdio" => (Some("It does not run."), DOWN_PROGRAM),
-        ("down", _) => (Some("There is no connection."), DOWN),
-        ("degraded", _) => (Some("The last refresh failed."), DEGRADED),
-        (_, "open" | "half-open") => (Some("Its last calls got no answer."), BREAKER),
-        _ => (None, ""),
-    };
+    let (otherwise, cure_of_failure) =
+        match (backend.state.as_str(), backend.breaker.state.as_str()) {
+            ("down", _) if backend.transport == "stdio" => {
+                (Some("It does not run."), cure("down_program"))
+            }
+            ("down", _) => (Some("There is no connection."), cure("down")),
+            ("degraded", _) => (Some("The last refresh failed."), cure("degraded")),
+            (_, "open" | "half-open") => (Some("Its last calls got no answer."), cure("breaker")),
+            _ => (None, ""),
+        };
     let failure = otherwise.map(|otherwise| error.unwrap_or(otherwise).to_owned());
     let unsigned = backend
         .signature
@@ -183,15 +194,15 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let catalog = known.catalog.as_ref();
     let idle_globs = catalog.and_then(|it| globs::idle(own_name, it, handle.rules.rules(), rights));
     let cases = [
-        (failure, cure),
+        (failure, cure_of_failure),
         (idle_globs, globs::CURE),
-        (handle.quota.as_ref().and_then(|quota| quota.used_up()), QUOTA),
-        (unsigned, SIGNATURE),
-        (left_out.map(str::to_owned), LEFT_OUT),
-        (backends.registry.shadowed(own_name), SHADOWED),
+        (handle.quota.as_ref().and_then(|quota| quota.used_up()), cure("quota")),
+        (unsigned, cure("signature")),
+        (left_out.map(str::to_owned), cure("left_out")),
+        (backends.registry.shadowed(own_name), cure("shadowed")),
         (exposure.as_ref().map(ToString::to_string), exposure.map_or("", |one| one.cure())),
-        (unaccepted(&known.review), PIN),
-        (unkept, UNKEPT),
+        (unaccepted(&known.review), cure("pin")),
+        (unkept, cure("unkept")),
     ];
     cases.map(|(message, cure)| (name, message, cure)).into()
 }
@@ -217,62 +228,32 @@ fn unaccepted(review: &Review) -> Option<String> {
     (!text.is_empty()).then(|| text.trim_end().to_owned())
 }
 
-const PIN: &str = "`mantyx-bridge trust BACKEND` shows what changed, and how to accept it.";
-const UNKEPT: &str = "After a restart, the bridge would trust whatever the server says then. Free \
-                      space on the disk of the state directory, and check its permissions.";
+/// The cures of most problems: the name of each, and the sentences.
+const CURES: &str = include_str!("problems/cures.txt");
 
-const LEFT_OUT: &str = "Ask for fewer or smaller tools where the server can be told which to list; \
-                        docs/trust.md has the limits.";
-const SHADOWED: &str = "Where both are needed, give one server other URIs; the order of the names of \
-                        backends decides.";
-const SIGNATURE: &str = "Ask the agent's operator which key it signs its card with, and compare it \
-                         with `signature: {keys: …}`.";
+/// The cure of this name in [`CURES`].
+fn cure(name: &str) -> &'static str {
+    let text = |line: &'static str| line.strip_prefix(name)?.strip_prefix(": ");
+    CURES.lines().find_map(text).unwrap_or_default()
+}
 
-const JOURNAL: &str = "No calls are made until it can be written: free space on the disk of the \
-                       state directory, and look at its permissions.";
-const DATABASE: &str = "No calls are made until PostgreSQL answers. `mantyx-bridge doctor` tries each \
-                        step of `state.postgres`, and says what to do.";
-const DURABILITY: &str = "Set `synchronous_commit = on` and, if another server may be promoted, \
-                          `synchronous_standby_names` (docs/scaling.md).";
-const FULL: &str = "No calls are made until it is smaller. It shrinks by itself as MANTYX takes answers \
-                    and runs end: see whether MANTYX can be reached, and cancel runs that are not \
-                    needed any more. Space on the disk does not help.";
-const LOST: &str = "Attach runs that are not known any more (`POST /v1/runs/{id}/attach`); none of \
-                    their calls is made twice. If a file was set aside, check the disk of the state \
-                    directory; you can delete the file. This is shown for 24 h.";
-const STATE: &str = "It is tried again by itself: free space on the disk of the state directory, and \
-                     look at its permissions.";
-const MEMORY: &str = "Clients get Retry-After, and room as other requests end. If this persists, \
-                      see that the app reads its answers, and sends its large specs one after the other. \
-                      This is shown for 5 min.";
-const RUNTIME: &str = "It is tried again by itself. See that its `url` can be reached, and that its \
-                       `credential` is one that it takes.";
-const GAP: &str = "hsafa sends a call once, to those that listen. Its model was told of the \
-                   time-out; ask the agent again. This is shown for 1 h.";
-const AUDIT: &str = "Calls are made all the same, and their lines wait, 16 MiB at most: free space \
-                     on the disk of audit.file, and look at its permissions.";
-const QUOTA: &str = "The model is told when it may go on. See what it calls (`mantyx-bridge status`, the \
-                     audit log); raise `quota` if that is as it should be.";
-const UPSTREAM: &str = "Look at upstream.base_url, upstream.tls, the network and \
-                        upstream.credential; `mantyx-bridge doctor` tries each step.";
-const REFUSED: &str = "It is tried again by itself, for an hour. For 401 or 403, check \
-                       upstream.credential, or what the app shows in its place; for 429, drive fewer \
-                       runs at once. A run that MANTYX does not know any more is given up once its \
-                       calls are answered; `POST /v1/runs/{id}/attach` takes it up again.";
-const TOKEN: &str = "It is asked for again by itself. See that the token endpoint can be reached, and \
-                     that upstream.oauth has the token_url, client_id and client_secret of the \
-                     application.";
-const CONFIG: &str = "The daemon goes on with the configuration that it had. Mend the file; it is \
-                      read again as soon as it changes, and `mantyx-bridge check` shows the place.";
-const RESTART: &str = "Restart the daemon to apply these keys; until then, the earlier values stay in \
-                       effect.";
-const RENEW: &str = "Put a renewed certificate into the files of listen.tls; the daemon loads it as \
-                     soon as they change. Clients refuse an expired one.";
-const DEGRADED: &str = "Its last good tools are still offered, and it is asked again by itself. If \
-                        it stays so, look into the server's own log.";
-const BREAKER: &str = "The circuit breaker rejects calls to it, and tries one at a time. Look into the \
-                       server's own log, and at call_timeout if its work takes longer.";
-const DOWN: &str = "The bridge keeps trying to connect. See that the server runs, and that its \
-                    address is right; `mantyx-bridge doctor` tries each step.";
-const DOWN_PROGRAM: &str = "The bridge restarts the program by itself. `mantyx-bridge doctor` tries each \
-                            step; the program's stderr is in the daemon's log.";
+#[cfg(test)]
+mod tests {
+    //! Whether each cure is there.
+
+    use super::{CURES, cure};
+
+    #[test]
+    fn the_code_names_the_cures_of_the_list_and_no_others() {
+        let code = include_str!("problems.rs").split("#[cfg(test)]").next().unwrap();
+        let named = code.split("cure(\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));
+        let mut named: Vec<&str> = named.collect();
+        named.sort_unstable();
+        named.dedup();
+        let mut known: Vec<&str> =
+            CURES.lines().filter_map(|line| line.split(':').next()).collect();
+        known.sort_unstable();
+        assert_eq!(named, known);
+        assert!(named.into_iter().all(|name| !cure(name).is_empty()));
+    }
+}

@@ -9,7 +9,6 @@ use hyper::body::Incoming;
 
 use super::{Api, openapi};
 use crate::config::App;
-use crate::http::response::either;
 use crate::http::{Access, Answered, Body, Caller};
 use crate::metrics::RouteKind;
 
@@ -43,7 +42,7 @@ pub enum Handler {
 }
 
 pub type NowHandler = fn(&Api, &ApiRequest) -> Answered;
-pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, Response<Body>>;
+pub type ApiHandler = for<'a> fn(&'a Api, ApiRequest) -> BoxFuture<'a, Answered>;
 
 /// A request to a handler.
 #[derive(Debug)]
@@ -80,31 +79,28 @@ pub static ROUTES: &[OwnRoute] = &[
     get("/v1/status", Api::status),
     get("/v1/tool-refs", Api::tool_refs),
     get("/v1/tools", Api::tools),
-    post("/v1/specs/inject", |api, asked| Box::pin(either(api.inject(asked)))),
-    post("/v1/tool-calls", |api, asked| Box::pin(either(api.tool_call(asked))))
-        .traced("/v1/tool-calls"),
-    post("/v1/external-tools", |api, asked| Box::pin(either(api.external_tools(asked))))
+    post("/v1/specs/inject", |api, asked| Box::pin(api.inject(asked))),
+    post("/v1/tool-calls", |api, asked| Box::pin(api.tool_call(asked))).traced("/v1/tool-calls"),
+    post("/v1/external-tools", |api, asked| Box::pin(api.external_tools(asked)))
         .goes_on()
         .traced("/v1/external-tools"),
-    post("/v1/confirmations", |api, asked| Box::pin(either(api.confirm(asked)))),
-    post("/v1/backends/{name}/refresh", |api, asked| {
-        Box::pin(async move { api.refresh(&asked.caller.app, &asked.segment).await })
-    })
-    .access(Access::AppOrSession)
-    .goes_on(),
+    post("/v1/confirmations", |api, asked| Box::pin(api.confirm(asked))),
+    post("/v1/backends/{name}/refresh", |api, asked| Box::pin(api.refresh(asked)))
+        .access(Access::AppOrSession)
+        .goes_on(),
     get("/v1/trust", Api::trust),
-    post("/v1/trust/{name}", |api, asked| Box::pin(either(api.accept(asked))))
+    post("/v1/trust/{name}", |api, asked| Box::pin(api.accept(asked)))
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
-    post("/v1/runs", |api, asked| Box::pin(either(api.submit(asked)))).goes_on().traced("/v1/runs"),
-    get_later("/v1/runs", |api, asked| Box::pin(either(api.list_runs(asked)))),
-    get_later("/v1/runs/{id}", |api, asked| Box::pin(either(api.show_run(asked)))),
-    post("/v1/runs/{id}/attach", |api, asked| Box::pin(either(api.attach(asked))))
+    post("/v1/runs", |api, asked| Box::pin(api.submit(asked))).goes_on().traced("/v1/runs"),
+    get_later("/v1/runs", |api, asked| Box::pin(api.list_runs(asked))),
+    get_later("/v1/runs/{id}", |api, asked| Box::pin(api.show_run(asked))),
+    post("/v1/runs/{id}/attach", |api, asked| Box::pin(api.attach(asked)))
         .goes_on()
         .traced("/v1/runs/{run}/attach"),
     get("/v1/calls", Api::list_calls),
     get("/v1/approvals", Api::list_approvals).access(Access::AppOrSessionWithKey),
-    post("/v1/approvals/{id}", |api, asked| Box::pin(either(api.decide(asked))))
+    post("/v1/approvals/{id}", |api, asked| Box::pin(api.decide(asked)))
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
     get("/v1/events", Api::events),
@@ -154,7 +150,7 @@ const fn open(path: Str, handler: fn(&Api, Option<&App>) -> Response<Body>) -> O
 
 /// The route of MCP clients. MCP describes it, and the OpenAPI document omits it.
 const fn mcp(method: Str) -> OwnRoute {
-    let handler = Handler::Api(|api, asked| Box::pin(either(api.mcp(asked))));
+    let handler = Handler::Api(|api, asked| Box::pin(api.mcp(asked)));
     OwnRoute { access: Access::App, kind: RouteKind::Mcp, ..route(method, "/mcp", handler) }
 }
 

@@ -25,11 +25,9 @@ impl Hosts {
         let mut hosts = Self::default();
         for address in addresses {
             let ports = ports(address.port(), usual);
-            for port in &ports {
-                for name in names_of(address.ip()) {
-                    hosts.add(scheme, format!("{name}{port}"));
-                }
-                for name in certificate.iter().flat_map(|facts| named(facts)) {
+            for name in names_of(address.ip()).into_iter().chain(certificate.iter().flat_map(named))
+            {
+                for port in &ports {
                     hosts.add(scheme, format!("{name}{port}"));
                 }
             }
@@ -92,7 +90,7 @@ fn names_of(ip: IpAddr) -> Vec<String> {
 
 /// The names in a certificate. One with a star matches no host: `listen.hosts` names those that it
 /// covers.
-fn named(facts: &Facts) -> Vec<String> {
+fn named(facts: &&Facts) -> Vec<String> {
     let dns = facts.names.iter().filter_map(|name| match name {
         San::Dns(name) => Some(name.to_ascii_lowercase()),
         San::Uri(_) | San::Email(_) => None,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -23,35 +23,18 @@ use crate::http::{Body, Caller, Code, response};
 use crate::model::{RunKey, RunKind, Workspace};
 use crate::oauth::TokenError;
 use crate::runs::{DrivenRun, Runs, Thing};
-use crate::upstream::{OpenError, SendError, UpstreamCredential, X_API_KEY};
+use crate::upstream::{OpenError, SendError, UpstreamCredential};
 
 /// Headers of a single connection, which are not forwarded (RFC 9110 §7.6.1); `Connection` can name
 /// more.
-const HOP_BY_HOP: [HeaderName; 9] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::PROXY_AUTHENTICATE,
-    header::PROXY_AUTHORIZATION,
-    header::TE,
-    header::TRAILER,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-];
+const HOP_BY_HOP: &str = "connection keep-alive proxy-connection proxy-authenticate \
+                          proxy-authorization te trailer transfer-encoding upgrade";
 
 /// Headers that do not go to MANTYX: the caller's credential for the bridge, headers that the
 /// client library writes itself, and those that the bridge has acted on. Also cookies: browsers
 /// send them to every port of a host, so that they belong to the status page or to another program
 /// on this machine.
-const NOT_UPSTREAM: [HeaderName; 7] = [
-    header::HOST,
-    header::AUTHORIZATION,
-    X_API_KEY,
-    header::CONTENT_LENGTH,
-    header::EXPECT,
-    header::COOKIE,
-    HeaderName::from_static("cookie2"),
-];
+const NOT_UPSTREAM: &str = "host authorization x-api-key content-length expect cookie cookie2";
 
 /// How long MANTYX may take to say whether a credential opens a run.
 const ASK_WITHIN: Duration = Duration::from_secs(15);
@@ -167,7 +150,7 @@ impl<'a> Outgoing<'a> {
         let path = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
         let upstream = &self.runs.upstream;
         let mut headers = end_to_end(&parts.headers);
-        for name in NOT_UPSTREAM {
+        for name in NOT_UPSTREAM.split(' ') {
             headers.remove(name);
         }
         remove_prefixed(&mut headers, OWN_PREFIX);
@@ -396,14 +379,9 @@ pub fn credential(runs: &Runs, caller: &Caller, headers: &HeaderMap) -> Upstream
 /// The headers that travel further than one connection.
 fn end_to_end(headers: &HeaderMap) -> HeaderMap {
     let mut kept = headers.clone();
-    let named: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| name.trim().parse().ok())
-        .collect();
-    for name in HOP_BY_HOP.into_iter().chain(named) {
+    let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let named = named.flat_map(|value| value.split(',')).map(str::trim);
+    for name in HOP_BY_HOP.split(' ').chain(named) {
         kept.remove(name);
     }
     kept
@@ -452,6 +430,8 @@ pub fn unreachable(error: &str) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     //! What travels on and what does not.
+
+    use http::HeaderName;
 
     use super::*;
 

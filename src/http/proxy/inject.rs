@@ -122,11 +122,11 @@ impl Outgoing<'_> {
             _ if taken.is_encoded => Ok(Plan::Untouched),
             // MANTYX may accept a spec that the bridge cannot parse; the calls of its run would
             // then stay unanswered.
-            Err(error) if has_ours => Err(spec_error(&error.to_string())),
+            Err(error) if has_ours => Err(error.into()),
             Err(error @ (SpecError::TooManyTools | SpecError::TooManyMembers))
                 if !gives_nothing =>
             {
-                Err(spec_error(&error.to_string()))
+                Err(error.into())
             }
             // The bridge records the owner of a run without tools, too.
             Err(_unreadable) => Ok(Plan::Untouched),
@@ -155,10 +155,8 @@ impl Outgoing<'_> {
             return Ok(Plan::Injected(injected, None));
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
-        let spec = spec.with_tools(&remembered).map_err(|error| spec_error(&error.to_string()))?;
-        let injected = spec.inject(&offer, &session.selection);
-        let injected = injected.map_err(|error| inject_error(&error))?;
-        Ok(Plan::Injected(injected, None))
+        let spec = spec.with_tools(&remembered)?;
+        Ok(Plan::Injected(spec.inject(&offer, &session.selection)?, None))
     }
 
     /// Whether a spec without placeholders certainly gets no tools.
@@ -210,14 +208,12 @@ impl Outgoing<'_> {
         match read_spec(kind, taken.body.clone()).await {
             Ok(spec) => self.plan_for(&spec, taken),
             Err(_unreadable) if self.gives_nothing(&taken.selection) => Ok(Plan::Untouched),
-            Err(error) => Err(spec_error(&error.to_string())),
+            Err(error) => Err(error.into()),
         }
     }
 
     fn plan_for(&self, spec: &Spec, taken: &Taken) -> Result<Plan, Response<Body>> {
-        let injected = spec.inject(&self.offer(), &taken.selection);
-        let injected = injected.map_err(|error| inject_error(&error))?;
-        Ok(Plan::Injected(injected, spec.tools()))
+        Ok(Plan::Injected(spec.inject(&self.offer(), &taken.selection)?, spec.tools()))
     }
 
     /// Sends a spec and drives the run that MANTYX creates.
@@ -373,20 +369,24 @@ fn encoded() -> Response<Body> {
     )
 }
 
-fn spec_error(message: &str) -> Response<Body> {
-    let message = format!("The spec cannot be given tools: {message}.");
-    response::error(Code::InvalidRequest, &message)
+impl From<SpecError> for Response<Body> {
+    fn from(error: SpecError) -> Self {
+        let message = format!("The spec cannot be given tools: {error}.");
+        response::error(Code::InvalidRequest, &message)
+    }
 }
 
 /// The answer to a spec that asks for tools that the bridge cannot inject.
-pub fn inject_error(error: &InjectError) -> Response<Body> {
-    let message = error.to_string();
-    match error {
-        InjectError::UnknownBackend { candidates, .. } => {
-            let candidates = serde_json::json!({ "candidates": candidates });
-            response::error_with(Code::UnknownBackend, &message, candidates)
+impl From<InjectError> for Response<Body> {
+    fn from(error: InjectError) -> Self {
+        let message = error.to_string();
+        match error {
+            InjectError::UnknownBackend { candidates, .. } => {
+                let candidates = serde_json::json!({ "candidates": candidates });
+                response::error_with(Code::UnknownBackend, &message, candidates)
+            }
+            InjectError::Refused(_) => response::error(Code::BackendUnavailable, &message),
         }
-        InjectError::Refused(_) => response::error(Code::BackendUnavailable, &message),
     }
 }
 

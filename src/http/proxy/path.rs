@@ -8,17 +8,8 @@ use percent_encoding::percent_decode_str;
 /// twice.
 const MOST_DECODED: usize = 4;
 /// The segments that tell MANTYX's paths apart.
-const FIXED: [&str; 9] = [
-    "v1",
-    "workspaces",
-    "agent-runs",
-    "agent-sessions",
-    "eval-runs",
-    "stream",
-    "tool-results",
-    "cancel",
-    "messages",
-];
+const FIXED: &str = "v1 workspaces agent-runs agent-sessions eval-runs stream tool-results cancel \
+                     messages";
 
 /// A path as the most lenient server reads it.
 #[derive(Debug, PartialEq, Eq)]
@@ -66,7 +57,7 @@ impl NormalizedPath {
 /// or the id (5).
 fn without_case((at, segment): (usize, &str)) -> String {
     let is_id = matches!(at, 3 | 5);
-    let fixed = FIXED.into_iter().find(|fixed| !is_id && fixed.eq_ignore_ascii_case(segment));
+    let fixed = FIXED.split(' ').find(|fixed| !is_id && fixed.eq_ignore_ascii_case(segment));
     fixed.unwrap_or(segment).to_owned()
 }
 

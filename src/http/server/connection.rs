@@ -123,7 +123,8 @@ impl Connection {
         let Secured { stream, names, h2 } = match secured {
             Ok(secured) => secured,
             Err(failed) => {
-                self.handler.service.requests.connections.handshakes_failed.of(failed.kind).inc();
+                let connections = &self.handler.service.api.requests.connections;
+                connections.handshakes_failed.of(failed.kind).inc();
                 return debug!(peer = %client, error = %failed, "the TLS handshake failed");
             }
         };

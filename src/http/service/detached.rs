@@ -44,7 +44,10 @@ impl DetachedRequests {
     where
         F: Future<Output = Response<Body>> + Send + 'static,
     {
-        let Some(open) = self.enter(app) else { return too_many() };
+        let Some(open) = self.enter(app) else {
+            let why = "The app has too many requests that wait for MANTYX; wait for the answers.";
+            return response::retry_after(response::error(Code::Busy, why), 5);
+        };
         let left = CancellationToken::new();
         let _leaving = left.clone().drop_guard();
         let task = run(Box::pin(work), left, self.cut.clone(), after, app.clone());
@@ -54,7 +57,12 @@ impl DetachedRequests {
         };
         match self.tracker.spawn(task).await {
             Ok(Some(response)) => response,
-            Ok(None) => going_down(),
+            Ok(None) => {
+                let why = "The bridge stopped before MANTYX had answered. Look whether the request \
+                           took effect before you send it again.";
+                let down = response::error(Code::Internal, why);
+                response::with_status(down, StatusCode::SERVICE_UNAVAILABLE)
+            }
             Err(error) => {
                 error!(%app, %error, "a request could not be handled");
                 response::error(
@@ -112,20 +120,6 @@ where
         }
     }
     None
-}
-
-fn too_many() -> Response<Body> {
-    let busy = response::error(
-        Code::Busy,
-        "The app has too many requests that wait for MANTYX; wait for the answers.",
-    );
-    response::retry_after(busy, 5)
-}
-
-fn going_down() -> Response<Body> {
-    let message = "The bridge stopped before MANTYX had answered. Look whether the request took \
-                   effect before you send it again.";
-    response::with_status(response::error(Code::Internal, message), StatusCode::SERVICE_UNAVAILABLE)
 }
 
 #[cfg(test)]

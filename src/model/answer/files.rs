@@ -274,14 +274,9 @@ fn decoded_size(base64: &str) -> usize {
 /// `number` with a comma between every three digits.
 pub(crate) fn grouped(number: usize) -> String {
     let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    let mut groups: Vec<_> = digits.as_bytes().rchunks(3).map(String::from_utf8_lossy).collect();
+    groups.reverse();
+    groups.join(",")
 }
 
 #[cfg(test)]

@@ -57,22 +57,10 @@ static MEMBERS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
 
 /// Names and values of 0.3 that 1.0 lacks. Its SDK leaves `protocolVersion` and
 /// `preferredTransport` out of the signed text if they have these values.
-const WORDS_0_3: &[&str] = &[
-    "preferredTransport",
-    DEFAULT_TRANSPORT,
-    DEFAULT_VERSION,
-    "additionalInterfaces",
-    "transport",
-    "security",
-    "supportsAuthenticatedExtendedCard",
-    "type",
-    "apiKey",
-    "http",
-    "oauth2",
-    "openIdConnect",
-    "mutualTLS",
-    "in",
-];
+const WORDS_0_3: &str = "
+preferredTransport JSONRPC 0.3.0 additionalInterfaces transport security \
+    supportsAuthenticatedExtendedCard type apiKey http oauth2 openIdConnect mutualTLS in
+";
 const DEFAULT_VERSION: &str = "0.3.0";
 const DEFAULT_TRANSPORT: &str = "JSONRPC";
 
@@ -128,10 +116,9 @@ impl Payload<'_> {
     /// A text of `card` that is neither in the payload nor a word of the format: anyone on the
     /// network path could have added it.
     pub(super) fn leaves_out(&self, card: &Unsigned<'_>) -> Option<String> {
-        let mut signed: HashSet<String> = WORDS_0_3.iter().map(|word| (*word).to_owned()).collect();
-        let members = MEMBERS.values().flatten();
-        signed.extend(members.map(|name| name.trim_start_matches('?').to_owned()));
-        signed.extend(["", "true", "false", "null"].map(str::to_owned));
+        let members = MEMBERS.values().flatten().map(|name| name.trim_start_matches('?'));
+        let words = WORDS_0_3.split_whitespace().chain(["", "true", "false", "null"]);
+        let mut signed: HashSet<String> = members.chain(words).map(str::to_owned).collect();
         self.node.each_text(&mut |text| _ = signed.insert(text.to_owned()));
         let mut left_out = None;
         card.0.each_text(&mut |text| {
@@ -195,27 +182,23 @@ fn without_empty<'a>(node: &Node<'a>) -> Option<Node<'a>> {
 
 /// A card of 0.3 without what its SDK does not sign.
 fn without_defaults_0_3<'a>(card: &Node<'a>) -> Node<'a> {
-    let Node::Map(members) = card else { return card.clone() };
+    let mut card = card.clone();
+    let Node::Map(members) = &mut card else { return card };
     let is = |value: &Node<'a>, default: &str| matches!(value, Node::Text(text) if text == default);
-    let kept = members.iter().filter(|(key, value)| match key.as_str() {
+    members.retain(|(key, value)| match key.as_str() {
         "protocolVersion" => !is(value, DEFAULT_VERSION),
         "preferredTransport" => !is(value, DEFAULT_TRANSPORT),
         _ => true,
     });
-    let without_type = |scheme: &Node<'a>| match scheme {
-        Node::Map(members) => {
-            Node::Map(members.iter().filter(|(key, _)| key != "type").cloned().collect())
+    for (_, schemes) in members.iter_mut().filter(|(key, _)| key == "securitySchemes") {
+        let Node::Map(schemes) = schemes else { continue };
+        for (_, scheme) in schemes {
+            if let Node::Map(scheme) = scheme {
+                scheme.retain(|(key, _)| key != "type");
+            }
         }
-        other => other.clone(),
-    };
-    let signed = |(key, value): &(String, Node<'a>)| match value {
-        Node::Map(schemes) if key == "securitySchemes" => {
-            let schemes = schemes.iter().map(|(name, scheme)| (name.clone(), without_type(scheme)));
-            (key.clone(), Node::Map(schemes.collect()))
-        }
-        value => (key.clone(), value.clone()),
-    };
-    Node::Map(kept.map(signed).collect())
+    }
+    card
 }
 
 #[cfg(test)]

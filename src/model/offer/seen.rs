@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use super::cost::Cost;
-use super::{AUTO_TOKENS, AUTO_TOOLS, BTreeMap, Offer, OfferMode, Offered, Ref, Target};
+use super::{AUTO_TOKENS, AUTO_TOOLS, BTreeMap, Offer, OfferMode, Offered, Ref, Target, count};
 use crate::model::Rights;
 
 /// The views of an offer, each with the rights that it was made for. A view without users is
@@ -73,7 +73,7 @@ impl Offered {
             hidden = narrowed(&refs, &|name| !is_always(name));
             refs = narrowed(&refs, is_always);
         }
-        let tools = refs.iter().map(|one| one.items.len()).sum();
+        let tools = count(&refs);
         let naming = Arc::clone(&self.naming);
         Self { refs, hidden, tools, can_pend, naming, ..*self }
     }

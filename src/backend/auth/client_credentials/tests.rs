@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::{BASE64_STANDARD, BASE64_URL_SAFE_NO_PAD};
-use secrecy::SecretString;
 use serde_json::json;
 use url::form_urlencoded;
 
@@ -21,7 +20,7 @@ fn issuer(token_url: Option<Url>, resource: Option<&str>, scopes: &[&str]) -> Is
     let config = ClientCredentials {
         audience: None,
         id: "bridge one".to_owned(),
-        secret: SecretString::from(SECRET.to_owned()),
+        secret: SECRET.to_owned().into(),
         shows: Shows::default(),
         token_url: token_url.map(Into::into),
         scopes: scopes.iter().map(ToString::to_string).collect(),

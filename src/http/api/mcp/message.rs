@@ -44,7 +44,7 @@ pub enum Message<'a> {
 pub struct Request<'a> {
     /// A number or a string, as the client wrote it; `null` for a notification.
     pub id: &'a str,
-    pub method: Cow<'a, str>,
+    pub method: String,
     params: Members<'a>,
 }
 
@@ -126,14 +126,14 @@ impl<'a> Message<'a> {
         if let Some(twice) = members.duplicate() {
             return Err(RpcError::invalid_request(format!("The member `{twice}` is there twice.")));
         }
-        let Some(method) = members.get("method") else {
+        if members.get("method").is_none() {
             let result = members.get("result");
             let id = members.get("id").filter(|_| result.or(members.get("error")).is_some());
             let why = "A message has a `method`, or an `id` and a `result` or an `error`.";
             let id = id.ok_or_else(|| RpcError::invalid_request(why))?;
             return Ok(Self::Response(id.get(), result));
-        };
-        let Ok(Text(method)) = serde_json::from_str(method.get()) else {
+        }
+        let Some(method) = members.string("method") else {
             return Err(RpcError::invalid_request("`method` must be a string."));
         };
         let params = match members.get("params") {
@@ -159,10 +159,6 @@ fn is_id(json: &str) -> bool {
 fn object(json: &RawValue) -> Option<Members<'_>> {
     Members::read_at_most(json.get(), MAX_MEMBERS).ok()
 }
-
-/// A string that is borrowed where JSON has it without escapes.
-#[derive(serde::Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl<'a> Request<'a> {
     pub fn get(&self, key: &str) -> Option<&'a RawValue> {
@@ -205,7 +201,7 @@ mod tests {
     fn messages_are_told_apart() {
         let read = |text| match Message::read(text) {
             Ok(Message::Request(request)) => format!("{} {}", request.method, request.id),
-            Ok(Message::Notification(notification)) => notification.method.to_string(),
+            Ok(Message::Notification(notification)) => notification.method,
             Ok(Message::Response(id, result)) => format!("response {id} {}", result.is_some()),
             Err(error) => error.code.to_string(),
         };
