@@ -20,7 +20,7 @@ mod wire;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
@@ -107,17 +107,15 @@ impl A2aDialer {
     }
 }
 
+#[async_trait]
 impl Dial for A2aDialer {
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        Box::pin(async {
-            let resolved = self.settings.resolve(None).await?;
-            let peer: Arc<dyn Peer> = Arc::new(A2aPeer {
-                settings: self.settings.clone(),
-                current: Mutex::new(resolved),
-                cancellations: TaskTracker::new(),
-            });
-            Ok(peer)
-        })
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        let resolved = self.settings.resolve(None).await?;
+        Ok(Arc::new(A2aPeer {
+            settings: self.settings.clone(),
+            current: Mutex::new(resolved),
+            cancellations: TaskTracker::new(),
+        }))
     }
 
     /// `a2a` until a card has told which binding it is.
@@ -234,6 +232,7 @@ impl A2aPeer {
     }
 }
 
+#[async_trait]
 impl Peer for A2aPeer {
     fn about(&self) -> About {
         let current = self.current();
@@ -244,48 +243,39 @@ impl Peer for A2aPeer {
         }
     }
 
-    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
-        Box::pin(async {
-            let resolved = self.settings.resolve(Some(self.current())).await?;
-            let catalog = resolved.catalog.clone();
-            *self.current.lock() = resolved;
-            Ok(catalog)
-        })
+    async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
+        let resolved = self.settings.resolve(Some(self.current())).await?;
+        let catalog = resolved.catalog.clone();
+        *self.current.lock() = resolved;
+        Ok(catalog)
     }
 
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called> {
-        Box::pin(async move {
-            let text = message(call.request.arguments.get())?;
-            let link = self.current().link.clone();
-            let threads = &self.settings.threads;
-            call::call(&link, &self.cancellations, threads, &text, &call).await
-        })
+    async fn call(&self, call: ToolCall) -> Called {
+        let text = message(call.request.arguments.get())?;
+        let link = self.current().link.clone();
+        let threads = &self.settings.threads;
+        call::call(&link, &self.cancellations, threads, &text, &call).await
     }
 
-    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Called> {
-        Box::pin(async move {
-            let known = Known::read(&handle).ok_or_else(|| {
-                CallError::Lost("the task was not noted down readably".to_owned())
-            })?;
-            let link = self.current().link.clone();
-            let threads = &self.settings.threads;
-            call::resume(&link, &self.cancellations, threads, known, &call).await
-        })
+    async fn resume(&self, handle: Handle, call: ToolCall) -> Called {
+        let known = Known::read(&handle)
+            .ok_or_else(|| CallError::Lost("the task was not noted down readably".to_owned()))?;
+        let link = self.current().link.clone();
+        let threads = &self.settings.threads;
+        call::resume(&link, &self.cancellations, threads, known, &call).await
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            self.cancellations.close();
-            let cancelled = self.cancellations.wait();
-            if tokio::time::timeout(link::CANCEL_TIMEOUT, cancelled).await.is_err() {
-                let left = self.cancellations.len();
-                tracing::warn!(
-                    backend = %self.settings.name,
-                    left,
-                    "tasks of the agent are still being cancelled"
-                );
-            }
-        })
+    async fn close(&self) {
+        self.cancellations.close();
+        let cancelled = self.cancellations.wait();
+        if tokio::time::timeout(link::CANCEL_TIMEOUT, cancelled).await.is_err() {
+            let left = self.cancellations.len();
+            tracing::warn!(
+                backend = %self.settings.name,
+                left,
+                "tasks of the agent are still being cancelled"
+            );
+        }
     }
 }
 

@@ -9,7 +9,7 @@ mod http;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, ready};
+use async_trait::async_trait;
 
 use self::command::Runner;
 use self::http::Endpoint;
@@ -72,10 +72,10 @@ impl LocalDialer {
     }
 }
 
+#[async_trait]
 impl Dial for LocalDialer {
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        let peer: Arc<dyn Peer> = Arc::<LocalTool>::clone(&self.tool);
-        Box::pin(ready(Ok(peer)))
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        Ok(Arc::<LocalTool>::clone(&self.tool))
     }
 
     fn exposure(&self) -> Option<Exposure> {
@@ -90,32 +90,29 @@ impl Dial for LocalDialer {
     }
 }
 
+#[async_trait]
 impl Peer for LocalTool {
     fn about(&self) -> About {
         About::default()
     }
 
-    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
-        Box::pin(ready(Ok(Arc::clone(&self.catalog))))
+    async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
+        Ok(Arc::clone(&self.catalog))
     }
 
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called> {
-        Box::pin(async move {
-            match &self.action {
-                Act::Http(endpoint) => endpoint.call(&call).await,
-                Act::Command(runner) => runner.call(&call).await,
-                Act::Internal => Ok(Answer::text(call.request.arguments.get())),
-            }
-        })
+    async fn call(&self, call: ToolCall) -> Called {
+        match &self.action {
+            Act::Http(endpoint) => endpoint.call(&call).await,
+            Act::Command(runner) => runner.call(&call).await,
+            Act::Internal => Ok(Answer::text(call.request.arguments.get())),
+        }
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            match &self.action {
-                Act::Http(_) | Act::Internal => (),
-                Act::Command(runner) => runner.close().await,
-            }
-        })
+    async fn close(&self) {
+        match &self.action {
+            Act::Http(_) | Act::Internal => (),
+            Act::Command(runner) => runner.close().await,
+        }
     }
 }
 

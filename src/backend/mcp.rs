@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::ProtocolVersion;
@@ -152,46 +152,6 @@ pub fn dialer(
 }
 
 impl McpDialer {
-    async fn connect(&self) -> Result<Arc<dyn Peer>, PeerError> {
-        let [mut attempt, second] = self.plan();
-        let mut outcome = self.attempt(attempt).await;
-        if let Err(failed) = &outcome
-            && let Some(next) = self.after(attempt, second, failed)
-        {
-            tracing::debug!(
-                backend = %self.backend,
-                "the handshake {attempt:?} failed, trying {next:?}: {}", failed.error
-            );
-            let streamable = error_chain(&failed.error);
-            attempt = next;
-            outcome = self.attempt(next).await;
-            if let Err(Failed { error, .. }) = &mut outcome
-                && next == Attempt::Only(Era::Oldest)
-            {
-                let why = error_chain(error);
-                let both = match why == streamable {
-                    true => format!("{why}, neither with Streamable HTTP nor with HTTP+SSE"),
-                    false => format!("{streamable}; and with the older HTTP+SSE: {why}"),
-                };
-                *error = PeerError::new(error.kind, both);
-            }
-        }
-        let connection = outcome.map_err(|failed| failed.error)?;
-        let modern = !connection.revision.has_initialize();
-        *self.last.lock() = Some(match attempt {
-            Attempt::Only(Era::Oldest) => Era::Oldest,
-            _ if modern => Era::Modern,
-            _ => Era::Legacy,
-        });
-        tracing::info!(
-            backend = %self.backend,
-            transport = self.transport(),
-            revision = %connection.revision,
-            "connected"
-        );
-        Ok(Arc::new(connection))
-    }
-
     fn is_pinned_to_sse(&self) -> bool {
         matches!(self.target, Target::Http { transport: HttpTransport::Sse, .. })
     }
@@ -328,9 +288,46 @@ impl McpDialer {
     }
 }
 
+#[async_trait]
 impl Dial for McpDialer {
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        Box::pin(self.connect())
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        let [mut attempt, second] = self.plan();
+        let mut outcome = self.attempt(attempt).await;
+        if let Err(failed) = &outcome
+            && let Some(next) = self.after(attempt, second, failed)
+        {
+            tracing::debug!(
+                backend = %self.backend,
+                "the handshake {attempt:?} failed, trying {next:?}: {}", failed.error
+            );
+            let streamable = error_chain(&failed.error);
+            attempt = next;
+            outcome = self.attempt(next).await;
+            if let Err(Failed { error, .. }) = &mut outcome
+                && next == Attempt::Only(Era::Oldest)
+            {
+                let why = error_chain(error);
+                let both = match why == streamable {
+                    true => format!("{why}, neither with Streamable HTTP nor with HTTP+SSE"),
+                    false => format!("{streamable}; and with the older HTTP+SSE: {why}"),
+                };
+                *error = PeerError::new(error.kind, both);
+            }
+        }
+        let connection = outcome.map_err(|failed| failed.error)?;
+        let modern = !connection.revision.has_initialize();
+        *self.last.lock() = Some(match attempt {
+            Attempt::Only(Era::Oldest) => Era::Oldest,
+            _ if modern => Era::Modern,
+            _ => Era::Legacy,
+        });
+        tracing::info!(
+            backend = %self.backend,
+            transport = self.transport(),
+            revision = %connection.revision,
+            "connected"
+        );
+        Ok(Arc::new(connection))
     }
 
     fn transport(&self) -> &'static str {

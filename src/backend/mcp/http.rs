@@ -9,11 +9,9 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
-};
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage};
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
@@ -36,7 +34,7 @@ pub(super) use events::{MOST_FAILURES, Next, Source, Standing, message};
 pub(super) use reply::{failed, is_events};
 pub(super) use request::{Body, Endpoint, SendError};
 
-use reply::{Reply, is_session_error};
+use reply::is_session_error;
 
 /// The longest error body that is read.
 pub(super) const ERROR_LIMIT: usize = 64 * 1024;
@@ -78,6 +76,7 @@ pub(super) struct Http {
     pub(super) standing: Arc<Standing>,
 }
 
+// rmcp brings no `authorization`, as its configuration has none: the endpoint adds the tokens.
 impl StreamableHttpClient for Http {
     type Error = HttpFailure;
 
@@ -86,42 +85,30 @@ impl StreamableHttpClient for Http {
         _uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
-        authorization: Option<String>,
+        _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<StreamableHttpPostResponse> {
         let body = self.state.outgoing(&message)?;
-        let mut headers = self.headers_with(session.as_deref(), authorization, headers)?;
+        let mut headers = self.headers_with(session.as_deref(), headers)?;
         headers.insert(ACCEPT, JSON_OR_EVENTS);
         headers.insert(CONTENT_TYPE, JSON);
 
         let raw_request = raw_request_of(&message);
         let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
-        if let Some(raw_request) = &raw_request {
-            headers.extend(raw_request.headers.iter().filter_map(param_header));
-            raw_request.set_written(true);
-        }
-        let response = match self.request(Method::POST, headers, body).await {
-            Ok(response) => response,
+        headers.extend(raw_request.headers.iter().filter_map(param_header));
+        raw_request.set_written(true);
+        let outcome = match self.request(Method::POST, headers, body).await {
+            Ok(response) => self.read_reply(&message, session.is_some(), response).await,
             Err(error) => {
-                if let Some(raw_request) = &raw_request {
-                    error.failure.tell(raw_request);
-                    if error.nothing_sent {
-                        raw_request.set_written(false);
-                    }
-                }
-                return Err(StreamableHttpError::Client(error.failure));
+                raw_request.set_written(!error.nothing_sent);
+                Err(StreamableHttpError::Client(error.failure))
             }
         };
-        let outcome = self.read_reply(&message, session.is_some(), response).await;
-        if let Err(error) = &outcome
-            && let Some(raw_request) = &raw_request
-        {
-            if matches!(error, StreamableHttpError::SessionExpired) {
-                // The server did not process the request; rmcp sends it again.
-                raw_request.set_written(false);
-            } else if let StreamableHttpError::Client(failure) = error {
-                failure.tell(raw_request);
-            }
+        match &outcome {
+            // The server did not process the request; rmcp sends it again.
+            Err(StreamableHttpError::SessionExpired) => raw_request.set_written(false),
+            Err(StreamableHttpError::Client(failure)) => failure.tell(&raw_request),
+            _ => (),
         }
         outcome
     }
@@ -130,19 +117,17 @@ impl StreamableHttpClient for Http {
         &self,
         _uri: Arc<str>,
         session: Arc<str>,
-        authorization: Option<String>,
+        _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<()> {
-        let headers = self.headers_with(Some(&session), authorization, headers)?;
+        let headers = self.headers_with(Some(&session), headers)?;
         let response = self.request(Method::DELETE, headers, Body::default()).await;
         let status = response.map_err(|error| StreamableHttpError::Client(error.failure))?.status();
-        match status {
-            StatusCode::METHOD_NOT_ALLOWED => {
-                Err(StreamableHttpError::ServerDoesNotSupportDeleteSession)
-            }
-            // The session is gone either way.
-            _ => Ok(()),
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(StreamableHttpError::ServerDoesNotSupportDeleteSession);
         }
+        // The session is gone either way.
+        Ok(())
     }
 
     async fn get_stream(
@@ -150,11 +135,11 @@ impl StreamableHttpClient for Http {
         _uri: Arc<str>,
         session: Option<Arc<str>>,
         last_event_id: Option<String>,
-        authorization: Option<String>,
+        _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<BoxStream<'static, Result<Sse, SseError>>> {
         self.standing.pace().await;
-        let mut headers = self.headers_with(session.as_deref(), authorization, headers)?;
+        let mut headers = self.headers_with(session.as_deref(), headers)?;
         headers.insert(ACCEPT, EVENTS);
         if let Some(id) = &last_event_id {
             headers.insert(LAST_EVENT_ID, header_value(id)?);
@@ -206,46 +191,32 @@ impl Http {
         let status = response.status();
         let session = response.headers().get(SESSION);
         let session = session.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        match reply::classify(&response, id.is_some()) {
-            Reply::Accepted => {
-                // Read to the end, so that the connection can be used again.
-                let _whole = http_client::body(response, ERROR_LIMIT).await.is_ok();
-                Ok(StreamableHttpPostResponse::Accepted)
+        if !status.is_success() {
+            let body = http_client::body(response, ERROR_LIMIT).await.unwrap_or_default();
+            let body = String::from_utf8_lossy(&body);
+            if in_session && is_session_error(status, &body) {
+                return Err(StreamableHttpError::SessionExpired);
             }
-            Reply::Events => {
-                let id = id.unwrap_or(RequestId::Number(0));
-                let events = events::of_request(Arc::clone(&self.state), id, response);
-                Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
-            }
-            Reply::Json => {
-                let body = http_client::body(response, LIMIT)
-                    .await
-                    .map_err(|error| reply::body_failed(&error))?;
-                self.state.has_room().await;
-                self.read_message(&String::from_utf8_lossy(&body), status, session)
-            }
-            Reply::Failed => {
-                let body = http_client::body(response, ERROR_LIMIT).await;
-                let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
-                let body = body.unwrap_or_default();
-                if in_session && is_session_error(status, &body) {
-                    return Err(StreamableHttpError::SessionExpired);
-                }
-                match self.refused(message, status, &body) {
-                    Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                    None => Err(StreamableHttpError::Client(failed(status))),
-                }
-            }
+            return match self.refused(message, status, &body) {
+                Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
+                None => Err(StreamableHttpError::Client(failed(status))),
+            };
         }
-    }
-
-    fn read_message(
-        &self,
-        text: &str,
-        status: StatusCode,
-        session: Option<String>,
-    ) -> Answered<StreamableHttpPostResponse> {
-        match self.state.incoming(text) {
+        let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
+        let Some(id) = id.filter(|_| has_body) else {
+            // The answer, if one is due, comes on another stream. Read to the end, so that the
+            // connection can be used again.
+            let _whole = http_client::body(response, ERROR_LIMIT).await.is_ok();
+            return Ok(StreamableHttpPostResponse::Accepted);
+        };
+        if is_events(&response) {
+            let events = events::of_request(Arc::clone(&self.state), id, response);
+            return Ok(StreamableHttpPostResponse::Sse(events.boxed(), session));
+        }
+        let body = http_client::body(response, LIMIT).await;
+        let body = body.map_err(|error| reply::body_failed(&error))?;
+        self.state.has_room().await;
+        match self.state.incoming(&String::from_utf8_lossy(&body)) {
             Incoming::Message(message) => Ok(StreamableHttpPostResponse::Json(*message, session)),
             Incoming::Ignored(why) => Err(reply::invalid(&format!("HTTP {status}: {why}"))),
             Incoming::Garbage => Err(reply::invalid(&format!(
@@ -268,15 +239,13 @@ impl Http {
             return None;
         }
         let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        if let Some((code, text, data)) = reply::error_in(body) {
+        if let Some(error) = reply::error_in(body) {
             self.state.forget(&request.id);
-            if let Some(raw_request) = raw_request_of(message) {
-                raw_request.refuse(code, &text, data);
-            }
+            raw_request_of(message).refuse(error.clone());
             // A server lists the revisions that it speaks there.
-            let data = data.filter(|_| is_discover);
+            let data = error.data.filter(|_| is_discover);
             let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
-            let error = ErrorData::new(ErrorCode(code), text, data);
+            let error = ErrorData::new(ErrorCode(error.code), error.message, data);
             return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
         }
         // A server of an older revision may answer `server/discover` with any client error; rmcp
@@ -292,16 +261,10 @@ impl Http {
     fn headers_with(
         &self,
         session: Option<&str>,
-        authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<HeaderMap> {
         let mut all = self.endpoint.headers.clone();
         all.extend(headers);
-        if let Some(token) = authorization {
-            let mut value = header_value(&format!("Bearer {token}"))?;
-            value.set_sensitive(true);
-            all.insert(AUTHORIZATION, value);
-        }
         if let Some(session) = session {
             all.insert(SESSION, header_value(session)?);
         }
@@ -356,7 +319,7 @@ impl HttpFailure {
 
     /// Notes the failure in the request, and ends the request if the failure is an answer.
     pub(super) fn tell(&self, raw_request: &RawRequest) {
-        raw_request.fail(self.kind());
+        raw_request.failure.get_or_init(|| self.kind());
         if let Some(error) = self.call_error() {
             raw_request.settle(Err(error));
         }

@@ -8,33 +8,10 @@ use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::value::RawValue;
 
 use super::HttpFailure;
-use crate::backend::NotRead;
+use crate::backend::{ErrorReply, NotRead};
 use crate::error_chain::error_chain;
 use crate::http_client::BodyError;
 use crate::model::Members;
-
-/// The kind of answer to a POST.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply {
-    /// The response has nothing to read; the answer, if one is due, comes on another stream.
-    Accepted,
-    Events,
-    Json,
-    Failed,
-}
-
-pub(super) fn classify(response: &reqwest::Response, is_request: bool) -> Reply {
-    let status = response.status();
-    if !status.is_success() {
-        Reply::Failed
-    } else if !is_request || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-        Reply::Accepted
-    } else if is_events(response) {
-        Reply::Events
-    } else {
-        Reply::Json
-    }
-}
 
 pub(in crate::backend::mcp) fn is_events(response: &reqwest::Response) -> bool {
     let content_type = response.headers().get(CONTENT_TYPE);
@@ -54,8 +31,8 @@ pub(super) fn is_session_error(status: StatusCode, body: &str) -> bool {
             let without_id = Members::read(body)
                 .is_ok_and(|body| body.get("id").is_none_or(|id| id.get() == "null"));
             without_id
-                && error_in(body).is_some_and(|(code, text, _)| {
-                    let text = text.to_lowercase();
+                && error_in(body).is_some_and(|ErrorReply { code, message, .. }| {
+                    let text = message.to_lowercase();
                     code == -32000 || text.contains("session") || text.contains("initialized")
                 })
         }
@@ -63,11 +40,12 @@ pub(super) fn is_session_error(status: StatusCode, body: &str) -> bool {
     }
 }
 
-/// The code, the message and the `data` of the JSON-RPC error in `body`.
-pub(super) fn error_in(body: &str) -> Option<(i32, String, Option<&RawValue>)> {
+/// The JSON-RPC error in `body`.
+pub(super) fn error_in(body: &str) -> Option<ErrorReply> {
     let error = Members::read(body).ok()?.object("error")?;
     let code = serde_json::from_str(error.get("code")?.get()).ok()?;
-    Some((code, error.string("message").unwrap_or_default(), error.get("data")))
+    let message = error.string("message").unwrap_or_default();
+    Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
 }
 
 /// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
