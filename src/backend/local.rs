@@ -21,10 +21,7 @@ use crate::model::{Answer, BackendName, Catalog};
 
 /// Knows one local tool.
 #[derive(Debug)]
-pub struct LocalDialer {
-    transport: &'static str,
-    tool: Arc<LocalTool>,
-}
+pub struct LocalDialer(Arc<LocalTool>);
 
 /// One local tool.
 #[derive(Debug)]
@@ -43,14 +40,13 @@ enum Act {
 impl LocalDialer {
     /// The tool `name`. `launcher` is the daemon's own binary, which keeps a program from outliving
     /// the daemon; `client` comes from [`crate::http_client::new`].
-    #[must_use]
     pub fn new(
         name: BackendName,
         config: &Local,
         launcher: Option<PathBuf>,
         client: Client,
     ) -> Self {
-        let (transport, action) = match &config.action {
+        let action = match &config.action {
             Action::Http { method, url, headers, tls } => {
                 let clients = Clients::of(Some(url), tls.as_ref(), client);
                 let endpoint = Endpoint {
@@ -60,33 +56,35 @@ impl LocalDialer {
                     url: url::Url::clone(url),
                     headers: headers.clone(),
                 };
-                ("http", Act::Http(endpoint))
+                Act::Http(endpoint)
             }
-            Action::Command(program) => {
-                ("command", Act::Command(Runner::new(name, program.clone(), launcher)))
-            }
-            Action::Internal => ("internal", Act::Internal),
+            Action::Command(program) => Act::Command(Runner::new(name, program.clone(), launcher)),
+            Action::Internal => Act::Internal,
         };
         let catalog = Arc::new(Catalog::local(config.definition.clone()));
-        Self { transport, tool: Arc::new(LocalTool { catalog, action }) }
+        Self(Arc::new(LocalTool { catalog, action }))
     }
 }
 
 #[async_trait]
 impl Dial for LocalDialer {
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
-        Ok(Arc::<LocalTool>::clone(&self.tool))
+        Ok(Arc::<LocalTool>::clone(&self.0))
     }
 
     fn exposure(&self) -> Option<Exposure> {
-        match &self.tool.action {
+        match &self.0.action {
             Act::Http(_) | Act::Internal => None,
             Act::Command(runner) => runner.exposure(),
         }
     }
 
     fn transport(&self) -> &'static str {
-        self.transport
+        match self.0.action {
+            Act::Http(_) => "http",
+            Act::Command(_) => "command",
+            Act::Internal => "internal",
+        }
     }
 }
 

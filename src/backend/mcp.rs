@@ -156,11 +156,6 @@ impl McpDialer {
         matches!(self.target, Target::Http { transport: HttpTransport::Sse, .. })
     }
 
-    /// The attempt to make first, and the one after it.
-    fn plan(&self) -> [Attempt; 2] {
-        plan(if self.is_pinned_to_sse() { Some(Era::Oldest) } else { *self.last.lock() })
-    }
-
     /// The attempt to make after `first` has failed: `second` or another one; `None` if none may
     /// succeed.
     fn after(&self, first: Attempt, second: Attempt, failed: &Failed) -> Option<Attempt> {
@@ -177,35 +172,23 @@ impl McpDialer {
             Target::Stdio { program, launcher } => {
                 self.attempt_stdio(program, launcher.as_deref(), attempt).await
             }
-            Target::Http { endpoint, .. } if attempt == Attempt::Only(Era::Oldest) => {
-                let state = ConnectionState::of(&self.redact);
-                let opened =
-                    sse::Sse::open(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&state));
-                let transport = opened.await.map_err(|failure| Failed {
-                    try_other: failure.is_by_server(),
-                    ..Failed::for_good(PeerError::new(failure.kind(), failure.to_string()))
-                })?;
-                let (running, stop) = self.shake_hands(transport, &state, attempt).await?;
-                Ok(Connection::new(self.backend.clone(), state, running, stop, None))
-            }
             Target::Http { endpoint, .. } => {
                 let state = ConnectionState::of(&self.redact);
-                let http = http::Http {
-                    backend: self.backend.clone(),
-                    endpoint: Arc::clone(endpoint),
-                    state: Arc::clone(&state),
-                    standing: Arc::default(),
+                let backend = self.backend.clone();
+                let (endpoint, its_state) = (Arc::clone(endpoint), Arc::clone(&state));
+                let (running, stop) = if attempt == Attempt::Only(Era::Oldest) {
+                    let opened = sse::Sse::open(backend, endpoint, its_state).await;
+                    let transport = opened.map_err(|failure| Failed {
+                        try_other: failure.is_by_server(),
+                        ..Failed::for_good(PeerError::new(failure.kind(), failure.to_string()))
+                    })?;
+                    self.shake_hands(transport, &state, attempt).await?
+                } else {
+                    let standing = Arc::default();
+                    let http = http::Http { backend, endpoint, state: its_state, standing };
+                    let transport = StreamableHttpClientTransport::with_client(http, config());
+                    self.shake_hands(transport, &state, attempt).await?
                 };
-                // The client adds the address and the headers itself; rmcp need not know them.
-                let mut config = StreamableHttpClientTransportConfig::with_uri("");
-                let mut retry = ExponentialBackoff::default();
-                retry.max_times = Some(http::MOST_FAILURES);
-                retry.base_duration = Duration::from_millis(200);
-                retry.max_delay = Some(Duration::from_secs(2));
-                config.retry_config = Arc::new(retry);
-                config.max_sse_event_size = LIMIT;
-                let transport = StreamableHttpClientTransport::with_client(http, config);
-                let (running, stop) = self.shake_hands(transport, &state, attempt).await?;
                 Ok(Connection::new(self.backend.clone(), state, running, stop, None))
             }
         }
@@ -232,10 +215,10 @@ impl McpDialer {
                 let command = &program.command;
                 let ended = child.exit_description(EXIT_PATIENCE).await;
                 failed.error = match (ended, child.stderr_tail()) {
-                    (Some(exited), _) => PeerError::new(
-                        PeerErrorKind::Program,
-                        format!("`{command}` did not finish the handshake: {exited}"),
-                    ),
+                    (Some(exited), _) => {
+                        let text = format!("`{command}` did not finish the handshake: {exited}");
+                        PeerError::new(PeerErrorKind::Program, text)
+                    }
                     (None, tail) => {
                         let tail = tail.map(|tail| format!("; its stderr ends with: {tail}"));
                         let tail = tail.unwrap_or_default();
@@ -265,13 +248,10 @@ impl McpDialer {
         // Boxed, since rmcp's future is large.
         let serve = Box::pin(serve);
         let outcome = if attempt == Attempt::Only(Era::Modern) {
-            timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| Failed {
-                error: PeerError::new(
-                    PeerErrorKind::Timeout,
-                    "the server no longer answers server/discover",
-                ),
-                try_other: true,
-                may_be_older: false,
+            timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| {
+                let why = "the server no longer answers server/discover";
+                let error = PeerError::new(PeerErrorKind::Timeout, why);
+                Failed { error, try_other: true, may_be_older: false }
             })?
         } else {
             serve.await
@@ -291,7 +271,9 @@ impl McpDialer {
 #[async_trait]
 impl Dial for McpDialer {
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
-        let [mut attempt, second] = self.plan();
+        let is_sse = self.is_pinned_to_sse();
+        let [mut attempt, second] =
+            plan(if is_sse { Some(Era::Oldest) } else { *self.last.lock() });
         let mut outcome = self.attempt(attempt).await;
         if let Err(failed) = &outcome
             && let Some(next) = self.after(attempt, second, failed)
@@ -342,6 +324,19 @@ impl Dial for McpDialer {
     fn exposure(&self) -> Option<Exposure> {
         self.coverage.lock().exposure()
     }
+}
+
+/// How rmcp reaches a server by Streamable HTTP.
+fn config() -> StreamableHttpClientTransportConfig {
+    // The client adds the address and the headers itself; rmcp need not know them.
+    let mut config = StreamableHttpClientTransportConfig::with_uri("");
+    let mut retry = ExponentialBackoff::default();
+    retry.max_times = Some(http::MOST_FAILURES);
+    retry.base_duration = Duration::from_millis(200);
+    retry.max_delay = Some(Duration::from_secs(2));
+    config.retry_config = Arc::new(retry);
+    config.max_sse_event_size = LIMIT;
+    config
 }
 
 /// The attempts to make, by the era that worked last.

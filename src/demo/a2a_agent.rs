@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use a2a::{A2AError, JsonRpcId, JsonRpcResponse};
@@ -107,22 +107,16 @@ fn reply(message: &a2a::Message) -> a2a::Message {
 }
 
 /// What the desk knows: the words that a question may hold, and the answer.
-const KNOWN: [(&[&str], &str); 4] = [
-    (
-        &["pto", "vacation", "time off", "leave"],
-        "PTO resets on 1 January. Up to 5 unused days carry over until 31 March.",
-    ),
-    (&["park"], "Visitors park on level 2. The desk at the entrance stamps the ticket."),
-    (&["badge", "key"], "Lost badges are replaced at the desk within a day; bring a photo ID."),
-    (&["room", "desk", "meeting"], "Rooms are free unless the panel at the door is red."),
-];
+static KNOWN: LazyLock<Vec<(Vec<String>, String)>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("a2a_agent/known.json")).expect("the file is JSON")
+});
 
 fn answer(question: &str) -> String {
     let question = question.trim();
     let lower = question.to_lowercase();
-    let known = KNOWN.iter().find(|(words, _)| words.iter().any(|word| lower.contains(word)));
+    let known = KNOWN.iter().find(|(words, _)| words.iter().any(|word| lower.contains(&**word)));
     match known {
-        Some((_, answer)) => (*answer).to_owned(),
+        Some((_, answer)) => answer.clone(),
         None if question.is_empty() => "Facilities desk. What can we do for you?".to_owned(),
         None => format!(
             "The facilities desk has no answer to {question:?}. Ask about time off, parking, \

@@ -12,12 +12,11 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use secrecy::ExposeSecret as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::terminal::MODEL_ID;
 use super::{Body, Refusal, Reply, Sandbox, json, results, runs, sessions, stream};
 
 /// How long a client may take to send a body.
@@ -26,6 +25,8 @@ const BODY_TIMEOUT: Duration = Duration::from_mins(2);
 /// the refusal. If the connection closed while it writes, it would see a broken connection.
 const DRAIN_BYTES: usize = 128 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The catalog of models (agent-runs-protocol §3).
+const MODELS: &str = include_str!("models.json");
 
 /// Answers one request.
 pub(super) async fn answer(
@@ -73,7 +74,10 @@ async fn dispatch(
         _ => Bytes::new(),
     };
     match (parts.method.as_str(), segments.as_slice()) {
-        ("GET", ["models"]) => Ok(json(StatusCode::OK, &models())),
+        ("GET", ["models"]) => {
+            let models: Value = serde_json::from_str(MODELS).expect("the file is JSON");
+            Ok(json(StatusCode::OK, &models))
+        }
         ("POST", ["agent-runs"]) => runs::create(sandbox, &body),
         ("GET", ["agent-runs", id]) => runs::snapshot(sandbox, id),
         ("GET", ["agent-runs", id, "stream"]) => {
@@ -136,18 +140,4 @@ async fn drain(body: &mut Incoming) {
     let read = async { while let Some(Ok(_)) = body.frame().await {} };
     // The rest is cut off with the connection.
     drop(timeout(DRAIN_TIMEOUT, read).await);
-}
-
-/// The catalog of models (agent-runs-protocol §3).
-fn models() -> Value {
-    let echo = json!({
-        "id": MODEL_ID,
-        "label": "sandbox · echo",
-        "provider": "sandbox",
-        "vendorModelId": "echo",
-        "source": "platform_offering",
-        "contextWindowTokens": 200_000,
-        "pricing": null,
-    });
-    json!({"models": [echo], "defaultModelId": MODEL_ID})
 }

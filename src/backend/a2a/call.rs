@@ -21,16 +21,12 @@ use crate::backend::{CallError, Called, ToolCall};
 use crate::model::{Answer, CallRequest};
 
 /// Why there is no reply.
+#[derive(derive_more::From)]
 enum Trouble {
     /// The agent did not accept the message: nothing has run.
     NotTaken(A2aFailure),
+    #[from]
     Call(CallError),
-}
-
-impl From<CallError> for Trouble {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
-    }
 }
 
 /// One message on its way, and the task that it becomes.

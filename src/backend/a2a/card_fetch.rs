@@ -44,17 +44,16 @@ pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> 
             .await?
             .ok_or_else(|| unusable(url, "HTTP 404: there is no card; correct `card_url`")),
         CardSource::Base(base) => {
-            for name in WELL_KNOWN {
-                let url = well_known(base, name);
-                if let Some(fresh) = get(settings, &url).await? {
+            let places = WELL_KNOWN.map(|name| well_known(base, name));
+            for url in &places {
+                if let Some(fresh) = get(settings, url).await? {
                     return Ok(fresh);
                 }
             }
             let text = format!(
-                "there is no Agent Card at {} nor at {} (HTTP 404); correct `url`, or name the \
-                 card's own address in `card_url`",
-                shown(&well_known(base, WELL_KNOWN[0])),
-                shown(&well_known(base, WELL_KNOWN[1])),
+                "there is no Agent Card at {} (HTTP 404); correct `url`, or name the card's own \
+                 address in `card_url`",
+                places.each_ref().map(shown).join(" nor at ")
             );
             Err(PeerError::new(PeerErrorKind::Protocol, text))
         }

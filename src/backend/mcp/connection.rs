@@ -144,7 +144,6 @@ impl Connection {
     ) -> Result<(Vec<Box<RawValue>>, Option<String>), PeerError> {
         let mut pages = Pages::of(list);
         let mut cursor = None;
-        let mut cut = None;
         loop {
             let params = cursor.take().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
             let (raw_request, page) = self.read(method, params).await;
@@ -160,17 +159,14 @@ impl Connection {
                 PeerError::new(PeerErrorKind::Protocol, text)
             });
             match added? {
-                Next::Done => break,
+                Next::Done => return Ok((pages.items, None)),
                 Next::Page(next) => cursor = Some(next),
                 Next::Cut => {
-                    cut = Some(format!(
-                        "Its {method} is too long, or has no end; the rest is left out"
-                    ));
-                    break;
+                    let cut = "is too long, or has no end; the rest is left out";
+                    return Ok((pages.items, Some(format!("Its {method} {cut}"))));
                 }
             }
         }
-        Ok((pages.items, cut))
     }
 
     /// Sends a request that only reads.
@@ -400,16 +396,13 @@ impl Peer for Connection {
         let why = closed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         let why = why.unwrap_or_else(|| "the connection was closed".to_owned());
         let Some(child) = &self.child else { return PeerError::new(PeerErrorKind::Connect, why) };
-        match child.exit_description(EXIT_PATIENCE).await {
-            Some(exited) => PeerError::new(
-                PeerErrorKind::Program,
-                format!("the server's process is gone: {exited}"),
-            ),
-            None => PeerError::new(
-                PeerErrorKind::Connect,
-                format!("{why}, but its process is still running"),
-            ),
-        }
+        let (kind, why) = match child.exit_description(EXIT_PATIENCE).await {
+            Some(exited) => {
+                (PeerErrorKind::Program, format!("the server's process is gone: {exited}"))
+            }
+            None => (PeerErrorKind::Connect, format!("{why}, but its process is still running")),
+        };
+        PeerError::new(kind, why)
     }
 
     async fn call(&self, call: ToolCall) -> Called {

@@ -11,12 +11,14 @@ use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use parking_lot::Mutex;
 use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage};
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
 use sse_stream::Sse;
+use tokio::time::{Instant, sleep};
 
 use super::LIMIT;
 use super::verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of};
@@ -73,7 +75,7 @@ pub(super) struct Http {
     pub(super) backend: BackendName,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) state: Arc<ConnectionState>,
-    pub(super) standing: Arc<Standing>,
+    pub(super) standing: Arc<Mutex<Standing>>,
 }
 
 // rmcp brings no `authorization`, as its configuration has none: the endpoint adds the tokens.
@@ -138,7 +140,8 @@ impl StreamableHttpClient for Http {
         _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<BoxStream<'static, Result<Sse, SseError>>> {
-        self.standing.pace().await;
+        let wait = self.standing.lock().next_wait(Instant::now());
+        sleep(wait).await;
         let mut headers = self.headers_with(session.as_deref(), headers)?;
         headers.insert(ACCEPT, EVENTS);
         if let Some(id) = &last_event_id {
@@ -147,7 +150,7 @@ impl StreamableHttpClient for Http {
         let response = match self.request(Method::GET, headers, Body::default()).await {
             Ok(response) => response,
             Err(error) => {
-                if self.standing.failed() {
+                if self.standing.lock().failed() {
                     self.state.lose(format!("the server is gone: {}", error.failure));
                 }
                 return Err(StreamableHttpError::Client(error.failure));
@@ -155,14 +158,17 @@ impl StreamableHttpClient for Http {
         };
         let status = response.status();
         if !status.is_success() || !is_events(&response) {
-            if self.standing.is_opened() && session.is_some() && status.is_client_error() {
+            if self.standing.lock().opened.is_some()
+                && session.is_some()
+                && status.is_client_error()
+            {
                 self.state.lose(format!("the server ended the session (HTTP {status})"));
                 return Err(StreamableHttpError::SessionExpired);
             }
             // The standing stream is optional for a server.
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
-        self.standing.opened();
+        self.standing.lock().opened();
         Ok(events::standing(self.clone(), response).boxed())
     }
 }

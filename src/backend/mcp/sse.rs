@@ -52,9 +52,7 @@ impl Sse {
         state: Arc<ConnectionState>,
     ) -> Result<Self, HttpFailure> {
         let named = timeout(ADDRESS_PATIENCE, Self::address(&endpoint)).await;
-        let (events, messages) = named.map_err(|_late| {
-            HttpFailure::Unreadable("its event stream names no address for messages".to_owned())
-        })??;
+        let (events, messages) = named.unwrap_or_else(|_late| Err(no_address()))?;
         let shared = Arc::new(Shared { backend, endpoint, messages, state });
         Ok(Self { shared, events: Some(events) })
     }
@@ -85,13 +83,14 @@ impl Sse {
                 Next::Broken(error) => {
                     return Err(HttpFailure::Lost(format!("its event stream broke: {error}")));
                 }
-                Next::End | Next::NotRead(..) => {
-                    let why = "its event stream names no address for messages";
-                    return Err(HttpFailure::Unreadable(why.to_owned()));
-                }
+                Next::End | Next::NotRead(..) => return Err(no_address()),
             }
         }
     }
+}
+
+fn no_address() -> HttpFailure {
+    HttpFailure::Unreadable("its event stream names no address for messages".to_owned())
 }
 
 /// The address that a stream at `base` names, if the configured headers may be sent there.

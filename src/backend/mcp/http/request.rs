@@ -107,20 +107,18 @@ impl Endpoint {
             if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
                 return Ok(response);
             }
-            let target = target(&url, &response);
-            match target {
-                Some(target) if repeats && address::is_own(&url, &target) => url = target,
-                Some(target) => {
-                    return Err(refuse(format!(
-                        "the server redirects to {} (HTTP {status}), which is not followed: \
-                         correct `url` in the configuration",
-                        origin(&target)
-                    )));
-                }
-                None => {
-                    return Err(refuse(format!("the server redirects nowhere (HTTP {status})")));
-                }
+            let target = response.headers().get(LOCATION).and_then(|target| target.to_str().ok());
+            let Some(target) = target.and_then(|target| url.join(target).ok()) else {
+                return Err(refuse(format!("the server redirects nowhere (HTTP {status})")));
+            };
+            if !repeats || !address::is_own(&url, &target) {
+                return Err(refuse(format!(
+                    "the server redirects to {} (HTTP {status}), which is not followed: correct \
+                     `url` in the configuration",
+                    origin(&target)
+                )));
             }
+            url = target;
         }
         Err(refuse(format!("the server redirects more than {MOST_REDIRECTS} times")))
     }
@@ -144,11 +142,6 @@ impl From<TokenError> for SendError {
 /// The server answered with a redirect, so the request has not run.
 fn refuse(why: String) -> SendError {
     SendError { failure: HttpFailure::Lost(why), nothing_sent: true }
-}
-
-fn target(url: &Url, response: &reqwest::Response) -> Option<Url> {
-    let location = response.headers().get(LOCATION)?.to_str().ok()?;
-    url.join(location).ok()
 }
 
 /// The part of `url` that is no secret.
