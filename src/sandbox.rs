@@ -18,7 +18,6 @@
 //! Must not: make a connection of its own, or keep anything on disk.
 
 mod budget;
-mod files;
 mod ids;
 mod model;
 mod player;

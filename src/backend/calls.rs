@@ -451,7 +451,10 @@ impl Backends {
         by: Instant,
     ) -> Result<InUse, CallFailure> {
         let live = |registry: &Registry| match registry.connection(name) {
-            Some(one) => broken.is_none_or(|broken| !one.is_same(broken)).then_some(Ok(one)),
+            Some(one) => {
+                let is_broken = broken.is_some_and(|it| Arc::ptr_eq(&it.peer, &one.peer));
+                (!is_broken).then_some(Ok(one))
+            }
             None => (!registry.has(name)).then_some(Err(CallFailure::Removed)),
         };
         if let Some(connection) = live(&self.registry) {

@@ -41,52 +41,34 @@ pub(super) async fn start(
 ) -> Result<Started, PeerError> {
     let file = locate(program)?;
     let (kept, exposure) = look(program, &file, launcher).await?;
-    let mut command = match launcher {
-        Some(launcher) => {
-            let mut command = Command::new(launcher);
-            command.args(launcher::arguments(&file, program, &kept));
-            command
-        }
+    let mut command = Command::new(launcher.unwrap_or(&file));
+    match launcher {
+        Some(_) => command.args(launcher::arguments(&file, program, &kept)),
         None if matches!(program.sandbox, Secrets | Listed(_)) => {
-            return Err(PeerError::new(
-                PeerErrorKind::Program,
-                "its `sandbox` needs the bridge's own binary, which cannot be found: restart the \
-                 bridge",
-            ));
+            let why = "its `sandbox` needs the bridge's own binary, which cannot be found: restart \
+                       the bridge";
+            return Err(PeerError::new(PeerErrorKind::Program, why));
         }
-        None => {
-            let mut command = Command::new(&file);
-            command.args(&program.args);
-            command
-        }
+        None => command.args(&program.args),
     };
+    let inherited = |key| Some((key, std::env::var_os(key)?));
     command
         .env_clear()
+        .envs(INHERITED.into_iter().filter_map(inherited))
+        .envs(program.env.iter().map(|(key, value)| (key, value.expose_secret())))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    for key in INHERITED {
-        if let Some(value) = std::env::var_os(key) {
-            command.env(key, value);
-        }
-    }
-    for (key, value) in &program.env {
-        command.env(key, value.expose_secret());
-    }
     if let Some(cwd) = &program.cwd {
         command.current_dir(cwd);
     }
     let mut started = spawner::spawn(command).await.map_err(|error| {
         let cwd = program.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
         let through = launcher.map(|path| format!(" through {}", path.display()));
-        let text = format!(
-            "cannot start `{}`{}{}",
-            program.command,
-            cwd.unwrap_or_default(),
-            through.unwrap_or_default()
-        );
+        let [cwd, through] = [cwd, through].map(Option::unwrap_or_default);
+        let text = format!("cannot start `{}`{cwd}{through}", program.command);
         PeerError::new(PeerErrorKind::Program, text).because(error)
     })?;
     // With Landlock, a file that replaces a forbidden one is forbidden as well.

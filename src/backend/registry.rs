@@ -104,13 +104,6 @@ pub struct InUse {
     _counted: TaskTrackerToken,
 }
 
-impl InUse {
-    /// Whether both are the same connection.
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.peer, &other.peer)
-    }
-}
-
 impl Connection {
     pub fn new(peer: Arc<dyn Peer>) -> Self {
         Self { peer, users: TaskTracker::new() }

@@ -17,6 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,6 @@ use super::registry::{Connection, Lease, Phase, Registry};
 use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind};
 use crate::backoff::Backoff;
 use crate::error_chain::error_chain;
-use crate::model::BackendName;
 use crate::model::words::words;
 use crate::{clock, random};
 
@@ -148,7 +148,9 @@ impl Supervisor {
                         waiting.clear();
                         self.finish(&connection, &stop).await;
                     }
-                    close(&self.lease.name, connection.peer.as_ref()).await;
+                    if timeout(CLOSE_TIMEOUT, connection.peer.close()).await.is_err() {
+                        warn!(backend = %self.lease.name, "close timed out after {CLOSE_TIMEOUT:?}; dropping the connection");
+                    }
                     if lost.is_none() {
                         return;
                     }
@@ -223,7 +225,7 @@ impl Supervisor {
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 // Once the sender is gone, the timing stays as it is.
                 Ok(()) = self.timing.changed() => Reason::Timer,
-                () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
+                () = sleep_until(not_before).then(|()| peer.changed()) => Reason::ListChanged,
                 ask = next_ask(&mut self.asks, refreshed + ASKED_GAP) => {
                     waiting.push(ask);
                     Reason::Asked
@@ -339,12 +341,6 @@ impl Supervisor {
     }
 }
 
-/// Ends when the peer has said that its catalog changed, but not before `not_before`.
-async fn changed(peer: &dyn Peer, not_before: Instant) {
-    sleep_until(not_before).await;
-    peer.changed().await;
-}
-
 /// Ends after `wait`, or sooner with an ask, but not before `least` is over: the peer's
 /// authentication may count refused attempts and lock the account. An ask before that is answered
 /// without an attempt.
@@ -378,12 +374,6 @@ fn answer(waiting: &mut Vec<Ask>) {
     for ask in waiting.drain(..) {
         // The caller may have gone away.
         let _gone = ask.send(());
-    }
-}
-
-async fn close(name: &BackendName, peer: &dyn Peer) {
-    if timeout(CLOSE_TIMEOUT, peer.close()).await.is_err() {
-        warn!(backend = %name, "close timed out after {CLOSE_TIMEOUT:?}; dropping the connection");
     }
 }
 

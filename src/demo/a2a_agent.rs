@@ -58,9 +58,8 @@ fn card(address: SocketAddr) -> Value {
 
 /// The JSON-RPC response to a request's body.
 fn respond(headers: &HeaderMap, body: &[u8]) -> String {
-    let request: Result<Value, _> = serde_json::from_slice(body).map_err(|error| {
-        A2AError::new(a2a::error_code::PARSE_ERROR, format!("the body is not JSON: {error}"))
-    });
+    let request: Result<Value, _> = serde_json::from_slice(body)
+        .map_err(|error| A2AError::parse_error(format!("the body is not JSON: {error}")));
     let id = request.as_ref().ok().and_then(|it| JsonRpcId::deserialize(it.get("id")?).ok());
     let id = id.unwrap_or(JsonRpcId::Null);
     let response = match request.and_then(|request| answer_request(headers, &request)) {
@@ -73,8 +72,7 @@ fn respond(headers: &HeaderMap, body: &[u8]) -> String {
 fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AError> {
     let member = |key: &str| request.get(key).and_then(Value::as_str);
     let (Some("2.0"), Some(method)) = (member("jsonrpc"), member("method")) else {
-        let why = "the body is not a JSON-RPC 2.0 request";
-        return Err(A2AError::new(a2a::error_code::INVALID_REQUEST, why));
+        return Err(A2AError::invalid_request("the body is not a JSON-RPC 2.0 request"));
     };
     // Without the header, a request is one of A2A 0.3.
     let version = headers.get(a2a::SVC_PARAM_VERSION).map_or("0.3", |v| v.to_str().unwrap_or("?"));
@@ -84,10 +82,8 @@ fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AErro
     let params = request.get("params").cloned().unwrap_or_default();
     match method {
         a2a::methods::SEND_MESSAGE => {
-            let request: a2a::SendMessageRequest =
-                serde_json::from_value(params).map_err(|error| {
-                    A2AError::new(a2a::error_code::INVALID_PARAMS, error.to_string())
-                })?;
+            let request: a2a::SendMessageRequest = serde_json::from_value(params)
+                .map_err(|error| A2AError::invalid_params(error.to_string()))?;
             let reply = a2a::SendMessageResponse::Message(reply(&request.message));
             Ok(serde_json::to_value(reply).expect("A2A's types are always JSON"))
         }

@@ -62,8 +62,8 @@ async fn dispatch(
         // §2 calls this error `not_found`; §2.3 shows this text as `error`.
         let text = "Workspace path does not match this credential";
         let mut refusal = Refusal::only(StatusCode::NOT_FOUND, text);
-        refusal.body.code = Some("not_found");
-        refusal.body.hint = Some(format!("Use /api/v1/workspaces/{workspace}/"));
+        refusal.body["code"] = "not_found".into();
+        refusal.body["hint"] = format!("Use /api/v1/workspaces/{workspace}/").into();
         return Err(refusal);
     }
     // The sandbox's own ids contain no encoded characters.

@@ -12,11 +12,12 @@ use std::time::SystemTime;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::files::FileNote;
+use super::results::FileNote;
 use super::terminal::RunEnd;
 use super::{Charge, Spec, Turn, grow};
 use crate::clock;
@@ -140,11 +141,14 @@ impl Run {
         let Some(waiting) = state.waiting.remove(call) else {
             return Accepted::Unknown;
         };
-        let (output, error) = match &answer {
-            Answer::Result { text, .. } => (Some(text.as_str()), None),
-            Answer::Error(text) => (None, Some(text.as_str())),
-        };
-        let data = ResultIn { tool_use_id: call.as_str(), output, error, files };
+        let mut data = json!({ "toolUseId": call.as_str() });
+        match &answer {
+            Answer::Result { text, .. } => data["output"] = text.as_str().into(),
+            Answer::Error(text) => data["error"] = text.as_str().into(),
+        }
+        if !files.is_empty() {
+            data["files"] = json!(files);
+        }
         let pushed = self.push(&mut state, "local_tool_result_in", &to_json(&data));
         drop(state);
         if pushed.is_none() {
@@ -230,18 +234,6 @@ impl Run {
         }
         Frame::write(Some(&seq.to_string()), Some(kind), &event).raw
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResultIn<'a> {
-    tool_use_id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    files: &'a [FileNote],
 }
 
 fn to_json(data: &impl Serialize) -> String {

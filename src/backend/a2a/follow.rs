@@ -55,9 +55,7 @@ impl<'a> Following<'a> {
 
     /// Sets the task that is cancelled if the call is dropped.
     pub(super) fn know(&mut self, task: Option<&str>) {
-        if self.task.as_deref() != task {
-            self.task = task.map(str::to_owned);
-        }
+        self.task = task.map(str::to_owned);
     }
 
     /// Sets the task that the message on its way goes to.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
@@ -68,8 +68,7 @@ impl Link {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         if self.endpoint.generation == Generation::V10 {
             // Without this header, an agent treats the request as one of 0.3.
-            let name = HeaderName::from_static("a2a-version");
-            headers.insert(name, HeaderValue::from_static(a2a::VERSION));
+            headers.insert("a2a-version", HeaderValue::from_static(a2a::VERSION));
         }
         if let Operation::Send(Message { trace: Some(trace), .. }, _) = operation {
             http_client::add_trace(&mut headers, trace);
@@ -91,19 +90,15 @@ impl Link {
                 (true, text) => A2aFailure::NotSent(text),
                 (false, text) => A2aFailure::Lost(text),
             })?;
-            Ok(self.with_status_of_tokens(response))
+            // The token code knows HTTP's statuses alone.
+            let judged = self.tokens.is_some() && self.is_grpc(&response);
+            Ok(if judged { grpc::with_status_of_tokens(response) } else { response })
         })
         .await
     }
 
     fn is_grpc(&self, response: &reqwest::Response) -> bool {
         self.endpoint.binding == A2aBinding::Grpc && grpc::is_reply(response)
-    }
-
-    /// Maps gRPC's refusal of a token to HTTP's status: the token code knows HTTP's alone.
-    fn with_status_of_tokens(&self, response: reqwest::Response) -> reqwest::Response {
-        let judged = self.tokens.is_some() && self.is_grpc(&response);
-        if judged { grpc::with_status_of_tokens(response) } else { response }
     }
 
     async fn result(&self, response: reqwest::Response) -> Exchanged {

@@ -107,15 +107,9 @@ impl Endpoint {
             let said = removal.head(text(&body, whole)?.as_bytes(), MAX_ERROR);
             Some((printable_lines(said.trim()), body.len() <= MAX_ERROR))
         });
-        match said {
-            Some((said, whole)) if !said.is_empty() => {
-                words.push_str(": ");
-                words.push_str(&said);
-                if !whole {
-                    words.push('…');
-                }
-            }
-            _ => (),
+        if let Some((said, whole)) = said.filter(|(said, _)| !said.is_empty()) {
+            let more = if whole { "" } else { "…" };
+            words.push_str(&format!(": {said}{more}"));
         }
         words
     }

@@ -99,7 +99,8 @@ impl StreamableHttpClient for Http {
         let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
         headers.extend(raw_request.headers.iter().filter_map(param_header));
         raw_request.set_written(true);
-        let outcome = match self.request(Method::POST, headers, body).await {
+        let url = &self.endpoint.url;
+        let outcome = match self.endpoint.request(Method::POST, url, headers, body).await {
             Ok(response) => self.read_reply(&message, session.is_some(), response).await,
             Err(error) => {
                 raw_request.set_written(!error.nothing_sent);
@@ -123,7 +124,8 @@ impl StreamableHttpClient for Http {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<()> {
         let headers = self.headers_with(Some(&session), headers)?;
-        let response = self.request(Method::DELETE, headers, Body::default()).await;
+        let url = &self.endpoint.url;
+        let response = self.endpoint.request(Method::DELETE, url, headers, Body::default()).await;
         let status = response.map_err(|error| StreamableHttpError::Client(error.failure))?.status();
         if status == StatusCode::METHOD_NOT_ALLOWED {
             return Err(StreamableHttpError::ServerDoesNotSupportDeleteSession);
@@ -147,7 +149,9 @@ impl StreamableHttpClient for Http {
         if let Some(id) = &last_event_id {
             headers.insert(LAST_EVENT_ID, header_value(id)?);
         }
-        let response = match self.request(Method::GET, headers, Body::default()).await {
+        let url = &self.endpoint.url;
+        let response = match self.endpoint.request(Method::GET, url, headers, Body::default()).await
+        {
             Ok(response) => response,
             Err(error) => {
                 if self.standing.lock().failed() {
@@ -174,15 +178,6 @@ impl StreamableHttpClient for Http {
 }
 
 impl Http {
-    async fn request(
-        &self,
-        method: Method,
-        headers: HeaderMap,
-        body: Body,
-    ) -> Result<reqwest::Response, SendError> {
-        self.endpoint.request(method, &self.endpoint.url, headers, body).await
-    }
-
     /// Reads the answer to a POST.
     async fn read_reply(
         &self,

@@ -197,12 +197,11 @@ impl ConnectionState {
                 if let Some(id) = number(&request.id) {
                     self.expect(id, &request.request);
                 }
-                match (&request.request, request.request.extensions().get()) {
-                    (ClientRequest::CallToolRequest(call), Some(Marker(raw_request))) => {
-                        let meta = request.request.get_meta();
-                        encode_call(&request.id, meta, &call.params.name, raw_request)
-                    }
-                    _ => serde_json::to_vec(message),
+                if let ClientRequest::CallToolRequest(call) = &request.request
+                    && let Some(Marker(raw_request)) = request.request.extensions().get()
+                {
+                    let meta = request.request.get_meta();
+                    return encode_call(&request.id, meta, &call.params.name, raw_request);
                 }
             }
             JsonRpcMessage::Notification(notification) => {
@@ -212,17 +211,17 @@ impl ConnectionState {
                 {
                     self.forget(id);
                 }
-                serde_json::to_vec(message)
             }
-            JsonRpcMessage::Response(response) => match self.answers.lock().remove(&response.id) {
-                Some(answer) => {
+            JsonRpcMessage::Response(response) => {
+                if let Some(answer) = self.answers.lock().remove(&response.id) {
                     let id = to_string(&response.id)?;
-                    Ok(one_line(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#)))
+                    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#);
+                    return Ok(one_line(text));
                 }
-                None => serde_json::to_vec(message),
-            },
-            JsonRpcMessage::Error(_) => serde_json::to_vec(message),
+            }
+            JsonRpcMessage::Error(_) => (),
         }
+        serde_json::to_vec(message)
     }
 
     /// Ends when the outcomes of earlier responses leave room for another. Without that, many large

@@ -3,23 +3,18 @@
 //! Must not: do IO.
 
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
 use serde_json::value::RawValue;
 
 use super::HttpFailure;
 use crate::backend::{ErrorReply, NotRead};
 use crate::error_chain::error_chain;
+use crate::http_client;
 use crate::http_client::BodyError;
 use crate::model::Members;
 
 pub(in crate::backend::mcp) fn is_events(response: &reqwest::Response) -> bool {
-    let content_type = response.headers().get(CONTENT_TYPE);
-    content_type.is_some_and(|value| {
-        let value = value.as_bytes();
-        let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
-        essence.trim_ascii().eq_ignore_ascii_case(b"text/event-stream")
-    })
+    http_client::media_type(response.headers()).eq_ignore_ascii_case("text/event-stream")
 }
 
 /// Whether the server does not know the session. The specification wants 404; servers on the
