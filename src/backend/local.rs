@@ -117,15 +117,11 @@ impl Peer for LocalTool {
 /// The tool's output as text; `None` if it is not text. With `whole` unset, the last character may
 /// be cut, and is then left out.
 fn text(bytes: &[u8], whole: bool) -> Option<String> {
-    let fits = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) if !whole && error.error_len().is_none() => {
-            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            std::str::from_utf8(valid).ok()?
-        }
-        Err(_) => return None,
+    let valid = match std::str::from_utf8(bytes) {
+        Err(error) if !whole && error.error_len().is_none() => bytes.get(..error.valid_up_to())?,
+        _ => bytes,
     };
-    Some(fits.to_owned())
+    String::from_utf8(valid.to_vec()).ok()
 }
 
 #[cfg(test)]

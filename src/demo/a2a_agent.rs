@@ -79,19 +79,15 @@ fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AErro
     if version.split('.').next() != Some("1") {
         return Err(A2AError::version_not_supported(version));
     }
-    let params = request.get("params").cloned().unwrap_or_default();
-    match method {
-        a2a::methods::SEND_MESSAGE => {
-            let request: a2a::SendMessageRequest = serde_json::from_value(params)
-                .map_err(|error| A2AError::invalid_params(error.to_string()))?;
-            let reply = a2a::SendMessageResponse::Message(reply(&request.message));
-            Ok(serde_json::to_value(reply).expect("A2A's types are always JSON"))
-        }
-        _ => {
-            let why = format!("there is no method {method}");
-            Err(A2AError::new(a2a::error_code::METHOD_NOT_FOUND, why))
-        }
+    if method != a2a::methods::SEND_MESSAGE {
+        let why = format!("there is no method {method}");
+        return Err(A2AError::new(a2a::error_code::METHOD_NOT_FOUND, why));
     }
+    let params = request.get("params").cloned().unwrap_or_default();
+    let request: a2a::SendMessageRequest = serde_json::from_value(params)
+        .map_err(|error| A2AError::invalid_params(error.to_string()))?;
+    let reply = a2a::SendMessageResponse::Message(reply(&request.message));
+    Ok(serde_json::to_value(reply).expect("A2A's types are always JSON"))
 }
 
 fn reply(message: &a2a::Message) -> a2a::Message {

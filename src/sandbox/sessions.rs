@@ -40,7 +40,8 @@ impl Sessions {
         };
         // System messages are context of their run, and no part of the conversation.
         let said = turn.messages.iter().filter(|message| message.role != Role::System);
-        for message in said.cloned().chain([Message::new(Role::Assistant, reply)]) {
+        let reply = Message { role: Role::Assistant, content: reply };
+        for message in said.cloned().chain([reply]) {
             session.append(message);
         }
     }

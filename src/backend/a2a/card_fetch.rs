@@ -89,14 +89,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
     match response.status() {
         StatusCode::OK => {}
         StatusCode::NOT_FOUND => return Ok(None),
-        status => {
-            let kind = match status {
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PeerErrorKind::Unauthorized,
-                _ => PeerErrorKind::Protocol,
-            };
-            let why = refusal(status, url, response.headers());
-            return Err(PeerError::new(kind, format!("{}: {why}", cannot_get(url))));
-        }
+        status => return Err(refusal(status, url, response.headers())),
     }
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
         BodyError::TooLarge { .. } => unusable(url, TOO_LARGE),
@@ -113,22 +106,25 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
 
 const TOO_LARGE: &str = "the card is larger than 1 MiB";
 
-fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> String {
+fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> PeerError {
     let code = status.as_u16();
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            format!("HTTP {code}: the server wants a credential; set `auth` or `headers`")
+            let why = "the server wants a credential; set `auth` or `headers`";
+            let text = format!("{}: HTTP {code}: {why}", cannot_get(url));
+            PeerError::new(PeerErrorKind::Unauthorized, text)
         }
         _ if status.is_redirection() => {
             let target = headers.get(LOCATION).and_then(|target| target.to_str().ok());
             let target = target.and_then(|target| url.join(target).ok());
             let target = target.as_ref().map_or_else(|| "elsewhere".to_owned(), shown);
-            format!(
+            let why = format!(
                 "HTTP {code}: the server redirects to {target}, and redirects are not followed; \
                  if that is right, name it in `card_url`"
-            )
+            );
+            unusable(url, &why)
         }
-        _ => format!("HTTP {code}"),
+        _ => unusable(url, &format!("HTTP {code}")),
     }
 }
 

@@ -241,17 +241,13 @@ pub(in crate::backend::mcp) fn message(
 ) -> Option<ServerJsonRpcMessage> {
     let is_message = matches!(fields.event.as_deref(), None | Some("" | "message"));
     let data = fields.data.filter(|data| is_message && !data.trim().is_empty())?;
-    match state.incoming(&data) {
-        Incoming::Message(message) => Some(*message),
-        Incoming::Ignored(why) => {
-            tracing::debug!("ignored a message: {why}");
-            None
-        }
-        Incoming::Garbage => {
-            tracing::debug!("ignored an event that is no JSON-RPC message");
-            None
-        }
-    }
+    let why = match state.incoming(&data) {
+        Incoming::Message(message) => return Some(*message),
+        Incoming::Ignored(why) => why,
+        Incoming::Garbage => "it is no JSON-RPC message",
+    };
+    tracing::debug!("ignored a message: {why}");
+    None
 }
 
 /// How many milliseconds the server asks the client to wait before it reconnects.
