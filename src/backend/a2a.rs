@@ -11,7 +11,6 @@ mod card_fetch;
 mod failure;
 mod follow;
 mod grpc;
-mod handle;
 mod interface;
 mod link;
 pub mod result;
@@ -26,11 +25,10 @@ use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
 use self::card_fetch::Fresh;
-use self::handle::Known;
+use self::follow::Known;
 use self::interface::Rules;
 use self::link::Link;
 use self::threads::Threads;
-use super::auth::Tokens;
 use super::{
     About, CallError, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall,
     address, auth,
@@ -57,7 +55,7 @@ struct AgentSettings {
     config: A2a,
     client: Client,
     /// Fetches tokens, if the agent wants them.
-    tokens: Option<Arc<Tokens>>,
+    tokens: Option<Arc<auth::Tokens>>,
     /// The binding chosen from the last card.
     chosen: Mutex<Option<A2aBinding>>,
     /// In the dialer and not in the peer, so that conversations outlive connections.
@@ -84,7 +82,6 @@ struct Resolved {
 
 impl A2aDialer {
     /// A dialer for the agent `name`; `client` comes from [`crate::http_client::new`].
-    #[must_use]
     pub fn new(
         name: BackendName,
         config: &A2a,

@@ -76,7 +76,7 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     /// Ends when the peer has said that its catalog changed since the last time this ended. Stays
     /// pending if the peer cannot say so.
     async fn changed(&self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Ends when the connection is lost for good, with one sentence on why. The supervisor then

@@ -248,7 +248,7 @@ impl Slot {
         if before == review {
             return None;
         }
-        let news = News::new(source.name.clone(), before, review);
+        let news = News { backend: source.name.clone(), before, now: review };
         known.changes += news.changes();
         Some(news)
     }

@@ -96,14 +96,6 @@ pub struct Supervisor {
     pub redact: LiveRedaction,
 }
 
-/// The least time until the next attempt, after one that failed with `error`.
-fn least_wait(error: &PeerError) -> Duration {
-    match error.kind {
-        PeerErrorKind::Unauthorized => REFUSED,
-        _ => Duration::ZERO,
-    }
-}
-
 /// Ends when the connection to `peer` is not to be used any more. With an error, it was lost; without
 /// one, the daemon stops, another supervisor has the backend, or the backend was removed.
 async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> Option<PeerError> {
@@ -139,8 +131,7 @@ impl Supervisor {
                     if let Some(error) = &lost {
                         // Before closing, which may take seconds: new calls must not get the
                         // broken connection meanwhile.
-                        self.down(error);
-                        least = least_wait(error);
+                        least = self.down(error);
                         if since.elapsed() >= PROOF_OF_LIFE {
                             backoff.reset();
                         }
@@ -156,8 +147,7 @@ impl Supervisor {
                     }
                 }
                 Err(error) => {
-                    self.down(&error);
-                    least = least_wait(&error);
+                    least = self.down(&error);
                 }
             }
             answer(&mut waiting);
@@ -321,8 +311,9 @@ impl Supervisor {
         self.redact.borrow().apply(&text, &mut 0).unwrap_or(text)
     }
 
-    fn down(&self, error: &PeerError) {
-        let error = self.words(error);
+    /// Notes that there is no connection; the least time until the next attempt.
+    fn down(&self, failure: &PeerError) -> Duration {
+        let error = self.words(failure);
         let mut news = false;
         self.registry.write(&self.lease, |known| {
             // Log an unreachable peer once, not with every attempt.
@@ -338,6 +329,7 @@ impl Supervisor {
         } else {
             debug!(backend = %self.lease.name, error, "still down");
         }
+        if failure.kind == PeerErrorKind::Unauthorized { REFUSED } else { Duration::ZERO }
     }
 }
 

@@ -40,10 +40,6 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
-    }
-
     /// A body with `error` alone, for the few errors that the protocol's document shows so.
     pub(super) fn only(status: StatusCode, error: &'static str) -> Self {
         Self { status, body: json!({ "error": error }) }
@@ -67,7 +63,7 @@ impl Refusal {
 
 impl From<Invalid> for Refusal {
     fn from(invalid: Invalid) -> Self {
-        Self::invalid(invalid)
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", invalid)
     }
 }
 

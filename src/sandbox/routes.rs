@@ -127,7 +127,7 @@ pub(super) async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes
             let message = format!("the body is larger than {limit} bytes");
             Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message))
         }
-        Ok(Err(error)) => Err(Refusal::invalid(format!("the body broke off: {error}"))),
+        Ok(Err(error)) => Err(format!("the body broke off: {error}").into()),
         Err(_elapsed) => {
             let message = "the body did not come in time";
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))

@@ -11,8 +11,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::failure::A2aFailure;
-use super::follow::{FIRST_WAIT, Following};
-use super::handle::Known;
+use super::follow::{FIRST_WAIT, Following, Known};
 use super::link::Link;
 use super::result::{Outcome, Reply};
 use super::threads::{Owner, Thread, Threads};

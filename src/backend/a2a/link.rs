@@ -18,9 +18,7 @@ use super::result::{PartEncoding, Reply};
 use super::wire::{Message, Operation};
 use super::{result, wire};
 use crate::backend::auth;
-use crate::backend::auth::Tokens;
 use crate::config::A2aBinding;
-use crate::http_client::why_no_answer;
 use crate::model::BackendName;
 use crate::{clock, http_client};
 
@@ -45,7 +43,7 @@ pub(super) struct Link {
     /// The configured headers. They may be sent to any [`Endpoint`].
     pub headers: HeaderMap,
     /// Tokens are sent wherever the headers are.
-    pub tokens: Option<Arc<Tokens>>,
+    pub tokens: Option<Arc<auth::Tokens>>,
     pub endpoint: Endpoint,
     /// Whether the card says that the agent streams. Its artifacts then grow piece by piece, and one
     /// text may be in several parts. The bridge does not read its streams.
@@ -86,7 +84,7 @@ impl Link {
                 builder = builder.body(body.clone());
             }
             let sent = self.client.send_as(builder, operation.only_reads()).await;
-            let response = sent.map_err(|error| match why_no_answer(error) {
+            let response = sent.map_err(|error| match http_client::why_no_answer(error) {
                 (true, text) => A2aFailure::NotSent(text),
                 (false, text) => A2aFailure::Lost(text),
             })?;

@@ -12,7 +12,6 @@ use super::{Challenge, discovery};
 use crate::backend::address::{is_own, shown};
 use crate::config::ClientCredentials;
 use crate::http_client;
-use crate::http_client::Clients;
 use crate::model::BackendName;
 use crate::oauth::endpoint::{Question, Shows};
 use crate::oauth::{Issue, IssueError, IssueResult, Issued};
@@ -21,7 +20,7 @@ use crate::oauth::{Issue, IssueError, IssueResult, Issued};
 #[derive(Debug)]
 pub(in crate::backend) struct Issuer {
     backend: BackendName,
-    clients: Clients,
+    clients: http_client::Clients,
     credentials: Arc<ClientCredentials>,
     known: Mutex<Known>,
 }
@@ -64,7 +63,7 @@ impl Issuer {
         backend: BackendName,
         credentials: Arc<ClientCredentials>,
         resource: Option<&Url>,
-        clients: Clients,
+        clients: http_client::Clients,
     ) -> Self {
         let endpoint = credentials.token_url.as_ref().map(|url| Endpoint {
             url: Url::clone(url),

@@ -433,19 +433,16 @@ impl Peer for Connection {
 
 /// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client.
 pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
-    match string_member(result.get(), "resultType").as_deref() {
-        None | Some("complete") => {
-            // Before names and types are cut and changed, in which a pattern would find no secret.
-            let changed = progress.without_secrets(result, Part::Result);
-            let result = changed.as_deref().unwrap_or(result);
-            let answer = from_mcp(result);
-            progress.result(result);
-            answer.map_err(|error| CallError::Unreadable(error.to_string()))
-        }
-        Some(other) => {
-            Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
-        }
+    let kind = string_member(result.get(), "resultType");
+    if let Some(other) = kind.filter(|kind| kind != "complete") {
+        return Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")));
     }
+    // Before names and types are cut and changed, in which a pattern would find no secret.
+    let changed = progress.without_secrets(result, Part::Result);
+    let result = changed.as_deref().unwrap_or(result);
+    let answer = from_mcp(result);
+    progress.result(result);
+    answer.map_err(|error| CallError::Unreadable(error.to_string()))
 }
 
 /// Waits for the end of rmcp's side and notes the reason.

@@ -17,26 +17,23 @@ use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
+use serde_json::value::RawValue;
 use sse_stream::Sse;
 use tokio::time::{Instant, sleep};
 
 use super::LIMIT;
 use super::verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of};
-use crate::backend::{CallError, NotRead, PeerErrorKind};
+use crate::backend::{CallError, ErrorReply, NotRead, PeerErrorKind};
 use crate::error_chain::error_chain;
 use crate::http_client;
-use crate::model::BackendName;
+use crate::model::{BackendName, Members};
 use crate::oauth::TokenError;
 
 mod events;
-mod reply;
 mod request;
 
 pub(super) use events::{MOST_FAILURES, Next, Source, Standing, message};
-pub(super) use reply::{failed, is_events};
 pub(super) use request::{Body, Endpoint, SendError};
-
-use reply::is_session_error;
 
 /// The longest error body that is read.
 pub(super) const ERROR_LIMIT: usize = 64 * 1024;
@@ -215,14 +212,18 @@ impl Http {
             return Ok(StreamableHttpPostResponse::Sse(events.boxed(), session));
         }
         let body = http_client::body(response, LIMIT).await;
-        let body = body.map_err(|error| reply::body_failed(&error))?;
+        let body = body.map_err(|error| {
+            let broken = || HttpFailure::Lost(error_chain(&error));
+            let failure = NotRead::of(&error).map_or_else(broken, HttpFailure::NotRead);
+            StreamableHttpError::Client(failure)
+        })?;
         self.state.has_room().await;
         match self.state.incoming(&String::from_utf8_lossy(&body)) {
             Incoming::Message(message) => Ok(StreamableHttpPostResponse::Json(*message, session)),
-            Incoming::Ignored(why) => Err(reply::invalid(&format!("HTTP {status}: {why}"))),
-            Incoming::Garbage => Err(reply::invalid(&format!(
-                "HTTP {status} with a body that is no JSON-RPC message"
-            ))),
+            Incoming::Ignored(why) => Err(invalid(&format!("HTTP {status}: {why}"))),
+            Incoming::Garbage => {
+                Err(invalid(&format!("HTTP {status} with a body that is no JSON-RPC message")))
+            }
         }
     }
 
@@ -240,7 +241,7 @@ impl Http {
             return None;
         }
         let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        if let Some(error) = reply::error_in(body) {
+        if let Some(error) = error_in(body) {
             self.state.forget(&request.id);
             raw_request_of(message).refuse(error.clone());
             // A server lists the revisions that it speaks there.
@@ -280,7 +281,7 @@ fn param_header((name, value): &(String, String)) -> Option<(HeaderName, HeaderV
 
 fn header_value(text: &str) -> Answered<HeaderValue> {
     HeaderValue::from_str(text)
-        .map_err(|_invalid| reply::invalid("the server sent an id that no header can carry"))
+        .map_err(|_invalid| invalid("the server sent an id that no header can carry"))
 }
 
 /// The text of a transport's error, without rmcp's words around it.
@@ -289,6 +290,58 @@ pub(super) fn words(error: &DynamicTransportError) -> String {
         Some(StreamableHttpError::Client(failure)) => failure.to_string(),
         _ => error_chain(error.error.as_ref()),
     }
+}
+
+pub(super) fn is_events(response: &reqwest::Response) -> bool {
+    http_client::media_type(response.headers()).eq_ignore_ascii_case("text/event-stream")
+}
+
+/// Whether the server does not know the session. The specification wants 404; servers on the
+/// TypeScript SDK answer 400 and an error without an id after a restart.
+fn is_session_error(status: StatusCode, body: &str) -> bool {
+    match status {
+        StatusCode::NOT_FOUND => true,
+        StatusCode::BAD_REQUEST => {
+            let without_id = Members::read(body)
+                .is_ok_and(|body| body.get("id").is_none_or(|id| id.get() == "null"));
+            without_id
+                && error_in(body).is_some_and(|ErrorReply { code, message, .. }| {
+                    let text = message.to_lowercase();
+                    code == -32000 || text.contains("session") || text.contains("initialized")
+                })
+        }
+        _ => false,
+    }
+}
+
+/// The JSON-RPC error in `body`.
+fn error_in(body: &str) -> Option<ErrorReply> {
+    let error = Members::read(body).ok()?.object("error")?;
+    let code = serde_json::from_str(error.get("code")?.get()).ok()?;
+    let message = error.string("message").unwrap_or_default();
+    Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
+}
+
+/// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
+/// the headers that they refuse, and those are secrets.
+pub(super) fn failed(status: StatusCode) -> HttpFailure {
+    let cure = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            ": the server wants another authorization; set `auth` or `headers` in the configuration"
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            ": there is no MCP server at this `url`"
+        }
+        StatusCode::MISDIRECTED_REQUEST => {
+            ": the server goes by another name; set `headers: {Host: NAME}` in the configuration"
+        }
+        _ => "",
+    };
+    HttpFailure::Status { status, text: format!("HTTP {status}{cure}") }
+}
+
+fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
+    StreamableHttpError::Client(HttpFailure::Unreadable(why.to_owned()))
 }
 
 impl HttpFailure {

@@ -72,11 +72,9 @@ impl Exposure {
 
 /// Why `program` can read files of the bridge's own, if it can; `possible` is what [`possible`] says.
 pub fn exposure(program: &Program, possible: &Result<(), String>) -> Option<Exposure> {
-    if program.hidden.is_empty() {
-        return None;
-    }
     let why = || possible.clone().err();
     match &program.sandbox {
+        _ if program.hidden.is_empty() => None,
         ProgramSandbox::Off => Some(Exposure::Off),
         ProgramSandbox::Secrets => None,
         ProgramSandbox::Masked => why().map(Exposure::Unmasked),

@@ -11,10 +11,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::HttpFailure;
-use crate::backend::auth::Tokens;
 use crate::backend::{address, auth};
 use crate::http_client;
-use crate::http_client::why_no_answer;
 use crate::oauth::TokenError;
 
 /// How many redirects are followed.
@@ -32,7 +30,7 @@ pub(in crate::backend::mcp) struct Endpoint {
     pub(in crate::backend::mcp) url: Url,
     /// The configured headers; their values are secrets.
     pub(in crate::backend::mcp) headers: HeaderMap,
-    tokens: Option<Tokens>,
+    tokens: Option<auth::Tokens>,
     /// The unix socket that `client` connects to, whatever host `url` names.
     socket: Option<PathBuf>,
 }
@@ -59,7 +57,7 @@ impl Endpoint {
         url: Url,
         mut headers: HeaderMap,
         socket: Option<&Path>,
-        tokens: Option<Tokens>,
+        tokens: Option<auth::Tokens>,
     ) -> Self {
         if socket.is_some() {
             headers.entry(HOST).or_insert(SOCKET_HOST);
@@ -96,7 +94,7 @@ impl Endpoint {
             let request = request.headers(headers.clone()).body(body.bytes.clone());
             let sent = self.client.send_as(request, body.only_reads).await;
             let response = sent.map_err(|error| {
-                let (nothing_sent, error) = why_no_answer(error);
+                let (nothing_sent, error) = http_client::why_no_answer(error);
                 let failure = HttpFailure::Lost(format!("{}: {error}", self.place()));
                 SendError { failure, nothing_sent }
             })?;
