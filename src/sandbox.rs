@@ -18,7 +18,6 @@
 //! Must not: make a connection of its own, or keep anything on disk.
 
 mod budget;
-mod files;
 mod ids;
 mod model;
 mod player;
@@ -31,7 +30,6 @@ mod runs;
 mod sessions;
 mod spec;
 mod stream;
-mod terminal;
 pub mod wires;
 
 use std::sync::Arc;
@@ -49,11 +47,10 @@ use self::budget::{Charge, grow};
 use self::ids::Ids;
 use self::read::Invalid;
 use self::reply::{Body, Refusal, Reply, Snapshot, json, rfc3339};
-use self::run::Run;
+use self::run::{Run, RunEnd};
 use self::runs::Runs;
 use self::sessions::Sessions;
 use self::spec::{Message, Role, Spec, Turn};
-use self::terminal::RunEnd;
 use crate::small_server;
 
 /// How long a connection may be idle.

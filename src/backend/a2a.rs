@@ -11,7 +11,6 @@ mod card_fetch;
 mod failure;
 mod follow;
 mod grpc;
-mod handle;
 mod interface;
 mod link;
 pub mod result;
@@ -20,17 +19,16 @@ mod wire;
 
 use std::sync::Arc;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
 use self::card_fetch::Fresh;
-use self::handle::Known;
+use self::follow::Known;
 use self::interface::Rules;
 use self::link::Link;
 use self::threads::Threads;
-use super::auth::Tokens;
 use super::{
     About, CallError, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall,
     address, auth,
@@ -57,7 +55,7 @@ struct AgentSettings {
     config: A2a,
     client: Client,
     /// Fetches tokens, if the agent wants them.
-    tokens: Option<Arc<Tokens>>,
+    tokens: Option<Arc<auth::Tokens>>,
     /// The binding chosen from the last card.
     chosen: Mutex<Option<A2aBinding>>,
     /// In the dialer and not in the peer, so that conversations outlive connections.
@@ -84,7 +82,6 @@ struct Resolved {
 
 impl A2aDialer {
     /// A dialer for the agent `name`; `client` comes from [`crate::http_client::new`].
-    #[must_use]
     pub fn new(
         name: BackendName,
         config: &A2a,
@@ -107,17 +104,15 @@ impl A2aDialer {
     }
 }
 
+#[async_trait]
 impl Dial for A2aDialer {
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        Box::pin(async {
-            let resolved = self.settings.resolve(None).await?;
-            let peer: Arc<dyn Peer> = Arc::new(A2aPeer {
-                settings: self.settings.clone(),
-                current: Mutex::new(resolved),
-                cancellations: TaskTracker::new(),
-            });
-            Ok(peer)
-        })
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        let resolved = self.settings.resolve(None).await?;
+        Ok(Arc::new(A2aPeer {
+            settings: self.settings.clone(),
+            current: Mutex::new(resolved),
+            cancellations: TaskTracker::new(),
+        }))
     }
 
     /// `a2a` until a card has told which binding it is.
@@ -234,6 +229,7 @@ impl A2aPeer {
     }
 }
 
+#[async_trait]
 impl Peer for A2aPeer {
     fn about(&self) -> About {
         let current = self.current();
@@ -244,48 +240,39 @@ impl Peer for A2aPeer {
         }
     }
 
-    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
-        Box::pin(async {
-            let resolved = self.settings.resolve(Some(self.current())).await?;
-            let catalog = resolved.catalog.clone();
-            *self.current.lock() = resolved;
-            Ok(catalog)
-        })
+    async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
+        let resolved = self.settings.resolve(Some(self.current())).await?;
+        let catalog = resolved.catalog.clone();
+        *self.current.lock() = resolved;
+        Ok(catalog)
     }
 
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called> {
-        Box::pin(async move {
-            let text = message(call.request.arguments.get())?;
-            let link = self.current().link.clone();
-            let threads = &self.settings.threads;
-            call::call(&link, &self.cancellations, threads, &text, &call).await
-        })
+    async fn call(&self, call: ToolCall) -> Called {
+        let text = message(call.request.arguments.get())?;
+        let link = self.current().link.clone();
+        let threads = &self.settings.threads;
+        call::call(&link, &self.cancellations, threads, &text, &call).await
     }
 
-    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Called> {
-        Box::pin(async move {
-            let known = Known::read(&handle).ok_or_else(|| {
-                CallError::Lost("the task was not noted down readably".to_owned())
-            })?;
-            let link = self.current().link.clone();
-            let threads = &self.settings.threads;
-            call::resume(&link, &self.cancellations, threads, known, &call).await
-        })
+    async fn resume(&self, handle: Handle, call: ToolCall) -> Called {
+        let known = Known::read(&handle)
+            .ok_or_else(|| CallError::Lost("the task was not noted down readably".to_owned()))?;
+        let link = self.current().link.clone();
+        let threads = &self.settings.threads;
+        call::resume(&link, &self.cancellations, threads, known, &call).await
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            self.cancellations.close();
-            let cancelled = self.cancellations.wait();
-            if tokio::time::timeout(link::CANCEL_TIMEOUT, cancelled).await.is_err() {
-                let left = self.cancellations.len();
-                tracing::warn!(
-                    backend = %self.settings.name,
-                    left,
-                    "tasks of the agent are still being cancelled"
-                );
-            }
-        })
+    async fn close(&self) {
+        self.cancellations.close();
+        let cancelled = self.cancellations.wait();
+        if tokio::time::timeout(link::CANCEL_TIMEOUT, cancelled).await.is_err() {
+            let left = self.cancellations.len();
+            tracing::warn!(
+                backend = %self.settings.name,
+                left,
+                "tasks of the agent are still being cancelled"
+            );
+        }
     }
 }
 

@@ -215,20 +215,16 @@ impl Backends {
         }
         let _in_flight = backend.enter();
         let limits = Limits::new(backend.rules.call_timeout, call.deadline);
-        let admission = async {
+        let outcome = async {
             self.check_peer(call)?;
-            admit(backend, &all.permits, call.handle.is_none(), limits).await
-        };
-        let outcome = match admission.await {
-            Ok(admission) => {
-                let outcome = self.make(call, limits).await;
-                if let Some(pass) = admission.pass {
-                    pass.end(sign(&outcome));
-                }
-                outcome
+            let admission = admit(backend, &all.permits, call.handle.is_none(), limits).await?;
+            let outcome = self.make(call, limits).await;
+            if let Some(pass) = admission.pass {
+                pass.end(sign(&outcome));
             }
-            Err(failure) => Err(failure),
+            outcome
         };
+        let outcome = outcome.await;
         if let Err(
             failure @ (CallFailure::Shut(_) | CallFailure::Rejected(Rejected::QueueFull, _)),
         ) = &outcome
@@ -289,13 +285,13 @@ impl Backends {
         if is_repeat && !self.registry.is_repeatable(route) {
             return Err(CallFailure::NotRepeatable);
         }
-        let first = match call.handle.clone() {
-            Some(handle) => self.attempt(&connection, call, Some(handle), limits).await,
-            None => match self.record_dispatch(&connection, call, true).await {
-                Ok(()) => self.attempt(&connection, call, None, limits).await,
-                Err(failure) => Err(failure),
-            },
+        let first = async {
+            if call.handle.is_none() {
+                self.record_dispatch(&connection, call, true).await?;
+            }
+            self.attempt(&connection, call, call.handle.clone(), limits).await
         };
+        let first = first.await;
         let peer = connection.identity.clone();
         drop(connection);
         let why = match first {
@@ -451,7 +447,10 @@ impl Backends {
         by: Instant,
     ) -> Result<InUse, CallFailure> {
         let live = |registry: &Registry| match registry.connection(name) {
-            Some(one) => broken.is_none_or(|broken| !one.is_same(broken)).then_some(Ok(one)),
+            Some(one) => {
+                let is_broken = broken.is_some_and(|it| Arc::ptr_eq(&it.peer, &one.peer));
+                (!is_broken).then_some(Ok(one))
+            }
             None => (!registry.has(name)).then_some(Err(CallFailure::Removed)),
         };
         if let Some(connection) = live(&self.registry) {

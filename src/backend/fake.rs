@@ -5,7 +5,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use futures_util::future::{BoxFuture, FutureExt as _};
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, watch};
 
@@ -222,14 +223,12 @@ pub(crate) struct FakeDial(pub(crate) Arc<World>);
 #[derive(Debug)]
 struct FakePeer(Arc<World>);
 
+#[async_trait]
 impl Dial for FakeDial {
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        async {
-            self.0.dials.fetch_add(1, Ordering::SeqCst);
-            World::go(&self.0.dialling).await?;
-            Ok(Arc::new(FakePeer(Arc::clone(&self.0))) as Arc<dyn Peer>)
-        }
-        .boxed()
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        self.0.dials.fetch_add(1, Ordering::SeqCst);
+        World::go(&self.0.dialling).await?;
+        Ok(Arc::new(FakePeer(Arc::clone(&self.0))) as Arc<dyn Peer>)
     }
 
     fn transport(&self) -> &'static str {
@@ -237,73 +236,64 @@ impl Dial for FakeDial {
     }
 }
 
+#[async_trait]
 impl Peer for FakePeer {
     fn about(&self) -> About {
         About::default()
     }
 
-    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
-        async {
-            self.0.resolves.fetch_add(1, Ordering::SeqCst);
-            World::go(&self.0.resolving).await?;
-            let tools = self.0.tools.lock().unwrap().clone();
-            // A tool that is called `typed` wants a string `a`, and one called `reads` only reads.
-            let raw = |name: &&str| {
-                let more = match *name {
-                    "typed" => r#","inputSchema":{"properties":{"a":{"type":"string"}}}"#,
-                    "reads" => r#","annotations":{"readOnlyHint":true}"#,
-                    _ => "",
-                };
-                RawValue::from_string(format!("{{\"name\":\"{name}\"{more}}}"))
+    async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
+        self.0.resolves.fetch_add(1, Ordering::SeqCst);
+        World::go(&self.0.resolving).await?;
+        let tools = self.0.tools.lock().unwrap().clone();
+        // A tool that is called `typed` wants a string `a`, and one called `reads` only reads.
+        let raw = |name: &&str| {
+            let more = match *name {
+                "typed" => r#","inputSchema":{"properties":{"a":{"type":"string"}}}"#,
+                "reads" => r#","annotations":{"readOnlyHint":true}"#,
+                _ => "",
             };
-            let tools = tools.iter().map(raw).collect::<Result<_, _>>().unwrap();
-            Ok(Arc::new(Catalog::mcp(None, tools).0))
+            RawValue::from_string(format!("{{\"name\":\"{name}\"{more}}}"))
+        };
+        let tools = tools.iter().map(raw).collect::<Result<_, _>>().unwrap();
+        Ok(Arc::new(Catalog::mcp(None, tools).0))
+    }
+
+    async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    async fn closed(&self) -> PeerError {
+        self.0.lost.notified().await;
+        PeerError::new(PeerErrorKind::Connect, "it is gone")
+    }
+
+    async fn call(&self, call: ToolCall) -> Result<Answer, CallError> {
+        self.0.calls.fetch_add(1, Ordering::SeqCst);
+        let fewer = |left: usize| left.checked_sub(1);
+        if self.0.breaking.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
+            return Err(CallError::Lost("it broke".to_owned()));
         }
-        .boxed()
-    }
-
-    fn changed(&self) -> BoxFuture<'_, ()> {
-        self.0.changed.notified().boxed()
-    }
-
-    fn closed(&self) -> BoxFuture<'_, PeerError> {
-        self.0
-            .lost
-            .notified()
-            .map(|()| PeerError::new(PeerErrorKind::Connect, "it is gone"))
-            .boxed()
-    }
-
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
-        async move {
-            self.0.calls.fetch_add(1, Ordering::SeqCst);
-            let fewer = |left: usize| left.checked_sub(1);
-            if self.0.breaking.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer).is_ok() {
-                return Err(CallError::Lost("it broke".to_owned()));
-            }
-            let asked = self.0.asking.lock().unwrap().clone();
-            if let Some(params) = asked {
-                let got = call.progress.ask(None, "1".to_owned(), params).await;
-                let got = got.map_or("nothing".to_owned(), |got| got.get().to_owned());
-                return Err(CallError::Refused(got));
-            }
-            if *self.0.calling.borrow() == Mood::Gone {
-                return Err(CallError::NotSent("it is gone".to_owned()));
-            }
-            let mut work = std::pin::pin!(World::go(&self.0.calling));
-            loop {
-                tokio::select! {
-                    done = &mut work => break done.map_err(|error| CallError::Lost(error.to_string()))?,
-                    () = self.0.getting_on.notified() => call.progress.touch(),
-                }
-            }
-            Ok(Answer::text(format!("{} {}", call.request.tool(), call.request.arguments.get())))
+        let asked = self.0.asking.lock().unwrap().clone();
+        if let Some(params) = asked {
+            let got = call.progress.ask(None, "1".to_owned(), params).await;
+            let got = got.map_or("nothing".to_owned(), |got| got.get().to_owned());
+            return Err(CallError::Refused(got));
         }
-        .boxed()
+        if *self.0.calling.borrow() == Mood::Gone {
+            return Err(CallError::NotSent("it is gone".to_owned()));
+        }
+        let mut work = std::pin::pin!(World::go(&self.0.calling));
+        loop {
+            tokio::select! {
+                done = &mut work => break done.map_err(|error| CallError::Lost(error.to_string()))?,
+                () = self.0.getting_on.notified() => call.progress.touch(),
+            }
+        }
+        Ok(Answer::text(format!("{} {}", call.request.tool(), call.request.arguments.get())))
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
+    async fn close(&self) {
         self.0.closes.fetch_add(1, Ordering::SeqCst);
-        std::future::ready(()).boxed()
     }
 }

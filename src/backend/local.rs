@@ -9,7 +9,7 @@ mod http;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use futures_util::future::{BoxFuture, ready};
+use async_trait::async_trait;
 
 use self::command::Runner;
 use self::http::Endpoint;
@@ -21,10 +21,7 @@ use crate::model::{Answer, BackendName, Catalog};
 
 /// Knows one local tool.
 #[derive(Debug)]
-pub struct LocalDialer {
-    transport: &'static str,
-    tool: Arc<LocalTool>,
-}
+pub struct LocalDialer(Arc<LocalTool>);
 
 /// One local tool.
 #[derive(Debug)]
@@ -43,14 +40,13 @@ enum Act {
 impl LocalDialer {
     /// The tool `name`. `launcher` is the daemon's own binary, which keeps a program from outliving
     /// the daemon; `client` comes from [`crate::http_client::new`].
-    #[must_use]
     pub fn new(
         name: BackendName,
         config: &Local,
         launcher: Option<PathBuf>,
         client: Client,
     ) -> Self {
-        let (transport, action) = match &config.action {
+        let action = match &config.action {
             Action::Http { method, url, headers, tls } => {
                 let clients = Clients::of(Some(url), tls.as_ref(), client);
                 let endpoint = Endpoint {
@@ -60,77 +56,72 @@ impl LocalDialer {
                     url: url::Url::clone(url),
                     headers: headers.clone(),
                 };
-                ("http", Act::Http(endpoint))
+                Act::Http(endpoint)
             }
-            Action::Command(program) => {
-                ("command", Act::Command(Runner::new(name, program.clone(), launcher)))
-            }
-            Action::Internal => ("internal", Act::Internal),
+            Action::Command(program) => Act::Command(Runner::new(name, program.clone(), launcher)),
+            Action::Internal => Act::Internal,
         };
         let catalog = Arc::new(Catalog::local(config.definition.clone()));
-        Self { transport, tool: Arc::new(LocalTool { catalog, action }) }
+        Self(Arc::new(LocalTool { catalog, action }))
     }
 }
 
+#[async_trait]
 impl Dial for LocalDialer {
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        let peer: Arc<dyn Peer> = Arc::<LocalTool>::clone(&self.tool);
-        Box::pin(ready(Ok(peer)))
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        Ok(Arc::<LocalTool>::clone(&self.0))
     }
 
     fn exposure(&self) -> Option<Exposure> {
-        match &self.tool.action {
+        match &self.0.action {
             Act::Http(_) | Act::Internal => None,
             Act::Command(runner) => runner.exposure(),
         }
     }
 
     fn transport(&self) -> &'static str {
-        self.transport
+        match self.0.action {
+            Act::Http(_) => "http",
+            Act::Command(_) => "command",
+            Act::Internal => "internal",
+        }
     }
 }
 
+#[async_trait]
 impl Peer for LocalTool {
     fn about(&self) -> About {
         About::default()
     }
 
-    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
-        Box::pin(ready(Ok(Arc::clone(&self.catalog))))
+    async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
+        Ok(Arc::clone(&self.catalog))
     }
 
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called> {
-        Box::pin(async move {
-            match &self.action {
-                Act::Http(endpoint) => endpoint.call(&call).await,
-                Act::Command(runner) => runner.call(&call).await,
-                Act::Internal => Ok(Answer::text(call.request.arguments.get())),
-            }
-        })
+    async fn call(&self, call: ToolCall) -> Called {
+        match &self.action {
+            Act::Http(endpoint) => endpoint.call(&call).await,
+            Act::Command(runner) => runner.call(&call).await,
+            Act::Internal => Ok(Answer::text(call.request.arguments.get())),
+        }
     }
 
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(async {
-            match &self.action {
-                Act::Http(_) | Act::Internal => (),
-                Act::Command(runner) => runner.close().await,
-            }
-        })
+    async fn close(&self) {
+        match &self.action {
+            Act::Http(_) | Act::Internal => (),
+            Act::Command(runner) => runner.close().await,
+        }
     }
 }
 
 /// The tool's output as text; `None` if it is not text. With `whole` unset, the last character may
 /// be cut, and is then left out.
 fn text(bytes: &[u8], whole: bool) -> Option<String> {
-    let fits = match std::str::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) if !whole && error.error_len().is_none() => {
-            let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            std::str::from_utf8(valid).ok()?
-        }
-        Err(_) => return None,
+    let valid = match std::str::from_utf8(bytes) {
+        Err(error) if !whole && error.error_len().is_none() => bytes.get(..error.valid_up_to())?,
+        _ => bytes,
     };
-    Some(fits.to_owned())
+    String::from_utf8(valid.to_vec()).ok()
 }
 
 #[cfg(test)]

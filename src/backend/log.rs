@@ -4,7 +4,6 @@
 //! Must not: do IO or read the clock.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,11 +166,10 @@ impl Removal {
 fn printable(text: &str) -> String {
     let mut new = String::with_capacity(text.len());
     for c in text.chars() {
-        match c {
-            _ if is_plain(c) => new.push(c),
-            _ => {
-                write!(new, "\\u{{{:x}}}", u32::from(c)).expect("writing to a String cannot fail");
-            }
+        if is_plain(c) {
+            new.push(c);
+        } else {
+            new.extend(c.escape_unicode());
         }
     }
     new

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::ProtocolVersion;
@@ -152,8 +152,128 @@ pub fn dialer(
 }
 
 impl McpDialer {
-    async fn connect(&self) -> Result<Arc<dyn Peer>, PeerError> {
-        let [mut attempt, second] = self.plan();
+    fn is_pinned_to_sse(&self) -> bool {
+        matches!(self.target, Target::Http { transport: HttpTransport::Sse, .. })
+    }
+
+    /// The attempt to make after `first` has failed: `second` or another one; `None` if none may
+    /// succeed.
+    fn after(&self, first: Attempt, second: Attempt, failed: &Failed) -> Option<Attempt> {
+        let oldest = Attempt::Only(Era::Oldest);
+        let either = matches!(self.target, Target::Http { transport: HttpTransport::Either, .. });
+        if failed.may_be_older && either && first != oldest {
+            return Some(oldest);
+        }
+        (failed.try_other && !self.is_pinned_to_sse()).then_some(second)
+    }
+
+    async fn attempt(&self, attempt: Attempt) -> Result<Connection, Failed> {
+        match &self.target {
+            Target::Stdio { program, launcher } => {
+                self.attempt_stdio(program, launcher.as_deref(), attempt).await
+            }
+            Target::Http { endpoint, .. } => {
+                let state = ConnectionState::of(&self.redact);
+                let backend = self.backend.clone();
+                let (endpoint, its_state) = (Arc::clone(endpoint), Arc::clone(&state));
+                let (running, stop) = if attempt == Attempt::Only(Era::Oldest) {
+                    let opened = sse::Sse::open(backend, endpoint, its_state).await;
+                    let transport = opened.map_err(|failure| Failed {
+                        try_other: failure.is_by_server(),
+                        ..Failed::for_good(PeerError::new(failure.kind(), failure.to_string()))
+                    })?;
+                    self.shake_hands(transport, &state, attempt).await?
+                } else {
+                    let standing = Arc::default();
+                    let http = http::Http { backend, endpoint, state: its_state, standing };
+                    let transport = StreamableHttpClientTransport::with_client(http, config());
+                    self.shake_hands(transport, &state, attempt).await?
+                };
+                Ok(Connection::new(self.backend.clone(), state, running, stop, None))
+            }
+        }
+    }
+
+    async fn attempt_stdio(
+        &self,
+        program: &Program,
+        launcher: Option<&std::path::Path>,
+        attempt: Attempt,
+    ) -> Result<Connection, Failed> {
+        let started = Child::start(&self.backend, program, launcher, &self.redact).await;
+        let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
+        *self.coverage.lock() = coverage;
+        let state = ConnectionState::of(&self.redact);
+        let (transport, rest) =
+            stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
+        child.drain_stdout(rest);
+        match self.shake_hands(transport, &state, attempt).await {
+            Ok((running, stop)) => {
+                Ok(Connection::new(self.backend.clone(), state, running, stop, Some(child)))
+            }
+            Err(mut failed) => {
+                let command = &program.command;
+                let ended = child.exit_description(EXIT_PATIENCE).await;
+                failed.error = match (ended, child.stderr_tail()) {
+                    (Some(exited), _) => {
+                        let text = format!("`{command}` did not finish the handshake: {exited}");
+                        PeerError::new(PeerErrorKind::Program, text)
+                    }
+                    (None, tail) => {
+                        let tail = tail.map(|tail| format!("; its stderr ends with: {tail}"));
+                        let tail = tail.unwrap_or_default();
+                        let text = format!("`{command}`: {}{tail}", failed.error);
+                        PeerError::new(failed.error.kind, text)
+                    }
+                };
+                Err(failed)
+            }
+        }
+    }
+
+    async fn shake_hands<T, E, A>(
+        &self,
+        transport: T,
+        state: &Arc<ConnectionState>,
+        attempt: Attempt,
+    ) -> Result<(RunningService<RoleClient, Handler>, CancellationToken), Failed>
+    where
+        T: IntoTransport<RoleClient, E, A>,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let handler = Handler { backend: self.backend.clone(), state: Arc::clone(state) };
+        let stop = CancellationToken::new();
+        let mode = attempt.lifecycle();
+        let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
+        // Boxed, since rmcp's future is large.
+        let serve = Box::pin(serve);
+        let outcome = if attempt == Attempt::Only(Era::Modern) {
+            timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| {
+                let why = "the server no longer answers server/discover";
+                let error = PeerError::new(PeerErrorKind::Timeout, why);
+                Failed { error, try_other: true, may_be_older: false }
+            })?
+        } else {
+            serve.await
+        };
+        let running = outcome.map_err(|error| Failed {
+            error: PeerError::new(kind(&error), describe(&error, state)),
+            // A server that answered may speak the other revision.
+            try_other: http_failure(&error).is_none_or(http::HttpFailure::is_by_server),
+            may_be_older: http_failure(&error).is_some_and(http::HttpFailure::may_be_older),
+        })?;
+        // Without the cache, so that a refresh asks the server.
+        running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
+        Ok((running, stop))
+    }
+}
+
+#[async_trait]
+impl Dial for McpDialer {
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        let is_sse = self.is_pinned_to_sse();
+        let [mut attempt, second] =
+            plan(if is_sse { Some(Era::Oldest) } else { *self.last.lock() });
         let mut outcome = self.attempt(attempt).await;
         if let Err(failed) = &outcome
             && let Some(next) = self.after(attempt, second, failed)
@@ -192,147 +312,6 @@ impl McpDialer {
         Ok(Arc::new(connection))
     }
 
-    fn is_pinned_to_sse(&self) -> bool {
-        matches!(self.target, Target::Http { transport: HttpTransport::Sse, .. })
-    }
-
-    /// The attempt to make first, and the one after it.
-    fn plan(&self) -> [Attempt; 2] {
-        plan(if self.is_pinned_to_sse() { Some(Era::Oldest) } else { *self.last.lock() })
-    }
-
-    /// The attempt to make after `first` has failed: `second` or another one; `None` if none may
-    /// succeed.
-    fn after(&self, first: Attempt, second: Attempt, failed: &Failed) -> Option<Attempt> {
-        let oldest = Attempt::Only(Era::Oldest);
-        let either = matches!(self.target, Target::Http { transport: HttpTransport::Either, .. });
-        if failed.may_be_older && either && first != oldest {
-            return Some(oldest);
-        }
-        (failed.try_other && !self.is_pinned_to_sse()).then_some(second)
-    }
-
-    async fn attempt(&self, attempt: Attempt) -> Result<Connection, Failed> {
-        match &self.target {
-            Target::Stdio { program, launcher } => {
-                self.attempt_stdio(program, launcher.as_deref(), attempt).await
-            }
-            Target::Http { endpoint, .. } if attempt == Attempt::Only(Era::Oldest) => {
-                let state = ConnectionState::of(&self.redact);
-                let opened =
-                    sse::Sse::open(self.backend.clone(), Arc::clone(endpoint), Arc::clone(&state));
-                let transport = opened.await.map_err(|failure| Failed {
-                    try_other: failure.is_by_server(),
-                    ..Failed::for_good(PeerError::new(failure.kind(), failure.to_string()))
-                })?;
-                let (running, stop) = self.shake_hands(transport, &state, attempt).await?;
-                Ok(Connection::new(self.backend.clone(), state, running, stop, None))
-            }
-            Target::Http { endpoint, .. } => {
-                let state = ConnectionState::of(&self.redact);
-                let http = http::Http {
-                    backend: self.backend.clone(),
-                    endpoint: Arc::clone(endpoint),
-                    state: Arc::clone(&state),
-                    standing: Arc::default(),
-                };
-                // The client adds the address and the headers itself; rmcp need not know them.
-                let mut config = StreamableHttpClientTransportConfig::with_uri("");
-                let mut retry = ExponentialBackoff::default();
-                retry.max_times = Some(http::MOST_FAILURES);
-                retry.base_duration = Duration::from_millis(200);
-                retry.max_delay = Some(Duration::from_secs(2));
-                config.retry_config = Arc::new(retry);
-                config.max_sse_event_size = LIMIT;
-                let transport = StreamableHttpClientTransport::with_client(http, config);
-                let (running, stop) = self.shake_hands(transport, &state, attempt).await?;
-                Ok(Connection::new(self.backend.clone(), state, running, stop, None))
-            }
-        }
-    }
-
-    async fn attempt_stdio(
-        &self,
-        program: &Program,
-        launcher: Option<&std::path::Path>,
-        attempt: Attempt,
-    ) -> Result<Connection, Failed> {
-        let started = Child::start(&self.backend, program, launcher, &self.redact).await;
-        let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
-        *self.coverage.lock() = coverage;
-        let state = ConnectionState::of(&self.redact);
-        let (transport, rest) =
-            stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
-        child.drain_stdout(rest);
-        match self.shake_hands(transport, &state, attempt).await {
-            Ok((running, stop)) => {
-                Ok(Connection::new(self.backend.clone(), state, running, stop, Some(child)))
-            }
-            Err(mut failed) => {
-                let command = &program.command;
-                let ended = child.exit_description(EXIT_PATIENCE).await;
-                failed.error = match (ended, child.stderr_tail()) {
-                    (Some(exited), _) => PeerError::new(
-                        PeerErrorKind::Program,
-                        format!("`{command}` did not finish the handshake: {exited}"),
-                    ),
-                    (None, tail) => {
-                        let tail = tail.map(|tail| format!("; its stderr ends with: {tail}"));
-                        let tail = tail.unwrap_or_default();
-                        let text = format!("`{command}`: {}{tail}", failed.error);
-                        PeerError::new(failed.error.kind, text)
-                    }
-                };
-                Err(failed)
-            }
-        }
-    }
-
-    async fn shake_hands<T, E, A>(
-        &self,
-        transport: T,
-        state: &Arc<ConnectionState>,
-        attempt: Attempt,
-    ) -> Result<(RunningService<RoleClient, Handler>, CancellationToken), Failed>
-    where
-        T: IntoTransport<RoleClient, E, A>,
-        E: std::error::Error + Send + Sync + 'static,
-    {
-        let handler = Handler { backend: self.backend.clone(), state: Arc::clone(state) };
-        let stop = CancellationToken::new();
-        let mode = attempt.lifecycle();
-        let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
-        // Boxed, since rmcp's future is large.
-        let serve = Box::pin(serve);
-        let outcome = if attempt == Attempt::Only(Era::Modern) {
-            timeout(DISCOVER_PATIENCE, serve).await.map_err(|_late| Failed {
-                error: PeerError::new(
-                    PeerErrorKind::Timeout,
-                    "the server no longer answers server/discover",
-                ),
-                try_other: true,
-                may_be_older: false,
-            })?
-        } else {
-            serve.await
-        };
-        let running = outcome.map_err(|error| Failed {
-            error: PeerError::new(kind(&error), describe(&error, state)),
-            // A server that answered may speak the other revision.
-            try_other: http_failure(&error).is_none_or(http::HttpFailure::is_by_server),
-            may_be_older: http_failure(&error).is_some_and(http::HttpFailure::may_be_older),
-        })?;
-        // Without the cache, so that a refresh asks the server.
-        running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-        Ok((running, stop))
-    }
-}
-
-impl Dial for McpDialer {
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        Box::pin(self.connect())
-    }
-
     fn transport(&self) -> &'static str {
         match self.target {
             Target::Stdio { .. } => "stdio",
@@ -345,6 +324,19 @@ impl Dial for McpDialer {
     fn exposure(&self) -> Option<Exposure> {
         self.coverage.lock().exposure()
     }
+}
+
+/// How rmcp reaches a server by Streamable HTTP.
+fn config() -> StreamableHttpClientTransportConfig {
+    // The client adds the address and the headers itself; rmcp need not know them.
+    let mut config = StreamableHttpClientTransportConfig::with_uri("");
+    let mut retry = ExponentialBackoff::default();
+    retry.max_times = Some(http::MOST_FAILURES);
+    retry.base_duration = Duration::from_millis(200);
+    retry.max_delay = Some(Duration::from_secs(2));
+    config.retry_config = Arc::new(retry);
+    config.max_sse_event_size = LIMIT;
+    config
 }
 
 /// The attempts to make, by the era that worked last.

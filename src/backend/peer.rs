@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,10 +36,11 @@ mod client;
 pub use client::{McpClient, Modes, Question};
 
 /// Knows how to reach one peer.
+#[async_trait]
 pub trait Dial: Send + Sync + fmt::Debug + 'static {
     /// Connects and does the protocol's handshake. Dropping the future gives up; no process and no
     /// connection stays behind.
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>>;
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError>;
 
     /// The transport's name for status pages: `stdio`, `streamable-http`, `sse`, `jsonrpc`,
     /// `http-json`, `http`, `command`. It may change if the peer turns out to speak another one.
@@ -52,59 +54,59 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
 }
 
 /// One live connection to a peer.
+#[async_trait]
 pub trait Peer: Send + Sync + fmt::Debug + 'static {
     /// What the peer said in the handshake.
     fn about(&self) -> About;
 
     /// Asks for the whole catalog.
-    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>>;
+    async fn resolve(&self) -> Result<Arc<Catalog>, PeerError>;
 
     /// Asks for what an MCP server offers beside its tools. The default is for a peer that has only
     /// tools.
-    fn features(&self) -> BoxFuture<'_, Result<Features, PeerError>> {
-        Box::pin(async { Ok(Features::default()) })
+    async fn features(&self) -> Result<Features, PeerError> {
+        Ok(Features::default())
     }
 
     /// Sends an MCP server a request that only reads. Dropping the future cancels it.
-    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Called<Reply>> {
-        drop(params);
-        Box::pin(async move { Err(CallError::NotSent(format!("{method}: it is no MCP server"))) })
+    async fn ask(&self, method: &'static str, _params: Value) -> Called<Reply> {
+        Err(CallError::NotSent(format!("{method}: it is no MCP server")))
     }
 
     /// Ends when the peer has said that its catalog changed since the last time this ended. Stays
     /// pending if the peer cannot say so.
-    fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(std::future::pending())
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
     }
 
     /// Ends when the connection is lost for good, with one sentence on why. The supervisor then
     /// dials again. Stays pending for a peer without a connection.
-    fn closed(&self) -> BoxFuture<'_, PeerError> {
-        Box::pin(std::future::pending())
+    async fn closed(&self) -> PeerError {
+        std::future::pending().await
     }
 
     /// Makes one call. Dropping the future cancels the call at the peer, if the protocol can.
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called>;
+    async fn call(&self, call: ToolCall) -> Called;
 
     /// Asks for the outcome of work that an earlier call started, after a restart of the bridge.
     /// The peer must not start the work again. If it does not know the work any more, or cannot be
     /// asked, the error is [`CallError::Lost`].
     ///
     /// The default is for a peer whose calls never name a [`Handle`].
-    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Called> {
-        drop((handle, call));
-        Box::pin(async { Err(CallError::Lost("the call cannot be asked for".to_owned())) })
+    async fn resume(&self, _handle: Handle, _call: ToolCall) -> Called {
+        Err(CallError::Lost("the call cannot be asked for".to_owned()))
     }
 
     /// Ends the connection in the protocol's own way, within a few seconds, children included.
-    fn close(&self) -> BoxFuture<'_, ()>;
+    async fn close(&self);
 }
 
 /// The result of a request to an MCP server, or its JSON-RPC error.
 pub type Reply = Result<Box<RawValue>, ErrorReply>;
 
 /// A JSON-RPC error of an MCP server.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, derive_more::Display)]
+#[display("{message} (JSON-RPC error {code})")]
 pub struct ErrorReply {
     pub code: i32,
     pub message: String,

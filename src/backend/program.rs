@@ -4,6 +4,7 @@
 //! Must not: use a shell, pass on the bridge's environment or descriptors, or read the output.
 
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -14,7 +15,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use secrecy::ExposeSecret as _;
 use tokio::process::{Child as Process, Command};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use self::hiding::{Coverage, Exposure, Kept};
 use super::{PeerError, PeerErrorKind};
@@ -27,7 +28,6 @@ pub mod launcher;
 pub mod mask;
 
 mod confine;
-mod path;
 mod powers;
 mod spawner;
 
@@ -41,52 +41,34 @@ pub(super) async fn start(
 ) -> Result<Started, PeerError> {
     let file = locate(program)?;
     let (kept, exposure) = look(program, &file, launcher).await?;
-    let mut command = match launcher {
-        Some(launcher) => {
-            let mut command = Command::new(launcher);
-            command.args(launcher::arguments(&file, program, &kept));
-            command
-        }
+    let mut command = Command::new(launcher.unwrap_or(&file));
+    match launcher {
+        Some(_) => command.args(launcher::arguments(&file, program, &kept)),
         None if matches!(program.sandbox, Secrets | Listed(_)) => {
-            return Err(PeerError::new(
-                PeerErrorKind::Program,
-                "its `sandbox` needs the bridge's own binary, which cannot be found: restart the \
-                 bridge",
-            ));
+            let why = "its `sandbox` needs the bridge's own binary, which cannot be found: restart \
+                       the bridge";
+            return Err(PeerError::new(PeerErrorKind::Program, why));
         }
-        None => {
-            let mut command = Command::new(&file);
-            command.args(&program.args);
-            command
-        }
+        None => command.args(&program.args),
     };
+    let inherited = |key| Some((key, std::env::var_os(key)?));
     command
         .env_clear()
+        .envs(INHERITED.into_iter().filter_map(inherited))
+        .envs(program.env.iter().map(|(key, value)| (key, value.expose_secret())))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .process_group(0)
         .kill_on_drop(true);
-    for key in INHERITED {
-        if let Some(value) = std::env::var_os(key) {
-            command.env(key, value);
-        }
-    }
-    for (key, value) in &program.env {
-        command.env(key, value.expose_secret());
-    }
     if let Some(cwd) = &program.cwd {
         command.current_dir(cwd);
     }
     let mut started = spawner::spawn(command).await.map_err(|error| {
         let cwd = program.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
         let through = launcher.map(|path| format!(" through {}", path.display()));
-        let text = format!(
-            "cannot start `{}`{}{}",
-            program.command,
-            cwd.unwrap_or_default(),
-            through.unwrap_or_default()
-        );
+        let [cwd, through] = [cwd, through].map(Option::unwrap_or_default);
+        let text = format!("cannot start `{}`{cwd}{through}", program.command);
         PeerError::new(PeerErrorKind::Program, text).because(error)
     })?;
     // With Landlock, a file that replaces a forbidden one is forbidden as well.
@@ -120,17 +102,38 @@ async fn look(
     })
 }
 
-/// The file that is started for `program`.
+/// The file that is started for `program`, as a shell would find it: a path as it is (relative to
+/// `cwd`), a bare name out of PATH as the program will see it. A missing one is reported with its
+/// remedy before anything is started.
 pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
-    let path = variable(program, "PATH").unwrap_or_default();
-    let found = path::find(&program.command, &path, program.cwd.as_deref());
-    found.map_err(|why| PeerError::new(PeerErrorKind::Program, why))
+    let Program { command, cwd, env, .. } = program;
+    let failed = |why| PeerError::new(PeerErrorKind::Program, why);
+    if command.contains('/') {
+        let file = cwd.as_ref().map_or_else(|| PathBuf::from(command), |cwd| cwd.join(command));
+        return match std::path::absolute(&file) {
+            Ok(file) if is_program(&file) => Ok(file),
+            Ok(file) if file.exists() => Err(failed(format!(
+                "`{command}` is not executable: run `chmod +x {}`",
+                file.display()
+            ))),
+            _ => Err(failed(format!(
+                "there is no program `{command}`: correct `command` in the configuration"
+            ))),
+        };
+    }
+    let configured = env.get("PATH").map(|value| value.expose_secret().to_owned());
+    let path = configured.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
+    let candidates = std::env::split_paths(&path).map(|directory| directory.join(command));
+    candidates.filter(|file| file.is_absolute()).find(|file| is_program(file)).ok_or_else(|| {
+        failed(format!(
+            "there is no program `{command}` in PATH ({path}): install it, give its full path as \
+             `command`, or set PATH for the daemon"
+        ))
+    })
 }
 
-/// A variable as the program will see it.
-fn variable(program: &Program, key: &str) -> Option<String> {
-    let configured = program.env.get(key).map(|value| value.expose_secret().to_owned());
-    configured.or_else(|| std::env::var(key).ok())
+fn is_program(file: &Path) -> bool {
+    file.metadata().is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
 }
 
 /// How a program ended, in words.
@@ -195,13 +198,6 @@ impl Group {
         if !self.gone.swap(true, Ordering::AcqRel) {
             guard::remove(self.leader());
         }
-    }
-
-    /// Sends SIGTERM to the processes that the leader has left behind, and waits at most
-    /// `patience` for their end.
-    pub(super) async fn wind_up(&self, patience: Duration) {
-        self.signal(Signal::TERM);
-        let _in_time = timeout(patience, self.emptied()).await.is_ok();
     }
 
     /// Waits until no process is left. The leader must be waited for elsewhere.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until};
+use tokio_util::task::TaskTracker;
 
 /// How many calls may wait while the queue stands still.
 const ALWAYS_WAIT: usize = 32;
@@ -24,14 +25,10 @@ const MAX_WAITING: usize = 4_096;
 #[derive(Debug)]
 pub struct AdmissionQueue {
     permits: Semaphore,
-    waiting: Mutex<Waiting>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    count: usize,
+    /// Counts the calls that wait.
+    waiting: TaskTracker,
     /// When a waiting call last got a permit, or the first call began to wait.
-    moved: Instant,
+    moved: Mutex<Instant>,
 }
 
 /// Why a call got no permit.
@@ -46,14 +43,11 @@ pub enum Rejected {
 /// Permits one call; released on drop.
 pub type Permit<'a> = SemaphorePermit<'a>;
 
-/// A waiting call; it counts itself out on drop.
-struct Waiter<'a>(&'a AdmissionQueue);
-
 impl AdmissionQueue {
     /// A queue that lets `at_once` calls run.
     pub fn new(at_once: usize) -> Self {
-        let waiting = Mutex::new(Waiting { count: 0, moved: Instant::now() });
-        Self { permits: Semaphore::new(at_once), waiting }
+        let moved = Mutex::new(Instant::now());
+        Self { permits: Semaphore::new(at_once), waiting: TaskTracker::new(), moved }
     }
 
     /// Waits for a permit until `by`. If too many calls wait, returns [`Rejected::QueueFull`].
@@ -61,7 +55,7 @@ impl AdmissionQueue {
         if let Ok(permit) = self.permits.try_acquire() {
             return Ok(permit);
         }
-        let ahead = self.waiting.lock().count;
+        let ahead = self.waiting.len();
         if ahead >= MAX_WAITING || (ahead >= ALWAYS_WAIT && self.stands_still()) {
             return Err(Rejected::QueueFull);
         }
@@ -86,11 +80,14 @@ impl AdmissionQueue {
         by: Instant,
         stalled: impl Future<Output = ()>,
     ) -> Result<Permit<'_>, Rejected> {
-        let _waiter = Waiter::enter(self);
+        if self.waiting.is_empty() {
+            *self.moved.lock() = Instant::now();
+        }
+        let _counted = self.waiting.token();
         tokio::select! {
             biased;
             permit = self.permits.acquire() => {
-                self.waiting.lock().moved = Instant::now();
+                *self.moved.lock() = Instant::now();
                 // The semaphore is never closed.
                 permit.map_err(|_closed| Rejected::Late)
             }
@@ -102,33 +99,16 @@ impl AdmissionQueue {
     /// Returns once the queue stands still and more than [`ALWAYS_WAIT`] calls wait.
     async fn too_long(&self) {
         loop {
-            let still = self.waiting.lock().moved + STANDSTILL;
+            let still = *self.moved.lock() + STANDSTILL;
             sleep_until(still.max(Instant::now() + STANDSTILL / 16)).await;
-            if self.stands_still() && self.waiting.lock().count > ALWAYS_WAIT {
+            if self.stands_still() && self.waiting.len() > ALWAYS_WAIT {
                 return;
             }
         }
     }
 
     fn stands_still(&self) -> bool {
-        self.waiting.lock().moved.elapsed() >= STANDSTILL
-    }
-}
-
-impl<'a> Waiter<'a> {
-    fn enter(queue: &'a AdmissionQueue) -> Self {
-        let mut waiting = queue.waiting.lock();
-        if waiting.count == 0 {
-            waiting.moved = Instant::now();
-        }
-        waiting.count += 1;
-        Self(queue)
-    }
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.lock().count -= 1;
+        self.moved.lock().elapsed() >= STANDSTILL
     }
 }
 

@@ -104,13 +104,6 @@ pub struct InUse {
     _counted: TaskTrackerToken,
 }
 
-impl InUse {
-    /// Whether both are the same connection.
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.peer, &other.peer)
-    }
-}
-
 impl Connection {
     pub fn new(peer: Arc<dyn Peer>) -> Self {
         Self { peer, users: TaskTracker::new() }
@@ -255,7 +248,7 @@ impl Slot {
         if before == review {
             return None;
         }
-        let news = News::new(source.name.clone(), before, review);
+        let news = News { backend: source.name.clone(), before, now: review };
         known.changes += news.changes();
         Some(news)
     }

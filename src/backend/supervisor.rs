@@ -17,6 +17,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -27,7 +28,6 @@ use super::registry::{Connection, Lease, Phase, Registry};
 use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind};
 use crate::backoff::Backoff;
 use crate::error_chain::error_chain;
-use crate::model::BackendName;
 use crate::model::words::words;
 use crate::{clock, random};
 
@@ -96,14 +96,6 @@ pub struct Supervisor {
     pub redact: LiveRedaction,
 }
 
-/// The least time until the next attempt, after one that failed with `error`.
-fn least_wait(error: &PeerError) -> Duration {
-    match error.kind {
-        PeerErrorKind::Unauthorized => REFUSED,
-        _ => Duration::ZERO,
-    }
-}
-
 /// Ends when the connection to `peer` is not to be used any more. With an error, it was lost; without
 /// one, the daemon stops, another supervisor has the backend, or the backend was removed.
 async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> Option<PeerError> {
@@ -139,8 +131,7 @@ impl Supervisor {
                     if let Some(error) = &lost {
                         // Before closing, which may take seconds: new calls must not get the
                         // broken connection meanwhile.
-                        self.down(error);
-                        least = least_wait(error);
+                        least = self.down(error);
                         if since.elapsed() >= PROOF_OF_LIFE {
                             backoff.reset();
                         }
@@ -148,14 +139,15 @@ impl Supervisor {
                         waiting.clear();
                         self.finish(&connection, &stop).await;
                     }
-                    close(&self.lease.name, connection.peer.as_ref()).await;
+                    if timeout(CLOSE_TIMEOUT, connection.peer.close()).await.is_err() {
+                        warn!(backend = %self.lease.name, "close timed out after {CLOSE_TIMEOUT:?}; dropping the connection");
+                    }
                     if lost.is_none() {
                         return;
                     }
                 }
                 Err(error) => {
-                    self.down(&error);
-                    least = least_wait(&error);
+                    least = self.down(&error);
                 }
             }
             answer(&mut waiting);
@@ -223,7 +215,7 @@ impl Supervisor {
                 () = sleep_until(refreshed + wait) => Reason::Timer,
                 // Once the sender is gone, the timing stays as it is.
                 Ok(()) = self.timing.changed() => Reason::Timer,
-                () = changed(peer.as_ref(), not_before) => Reason::ListChanged,
+                () = sleep_until(not_before).then(|()| peer.changed()) => Reason::ListChanged,
                 ask = next_ask(&mut self.asks, refreshed + ASKED_GAP) => {
                     waiting.push(ask);
                     Reason::Asked
@@ -319,8 +311,9 @@ impl Supervisor {
         self.redact.borrow().apply(&text, &mut 0).unwrap_or(text)
     }
 
-    fn down(&self, error: &PeerError) {
-        let error = self.words(error);
+    /// Notes that there is no connection; the least time until the next attempt.
+    fn down(&self, failure: &PeerError) -> Duration {
+        let error = self.words(failure);
         let mut news = false;
         self.registry.write(&self.lease, |known| {
             // Log an unreachable peer once, not with every attempt.
@@ -336,13 +329,8 @@ impl Supervisor {
         } else {
             debug!(backend = %self.lease.name, error, "still down");
         }
+        if failure.kind == PeerErrorKind::Unauthorized { REFUSED } else { Duration::ZERO }
     }
-}
-
-/// Ends when the peer has said that its catalog changed, but not before `not_before`.
-async fn changed(peer: &dyn Peer, not_before: Instant) {
-    sleep_until(not_before).await;
-    peer.changed().await;
 }
 
 /// Ends after `wait`, or sooner with an ask, but not before `least` is over: the peer's
@@ -378,12 +366,6 @@ fn answer(waiting: &mut Vec<Ask>) {
     for ask in waiting.drain(..) {
         // The caller may have gone away.
         let _gone = ask.send(());
-    }
-}
-
-async fn close(name: &BackendName, peer: &dyn Peer) {
-    if timeout(CLOSE_TIMEOUT, peer.close()).await.is_err() {
-        warn!(backend = %name, "close timed out after {CLOSE_TIMEOUT:?}; dropping the connection");
     }
 }
 

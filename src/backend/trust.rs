@@ -16,16 +16,12 @@ const MOST_TOLD: usize = 20;
 #[derive(Debug)]
 #[must_use]
 pub(super) struct News {
-    backend: BackendName,
-    before: Arc<Review>,
-    now: Arc<Review>,
+    pub(super) backend: BackendName,
+    pub(super) before: Arc<Review>,
+    pub(super) now: Arc<Review>,
 }
 
 impl News {
-    pub(super) fn new(backend: BackendName, before: Arc<Review>, now: Arc<Review>) -> Self {
-        Self { backend, before, now }
-    }
-
     /// How many tools have changed since the last comparison.
     pub(super) fn changes(&self) -> u64 {
         u64::try_from(self.open().count()).unwrap_or(u64::MAX)

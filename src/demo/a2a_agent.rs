@@ -4,7 +4,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use a2a::{A2AError, JsonRpcId, JsonRpcResponse};
@@ -58,9 +58,8 @@ fn card(address: SocketAddr) -> Value {
 
 /// The JSON-RPC response to a request's body.
 fn respond(headers: &HeaderMap, body: &[u8]) -> String {
-    let request: Result<Value, _> = serde_json::from_slice(body).map_err(|error| {
-        A2AError::new(a2a::error_code::PARSE_ERROR, format!("the body is not JSON: {error}"))
-    });
+    let request: Result<Value, _> = serde_json::from_slice(body)
+        .map_err(|error| A2AError::parse_error(format!("the body is not JSON: {error}")));
     let id = request.as_ref().ok().and_then(|it| JsonRpcId::deserialize(it.get("id")?).ok());
     let id = id.unwrap_or(JsonRpcId::Null);
     let response = match request.and_then(|request| answer_request(headers, &request)) {
@@ -73,29 +72,22 @@ fn respond(headers: &HeaderMap, body: &[u8]) -> String {
 fn answer_request(headers: &HeaderMap, request: &Value) -> Result<Value, A2AError> {
     let member = |key: &str| request.get(key).and_then(Value::as_str);
     let (Some("2.0"), Some(method)) = (member("jsonrpc"), member("method")) else {
-        let why = "the body is not a JSON-RPC 2.0 request";
-        return Err(A2AError::new(a2a::error_code::INVALID_REQUEST, why));
+        return Err(A2AError::invalid_request("the body is not a JSON-RPC 2.0 request"));
     };
     // Without the header, a request is one of A2A 0.3.
     let version = headers.get(a2a::SVC_PARAM_VERSION).map_or("0.3", |v| v.to_str().unwrap_or("?"));
     if version.split('.').next() != Some("1") {
         return Err(A2AError::version_not_supported(version));
     }
-    let params = request.get("params").cloned().unwrap_or_default();
-    match method {
-        a2a::methods::SEND_MESSAGE => {
-            let request: a2a::SendMessageRequest =
-                serde_json::from_value(params).map_err(|error| {
-                    A2AError::new(a2a::error_code::INVALID_PARAMS, error.to_string())
-                })?;
-            let reply = a2a::SendMessageResponse::Message(reply(&request.message));
-            Ok(serde_json::to_value(reply).expect("A2A's types are always JSON"))
-        }
-        _ => {
-            let why = format!("there is no method {method}");
-            Err(A2AError::new(a2a::error_code::METHOD_NOT_FOUND, why))
-        }
+    if method != a2a::methods::SEND_MESSAGE {
+        let why = format!("there is no method {method}");
+        return Err(A2AError::new(a2a::error_code::METHOD_NOT_FOUND, why));
     }
+    let params = request.get("params").cloned().unwrap_or_default();
+    let request: a2a::SendMessageRequest = serde_json::from_value(params)
+        .map_err(|error| A2AError::invalid_params(error.to_string()))?;
+    let reply = a2a::SendMessageResponse::Message(reply(&request.message));
+    Ok(serde_json::to_value(reply).expect("A2A's types are always JSON"))
 }
 
 fn reply(message: &a2a::Message) -> a2a::Message {
@@ -107,22 +99,16 @@ fn reply(message: &a2a::Message) -> a2a::Message {
 }
 
 /// What the desk knows: the words that a question may hold, and the answer.
-const KNOWN: [(&[&str], &str); 4] = [
-    (
-        &["pto", "vacation", "time off", "leave"],
-        "PTO resets on 1 January. Up to 5 unused days carry over until 31 March.",
-    ),
-    (&["park"], "Visitors park on level 2. The desk at the entrance stamps the ticket."),
-    (&["badge", "key"], "Lost badges are replaced at the desk within a day; bring a photo ID."),
-    (&["room", "desk", "meeting"], "Rooms are free unless the panel at the door is red."),
-];
+static KNOWN: LazyLock<Vec<(Vec<String>, String)>> = LazyLock::new(|| {
+    serde_json::from_str(include_str!("a2a_agent/known.json")).expect("the file is JSON")
+});
 
 fn answer(question: &str) -> String {
     let question = question.trim();
     let lower = question.to_lowercase();
-    let known = KNOWN.iter().find(|(words, _)| words.iter().any(|word| lower.contains(word)));
+    let known = KNOWN.iter().find(|(words, _)| words.iter().any(|word| lower.contains(&**word)));
     match known {
-        Some((_, answer)) => (*answer).to_owned(),
+        Some((_, answer)) => answer.clone(),
         None if question.is_empty() => "Facilities desk. What can we do for you?".to_owned(),
         None => format!(
             "The facilities desk has no answer to {question:?}. Ask about time off, parking, \

@@ -148,12 +148,11 @@ impl Question<'_> {
             }
         }
         let request = http.post(self.url.clone()).header(ACCEPT, "application/json");
-        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let mut request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
         match shows {
-            Shows::InHeader => request.header(AUTHORIZATION, basic(id, secret)).body(form.finish()),
+            Shows::InHeader => request = request.header(AUTHORIZATION, basic(id, secret)),
             Shows::InBody => {
                 form.append_pair("client_id", id).append_pair("client_secret", secret);
-                request.body(form.finish())
             }
             Shows::Signed => {
                 let key = ClientKey::read(secret);
@@ -162,9 +161,9 @@ impl Question<'_> {
                 form.append_pair("client_id", id)
                     .append_pair("client_assertion_type", JWT_BEARER)
                     .append_pair("client_assertion", &assertion);
-                request.body(form.finish())
             }
         }
+        request.body(form.finish())
     }
 }
 

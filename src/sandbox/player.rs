@@ -12,10 +12,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::model::{Call, Step};
+use super::run::RunEnd;
 use super::spec::Kind;
-use super::terminal::{MODEL_ID, RunEnd};
 use super::{Run, Sandbox, model};
 use crate::model::{Answer, ToolUseId};
+
+/// The name of the only model, in the catalog's form (`models.json`).
+const MODEL_ID: &str = "sandbox/echo";
 
 /// Plays `run` to its end, unless it is cancelled.
 pub(super) async fn play(sandbox: &Sandbox, run: &Run) {

@@ -10,8 +10,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use serde::Serialize;
-use serde_json::Value;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use super::Invalid;
 
@@ -25,24 +25,14 @@ pub(super) type Reply = Result<Response<Body>, Refusal>;
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    pub(super) body: Box<ErrorBody>,
-}
-
-#[derive(Debug, Default, Serialize)]
-pub(super) struct ErrorBody {
-    error: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    message: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) code: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) hint: Option<String>,
+    /// It has `error`, and may have `message`, `code` and `hint`.
+    pub(super) body: Value,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, error: &'static str, message: impl Into<String>) -> Self {
         let mut refusal = Self::only(status, error);
-        refusal.body.message = Some(message.into());
+        refusal.body["message"] = message.into().into();
         refusal
     }
 
@@ -50,20 +40,15 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, "not_found", message)
     }
 
-    pub(super) fn invalid(message: impl Into<String>) -> Self {
-        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
-    }
-
     /// A body with `error` alone, for the few errors that the protocol's document shows so.
     pub(super) fn only(status: StatusCode, error: &'static str) -> Self {
-        let body = ErrorBody { error, ..ErrorBody::default() };
-        Self { status, body: Box::new(body) }
+        Self { status, body: json!({ "error": error }) }
     }
 
     /// The sandbox is full: the same error as from MANTYX's rate limiter.
     pub(super) fn full(message: impl Into<String>) -> Self {
         let mut refusal = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
-        refusal.body.code = Some("rate_limit_exceeded");
+        refusal.body["code"] = "rate_limit_exceeded".into();
         refusal
     }
 
@@ -78,7 +63,7 @@ impl Refusal {
 
 impl From<Invalid> for Refusal {
     fn from(invalid: Invalid) -> Self {
-        Self::invalid(invalid)
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", invalid)
     }
 }
 

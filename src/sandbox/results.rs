@@ -1,12 +1,11 @@
 //! `POST agent-runs/{id}/tool-results` (agent-runs-protocol §8, wire-protocol §5).
 //!
-//! Must not: know what a result means.
+//! Must not: know what a result means, or keep a file's bytes.
 
 use http::StatusCode;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
 
-use super::files::FileNote;
 use super::run::Accepted;
 use super::{Invalid, Refusal, Reply, Sandbox, json, read, runs};
 use crate::model::answer::files::MAX_BYTES;
@@ -18,6 +17,23 @@ pub(super) struct ToolResult {
     pub(super) tool_use: ToolUseId,
     pub(super) answer: Answer,
     pub(super) files: Vec<FileNote>,
+}
+
+/// The description of a file that is kept and shown; never its bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FileNote {
+    pub(super) filename: String,
+    pub(super) mime_type: String,
+    #[serde(rename(deserialize = "data"), deserialize_with = "decoded_len")]
+    pub(super) size_bytes: usize,
+}
+
+/// The decoded length of a text that has been checked to be base64.
+fn decoded_len<'de, D: Deserializer<'de>>(data: D) -> Result<usize, D::Error> {
+    let data = String::deserialize(data)?;
+    let padding = data.bytes().rev().take_while(|byte| *byte == b'=').count();
+    Ok(data.len() / 4 * 3 - padding)
 }
 
 /// Reads a tool result: exactly one of `result` and `error`, each within its limit.

@@ -12,12 +12,11 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
 use secrecy::ExposeSecret as _;
-use serde_json::{Value, json};
+use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::terminal::MODEL_ID;
 use super::{Body, Refusal, Reply, Sandbox, json, results, runs, sessions, stream};
 
 /// How long a client may take to send a body.
@@ -26,6 +25,8 @@ const BODY_TIMEOUT: Duration = Duration::from_mins(2);
 /// the refusal. If the connection closed while it writes, it would see a broken connection.
 const DRAIN_BYTES: usize = 128 << 20;
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The catalog of models (agent-runs-protocol §3).
+const MODELS: &str = include_str!("models.json");
 
 /// Answers one request.
 pub(super) async fn answer(
@@ -61,8 +62,8 @@ async fn dispatch(
         // §2 calls this error `not_found`; §2.3 shows this text as `error`.
         let text = "Workspace path does not match this credential";
         let mut refusal = Refusal::only(StatusCode::NOT_FOUND, text);
-        refusal.body.code = Some("not_found");
-        refusal.body.hint = Some(format!("Use /api/v1/workspaces/{workspace}/"));
+        refusal.body["code"] = "not_found".into();
+        refusal.body["hint"] = format!("Use /api/v1/workspaces/{workspace}/").into();
         return Err(refusal);
     }
     // The sandbox's own ids contain no encoded characters.
@@ -73,7 +74,10 @@ async fn dispatch(
         _ => Bytes::new(),
     };
     match (parts.method.as_str(), segments.as_slice()) {
-        ("GET", ["models"]) => Ok(json(StatusCode::OK, &models())),
+        ("GET", ["models"]) => {
+            let models: Value = serde_json::from_str(MODELS).expect("the file is JSON");
+            Ok(json(StatusCode::OK, &models))
+        }
         ("POST", ["agent-runs"]) => runs::create(sandbox, &body),
         ("GET", ["agent-runs", id]) => runs::snapshot(sandbox, id),
         ("GET", ["agent-runs", id, "stream"]) => {
@@ -123,7 +127,7 @@ pub(super) async fn read_body(body: &mut Incoming, limit: usize) -> Result<Bytes
             let message = format!("the body is larger than {limit} bytes");
             Err(Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "payload_too_large", message))
         }
-        Ok(Err(error)) => Err(Refusal::invalid(format!("the body broke off: {error}"))),
+        Ok(Err(error)) => Err(format!("the body broke off: {error}").into()),
         Err(_elapsed) => {
             let message = "the body did not come in time";
             Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message))
@@ -136,18 +140,4 @@ async fn drain(body: &mut Incoming) {
     let read = async { while let Some(Ok(_)) = body.frame().await {} };
     // The rest is cut off with the connection.
     drop(timeout(DRAIN_TIMEOUT, read).await);
-}
-
-/// The catalog of models (agent-runs-protocol §3).
-fn models() -> Value {
-    let echo = json!({
-        "id": MODEL_ID,
-        "label": "sandbox · echo",
-        "provider": "sandbox",
-        "vendorModelId": "echo",
-        "source": "platform_offering",
-        "contextWindowTokens": 200_000,
-        "pricing": null,
-    });
-    json!({"models": [echo], "defaultModelId": MODEL_ID})
 }

@@ -12,12 +12,12 @@ use std::time::SystemTime;
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use serde::Serialize;
+use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::files::FileNote;
-use super::terminal::RunEnd;
+use super::results::FileNote;
 use super::{Charge, Spec, Turn, grow};
 use crate::clock;
 use crate::model::{Answer, RunId, SessionId, ToolUseId};
@@ -68,6 +68,49 @@ pub(super) enum Accepted {
     Unknown,
     /// The run has ended.
     Terminal,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) struct RunEnd {
+    /// The type of the terminal event.
+    pub(super) kind: &'static str,
+    /// The final status of the run.
+    pub(super) status: &'static str,
+    /// The category of a failure.
+    pub(super) class: Option<&'static str>,
+    /// The data of the terminal event.
+    pub(super) data: Value,
+}
+
+impl RunEnd {
+    pub(super) fn success(text: &str) -> Self {
+        let data = json!({"subtype": "success", "text": text});
+        Self { kind: "result", status: "succeeded", class: None, data }
+    }
+
+    /// A local tool was not answered in time.
+    pub(super) fn timed_out(error: &str) -> Self {
+        let data = json!({"subtype": "error_local_tool_timeout", "error": error});
+        Self { kind: "result", status: "failed", class: Some("local_timeout"), data }
+    }
+
+    /// The run's log has reached the limit of the sandbox.
+    pub(super) fn log_full() -> Self {
+        let (error, class) = ("the run has more events than the sandbox keeps", "server");
+        let data = json!({"error": error, "code": class, "errorClass": class, "retryable": false});
+        Self { kind: "error", status: "failed", class: Some(class), data }
+    }
+
+    pub(super) fn cancelled(reason: &str) -> Self {
+        let data = json!({"reason": reason});
+        Self { kind: "cancelled", status: "cancelled", class: None, data }
+    }
+
+    /// The reply of a run that succeeded.
+    pub(super) fn reply(&self) -> Option<&str> {
+        self.data["text"].as_str()
+    }
 }
 
 /// A part of the log.
@@ -140,11 +183,14 @@ impl Run {
         let Some(waiting) = state.waiting.remove(call) else {
             return Accepted::Unknown;
         };
-        let (output, error) = match &answer {
-            Answer::Result { text, .. } => (Some(text.as_str()), None),
-            Answer::Error(text) => (None, Some(text.as_str())),
-        };
-        let data = ResultIn { tool_use_id: call.as_str(), output, error, files };
+        let mut data = json!({ "toolUseId": call.as_str() });
+        match &answer {
+            Answer::Result { text, .. } => data["output"] = text.as_str().into(),
+            Answer::Error(text) => data["error"] = text.as_str().into(),
+        }
+        if !files.is_empty() {
+            data["files"] = json!(files);
+        }
         let pushed = self.push(&mut state, "local_tool_result_in", &to_json(&data));
         drop(state);
         if pushed.is_none() {
@@ -230,18 +276,6 @@ impl Run {
         }
         Frame::write(Some(&seq.to_string()), Some(kind), &event).raw
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct ResultIn<'a> {
-    tool_use_id: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<&'a str>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    files: &'a [FileNote],
 }
 
 fn to_json(data: &impl Serialize) -> String {

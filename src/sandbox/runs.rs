@@ -13,23 +13,21 @@ use crate::model::{RunId, SessionId};
 
 /// The stored runs.
 #[derive(Debug, Default)]
-pub(super) struct Runs {
-    by_id: HashMap<RunId, Arc<Run>>,
-}
+pub(super) struct Runs(HashMap<RunId, Arc<Run>>);
 
 impl Runs {
     pub(super) fn of_session(&self, session: &SessionId) -> Vec<Arc<Run>> {
         let mine = |run: &&Arc<Run>| run.session.as_ref() == Some(session);
-        self.by_id.values().filter(mine).cloned().collect()
+        self.0.values().filter(mine).cloned().collect()
     }
 
     /// Forgets the oldest finished run; false if none has finished.
     pub(super) fn forget_oldest_finished(&mut self) -> bool {
-        let finished = self.by_id.values().filter(|run| run.over.is_cancelled());
+        let finished = self.0.values().filter(|run| run.over.is_cancelled());
         let Some(id) = finished.min_by_key(|run| run.started).map(|run| run.id.clone()) else {
             return false;
         };
-        self.by_id.remove(&id).is_some()
+        self.0.remove(&id).is_some()
     }
 }
 
@@ -51,13 +49,13 @@ pub(super) fn start(
     // Counts twice: the spec is stored as it was sent, and its tools beside it.
     let charge = sandbox.charge(2 * size)?;
     let mut runs = sandbox.runs.lock();
-    if runs.by_id.len() >= limits.runs && !runs.forget_oldest_finished() {
+    if runs.0.len() >= limits.runs && !runs.forget_oldest_finished() {
         let count = limits.runs;
         return Err(Refusal::full(format!("{count} runs are unfinished, more are not kept")));
     }
     let (id, max_log_bytes) = (sandbox.ids.next("run").into(), limits.log_bytes_per_run);
     let run = Arc::new(Run::new(id, asked, session, max_log_bytes, charge));
-    runs.by_id.insert(run.id.clone(), Arc::clone(&run));
+    runs.0.insert(run.id.clone(), Arc::clone(&run));
     drop(runs);
     let workspace = &sandbox.config.workspace;
     let run_id = run.id.as_str();
@@ -70,7 +68,7 @@ pub(super) fn start(
 
 /// The run with the id `id`.
 pub(super) fn find(sandbox: &Sandbox, id: &str) -> Result<Arc<Run>, Refusal> {
-    let run = sandbox.runs.lock().by_id.get(&RunId::from(id)).cloned();
+    let run = sandbox.runs.lock().0.get(&RunId::from(id)).cloned();
     run.ok_or_else(|| {
         Refusal::not_found(format!("there is no run {id:?}, or it was forgotten since it finished"))
     })

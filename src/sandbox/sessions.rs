@@ -19,9 +19,7 @@ use crate::model::SessionId;
 const MAX_MESSAGES: usize = 10_000;
 /// The stored sessions.
 #[derive(Debug, Default)]
-pub(super) struct Sessions {
-    by_id: HashMap<SessionId, Session>,
-}
+pub(super) struct Sessions(HashMap<SessionId, Session>);
 
 /// One conversation.
 #[derive(Debug)]
@@ -37,12 +35,13 @@ struct Session {
 impl Sessions {
     /// Appends the messages of a run of `session`, if the session still exists.
     pub(super) fn append(&mut self, session: &SessionId, turn: &Turn, reply: String) {
-        let Some(session) = self.by_id.get_mut(session) else {
+        let Some(session) = self.0.get_mut(session) else {
             return;
         };
         // System messages are context of their run, and no part of the conversation.
         let said = turn.messages.iter().filter(|message| message.role != Role::System);
-        for message in said.cloned().chain([Message::new(Role::Assistant, reply)]) {
+        let reply = Message { role: Role::Assistant, content: reply };
+        for message in said.cloned().chain([reply]) {
             session.append(message);
         }
     }
@@ -51,8 +50,8 @@ impl Sessions {
     fn forget_one(&mut self) {
         let order =
             |(_, session): &(&SessionId, &Session)| (session.ended.is_none(), session.last_used);
-        if let Some(id) = self.by_id.iter().min_by_key(order).map(|(id, _)| id.clone()) {
-            self.by_id.remove(&id);
+        if let Some(id) = self.0.iter().min_by_key(order).map(|(id, _)| id.clone()) {
+            self.0.remove(&id);
         }
     }
 }
@@ -81,13 +80,13 @@ pub(super) fn create(sandbox: &Sandbox, body: &[u8]) -> Reply {
     let charge = sandbox.charge(2 * body.len())?;
     let id = SessionId::from(sandbox.ids.next("ses"));
     let mut sessions = sandbox.sessions.lock();
-    if sessions.by_id.len() >= sandbox.config.limits.sessions {
+    if sessions.0.len() >= sandbox.config.limits.sessions {
         sessions.forget_one();
     }
     let now = crate::clock::now();
     let history = VecDeque::new();
     let session = Session { spec, created: now, last_used: now, ended: None, history, charge };
-    sessions.by_id.insert(id.clone(), session);
+    sessions.0.insert(id.clone(), session);
     drop(sessions);
     Ok(json(StatusCode::CREATED, &json!({"sessionId": id.as_str()})))
 }
@@ -98,7 +97,7 @@ pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
     let (asked, session_id, size) = {
         let mut sessions = sandbox.sessions.lock();
         let session_id = SessionId::from(id);
-        let session = sessions.by_id.get_mut(&session_id).ok_or_else(|| unknown(id))?;
+        let session = sessions.0.get_mut(&session_id).ok_or_else(|| unknown(id))?;
         if session.ended.is_some() {
             let message = "the session has ended; create a new one";
             return Err(Refusal::new(StatusCode::CONFLICT, "session_ended", message));
@@ -115,7 +114,7 @@ pub(super) fn end(sandbox: &Sandbox, id: &str) -> Reply {
     let session_id = SessionId::from(id);
     {
         let mut sessions = sandbox.sessions.lock();
-        let session = sessions.by_id.get_mut(&session_id).ok_or_else(|| unknown(id))?;
+        let session = sessions.0.get_mut(&session_id).ok_or_else(|| unknown(id))?;
         session.ended.get_or_insert_with(crate::clock::now);
     }
     let running = sandbox.runs.lock().of_session(&session_id);
@@ -126,7 +125,7 @@ pub(super) fn end(sandbox: &Sandbox, id: &str) -> Reply {
 /// `GET agent-sessions/{id}`.
 pub(super) fn snapshot(sandbox: &Sandbox, id: &str) -> Reply {
     let sessions = sandbox.sessions.lock();
-    let session = sessions.by_id.get(&SessionId::from(id)).ok_or_else(|| unknown(id))?;
+    let session = sessions.0.get(&SessionId::from(id)).ok_or_else(|| unknown(id))?;
     let rest = json!({
         "id": id,
         "name": session.spec.name,

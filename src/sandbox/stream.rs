@@ -96,7 +96,7 @@ pub(super) fn place(query: &str, headers: &HeaderMap) -> Result<u64, Refusal> {
     let mut pairs = url::form_urlencoded::parse(query.as_bytes());
     if let Some((_, value)) = pairs.find(|(key, _)| key == "lastSeq") {
         return value.parse().map_err(|_error| {
-            Refusal::invalid(format!("lastSeq: must be an integer from 0, not {value:?}"))
+            Refusal::from(format!("lastSeq: must be an integer from 0, not {value:?}"))
         });
     }
     let last = headers.get("last-event-id").and_then(|value| value.to_str().ok());

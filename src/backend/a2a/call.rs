@@ -11,8 +11,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::failure::A2aFailure;
-use super::follow::{FIRST_WAIT, Following};
-use super::handle::Known;
+use super::follow::{FIRST_WAIT, Following, Known};
 use super::link::Link;
 use super::result::{Outcome, Reply};
 use super::threads::{Owner, Thread, Threads};
@@ -21,16 +20,12 @@ use crate::backend::{CallError, Called, ToolCall};
 use crate::model::{Answer, CallRequest};
 
 /// Why there is no reply.
+#[derive(derive_more::From)]
 enum Trouble {
     /// The agent did not accept the message: nothing has run.
     NotTaken(A2aFailure),
+    #[from]
     Call(CallError),
-}
-
-impl From<CallError> for Trouble {
-    fn from(error: CallError) -> Self {
-        Self::Call(error)
-    }
 }
 
 /// One message on its way, and the task that it becomes.

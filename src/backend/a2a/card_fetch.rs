@@ -44,17 +44,16 @@ pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> 
             .await?
             .ok_or_else(|| unusable(url, "HTTP 404: there is no card; correct `card_url`")),
         CardSource::Base(base) => {
-            for name in WELL_KNOWN {
-                let url = well_known(base, name);
-                if let Some(fresh) = get(settings, &url).await? {
+            let places = WELL_KNOWN.map(|name| well_known(base, name));
+            for url in &places {
+                if let Some(fresh) = get(settings, url).await? {
                     return Ok(fresh);
                 }
             }
             let text = format!(
-                "there is no Agent Card at {} nor at {} (HTTP 404); correct `url`, or name the \
-                 card's own address in `card_url`",
-                shown(&well_known(base, WELL_KNOWN[0])),
-                shown(&well_known(base, WELL_KNOWN[1])),
+                "there is no Agent Card at {} (HTTP 404); correct `url`, or name the card's own \
+                 address in `card_url`",
+                places.each_ref().map(shown).join(" nor at ")
             );
             Err(PeerError::new(PeerErrorKind::Protocol, text))
         }
@@ -90,14 +89,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
     match response.status() {
         StatusCode::OK => {}
         StatusCode::NOT_FOUND => return Ok(None),
-        status => {
-            let kind = match status {
-                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PeerErrorKind::Unauthorized,
-                _ => PeerErrorKind::Protocol,
-            };
-            let why = refusal(status, url, response.headers());
-            return Err(PeerError::new(kind, format!("{}: {why}", cannot_get(url))));
-        }
+        status => return Err(refusal(status, url, response.headers())),
     }
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
         BodyError::TooLarge { .. } => unusable(url, TOO_LARGE),
@@ -114,22 +106,25 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
 
 const TOO_LARGE: &str = "the card is larger than 1 MiB";
 
-fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> String {
+fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> PeerError {
     let code = status.as_u16();
     match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            format!("HTTP {code}: the server wants a credential; set `auth` or `headers`")
+            let why = "the server wants a credential; set `auth` or `headers`";
+            let text = format!("{}: HTTP {code}: {why}", cannot_get(url));
+            PeerError::new(PeerErrorKind::Unauthorized, text)
         }
         _ if status.is_redirection() => {
             let target = headers.get(LOCATION).and_then(|target| target.to_str().ok());
             let target = target.and_then(|target| url.join(target).ok());
             let target = target.as_ref().map_or_else(|| "elsewhere".to_owned(), shown);
-            format!(
+            let why = format!(
                 "HTTP {code}: the server redirects to {target}, and redirects are not followed; \
                  if that is right, name it in `card_url`"
-            )
+            );
+            unusable(url, &why)
         }
-        _ => format!("HTTP {code}"),
+        _ => unusable(url, &format!("HTTP {code}")),
     }
 }
 

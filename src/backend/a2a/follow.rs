@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::failure::{A2aFailure, Exchanged};
-use super::handle::Known;
 use super::link::Link;
 use super::result::{Outcome, Reply};
+use super::threads::MAX_ID;
 use super::wire::Operation;
-use crate::backend::{CallError, Called, TASK_SILENCE, ToolCall};
+use crate::backend::{CallError, Called, Handle, TASK_SILENCE, ToolCall};
 
 /// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An
 /// answer comes at most this share of the task's time late.
@@ -23,6 +24,34 @@ const WAIT_GROWTH: f64 = 1.2;
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// The least wait after a poll that failed.
 const MISS_WAIT: Duration = Duration::from_secs(1);
+
+/// A task and its conversation: the data with which the task can be asked for after a restart, as
+/// the text of a [`Handle`]. Later versions read the text, too: members may be added, but never
+/// change their meaning.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Known {
+    pub task: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+}
+
+impl Known {
+    /// `None` if the task's id is longer than [`MAX_ID`].
+    pub(super) fn new(task: &str, context: Option<&str>) -> Option<Self> {
+        let short = |id: &&str| id.len() <= MAX_ID;
+        let task = Some(task).filter(short)?.to_owned();
+        Some(Self { task, context: context.filter(short).map(str::to_owned) })
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        Handle(serde_json::to_string(self).expect("a struct of texts is always JSON"))
+    }
+
+    /// `None` if [`Self::handle`] did not write the text.
+    pub(super) fn read(handle: &Handle) -> Option<Self> {
+        serde_json::from_str(&handle.0).ok()
+    }
+}
 
 /// The states of a task that the bridge does not take, as they may be from before the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,9 +84,7 @@ impl<'a> Following<'a> {
 
     /// Sets the task that is cancelled if the call is dropped.
     pub(super) fn know(&mut self, task: Option<&str>) {
-        if self.task.as_deref() != task {
-            self.task = task.map(str::to_owned);
-        }
+        self.task = task.map(str::to_owned);
     }
 
     /// Sets the task that the message on its way goes to.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderValue};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
@@ -18,9 +18,7 @@ use super::result::{PartEncoding, Reply};
 use super::wire::{Message, Operation};
 use super::{result, wire};
 use crate::backend::auth;
-use crate::backend::auth::Tokens;
 use crate::config::A2aBinding;
-use crate::http_client::why_no_answer;
 use crate::model::BackendName;
 use crate::{clock, http_client};
 
@@ -45,7 +43,7 @@ pub(super) struct Link {
     /// The configured headers. They may be sent to any [`Endpoint`].
     pub headers: HeaderMap,
     /// Tokens are sent wherever the headers are.
-    pub tokens: Option<Arc<Tokens>>,
+    pub tokens: Option<Arc<auth::Tokens>>,
     pub endpoint: Endpoint,
     /// Whether the card says that the agent streams. Its artifacts then grow piece by piece, and one
     /// text may be in several parts. The bridge does not read its streams.
@@ -68,8 +66,7 @@ impl Link {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
         if self.endpoint.generation == Generation::V10 {
             // Without this header, an agent treats the request as one of 0.3.
-            let name = HeaderName::from_static("a2a-version");
-            headers.insert(name, HeaderValue::from_static(a2a::VERSION));
+            headers.insert("a2a-version", HeaderValue::from_static(a2a::VERSION));
         }
         if let Operation::Send(Message { trace: Some(trace), .. }, _) = operation {
             http_client::add_trace(&mut headers, trace);
@@ -87,23 +84,19 @@ impl Link {
                 builder = builder.body(body.clone());
             }
             let sent = self.client.send_as(builder, operation.only_reads()).await;
-            let response = sent.map_err(|error| match why_no_answer(error) {
+            let response = sent.map_err(|error| match http_client::why_no_answer(error) {
                 (true, text) => A2aFailure::NotSent(text),
                 (false, text) => A2aFailure::Lost(text),
             })?;
-            Ok(self.with_status_of_tokens(response))
+            // The token code knows HTTP's statuses alone.
+            let judged = self.tokens.is_some() && self.is_grpc(&response);
+            Ok(if judged { grpc::with_status_of_tokens(response) } else { response })
         })
         .await
     }
 
     fn is_grpc(&self, response: &reqwest::Response) -> bool {
         self.endpoint.binding == A2aBinding::Grpc && grpc::is_reply(response)
-    }
-
-    /// Maps gRPC's refusal of a token to HTTP's status: the token code knows HTTP's alone.
-    fn with_status_of_tokens(&self, response: reqwest::Response) -> reqwest::Response {
-        let judged = self.tokens.is_some() && self.is_grpc(&response);
-        if judged { grpc::with_status_of_tokens(response) } else { response }
     }
 
     async fn result(&self, response: reqwest::Response) -> Exchanged {

@@ -8,12 +8,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use url::Url;
 
-use super::discovery::Discovered;
 use super::{Challenge, discovery};
 use crate::backend::address::{is_own, shown};
 use crate::config::ClientCredentials;
 use crate::http_client;
-use crate::http_client::Clients;
 use crate::model::BackendName;
 use crate::oauth::endpoint::{Question, Shows};
 use crate::oauth::{Issue, IssueError, IssueResult, Issued};
@@ -22,7 +20,7 @@ use crate::oauth::{Issue, IssueError, IssueResult, Issued};
 #[derive(Debug)]
 pub(in crate::backend) struct Issuer {
     backend: BackendName,
-    clients: Clients,
+    clients: http_client::Clients,
     credentials: Arc<ClientCredentials>,
     known: Mutex<Known>,
 }
@@ -36,23 +34,24 @@ struct Known {
 
 /// The token endpoint, and the scope and resource of the tokens.
 #[derive(Debug, Clone)]
-struct Endpoint {
-    url: Url,
+pub(super) struct Endpoint {
+    pub(super) url: Url,
     /// For whom a key signs. A name that is not the operator's comes from the origin that it names,
     /// so that a backend cannot have an assertion made that another issuer takes.
-    audience: String,
-    resource: Option<String>,
+    pub(super) audience: String,
+    /// The backend's name for itself in requests for tokens.
+    pub(super) resource: Option<String>,
     /// What the backend says that a token has to be good for.
-    scope: Option<String>,
-    told: Told,
+    pub(super) scope: Option<String>,
+    pub(super) told: Told,
     /// Whether the operator configured requests to this origin, so that the backend is not alone in
     /// naming it.
-    is_own: bool,
+    pub(super) is_own: bool,
 }
 
 /// Who says where tokens are issued.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Told {
+pub(super) enum Told {
     Operator,
     Card,
     /// The discovery found it, and may be repeated.
@@ -64,7 +63,7 @@ impl Issuer {
         backend: BackendName,
         credentials: Arc<ClientCredentials>,
         resource: Option<&Url>,
-        clients: Clients,
+        clients: http_client::Clients,
     ) -> Self {
         let endpoint = credentials.token_url.as_ref().map(|url| Endpoint {
             url: Url::clone(url),
@@ -88,17 +87,13 @@ impl Issuer {
             let text = "it is not known where tokens are issued; set `auth.oauth.token_url`";
             IssueError::passing(text.to_owned())
         })?;
-        let Discovered { token_endpoint, issuer: audience, is_own, resource, shows: found } =
-            discovery::find(&self.clients, challenge).await?;
+        let (endpoint, found) = discovery::find(&self.clients, challenge).await?;
         let shows = if shows == Shows::Signed { shows } else { found };
         tracing::info!(
             backend = %self.backend,
-            token_url = shown(&token_endpoint),
+            token_url = shown(&endpoint.url),
             "the server says where its tokens are issued"
         );
-        let scope = challenge.scope.clone();
-        let told = Told::Metadata;
-        let endpoint = Endpoint { url: token_endpoint, audience, resource, scope, told, is_own };
         *self.known.lock() = Known { endpoint: Some(endpoint.clone()), shows };
         Ok((endpoint, shows))
     }

@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::Challenge;
+use super::client_credentials::{Endpoint, Told};
 use crate::backend::address::{is_loopback, is_own, names_user, shown};
 use crate::error_chain::error_chain;
 use crate::http_client;
@@ -22,31 +23,19 @@ use crate::oauth::{IssueError, IssueResult};
 /// The largest metadata, in bytes.
 const MAX_METADATA: usize = 256 * 1024;
 
-/// The result of the discovery.
-#[derive(Debug)]
-pub(super) struct Discovered {
-    pub(super) token_endpoint: Url,
-    /// The issuer's name of itself.
-    pub(super) issuer: String,
-    /// Whether that lies on the server's own origin.
-    pub(super) is_own: bool,
-    /// The server's name for itself in requests for tokens.
-    pub(super) resource: Option<String>,
-    pub(super) shows: Shows,
-}
-
 /// Who issues tokens for a server, and what the server calls itself there.
-struct Resource {
-    issuer: Url,
-    name: Option<String>,
-}
+type Resource = (Url, Option<String>);
 
-/// Finds out where the server that gave `challenge` has its tokens issued.
-pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> IssueResult<Discovered> {
+/// Finds out where the server that gave `challenge` has its tokens issued, and how a client shows its
+/// secret there.
+pub(super) async fn find(
+    clients: &Clients,
+    challenge: &Challenge,
+) -> IssueResult<(Endpoint, Shows)> {
     let base = &challenge.url;
     // Servers of MCP's 2025-03-26 issue tokens themselves and have no such metadata.
-    let itself = || Resource { issuer: root(base), name: None };
-    let Resource { issuer, name } = resource(clients, challenge).await?.unwrap_or_else(itself);
+    let itself = || (root(base), None);
+    let (issuer, resource) = resource(clients, challenge).await?.unwrap_or_else(itself);
     for url in issuer_metadata(&issuer) {
         let Some(text) = get(clients, base, &url).await? else { continue };
         let wrong = |why: &str| unusable(&url, why);
@@ -57,11 +46,12 @@ pub(super) async fn find(clients: &Clients, challenge: &Challenge) -> IssueResul
         }
         let endpoint = metadata.string("token_endpoint");
         let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
-        let token_endpoint = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
+        let url = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
-        let is_own = is_own(base, &token_endpoint);
-        let shows = shows(methods.as_deref());
-        return Ok(Discovered { token_endpoint, issuer: named, is_own, resource: name, shows });
+        let (is_own, scope) = (is_own(base, &url), challenge.scope.clone());
+        let told = Told::Metadata;
+        let endpoint = Endpoint { url, audience: named, resource, scope, told, is_own };
+        return Ok((endpoint, shows(methods.as_deref())));
     }
     let text = format!(
         "{} does not say where its tokens are issued; set `auth.oauth.token_url`",
@@ -123,7 +113,7 @@ async fn resource(clients: &Clients, challenge: &Challenge) -> IssueResult<Optio
             return Err(wrong("names no authorization server"));
         };
         let issuer = endpoint(Some(base), issuer).map_err(|why| wrong(&why))?;
-        return Ok(Some(Resource { issuer, name }));
+        return Ok(Some((issuer, name)));
     }
     Ok(None)
 }

@@ -4,11 +4,12 @@
 //! Must not: make a call.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::backend::Dial;
 use crate::backend::circuit_breaker::CircuitBreaker;
@@ -43,14 +44,11 @@ pub struct BackendHandle {
 /// The counts of one backend's calls. Reloads keep them.
 #[derive(Debug, Default)]
 struct Traffic {
-    in_flight: AtomicUsize,
+    in_flight: TaskTracker,
     /// When the last call ended, and whether the peer answered.
     last_call: Mutex<Option<(SystemTime, bool)>>,
     metrics: Arc<metrics::Calls>,
 }
-
-/// A call that waits in the queue or runs; its drop lowers the count.
-pub(super) struct InFlight<'a>(&'a AtomicUsize);
 
 impl BackendHandle {
     /// The handle of a backend whose supervisor receives `asks`.
@@ -84,10 +82,9 @@ impl BackendHandle {
         self
     }
 
-    /// Counts a call as in flight until the result is dropped.
-    pub(super) fn enter(&self) -> InFlight<'_> {
-        self.traffic.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(&self.traffic.in_flight)
+    /// Counts a call as in flight, in the queue or at the peer, until the result is dropped.
+    pub(super) fn enter(&self) -> TaskTrackerToken {
+        self.traffic.in_flight.token()
     }
 
     /// Notes that a call has ended now, and whether the peer answered; an error of its tool counts as
@@ -121,17 +118,11 @@ impl BackendHandle {
     }
 
     pub fn in_flight(&self) -> usize {
-        self.traffic.in_flight.load(Ordering::Relaxed)
+        self.traffic.in_flight.len()
     }
 
     /// When the last call ended, and whether the peer answered.
     pub fn last_call(&self) -> Option<(SystemTime, bool)> {
         *self.traffic.last_call.lock()
-    }
-}
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -44,11 +44,9 @@ enum State {
     Probing { wait: Duration },
 }
 
-/// Permits one call.
+/// Permits one call, in the period that it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ticket {
-    period: u64,
-}
+pub(super) struct Ticket(u64);
 
 /// A call is rejected; the next one may try after this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,12 +113,12 @@ impl Breaker {
             // How long the probe takes is not known.
             State::Probing { .. } => return Err(Shut(FIRST_WAIT)),
         }
-        Ok(Ticket { period: self.period })
+        Ok(Ticket(self.period))
     }
 
     /// Whether the ticket is still valid: the state has not changed since it was given.
     pub(super) fn admits(&self, ticket: Ticket) -> bool {
-        ticket.period == self.period
+        ticket.0 == self.period
     }
 
     /// Notes the end of the call that holds `ticket`.

@@ -125,7 +125,14 @@ impl Runner {
             }
         };
         let status = match outcome {
-            Err(Stopped::Flood) => return Ok(Answer::Error(self.flooded())),
+            Err(Stopped::Flood) => {
+                return Ok(Answer::Error(format!(
+                    "{OUTCOME_UNKNOWN}: `{}` wrote more than {} MiB and was stopped. It may or may \
+                     not have taken effect; check before you repeat it, and ask for less.",
+                    self.name,
+                    MAX_OUTPUT >> 20
+                )));
+            }
             Err(Stopped::NoRoom) => return Err(NotRead::NoRoom(NoRoom).into()),
             Ok(_) if output.is_waiting => return Err(NotRead::NoRoom(NoRoom).into()),
             Ok(status) => status,
@@ -177,15 +184,6 @@ impl Runner {
                 output.len()
             )),
         })
-    }
-
-    fn flooded(&self) -> String {
-        format!(
-            "{OUTCOME_UNKNOWN}: `{}` wrote more than {} MiB and was stopped. It may or may not have \
-             taken effect; check before you repeat it, and ask for less.",
-            self.name,
-            MAX_OUTPUT >> 20
-        )
     }
 
     /// Ends all programs that run.

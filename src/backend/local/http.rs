@@ -13,7 +13,6 @@ use crate::backend::log::{Removal, SEEN, printable_lines};
 use crate::backend::{CallError, Called, NotRead, ToolCall};
 use crate::error_chain::error_chain;
 use crate::http_client;
-use crate::http_client::why_no_answer;
 use crate::model::{Answer, BackendName, Members};
 
 /// How many bytes of a result are read: all that MANTYX takes, and 64 KiB more, so that the length
@@ -52,11 +51,12 @@ impl Endpoint {
             self.client.request(self.method.clone(), url).body(arguments.get().to_owned())
         };
         builder = builder.headers(headers);
-        let response =
-            self.client.send(builder).await.map_err(|error| match why_no_answer(error) {
+        let response = self.client.send(builder).await.map_err(|error| {
+            match http_client::why_no_answer(error) {
                 (true, text) => CallError::NotSent(text),
                 (false, text) => CallError::Lost(text),
-            })?;
+            }
+        })?;
         let status = response.status();
         if !status.is_success() {
             return Ok(Answer::Error(self.failure(status, response, &call.progress.removal).await));
@@ -107,15 +107,9 @@ impl Endpoint {
             let said = removal.head(text(&body, whole)?.as_bytes(), MAX_ERROR);
             Some((printable_lines(said.trim()), body.len() <= MAX_ERROR))
         });
-        match said {
-            Some((said, whole)) if !said.is_empty() => {
-                words.push_str(": ");
-                words.push_str(&said);
-                if !whole {
-                    words.push('…');
-                }
-            }
-            _ => (),
+        if let Some((said, whole)) = said.filter(|(said, _)| !said.is_empty()) {
+            let more = if whole { "" } else { "…" };
+            words.push_str(&format!(": {said}{more}"));
         }
         words
     }

@@ -140,7 +140,9 @@ async fn wait(mut process: Process, group: &Group, stop: &CancellationToken) -> 
         () = stop.cancelled() => end(&mut process, group).await,
     };
     if stop.is_cancelled() {
-        group.wind_up(GRACE).await;
+        // What it has left behind.
+        group.signal(Signal::TERM);
+        let _in_time = timeout(GRACE, group.emptied()).await.is_ok();
     }
     group.kill();
     match status {

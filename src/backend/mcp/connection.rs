@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use async_trait::async_trait;
 use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
@@ -144,12 +144,11 @@ impl Connection {
     ) -> Result<(Vec<Box<RawValue>>, Option<String>), PeerError> {
         let mut pages = Pages::of(list);
         let mut cursor = None;
-        let mut cut = None;
         loop {
             let params = cursor.take().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
             let (raw_request, page) = self.read(method, params).await;
             let page = page.map_err(|error| {
-                let kind = raw_request.failure().unwrap_or(match error {
+                let kind = raw_request.failure.get().copied().unwrap_or(match error {
                     CallError::NotSent(_) | CallError::Lost(_) => PeerErrorKind::Connect,
                     _ => PeerErrorKind::Protocol,
                 });
@@ -160,80 +159,28 @@ impl Connection {
                 PeerError::new(PeerErrorKind::Protocol, text)
             });
             match added? {
-                Next::Done => break,
+                Next::Done => return Ok((pages.items, None)),
                 Next::Page(next) => cursor = Some(next),
                 Next::Cut => {
-                    cut = Some(format!(
-                        "Its {method} is too long, or has no end; the rest is left out"
-                    ));
-                    break;
+                    let cut = "is too long, or has no end; the rest is left out";
+                    return Ok((pages.items, Some(format!("Its {method} {cut}"))));
                 }
             }
         }
-        Ok((pages.items, cut))
     }
 
     /// Sends a request that only reads.
-    async fn read(&self, method: &str, params: Value) -> (Arc<RawRequest>, Called<Box<RawValue>>) {
+    pub(super) async fn read(
+        &self,
+        method: &str,
+        params: Value,
+    ) -> (Arc<RawRequest>, Called<Box<RawValue>>) {
         let mut request = CustomRequest::new(method, Some(params));
         let raw_request = RawRequest::reading(method);
         request.extensions.insert(Marker(Arc::clone(&raw_request)));
         let request = ClientRequest::CustomRequest(request);
         let answer = self.send_raw(request, Arc::clone(&raw_request), None).await;
         (raw_request, answer)
-    }
-
-    async fn ask_for(&self, method: &str, params: Value) -> Called<Reply> {
-        let (raw_request, answer) = self.read(method, params).await;
-        match (answer, raw_request.refusal.get()) {
-            (Err(_), Some(error)) => Ok(Err(error.clone())),
-            (answer, _) => answer.map(Ok),
-        }
-    }
-
-    async fn list_features(&self) -> Result<Features, PeerError> {
-        let capabilities = self.peer.peer_info().map(|info| info.capabilities.clone());
-        let capabilities = capabilities.unwrap_or_default();
-        let mut features = Features::new(capabilities.completions.is_some());
-        for kind in Feature::ALL {
-            let is_offered = match kind == Feature::PROMPT {
-                true => capabilities.prompts.is_some(),
-                false => capabilities.resources.is_some(),
-            };
-            if !is_offered {
-                continue;
-            }
-            let (definitions, cut) = self.pages(kind.method, kind.list).await?;
-            let left_out = features.add(kind, definitions);
-            if left_out > 0 || cut.is_some() {
-                let list = kind.list;
-                tracing::warn!(backend = %self.backend, left_out, cut, "some {list} cannot be offered");
-            }
-        }
-        Ok(features)
-    }
-
-    async fn list(&self) -> Result<Arc<Catalog>, PeerError> {
-        let (tools, cut) = self.pages("tools/list", "tools").await?;
-        let server_info = self.state.handshake.lock().server_info.as_deref().map(ToOwned::to_owned);
-        let mut param_headers = HashMap::new();
-        let fits = |name: &str, tool: &RawValue| {
-            if self.has_headers {
-                let found = ParamHeaders::of(tool.get())?;
-                param_headers.insert(name.to_owned(), found);
-            }
-            Ok(())
-        };
-        let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
-        let catalog = catalog.without(&left_out, cut.as_deref());
-        self.tell(catalog.left_out());
-        param_headers.retain(|_, found| !found.is_empty());
-        *self.param_headers.lock() = param_headers;
-        if let Content::Mcp { tools, .. } = catalog.content() {
-            let as_tasks = tools.iter().filter(|tool| tasks::may_be_task(&tool.raw));
-            *self.as_tasks.lock() = as_tasks.map(|tool| tool.name.clone()).collect();
-        }
-        Ok(Arc::new(catalog))
     }
 
     /// Logs what was left out, unless the list before left out the same.
@@ -314,7 +261,7 @@ impl Connection {
     }
 
     /// Sends a request that carries `raw_request` and waits for its result.
-    pub(super) async fn send_raw(
+    async fn send_raw(
         &self,
         request: ClientRequest,
         raw_request: Arc<RawRequest>,
@@ -327,7 +274,7 @@ impl Connection {
         let id = handle.id.clone();
         let mut pending = Pending { connection: self, id: Some(id.clone()) };
         let response = handle.await_response().await;
-        pending.answered();
+        pending.id = None;
         // A request that rmcp ended by itself still has its entry here.
         self.state.forget(&id);
         match (raw_request.take_outcome(), response) {
@@ -373,25 +320,103 @@ impl Connection {
         };
         if raw_request.is_written() { CallError::Lost(why) } else { CallError::NotSent(why) }
     }
+}
 
-    async fn wait_closed(&self) -> PeerError {
+#[async_trait]
+impl Peer for Connection {
+    fn about(&self) -> About {
+        let handshake = self.state.handshake.lock();
+        let version = handshake.protocol_version.clone();
+        About {
+            protocol_version: Some(version.unwrap_or_else(|| self.revision.to_string())),
+            server_info: handshake.server_info.clone(),
+            signature: None,
+        }
+    }
+
+    async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
+        let (tools, cut) = self.pages("tools/list", "tools").await?;
+        let server_info = self.state.handshake.lock().server_info.as_deref().map(ToOwned::to_owned);
+        let mut param_headers = HashMap::new();
+        let fits = |name: &str, tool: &RawValue| {
+            if self.has_headers {
+                let found = ParamHeaders::of(tool.get())?;
+                param_headers.insert(name.to_owned(), found);
+            }
+            Ok(())
+        };
+        let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
+        let catalog = catalog.without(&left_out, cut.as_deref());
+        self.tell(catalog.left_out());
+        param_headers.retain(|_, found| !found.is_empty());
+        *self.param_headers.lock() = param_headers;
+        if let Content::Mcp { tools, .. } = catalog.content() {
+            let as_tasks = tools.iter().filter(|tool| tasks::may_be_task(&tool.raw));
+            *self.as_tasks.lock() = as_tasks.map(|tool| tool.name.clone()).collect();
+        }
+        Ok(Arc::new(catalog))
+    }
+
+    async fn features(&self) -> Result<Features, PeerError> {
+        let capabilities = self.peer.peer_info().map(|info| info.capabilities.clone());
+        let capabilities = capabilities.unwrap_or_default();
+        let mut features = Features::new(capabilities.completions.is_some());
+        for kind in Feature::ALL {
+            let is_offered = match kind == Feature::PROMPT {
+                true => capabilities.prompts.is_some(),
+                false => capabilities.resources.is_some(),
+            };
+            if !is_offered {
+                continue;
+            }
+            let (definitions, cut) = self.pages(kind.method, kind.list).await?;
+            let left_out = features.add(kind, definitions);
+            if left_out > 0 || cut.is_some() {
+                let list = kind.list;
+                tracing::warn!(backend = %self.backend, left_out, cut, "some {list} cannot be offered");
+            }
+        }
+        Ok(features)
+    }
+
+    async fn ask(&self, method: &'static str, params: Value) -> Called<Reply> {
+        let (raw_request, answer) = self.read(method, params).await;
+        match (answer, raw_request.refusal.get()) {
+            (Err(_), Some(error)) => Ok(Err(error.clone())),
+            (answer, _) => answer.map(Ok),
+        }
+    }
+
+    async fn changed(&self) {
+        self.state.changed.notified().await;
+    }
+
+    async fn closed(&self) -> PeerError {
         let mut closed = self.closed.clone();
         let why = closed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         let why = why.unwrap_or_else(|| "the connection was closed".to_owned());
         let Some(child) = &self.child else { return PeerError::new(PeerErrorKind::Connect, why) };
-        match child.exit_description(EXIT_PATIENCE).await {
-            Some(exited) => PeerError::new(
-                PeerErrorKind::Program,
-                format!("the server's process is gone: {exited}"),
-            ),
-            None => PeerError::new(
-                PeerErrorKind::Connect,
-                format!("{why}, but its process is still running"),
-            ),
+        let (kind, why) = match child.exit_description(EXIT_PATIENCE).await {
+            Some(exited) => {
+                (PeerErrorKind::Program, format!("the server's process is gone: {exited}"))
+            }
+            None => (PeerErrorKind::Connect, format!("{why}, but its process is still running")),
+        };
+        PeerError::new(kind, why)
+    }
+
+    async fn call(&self, call: ToolCall) -> Called {
+        self.call_tool(call, None).await
+    }
+
+    async fn resume(&self, handle: peer::Handle, call: ToolCall) -> Called {
+        match questions::kept(&handle) {
+            left @ Some(_) => self.call_tool(call, left).await,
+            None => tasks::resume(self, &call, &handle).await,
         }
     }
 
-    async fn end(&self) {
+    async fn close(&self) {
         self.cancellations.close();
         if timeout(TELL_TIMEOUT, self.cancellations.wait()).await.is_err() {
             tracing::debug!(backend = %self.backend, "the server does not answer a cancellation");
@@ -406,70 +431,18 @@ impl Connection {
     }
 }
 
-impl Peer for Connection {
-    fn about(&self) -> About {
-        let handshake = self.state.handshake.lock();
-        let version = handshake.protocol_version.clone();
-        About {
-            protocol_version: Some(version.unwrap_or_else(|| self.revision.to_string())),
-            server_info: handshake.server_info.clone(),
-            signature: None,
-        }
-    }
-
-    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
-        Box::pin(self.list())
-    }
-
-    fn features(&self) -> BoxFuture<'_, Result<Features, PeerError>> {
-        Box::pin(self.list_features())
-    }
-
-    fn ask(&self, method: &'static str, params: Value) -> BoxFuture<'_, Called<Reply>> {
-        Box::pin(self.ask_for(method, params))
-    }
-
-    fn changed(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.state.changed.notified())
-    }
-
-    fn closed(&self) -> BoxFuture<'_, PeerError> {
-        Box::pin(self.wait_closed())
-    }
-
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Called> {
-        Box::pin(self.call_tool(call, None))
-    }
-
-    fn resume(&self, handle: peer::Handle, call: ToolCall) -> BoxFuture<'_, Called> {
-        Box::pin(async move {
-            match questions::kept(&handle) {
-                left @ Some(_) => self.call_tool(call, left).await,
-                None => tasks::resume(self, &call, &handle).await,
-            }
-        })
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
-        Box::pin(self.end())
-    }
-}
-
 /// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client.
 pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
-    match string_member(result.get(), "resultType").as_deref() {
-        None | Some("complete") => {
-            // Before names and types are cut and changed, in which a pattern would find no secret.
-            let changed = progress.without_secrets(result, Part::Result);
-            let result = changed.as_deref().unwrap_or(result);
-            let answer = from_mcp(result);
-            progress.result(result);
-            answer.map_err(|error| CallError::Unreadable(error.to_string()))
-        }
-        Some(other) => {
-            Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")))
-        }
+    let kind = string_member(result.get(), "resultType");
+    if let Some(other) = kind.filter(|kind| kind != "complete") {
+        return Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")));
     }
+    // Before names and types are cut and changed, in which a pattern would find no secret.
+    let changed = progress.without_secrets(result, Part::Result);
+    let result = changed.as_deref().unwrap_or(result);
+    let answer = from_mcp(result);
+    progress.result(result);
+    answer.map_err(|error| CallError::Unreadable(error.to_string()))
 }
 
 /// Waits for the end of rmcp's side and notes the reason.
@@ -504,12 +477,6 @@ async fn watch_over(
 struct Pending<'a> {
     connection: &'a Connection,
     id: Option<RequestId>,
-}
-
-impl Pending<'_> {
-    fn answered(&mut self) {
-        self.id = None;
-    }
 }
 
 impl Drop for Pending<'_> {

@@ -51,7 +51,8 @@ impl ClientHandler for Handler {
         &self,
         _context: RequestContext<RoleClient>,
     ) -> Result<ListRootsResult, ErrorData> {
-        Err(self.refuse("roots/list"))
+        tracing::debug!(backend = %self.backend, "refused the server's request roots/list");
+        Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "roots/list", None))
     }
 
     async fn create_elicitation(
@@ -94,12 +95,5 @@ impl ClientHandler for Handler {
         let data = message.data.to_string();
         let data = self.state.line(data.as_bytes());
         tracing::debug!(backend = %self.backend, severity = ?message.level, "the server logs: {data}");
-    }
-}
-
-impl Handler {
-    fn refuse(&self, method: &'static str) -> ErrorData {
-        tracing::debug!(backend = %self.backend, "refused the server's request {method}");
-        ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None)
     }
 }

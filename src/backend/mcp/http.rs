@@ -9,34 +9,31 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
+use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
-use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
-};
+use parking_lot::Mutex;
+use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage};
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
 };
+use serde_json::value::RawValue;
 use sse_stream::Sse;
+use tokio::time::{Instant, sleep};
 
 use super::LIMIT;
 use super::verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_request_of};
-use crate::backend::{CallError, NotRead, PeerErrorKind};
+use crate::backend::{CallError, ErrorReply, NotRead, PeerErrorKind};
 use crate::error_chain::error_chain;
 use crate::http_client;
-use crate::model::BackendName;
+use crate::model::{BackendName, Members};
 use crate::oauth::TokenError;
 
 mod events;
-mod reply;
 mod request;
 
 pub(super) use events::{MOST_FAILURES, Next, Source, Standing, message};
-pub(super) use reply::{failed, is_events};
 pub(super) use request::{Body, Endpoint, SendError};
-
-use reply::{Reply, is_session_error};
 
 /// The longest error body that is read.
 pub(super) const ERROR_LIMIT: usize = 64 * 1024;
@@ -75,9 +72,10 @@ pub(super) struct Http {
     pub(super) backend: BackendName,
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) state: Arc<ConnectionState>,
-    pub(super) standing: Arc<Standing>,
+    pub(super) standing: Arc<Mutex<Standing>>,
 }
 
+// rmcp brings no `authorization`, as its configuration has none: the endpoint adds the tokens.
 impl StreamableHttpClient for Http {
     type Error = HttpFailure;
 
@@ -86,42 +84,31 @@ impl StreamableHttpClient for Http {
         _uri: Arc<str>,
         message: ClientJsonRpcMessage,
         session: Option<Arc<str>>,
-        authorization: Option<String>,
+        _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<StreamableHttpPostResponse> {
         let body = self.state.outgoing(&message)?;
-        let mut headers = self.headers_with(session.as_deref(), authorization, headers)?;
+        let mut headers = self.headers_with(session.as_deref(), headers)?;
         headers.insert(ACCEPT, JSON_OR_EVENTS);
         headers.insert(CONTENT_TYPE, JSON);
 
         let raw_request = raw_request_of(&message);
         let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
-        if let Some(raw_request) = &raw_request {
-            headers.extend(raw_request.headers.iter().filter_map(param_header));
-            raw_request.set_written(true);
-        }
-        let response = match self.request(Method::POST, headers, body).await {
-            Ok(response) => response,
+        headers.extend(raw_request.headers.iter().filter_map(param_header));
+        raw_request.set_written(true);
+        let url = &self.endpoint.url;
+        let outcome = match self.endpoint.request(Method::POST, url, headers, body).await {
+            Ok(response) => self.read_reply(&message, session.is_some(), response).await,
             Err(error) => {
-                if let Some(raw_request) = &raw_request {
-                    error.failure.tell(raw_request);
-                    if error.nothing_sent {
-                        raw_request.set_written(false);
-                    }
-                }
-                return Err(StreamableHttpError::Client(error.failure));
+                raw_request.set_written(!error.nothing_sent);
+                Err(StreamableHttpError::Client(error.failure))
             }
         };
-        let outcome = self.read_reply(&message, session.is_some(), response).await;
-        if let Err(error) = &outcome
-            && let Some(raw_request) = &raw_request
-        {
-            if matches!(error, StreamableHttpError::SessionExpired) {
-                // The server did not process the request; rmcp sends it again.
-                raw_request.set_written(false);
-            } else if let StreamableHttpError::Client(failure) = error {
-                failure.tell(raw_request);
-            }
+        match &outcome {
+            // The server did not process the request; rmcp sends it again.
+            Err(StreamableHttpError::SessionExpired) => raw_request.set_written(false),
+            Err(StreamableHttpError::Client(failure)) => failure.tell(&raw_request),
+            _ => (),
         }
         outcome
     }
@@ -130,19 +117,18 @@ impl StreamableHttpClient for Http {
         &self,
         _uri: Arc<str>,
         session: Arc<str>,
-        authorization: Option<String>,
+        _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<()> {
-        let headers = self.headers_with(Some(&session), authorization, headers)?;
-        let response = self.request(Method::DELETE, headers, Body::default()).await;
+        let headers = self.headers_with(Some(&session), headers)?;
+        let url = &self.endpoint.url;
+        let response = self.endpoint.request(Method::DELETE, url, headers, Body::default()).await;
         let status = response.map_err(|error| StreamableHttpError::Client(error.failure))?.status();
-        match status {
-            StatusCode::METHOD_NOT_ALLOWED => {
-                Err(StreamableHttpError::ServerDoesNotSupportDeleteSession)
-            }
-            // The session is gone either way.
-            _ => Ok(()),
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            return Err(StreamableHttpError::ServerDoesNotSupportDeleteSession);
         }
+        // The session is gone either way.
+        Ok(())
     }
 
     async fn get_stream(
@@ -150,19 +136,22 @@ impl StreamableHttpClient for Http {
         _uri: Arc<str>,
         session: Option<Arc<str>>,
         last_event_id: Option<String>,
-        authorization: Option<String>,
+        _authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<BoxStream<'static, Result<Sse, SseError>>> {
-        self.standing.pace().await;
-        let mut headers = self.headers_with(session.as_deref(), authorization, headers)?;
+        let wait = self.standing.lock().next_wait(Instant::now());
+        sleep(wait).await;
+        let mut headers = self.headers_with(session.as_deref(), headers)?;
         headers.insert(ACCEPT, EVENTS);
         if let Some(id) = &last_event_id {
             headers.insert(LAST_EVENT_ID, header_value(id)?);
         }
-        let response = match self.request(Method::GET, headers, Body::default()).await {
+        let url = &self.endpoint.url;
+        let response = match self.endpoint.request(Method::GET, url, headers, Body::default()).await
+        {
             Ok(response) => response,
             Err(error) => {
-                if self.standing.failed() {
+                if self.standing.lock().failed() {
                     self.state.lose(format!("the server is gone: {}", error.failure));
                 }
                 return Err(StreamableHttpError::Client(error.failure));
@@ -170,28 +159,22 @@ impl StreamableHttpClient for Http {
         };
         let status = response.status();
         if !status.is_success() || !is_events(&response) {
-            if self.standing.is_opened() && session.is_some() && status.is_client_error() {
+            if self.standing.lock().opened.is_some()
+                && session.is_some()
+                && status.is_client_error()
+            {
                 self.state.lose(format!("the server ended the session (HTTP {status})"));
                 return Err(StreamableHttpError::SessionExpired);
             }
             // The standing stream is optional for a server.
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
-        self.standing.opened();
+        self.standing.lock().opened();
         Ok(events::standing(self.clone(), response).boxed())
     }
 }
 
 impl Http {
-    async fn request(
-        &self,
-        method: Method,
-        headers: HeaderMap,
-        body: Body,
-    ) -> Result<reqwest::Response, SendError> {
-        self.endpoint.request(method, &self.endpoint.url, headers, body).await
-    }
-
     /// Reads the answer to a POST.
     async fn read_reply(
         &self,
@@ -206,51 +189,41 @@ impl Http {
         let status = response.status();
         let session = response.headers().get(SESSION);
         let session = session.and_then(|value| value.to_str().ok()).map(str::to_owned);
-        match reply::classify(&response, id.is_some()) {
-            Reply::Accepted => {
-                // Read to the end, so that the connection can be used again.
-                let _whole = http_client::body(response, ERROR_LIMIT).await.is_ok();
-                Ok(StreamableHttpPostResponse::Accepted)
+        if !status.is_success() {
+            let body = http_client::body(response, ERROR_LIMIT).await.unwrap_or_default();
+            let body = String::from_utf8_lossy(&body);
+            if in_session && is_session_error(status, &body) {
+                return Err(StreamableHttpError::SessionExpired);
             }
-            Reply::Events => {
-                let id = id.unwrap_or(RequestId::Number(0));
-                let events = events::of_request(Arc::clone(&self.state), id, response);
-                Ok(StreamableHttpPostResponse::Sse(events.boxed(), session))
-            }
-            Reply::Json => {
-                let body = http_client::body(response, LIMIT)
-                    .await
-                    .map_err(|error| reply::body_failed(&error))?;
-                self.state.has_room().await;
-                self.read_message(&String::from_utf8_lossy(&body), status, session)
-            }
-            Reply::Failed => {
-                let body = http_client::body(response, ERROR_LIMIT).await;
-                let body = body.map(|body| String::from_utf8_lossy(&body).into_owned());
-                let body = body.unwrap_or_default();
-                if in_session && is_session_error(status, &body) {
-                    return Err(StreamableHttpError::SessionExpired);
-                }
-                match self.refused(message, status, &body) {
-                    Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                    None => Err(StreamableHttpError::Client(failed(status))),
-                }
-            }
+            return match self.refused(message, status, &body) {
+                Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
+                None => Err(StreamableHttpError::Client(failed(status))),
+            };
         }
-    }
-
-    fn read_message(
-        &self,
-        text: &str,
-        status: StatusCode,
-        session: Option<String>,
-    ) -> Answered<StreamableHttpPostResponse> {
-        match self.state.incoming(text) {
+        let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
+        let Some(id) = id.filter(|_| has_body) else {
+            // The answer, if one is due, comes on another stream. Read to the end, so that the
+            // connection can be used again.
+            let _whole = http_client::body(response, ERROR_LIMIT).await.is_ok();
+            return Ok(StreamableHttpPostResponse::Accepted);
+        };
+        if is_events(&response) {
+            let events = events::of_request(Arc::clone(&self.state), id, response);
+            return Ok(StreamableHttpPostResponse::Sse(events.boxed(), session));
+        }
+        let body = http_client::body(response, LIMIT).await;
+        let body = body.map_err(|error| {
+            let broken = || HttpFailure::Lost(error_chain(&error));
+            let failure = NotRead::of(&error).map_or_else(broken, HttpFailure::NotRead);
+            StreamableHttpError::Client(failure)
+        })?;
+        self.state.has_room().await;
+        match self.state.incoming(&String::from_utf8_lossy(&body)) {
             Incoming::Message(message) => Ok(StreamableHttpPostResponse::Json(*message, session)),
-            Incoming::Ignored(why) => Err(reply::invalid(&format!("HTTP {status}: {why}"))),
-            Incoming::Garbage => Err(reply::invalid(&format!(
-                "HTTP {status} with a body that is no JSON-RPC message"
-            ))),
+            Incoming::Ignored(why) => Err(invalid(&format!("HTTP {status}: {why}"))),
+            Incoming::Garbage => {
+                Err(invalid(&format!("HTTP {status} with a body that is no JSON-RPC message")))
+            }
         }
     }
 
@@ -268,15 +241,13 @@ impl Http {
             return None;
         }
         let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        if let Some((code, text, data)) = reply::error_in(body) {
+        if let Some(error) = error_in(body) {
             self.state.forget(&request.id);
-            if let Some(raw_request) = raw_request_of(message) {
-                raw_request.refuse(code, &text, data);
-            }
+            raw_request_of(message).refuse(error.clone());
             // A server lists the revisions that it speaks there.
-            let data = data.filter(|_| is_discover);
+            let data = error.data.filter(|_| is_discover);
             let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
-            let error = ErrorData::new(ErrorCode(code), text, data);
+            let error = ErrorData::new(ErrorCode(error.code), error.message, data);
             return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
         }
         // A server of an older revision may answer `server/discover` with any client error; rmcp
@@ -292,16 +263,10 @@ impl Http {
     fn headers_with(
         &self,
         session: Option<&str>,
-        authorization: Option<String>,
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<HeaderMap> {
         let mut all = self.endpoint.headers.clone();
         all.extend(headers);
-        if let Some(token) = authorization {
-            let mut value = header_value(&format!("Bearer {token}"))?;
-            value.set_sensitive(true);
-            all.insert(AUTHORIZATION, value);
-        }
         if let Some(session) = session {
             all.insert(SESSION, header_value(session)?);
         }
@@ -316,7 +281,7 @@ fn param_header((name, value): &(String, String)) -> Option<(HeaderName, HeaderV
 
 fn header_value(text: &str) -> Answered<HeaderValue> {
     HeaderValue::from_str(text)
-        .map_err(|_invalid| reply::invalid("the server sent an id that no header can carry"))
+        .map_err(|_invalid| invalid("the server sent an id that no header can carry"))
 }
 
 /// The text of a transport's error, without rmcp's words around it.
@@ -325,6 +290,58 @@ pub(super) fn words(error: &DynamicTransportError) -> String {
         Some(StreamableHttpError::Client(failure)) => failure.to_string(),
         _ => error_chain(error.error.as_ref()),
     }
+}
+
+pub(super) fn is_events(response: &reqwest::Response) -> bool {
+    http_client::media_type(response.headers()).eq_ignore_ascii_case("text/event-stream")
+}
+
+/// Whether the server does not know the session. The specification wants 404; servers on the
+/// TypeScript SDK answer 400 and an error without an id after a restart.
+fn is_session_error(status: StatusCode, body: &str) -> bool {
+    match status {
+        StatusCode::NOT_FOUND => true,
+        StatusCode::BAD_REQUEST => {
+            let without_id = Members::read(body)
+                .is_ok_and(|body| body.get("id").is_none_or(|id| id.get() == "null"));
+            without_id
+                && error_in(body).is_some_and(|ErrorReply { code, message, .. }| {
+                    let text = message.to_lowercase();
+                    code == -32000 || text.contains("session") || text.contains("initialized")
+                })
+        }
+        _ => false,
+    }
+}
+
+/// The JSON-RPC error in `body`.
+fn error_in(body: &str) -> Option<ErrorReply> {
+    let error = Members::read(body).ok()?.object("error")?;
+    let code = serde_json::from_str(error.get("code")?.get()).ok()?;
+    let message = error.string("message").unwrap_or_default();
+    Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
+}
+
+/// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
+/// the headers that they refuse, and those are secrets.
+pub(super) fn failed(status: StatusCode) -> HttpFailure {
+    let cure = match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            ": the server wants another authorization; set `auth` or `headers` in the configuration"
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            ": there is no MCP server at this `url`"
+        }
+        StatusCode::MISDIRECTED_REQUEST => {
+            ": the server goes by another name; set `headers: {Host: NAME}` in the configuration"
+        }
+        _ => "",
+    };
+    HttpFailure::Status { status, text: format!("HTTP {status}{cure}") }
+}
+
+fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
+    StreamableHttpError::Client(HttpFailure::Unreadable(why.to_owned()))
 }
 
 impl HttpFailure {
@@ -356,7 +373,7 @@ impl HttpFailure {
 
     /// Notes the failure in the request, and ends the request if the failure is an answer.
     pub(super) fn tell(&self, raw_request: &RawRequest) {
-        raw_request.fail(self.kind());
+        raw_request.failure.get_or_init(|| self.kind());
         if let Some(error) = self.call_error() {
             raw_request.settle(Err(error));
         }

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::value::RawValue;
 
-use crate::model::{Elements, Members, schema};
+use crate::model::{Elements, Members, member, schema};
 
 const MARK: &str = "x-mcp-header";
 /// Precedes the mark in the header's name.
@@ -36,8 +36,7 @@ impl ParamHeaders {
     /// tool must not be offered.
     pub fn of(tool: &str) -> Result<Self, String> {
         let mut search = Search::default();
-        let schema = Members::read(tool).ok().and_then(|tool| tool.get("inputSchema"));
-        if let Some(schema) = schema {
+        if let Some(schema) = member(tool, "inputSchema") {
             search.schema(schema, true)?;
         }
         Ok(Self(search.found))

@@ -52,9 +52,7 @@ impl Sse {
         state: Arc<ConnectionState>,
     ) -> Result<Self, HttpFailure> {
         let named = timeout(ADDRESS_PATIENCE, Self::address(&endpoint)).await;
-        let (events, messages) = named.map_err(|_late| {
-            HttpFailure::Unreadable("its event stream names no address for messages".to_owned())
-        })??;
+        let (events, messages) = named.unwrap_or_else(|_late| Err(no_address()))?;
         let shared = Arc::new(Shared { backend, endpoint, messages, state });
         Ok(Self { shared, events: Some(events) })
     }
@@ -85,13 +83,14 @@ impl Sse {
                 Next::Broken(error) => {
                     return Err(HttpFailure::Lost(format!("its event stream broke: {error}")));
                 }
-                Next::End | Next::NotRead(..) => {
-                    let why = "its event stream names no address for messages";
-                    return Err(HttpFailure::Unreadable(why.to_owned()));
-                }
+                Next::End | Next::NotRead(..) => return Err(no_address()),
             }
         }
     }
+}
+
+fn no_address() -> HttpFailure {
+    HttpFailure::Unreadable("its event stream names no address for messages".to_owned())
 }
 
 /// The address that a stream at `base` names, if the configured headers may be sent there.
@@ -119,7 +118,7 @@ impl Transport<RoleClient> for Sse {
         let shared = Arc::clone(&self.shared);
         async move {
             let text = text.map_err(|error| HttpFailure::Unreadable(error.to_string()))?;
-            let post = shared.post(text, only_reads, raw_request.as_deref());
+            let post = shared.post(text, only_reads, &raw_request);
             timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
                 Err(HttpFailure::Lost("the server did not take a message".to_owned()))
             })
@@ -162,24 +161,17 @@ impl Shared {
         &self,
         text: Vec<u8>,
         only_reads: bool,
-        raw_request: Option<&RawRequest>,
+        raw_request: &RawRequest,
     ) -> Result<(), HttpFailure> {
         let mut headers = self.endpoint.headers.clone();
         headers.insert(CONTENT_TYPE, JSON);
-        if let Some(raw_request) = raw_request {
-            raw_request.set_written(true);
-        }
+        raw_request.set_written(true);
         let body = Body { bytes: text.into(), only_reads };
         let sent = self.endpoint.request(Method::POST, &self.messages, headers, body).await;
-        let response = match sent {
-            Ok(response) => response,
-            Err(SendError { failure, nothing_sent }) => {
-                if nothing_sent && let Some(raw_request) = raw_request {
-                    raw_request.set_written(false);
-                }
-                return Err(failure);
-            }
-        };
+        let response = sent.map_err(|SendError { failure, nothing_sent }| {
+            raw_request.set_written(!nothing_sent);
+            failure
+        })?;
         let status = response.status();
         // Read to the end, so that the connection can be reused. The answer is not in this body: it
         // comes on the stream.
@@ -190,11 +182,9 @@ impl Shared {
         let failure = streamable::failed(status);
         if is_unknown_session(status, &String::from_utf8_lossy(&body)) {
             self.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
-            if let Some(raw_request) = raw_request {
-                // The server did not process the message.
-                raw_request.set_written(false);
-            }
-        } else if let Some(raw_request) = raw_request {
+            // The server did not process the message.
+            raw_request.set_written(false);
+        } else {
             failure.tell(raw_request);
         }
         Err(failure)

@@ -4,14 +4,13 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rmcp::RoleClient;
 use rmcp::model::ServerJsonRpcMessage;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::{Mutex, oneshot};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
 use super::LIMIT;
@@ -43,8 +42,8 @@ pub(super) struct Stdio<R, W> {
     /// Ends when the message before has been written. So messages keep their order, although
     /// rmcp writes each in a task of its own.
     turn: oneshot::Receiver<()>,
-    /// Bytes of messages that are not written yet.
-    queued: Arc<AtomicUsize>,
+    /// Has a permit for each byte of messages that may wait to be written.
+    queue: Arc<Semaphore>,
     garbage: Budget,
 }
 
@@ -67,7 +66,7 @@ impl<R, W> Stdio<R, W> {
             held: budget::Budget::of_process().hold(),
             writer: Arc::new(Mutex::new(Some(writer))),
             turn,
-            queued: Arc::default(),
+            queue: Arc::new(Semaphore::new(QUEUE)),
             garbage: Budget::new(Instant::now()),
         };
         (stdio, rest_receiver)
@@ -133,7 +132,7 @@ where
         let raw_request = raw_request_of(&message);
         let writer = Arc::clone(&self.writer);
         let size = OVERHEAD + text.as_ref().map_or(0, Vec::len);
-        let place = QueuedBytes::take(&self.queued, size).map(|place| {
+        let place = in_queue(&self.queue, size).map(|place| {
             let (written, next_turn) = oneshot::channel::<()>();
             (std::mem::replace(&mut self.turn, next_turn), written, place)
         });
@@ -149,20 +148,14 @@ where
             let Some(writer) = writer.as_mut() else {
                 return Err(io::ErrorKind::BrokenPipe.into());
             };
-            if let Some(raw_request) = &raw_request {
-                raw_request.set_written(true);
-            }
+            raw_request.set_written(true);
             let outcome = async {
                 writer.write_all(&text).await?;
                 writer.flush().await
             };
             let outcome = outcome.await;
-            if outcome.is_err()
-                && let Some(raw_request) = &raw_request
-            {
-                // The line has no end, so the server cannot have read it as a message.
-                raw_request.set_written(false);
-            }
+            // Without its end, the server cannot have read the line as a message.
+            raw_request.set_written(outcome.is_ok());
             drop((written, place));
             outcome
         }
@@ -209,24 +202,11 @@ impl<R, W> Drop for Stdio<R, W> {
     }
 }
 
-/// The bytes that a waiting message takes in the queue; released on drop.
-struct QueuedBytes {
-    queued: Arc<AtomicUsize>,
-    size: usize,
-}
-
-impl QueuedBytes {
-    fn take(queued: &Arc<AtomicUsize>, size: usize) -> Option<Self> {
-        let place = Self { queued: Arc::clone(queued), size };
-        let before = queued.fetch_add(size, Ordering::Relaxed);
-        (before == 0 || before + size <= QUEUE).then_some(place)
-    }
-}
-
-impl Drop for QueuedBytes {
-    fn drop(&mut self) {
-        self.queued.fetch_sub(self.size, Ordering::Relaxed);
-    }
+/// The place of a message in the queue, released on drop. One that is larger than the queue takes
+/// all of it.
+fn in_queue(queue: &Arc<Semaphore>, size: usize) -> Option<OwnedSemaphorePermit> {
+    let size = u32::try_from(size.min(QUEUE)).ok()?;
+    Arc::clone(queue).try_acquire_many_owned(size).ok()
 }
 
 #[cfg(test)]
@@ -250,19 +230,19 @@ mod tests {
 
     #[test]
     fn a_burst_of_calls_may_wait_and_what_is_never_read_is_bounded() {
-        let queued = Arc::default();
+        let queue = Arc::new(Semaphore::new(QUEUE));
         let few = OVERHEAD + 200;
-        let burst: Vec<_> = (0..1_000).map_while(|_| QueuedBytes::take(&queued, few)).collect();
+        let burst: Vec<_> = (0..1_000).map_while(|_| in_queue(&queue, few)).collect();
         assert_eq!(burst.len(), 1_000, "what one backend may be asked at once gets through");
-        let rest = std::iter::repeat_with(|| QueuedBytes::take(&queued, few)).take(QUEUE);
+        let rest = std::iter::repeat_with(|| in_queue(&queue, few)).take(QUEUE);
         let rest: Vec<_> = rest.map_while(|place| place).collect();
         assert_eq!(burst.len() + rest.len(), QUEUE / few);
         drop((burst, rest));
-        let large = QueuedBytes::take(&queued, 2 * QUEUE);
+        let large = in_queue(&queue, 2 * QUEUE);
         assert!(large.is_some(), "one may in any case");
-        assert!(QueuedBytes::take(&queued, few).is_none());
+        assert!(in_queue(&queue, few).is_none());
         drop(large);
-        assert!(QueuedBytes::take(&queued, few).is_some());
-        assert_eq!(queued.load(Ordering::Relaxed), 0, "all was given back");
+        assert!(in_queue(&queue, few).is_some());
+        assert_eq!(queue.available_permits(), QUEUE, "all was given back");
     }
 }

@@ -7,16 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rmcp::model::{
-    CancelTaskParams, CancelTaskRequest, ClientRequest, CustomRequest, ErrorCode, GetTaskParams,
-    GetTaskRequest,
-};
+use rmcp::model::{CancelTaskParams, CancelTaskRequest, ErrorCode};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
 
 use super::connection::{Connection, complete};
-use super::verbatim::{Marker, RawRequest, error_of};
+use super::verbatim::{RawRequest, error_of};
 use crate::backend::{CallError, Called, Handle, Progress, Recorder, TASK_SILENCE, ToolCall};
 use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::{Answer, string_member};
@@ -158,10 +155,9 @@ impl<'a> Followed<'a> {
     async fn ask(&self, question: Question) -> Called<Box<RawValue>> {
         let asked = Instant::now();
         loop {
-            let raw_request = Arc::<RawRequest>::default();
-            let request = question.request(&self.task, Marker(Arc::clone(&raw_request)));
-            let why = match self.connection.send_raw(request, Arc::clone(&raw_request), None).await
-            {
+            let params = json!({ "taskId": self.task });
+            let (raw_request, answer) = self.connection.read(question.method(), params).await;
+            let why = match answer {
                 // A page of a gateway is unreadable.
                 Err(
                     CallError::NotSent(why) | CallError::Lost(why) | CallError::Unreadable(why),
@@ -213,19 +209,10 @@ impl Question {
         }
     }
 
-    fn request(self, task: &str, marker: Marker) -> ClientRequest {
+    fn method(self) -> &'static str {
         match self {
-            Self::Status => {
-                let mut request = GetTaskRequest::new(GetTaskParams::new(task));
-                request.extensions.insert(marker);
-                request.into()
-            }
-            Self::Result => {
-                let params = json!({ "taskId": task });
-                let mut request = CustomRequest::new("tasks/result", Some(params));
-                request.extensions.insert(marker);
-                ClientRequest::CustomRequest(request)
-            }
+            Self::Status => "tasks/get",
+            Self::Result => "tasks/result",
         }
     }
 }
@@ -246,10 +233,7 @@ fn unreadable(bad: BadTask) -> CallError {
 
 /// A task that ended with an error of the protocol.
 fn failed(message: Option<String>, error: Option<&RawValue>) -> CallError {
-    let error = error.map(|error| {
-        let (code, words) = error_of(error);
-        format!("{words} (JSON-RPC error {code})")
-    });
+    let error = error.map(|error| error_of(error).to_string());
     CallError::Refused(match (message, error) {
         (Some(message), Some(error)) => format!("{message}: {error}"),
         (Some(words), None) | (None, Some(words)) => words,

@@ -17,8 +17,8 @@ use rmcp::model::{
     GetMeta, JsonRpcMessage, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
     ServerResult,
 };
-use serde_json::to_string;
 use serde_json::value::RawValue;
+use serde_json::{json, to_string};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
@@ -27,7 +27,7 @@ use crate::backend::log::Removal;
 use crate::backend::{
     CallError, Called, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress,
 };
-use crate::model::{CallRequest, Members, member};
+use crate::model::{CallRequest, Members, member, string_member};
 
 mod handshake;
 
@@ -65,8 +65,8 @@ pub(super) struct RawRequest {
     written: AtomicBool,
     /// The JSON-RPC error, if the server answered with one.
     pub(super) refusal: OnceLock<ErrorReply>,
-    /// How the transport failed.
-    failure: OnceLock<PeerErrorKind>,
+    /// How the transport failed; only the first failure counts.
+    pub(super) failure: OnceLock<PeerErrorKind>,
     outcome: Mutex<Option<Called<Box<RawValue>>>>,
     /// Counts the outcome until it is taken.
     untaken: Mutex<Option<Untaken>>,
@@ -162,23 +162,10 @@ impl RawRequest {
     }
 
     /// Ends the request with a JSON-RPC error of the server.
-    pub(super) fn refuse(&self, code: i32, message: &str, data: Option<&RawValue>) {
+    pub(super) fn refuse(&self, error: ErrorReply) {
+        self.settle(Err(CallError::Refused(error.to_string())));
         // Only the first end counts, here too.
-        self.refusal.get_or_init(|| {
-            let data = data.map(RawValue::to_owned);
-            ErrorReply { code, message: message.to_owned(), data }
-        });
-        self.settle(Err(CallError::Refused(format!("{message} (JSON-RPC error {code})"))));
-    }
-
-    /// Notes how the transport failed; only the first failure counts.
-    pub(super) fn fail(&self, kind: PeerErrorKind) {
-        self.failure.get_or_init(|| kind);
-    }
-
-    /// How the transport failed, if it did.
-    pub(super) fn failure(&self) -> Option<PeerErrorKind> {
-        self.failure.get().copied()
+        self.refusal.get_or_init(|| error);
     }
 
     /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
@@ -210,14 +197,11 @@ impl ConnectionState {
                 if let Some(id) = number(&request.id) {
                     self.expect(id, &request.request);
                 }
-                match (&request.request, raw_request_of(message)) {
-                    (ClientRequest::CallToolRequest(call), Some(raw_request)) => encode_call(
-                        &request.id,
-                        request.request.get_meta(),
-                        &call.params.name,
-                        &raw_request,
-                    ),
-                    _ => serde_json::to_vec(message),
+                if let ClientRequest::CallToolRequest(call) = &request.request
+                    && let Some(Marker(raw_request)) = request.request.extensions().get()
+                {
+                    let meta = request.request.get_meta();
+                    return encode_call(&request.id, meta, &call.params.name, raw_request);
                 }
             }
             JsonRpcMessage::Notification(notification) => {
@@ -227,17 +211,17 @@ impl ConnectionState {
                 {
                     self.forget(id);
                 }
-                serde_json::to_vec(message)
             }
-            JsonRpcMessage::Response(response) => match self.answers.lock().remove(&response.id) {
-                Some(answer) => {
+            JsonRpcMessage::Response(response) => {
+                if let Some(answer) = self.answers.lock().remove(&response.id) {
                     let id = to_string(&response.id)?;
-                    Ok(one_line(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#)))
+                    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{answer}}}"#);
+                    return Ok(one_line(text));
                 }
-                None => serde_json::to_vec(message),
-            },
-            JsonRpcMessage::Error(_) => serde_json::to_vec(message),
+            }
+            JsonRpcMessage::Error(_) => (),
         }
+        serde_json::to_vec(message)
     }
 
     /// Ends when the outcomes of earlier responses leave room for another. Without that, many large
@@ -342,8 +326,7 @@ impl ConnectionState {
 
     /// Keeps a question of the server until rmcp hands it over.
     fn asked(&self, envelope: &Envelope<'_>, text: &str) {
-        let params = Members::read(text).ok().and_then(|message| message.get("params"));
-        if let (Some(id), Some(params)) = (&envelope.id, params) {
+        if let (Some(id), Some(params)) = (&envelope.id, member(text, "params")) {
             keep(&self.questions, id.clone(), params.to_owned());
         }
     }
@@ -375,9 +358,8 @@ impl ConnectionState {
     /// Touches the call that a notification of progress is about. The rest of the notification is
     /// not read: it is only passed on, and its content may be malformed.
     fn progressed(&self, text: &str) {
-        let params = Members::read(text).ok().and_then(|message| message.get("params"));
-        let Some(params) = params else { return };
-        let token = Members::read(params.get()).ok().and_then(|params| params.get(TOKEN));
+        let Some(params) = member(text, "params") else { return };
+        let token = member(params.get(), TOKEN);
         let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
         let Some(about) = token.and_then(|token| number(&token.0)) else { return };
         let mut requests: Vec<_> = self.tasks.lock().iter().filter_map(Weak::upgrade).collect();
@@ -427,7 +409,7 @@ impl ConnectionState {
         }
         match envelope.error {
             Some(error) if waiting.values().any(|one| matches!(one, Waiting::Handshake(_))) => {
-                let (code, message) = error_of(error);
+                let ErrorReply { code, message, .. } = error_of(error);
                 let error = ErrorData::new(ErrorCode(code), message, None);
                 Incoming::Message(Box::new(JsonRpcMessage::error(error, None)))
             }
@@ -465,14 +447,13 @@ impl<'a> Envelope<'a> {
         // rmcp cannot read the parameters. Drop them: rmcp then refuses a request, and still
         // understands the notifications that matter here. Those of a question are kept aside, and
         // rmcp gets some that it can always read.
-        let params = serde_json::json!({ "mode": "url", "message": "", "url": "" });
-        let bare = match &self.id {
-            Some(id) if method == ELICIT => {
-                serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
+        let mut bare = json!({ "jsonrpc": "2.0", "method": method });
+        if let Some(id) = &self.id {
+            bare["id"] = json!(id);
+            if method == ELICIT {
+                bare["params"] = json!({ "mode": "url", "message": "", "url": "" });
             }
-            Some(id) => serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method }),
-            None => serde_json::json!({ "jsonrpc": "2.0", "method": method }),
-        };
+        }
         match serde_json::from_value(bare) {
             Ok(message) => Incoming::Message(Box::new(message)),
             Err(_) => Incoming::Ignored("its method cannot be understood"),
@@ -482,8 +463,7 @@ impl<'a> Envelope<'a> {
     /// Puts the outcome into `raw_request`; returns a message that tells rmcp that the request ended.
     fn settle(&self, id: i64, raw_request: &RawRequest) -> ServerJsonRpcMessage {
         if let Some(error) = self.error {
-            let (code, message) = error_of(error);
-            raw_request.refuse(code, &message, member(error.get(), "data"));
+            raw_request.refuse(error_of(error));
         } else if let Some(result) = self.result {
             raw_request.settle(Ok(result.to_owned()));
         }
@@ -491,15 +471,16 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// The code and the message of a JSON-RPC error.
-pub(super) fn error_of(error: &RawValue) -> (i32, String) {
-    let members = Members::read(error.get()).ok();
-    let code = members.as_ref().and_then(|it| serde_json::from_str(it.get("code")?.get()).ok());
-    let message = members.and_then(|it| it.string("message"));
-    (
-        code.unwrap_or(ErrorCode::INTERNAL_ERROR.0),
-        message.unwrap_or_else(|| "an error without a message".to_owned()),
-    )
+/// A JSON-RPC error, be it malformed.
+pub(super) fn error_of(error: &RawValue) -> ErrorReply {
+    let error = error.get();
+    let code = member(error, "code").and_then(|code| serde_json::from_str(code.get()).ok());
+    let message = string_member(error, "message");
+    ErrorReply {
+        code: code.unwrap_or(ErrorCode::INTERNAL_ERROR.0),
+        message: message.unwrap_or_else(|| "an error without a message".to_owned()),
+        data: member(error, "data").map(RawValue::to_owned),
+    }
 }
 
 /// Keeps `text` until rmcp comes for it. If there are too many, rmcp comes for none of them.
@@ -546,23 +527,23 @@ fn one_line(text: String) -> Vec<u8> {
     text
 }
 
-/// The request that a message carries.
-pub(super) fn raw_request_of(message: &ClientJsonRpcMessage) -> Option<Arc<RawRequest>> {
-    let JsonRpcMessage::Request(request) = message else { return None };
-    request.request.extensions().get::<Marker>().map(|marker| Arc::clone(&marker.0))
+/// The request that a message carries; without one, a request that is of no use to anyone.
+pub(super) fn raw_request_of(message: &ClientJsonRpcMessage) -> Arc<RawRequest> {
+    let JsonRpcMessage::Request(request) = message else { return Arc::default() };
+    let marker = request.request.extensions().get::<Marker>();
+    marker.map(|marker| Arc::clone(&marker.0)).unwrap_or_default()
 }
 
 /// Whether the message only reads from the server, so that it may be sent twice.
 pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
     let JsonRpcMessage::Request(request) = message else { return false };
-    match &request.request {
+    // All custom ones only read: lists, contents, prompts, completions, states and results of tasks.
+    matches!(
+        &request.request,
         ClientRequest::PingRequest(_)
-        | ClientRequest::DiscoverRequest(_)
-        | ClientRequest::GetTaskRequest(_) => true,
-        // All of them only read: lists, contents, prompts, completions, results of tasks.
-        ClientRequest::CustomRequest(_) => true,
-        _ => false,
-    }
+            | ClientRequest::DiscoverRequest(_)
+            | ClientRequest::CustomRequest(_)
+    )
 }
 
 /// The id of a response as rmcp's number: some servers answer `"7"` to `7`.

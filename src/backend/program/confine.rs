@@ -91,7 +91,13 @@ pub(super) fn enter(sandbox: &Confinement, program: &OsStr) -> Result<(), String
         .map_err(|error| no_landlock(&error))?;
     for path in sandbox.read.iter().chain(&sandbox.write) {
         // The rules leave out what cannot be opened, which is right for what only some systems have.
-        PathFd::new(path).map_err(|error| missing(path, &error))?;
+        PathFd::new(path).map_err(|error| {
+            format!(
+                "the program's `sandbox` lists {}, which cannot be opened ({error}): make it, or \
+                 take it off the list",
+                path.display()
+            )
+        })?;
     }
     enforce(allow(ruleset, sandbox, program))
 }
@@ -117,14 +123,6 @@ fn allow(
         .add_rules(path_beneath_rules(&sandbox.read, read))?
         .add_rules(path_beneath_rules(DEVICES, AccessFs::from_file(BEST)))?
         .add_rules(path_beneath_rules(&sandbox.write, all))
-}
-
-fn missing(path: &Path, error: &dyn std::fmt::Display) -> String {
-    format!(
-        "the program's `sandbox` lists {}, which cannot be opened ({error}): make it, or take it \
-         off the list",
-        path.display()
-    )
 }
 
 fn no_landlock(why: &(impl std::fmt::Display + ?Sized)) -> String {

@@ -72,11 +72,9 @@ impl Exposure {
 
 /// Why `program` can read files of the bridge's own, if it can; `possible` is what [`possible`] says.
 pub fn exposure(program: &Program, possible: &Result<(), String>) -> Option<Exposure> {
-    if program.hidden.is_empty() {
-        return None;
-    }
     let why = || possible.clone().err();
     match &program.sandbox {
+        _ if program.hidden.is_empty() => None,
         ProgramSandbox::Off => Some(Exposure::Off),
         ProgramSandbox::Secrets => None,
         ProgramSandbox::Masked => why().map(Exposure::Unmasked),
@@ -124,20 +122,15 @@ fn listed(hidden: &[PathBuf], lists: &Confinement) -> Option<PathBuf> {
 
 /// What is kept from `program`, which is the file `file`, where masks are `possible`.
 pub(super) fn kept(program: &Program, file: &Path, possible: bool) -> Kept {
-    match &program.sandbox {
-        ProgramSandbox::Off => Kept::default(),
-        ProgramSandbox::Secrets => {
-            // Landlock does not cover changes of permissions: only a mask prevents them.
-            let hidden = existing(&program.hidden);
-            let masks = possible.then(|| masks(&hidden, &in_use(program, file)));
-            Kept { masks, forbidden: hidden.into_iter().collect() }
-        }
-        ProgramSandbox::Masked | ProgramSandbox::Listed(_) if !possible => Kept::default(),
-        ProgramSandbox::Masked | ProgramSandbox::Listed(_) => {
-            let masks = masks(&existing(&program.hidden), &in_use(program, file));
-            Kept { masks: Some(masks), forbidden: Vec::new() }
-        }
+    if matches!(program.sandbox, ProgramSandbox::Off) {
+        return Kept::default();
     }
+    let hidden = existing(&program.hidden);
+    // Beside Landlock, too, as that does not cover changes of permissions: only a mask prevents them.
+    let masks = possible.then(|| masks(&hidden, &in_use(program, file)));
+    let is_forbidden = matches!(program.sandbox, ProgramSandbox::Secrets);
+    let forbidden = if is_forbidden { hidden.into_iter().collect() } else { Vec::new() };
+    Kept { masks, forbidden }
 }
 
 /// The files behind these paths, so far as there are any.

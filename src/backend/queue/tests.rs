@@ -59,7 +59,7 @@ async fn whoever_comes_to_one_that_stands_still_is_sent_away_at_once() {
     // Whoever gives up leaves the place to others.
     drop((waiting, begun_before));
     assert_eq!(queue.acquire(begun + STANDSTILL).await.err(), Some(Rejected::Late));
-    assert_eq!(queue.waiting.lock().count, 0);
+    assert_eq!(queue.waiting.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +69,7 @@ async fn no_line_is_longer_than_its_bound() {
     let mut waiting = Box::pin(come(&queue, MAX_WAITING, Duration::ZERO));
     assert!(waiting.as_mut().now_or_never().is_none());
     assert_eq!(queue.acquire(Instant::now() + HOUR).await.err(), Some(Rejected::QueueFull));
-    assert_eq!(queue.waiting.lock().count, MAX_WAITING);
+    assert_eq!(queue.waiting.len(), MAX_WAITING);
 }
 
 #[tokio::test(start_paused = true)]

@@ -63,7 +63,7 @@ fn a_result_is_taken_once() {
     assert_eq!(run.accept(&"tu_2".into(), answer(), &[]), Accepted::Unknown);
     assert_eq!(run.accept(&call, answer(), &[]), Accepted::Yes);
     assert_eq!(waiting.try_recv(), Ok(answer()));
-    let event = r#""type":"local_tool_result_in","data":{"toolUseId":"tu_1","output":"ok"}}"#;
+    let event = r#""type":"local_tool_result_in","data":{"output":"ok","toolUseId":"tu_1"}}"#;
     assert!(text(&run.after(1, 1)).contains(event));
     assert_eq!(run.accept(&call, answer(), &[]), Accepted::Unknown);
     run.finish(success());

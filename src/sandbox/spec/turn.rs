@@ -35,7 +35,7 @@ impl Turn {
         let why = match (body.get("prompt"), body.get("messages")) {
             (Some(prompt), None) => {
                 let content = read::members(prompt)?;
-                return Ok(Self { messages: vec![Message::new(Role::User, content)] });
+                return Ok(Self { messages: vec![Message { role: Role::User, content }] });
             }
             (None, Some(messages)) => return Self::read_messages(messages),
             (Some(_), Some(_)) => "send `prompt` or `messages`, not both",
@@ -68,11 +68,5 @@ impl Turn {
     pub(super) fn has_system_message(&self) -> bool {
         let said = |message: &Message| !message.content.trim().is_empty();
         self.messages.iter().any(|message| message.role == Role::System && said(message))
-    }
-}
-
-impl Message {
-    pub(crate) fn new(role: Role, content: String) -> Self {
-        Self { role, content }
     }
 }

@@ -259,27 +259,24 @@ pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> 
                 Some(SendMessageConfiguration { history_length, return_immediately });
             SendMessageRequest { tenant, message: Some(message), configuration }.encode_to_vec()
         }
-        Operation::GetTask(id) => {
+        Operation::GetTask(id) | Operation::CancelTask(id) => {
+            let history_length = history_length.filter(|_| operation.only_reads());
             TaskRequest { tenant, id: id.to_owned(), history_length }.encode_to_vec()
-        }
-        Operation::CancelTask(id) => {
-            TaskRequest { tenant, id: id.to_owned(), history_length: None }.encode_to_vec()
         }
     }
 }
 
 /// The result of `operation` in its message, as JSON.
 pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Exchanged {
-    match operation {
-        Operation::Send(..) => {
-            let reply = Response::decode(message).map_err(|error| unreadable(&error))?.payload;
-            let why = "the reply is neither a message nor a task";
-            json(&reply.ok_or_else(|| A2aFailure::Unreadable(why.to_owned()))?)
-        }
-        Operation::GetTask(_) | Operation::CancelTask(_) => {
-            json(&Task::decode(message).map_err(|error| unreadable(&error))?)
-        }
+    let unreadable = |why: prost::DecodeError| {
+        A2aFailure::Unreadable(format!("a message is no protobuf of A2A 1.0 ({why})"))
+    };
+    if !matches!(operation, Operation::Send(..)) {
+        return json(&Task::decode(message).map_err(unreadable)?);
     }
+    let reply = Response::decode(message).map_err(unreadable)?.payload;
+    let why = "the reply is neither a message nor a task";
+    json(&reply.ok_or_else(|| A2aFailure::Unreadable(why.to_owned()))?)
 }
 
 /// Checks the size again: JSON may be several times as long as protobuf.
@@ -291,10 +288,6 @@ fn json<T: Serialize>(value: &T) -> Exchanged {
         return Err(A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
     }
     Ok(json)
-}
-
-fn unreadable(error: &prost::DecodeError) -> A2aFailure {
-    A2aFailure::Unreadable(format!("a message is no protobuf of A2A 1.0 ({error})"))
 }
 
 #[cfg(test)]

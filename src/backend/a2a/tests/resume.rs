@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 
 use super::*;
 use crate::backend::peer::{Handle, NotRecorded, Recorder};

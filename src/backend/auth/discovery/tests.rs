@@ -18,7 +18,7 @@ async fn server(documents: &[(&'static str, Value)]) -> Agent {
     .await
 }
 
-async fn found(agent: &Agent, metadata: Option<&str>) -> Result<Discovered, IssueError> {
+async fn found(agent: &Agent, metadata: Option<&str>) -> Result<(Endpoint, Shows), IssueError> {
     let url = agent.url.join("mcp").unwrap();
     let challenge = Challenge { url, metadata: metadata.map(str::to_owned), scope: None };
     find(&Clients::of(None, None, http_client::new()), &challenge).await
@@ -41,11 +41,11 @@ async fn the_metadata_is_found_wherever_it_may_be() {
         ("/meta", Some("/meta"), "/as/.well-known/openid-configuration"),
     ] {
         let agent = server(&[(at_resource, resource()), (at_issuer, issuer())]).await;
-        let found = found(&agent, named).await.unwrap();
-        assert_eq!(found.token_endpoint, agent.url.join("as/token").unwrap(), "{at_resource}");
+        let (found, shows) = found(&agent, named).await.unwrap();
+        assert_eq!(found.url, agent.url.join("as/token").unwrap(), "{at_resource}");
         assert_eq!(found.resource, Some(agent.url.join("mcp").unwrap().to_string()));
-        assert_eq!(found.shows, Shows::InHeader);
-        assert_eq!(found.issuer, agent.url.join("as").unwrap().as_str(), "for whom a key signs");
+        assert_eq!(shows, Shows::InHeader);
+        assert_eq!(found.audience, agent.url.join("as").unwrap().as_str(), "for whom a key signs");
         for seen in agent.seen() {
             assert_eq!(seen.header("authorization"), "", "no secret is needed to ask");
         }
@@ -54,9 +54,9 @@ async fn the_metadata_is_found_wherever_it_may_be() {
     let own = json!({"issuer": "BASE", "token_endpoint": "/token",
         "token_endpoint_auth_methods_supported": ["client_secret_post"]});
     let agent = server(&[("/.well-known/oauth-authorization-server", own)]).await;
-    let found = found(&agent, None).await.unwrap();
-    assert_eq!(found.token_endpoint, agent.url.join("token").unwrap());
-    assert_eq!((found.resource, found.shows), (None, Shows::InBody));
+    let (found, shows) = found(&agent, None).await.unwrap();
+    assert_eq!(found.url, agent.url.join("token").unwrap());
+    assert_eq!((found.resource, shows), (None, Shows::InBody));
 }
 
 #[tokio::test]

@@ -5,15 +5,13 @@
 //! Must not: open a stream or reconnect one; rmcp does.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::{Stream, stream};
-use parking_lot::Mutex;
 use rmcp::model::{RequestId, ServerJsonRpcMessage};
 use rmcp::transport::streamable_http_client::SseError;
 use sse_stream::Sse;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::Http;
 use crate::backend::NotRead;
@@ -39,61 +37,42 @@ const MOST_PAST: u64 = 32 << 20;
 const LONGEST_RETRY: u64 = 30_000;
 
 /// The successes and failures of a connection's standing streams.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::backend::mcp) struct Standing {
     /// How many in a row could not be opened.
-    failures: AtomicUsize,
-    opened: Mutex<Opened>,
-}
-
-#[derive(Debug)]
-pub(super) struct Opened {
-    pub(super) at: Option<Instant>,
+    failures: usize,
+    /// When the last one was opened, if any ever was.
+    pub(super) opened: Option<Instant>,
     /// Whether a stream has broken since the last one was requested.
     pub(super) broke: bool,
     backoff: Backoff,
 }
 
-impl Default for Opened {
+impl Default for Standing {
     fn default() -> Self {
-        Self { at: None, broke: false, backoff: Backoff::for_connections() }
+        Self { failures: 0, opened: None, broke: false, backoff: Backoff::for_connections() }
     }
 }
 
 impl Standing {
-    /// Waits after a stream that broke soon. Without this wait, rmcp would open the next at once.
-    pub(super) async fn pace(&self) {
-        let wait = self.opened.lock().next_wait(Instant::now());
-        sleep(wait).await;
-    }
-
-    pub(super) fn opened(&self) {
-        self.failures.store(0, Ordering::Relaxed);
-        self.opened.lock().at = Some(Instant::now());
-    }
-
-    /// Whether any stream was ever opened.
-    pub(super) fn is_opened(&self) -> bool {
-        self.opened.lock().at.is_some()
-    }
-
-    fn broke(&self) {
-        self.opened.lock().broke = true;
+    pub(super) fn opened(&mut self) {
+        self.failures = 0;
+        self.opened = Some(Instant::now());
     }
 
     /// Counts a failure to open a stream. True if there are too many in a row, and a stream was
     /// open before.
-    pub(super) fn failed(&self) -> bool {
-        self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MOST_FAILURES && self.is_opened()
+    pub(super) fn failed(&mut self) -> bool {
+        self.failures += 1;
+        self.failures >= MOST_FAILURES && self.opened.is_some()
     }
-}
 
-impl Opened {
+    /// The wait after a stream that broke soon. Without it, rmcp would open the next at once.
     pub(super) fn next_wait(&mut self, now: Instant) -> Duration {
         if !std::mem::take(&mut self.broke) {
             return Duration::ZERO;
         }
-        if self.at.is_some_and(|at| now.saturating_duration_since(at) >= LIVED) {
+        if self.opened.is_some_and(|at| now.saturating_duration_since(at) >= LIVED) {
             self.backoff.reset();
         }
         self.backoff.next_wait()
@@ -137,7 +116,7 @@ pub(super) fn standing(
                 Some((Ok(event(&frame, &client.state).await), Some((source, client))))
             }
             Next::Broken(error) => {
-                client.standing.broke();
+                client.standing.lock().broke = true;
                 Some((Err(error), None))
             }
             Next::NotRead(why, _) => {
@@ -262,17 +241,13 @@ pub(in crate::backend::mcp) fn message(
 ) -> Option<ServerJsonRpcMessage> {
     let is_message = matches!(fields.event.as_deref(), None | Some("" | "message"));
     let data = fields.data.filter(|data| is_message && !data.trim().is_empty())?;
-    match state.incoming(&data) {
-        Incoming::Message(message) => Some(*message),
-        Incoming::Ignored(why) => {
-            tracing::debug!("ignored a message: {why}");
-            None
-        }
-        Incoming::Garbage => {
-            tracing::debug!("ignored an event that is no JSON-RPC message");
-            None
-        }
-    }
+    let why = match state.incoming(&data) {
+        Incoming::Message(message) => return Some(*message),
+        Incoming::Ignored(why) => why,
+        Incoming::Garbage => "it is no JSON-RPC message",
+    };
+    tracing::debug!("ignored a message: {why}");
+    None
 }
 
 /// How many milliseconds the server asks the client to wait before it reconnects.

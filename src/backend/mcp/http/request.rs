@@ -11,10 +11,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::HttpFailure;
-use crate::backend::auth::Tokens;
 use crate::backend::{address, auth};
 use crate::http_client;
-use crate::http_client::why_no_answer;
 use crate::oauth::TokenError;
 
 /// How many redirects are followed.
@@ -32,7 +30,7 @@ pub(in crate::backend::mcp) struct Endpoint {
     pub(in crate::backend::mcp) url: Url,
     /// The configured headers; their values are secrets.
     pub(in crate::backend::mcp) headers: HeaderMap,
-    tokens: Option<Tokens>,
+    tokens: Option<auth::Tokens>,
     /// The unix socket that `client` connects to, whatever host `url` names.
     socket: Option<PathBuf>,
 }
@@ -59,7 +57,7 @@ impl Endpoint {
         url: Url,
         mut headers: HeaderMap,
         socket: Option<&Path>,
-        tokens: Option<Tokens>,
+        tokens: Option<auth::Tokens>,
     ) -> Self {
         if socket.is_some() {
             headers.entry(HOST).or_insert(SOCKET_HOST);
@@ -96,7 +94,7 @@ impl Endpoint {
             let request = request.headers(headers.clone()).body(body.bytes.clone());
             let sent = self.client.send_as(request, body.only_reads).await;
             let response = sent.map_err(|error| {
-                let (nothing_sent, error) = why_no_answer(error);
+                let (nothing_sent, error) = http_client::why_no_answer(error);
                 let failure = HttpFailure::Lost(format!("{}: {error}", self.place()));
                 SendError { failure, nothing_sent }
             })?;
@@ -107,20 +105,18 @@ impl Endpoint {
             if !status.is_redirection() || status == StatusCode::NOT_MODIFIED {
                 return Ok(response);
             }
-            let target = target(&url, &response);
-            match target {
-                Some(target) if repeats && address::is_own(&url, &target) => url = target,
-                Some(target) => {
-                    return Err(refuse(format!(
-                        "the server redirects to {} (HTTP {status}), which is not followed: \
-                         correct `url` in the configuration",
-                        origin(&target)
-                    )));
-                }
-                None => {
-                    return Err(refuse(format!("the server redirects nowhere (HTTP {status})")));
-                }
+            let target = response.headers().get(LOCATION).and_then(|target| target.to_str().ok());
+            let Some(target) = target.and_then(|target| url.join(target).ok()) else {
+                return Err(refuse(format!("the server redirects nowhere (HTTP {status})")));
+            };
+            if !repeats || !address::is_own(&url, &target) {
+                return Err(refuse(format!(
+                    "the server redirects to {} (HTTP {status}), which is not followed: correct \
+                     `url` in the configuration",
+                    origin(&target)
+                )));
             }
+            url = target;
         }
         Err(refuse(format!("the server redirects more than {MOST_REDIRECTS} times")))
     }
@@ -144,11 +140,6 @@ impl From<TokenError> for SendError {
 /// The server answered with a redirect, so the request has not run.
 fn refuse(why: String) -> SendError {
     SendError { failure: HttpFailure::Lost(why), nothing_sent: true }
-}
-
-fn target(url: &Url, response: &reqwest::Response) -> Option<Url> {
-    let location = response.headers().get(LOCATION)?.to_str().ok()?;
-    url.join(location).ok()
 }
 
 /// The part of `url` that is no secret.

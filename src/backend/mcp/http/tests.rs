@@ -15,7 +15,7 @@ use url::Url;
 
 mod param_headers;
 
-use super::events::{Opened, Standing};
+use super::events::Standing;
 use crate::backend::fake::{request, tool_call};
 use crate::backend::mcp::{LIMIT, dialer};
 use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, TASK_SILENCE, ToolCall};
@@ -541,12 +541,12 @@ async fn the_end_of_a_session_s_stream_is_the_end_of_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn streams_that_break_soon_are_asked_for_less_and_less() {
-    let mut opened = Opened::default();
+    let mut standing = Standing::default();
     let now = Instant::now();
     let mut wait = |broke, lived| {
-        opened.at = Some(now);
-        opened.broke = broke;
-        opened.next_wait(now + Duration::from_millis(lived)).as_millis()
+        standing.opened = Some(now);
+        standing.broke = broke;
+        standing.next_wait(now + Duration::from_millis(lived)).as_millis()
     };
     assert_eq!(wait(false, 0), 0, "rmcp itself waits after a clean end");
     let waits: Vec<_> = (0..3).map(|_| wait(true, 0)).collect();
@@ -559,7 +559,7 @@ async fn streams_that_break_soon_are_asked_for_less_and_less() {
 
 #[test]
 fn a_server_counts_as_gone_only_if_it_was_there() {
-    let standing = Standing::default();
+    let mut standing = Standing::default();
     assert!((0..20).all(|_| !standing.failed()));
     standing.opened();
     assert!((0..3).all(|_| !standing.failed()));

@@ -9,7 +9,7 @@ use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpc
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::model::{Elements, Members, string_member};
+use crate::model::{Elements, Members};
 
 /// Where a server of revision 2026-07-28 puts its `Implementation`.
 const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
@@ -56,8 +56,7 @@ impl Handshake {
         };
         let stand_in = match kind {
             Kind::Initialize => {
-                let Some(version) = result.and_then(|result| member(result, "protocolVersion"))
-                else {
+                let Some(version) = members.string("protocolVersion") else {
                     return not_understood(id);
                 };
                 self.server_info = members.get("serverInfo").map(share);
@@ -113,10 +112,6 @@ fn takes_tasks(result: &Members<'_>) -> bool {
         found = found.and_then(|raw| Members::read(raw.get()).ok()?.get(key));
     }
     found.is_some_and(|call| !matches!(call.get(), "null" | "false"))
-}
-
-fn member(object: &RawValue, key: &str) -> Option<String> {
-    string_member(object.get(), key)
 }
 
 fn strings(array: &RawValue) -> Option<Vec<String>> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt as _};
+use async_trait::async_trait;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
@@ -93,32 +93,30 @@ pub(super) fn dial(world: Arc<World>, name: &str) -> Arc<dyn Dial> {
     Arc::new(SimulatedDial { world: Shared(world), name: name.to_owned() })
 }
 
+#[async_trait]
 impl Dial for SimulatedDial {
-    fn dial(&self) -> BoxFuture<'_, Result<Arc<dyn Peer>, PeerError>> {
-        async move {
-            let world = &self.world.0;
-            world.if_alive().await;
-            let (fails, hangs) = {
-                let mut state = world.state();
-                (state.fault(80), state.fault(30))
-            };
-            world.pause(Duration::from_millis(if hangs { 60_000 } else { 30 })).await;
-            if fails {
-                world.step(format!("{}: cannot be reached", self.name));
-                return Err(PeerError::new(PeerErrorKind::Connect, "it is away"));
-            }
-            let until = {
-                let mut state = world.state();
-                let breaks = state.fault(300);
-                let within = state.wait(Duration::from_secs(600));
-                breaks.then(|| Instant::now() + within)
-            };
-            let lost = CancellationToken::new();
-            let peer =
-                SimulatedPeer { world: self.world.clone(), name: self.name.clone(), until, lost };
-            Ok(Arc::new(peer) as Arc<dyn Peer>)
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        let world = &self.world.0;
+        world.if_alive().await;
+        let (fails, hangs) = {
+            let mut state = world.state();
+            (state.fault(80), state.fault(30))
+        };
+        world.pause(Duration::from_millis(if hangs { 60_000 } else { 30 })).await;
+        if fails {
+            world.step(format!("{}: cannot be reached", self.name));
+            return Err(PeerError::new(PeerErrorKind::Connect, "it is away"));
         }
-        .boxed()
+        let until = {
+            let mut state = world.state();
+            let breaks = state.fault(300);
+            let within = state.wait(Duration::from_secs(600));
+            breaks.then(|| Instant::now() + within)
+        };
+        let lost = CancellationToken::new();
+        let peer =
+            SimulatedPeer { world: self.world.clone(), name: self.name.clone(), until, lost };
+        Ok(Arc::new(peer) as Arc<dyn Peer>)
     }
 
     fn transport(&self) -> &'static str {
@@ -132,103 +130,86 @@ fn intent(request: &CallRequest) -> String {
     arguments["intent"].as_str().unwrap_or("none").to_owned()
 }
 
+#[async_trait]
 impl Peer for SimulatedPeer {
     fn about(&self) -> About {
         About::default()
     }
 
-    fn resolve(&self) -> BoxFuture<'_, Result<Arc<Catalog>, PeerError>> {
-        async move {
-            let world = &self.world.0;
-            world.if_alive().await;
-            let fails = world.state().fault(50);
-            world.pause(Duration::from_millis(30)).await;
-            if fails || self.lost.is_cancelled() {
-                return Err(PeerError::new(PeerErrorKind::Connect, "it broke"));
-            }
-            let (_, tools) =
-                TOOLS.iter().find(|(name, _)| *name == self.name).expect("it is known");
-            let raw = |text: &&str| RawValue::from_string((*text).to_owned()).expect("JSON");
-            Ok(Arc::new(Catalog::mcp(None, tools.iter().map(raw).collect()).0))
+    async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
+        let world = &self.world.0;
+        world.if_alive().await;
+        let fails = world.state().fault(50);
+        world.pause(Duration::from_millis(30)).await;
+        if fails || self.lost.is_cancelled() {
+            return Err(PeerError::new(PeerErrorKind::Connect, "it broke"));
         }
-        .boxed()
+        let (_, tools) = TOOLS.iter().find(|(name, _)| *name == self.name).expect("it is known");
+        let raw = |text: &&str| RawValue::from_string((*text).to_owned()).expect("JSON");
+        Ok(Arc::new(Catalog::mcp(None, tools.iter().map(raw).collect()).0))
     }
 
-    fn closed(&self) -> BoxFuture<'_, PeerError> {
-        async move {
-            match self.until {
-                Some(until) => sleep_until(until).await,
-                None => std::future::pending().await,
-            }
-            self.world.0.step(format!("{}: the connection breaks", self.name));
-            self.lost.cancel();
-            PeerError::new(PeerErrorKind::Connect, "it broke")
+    async fn closed(&self) -> PeerError {
+        match self.until {
+            Some(until) => sleep_until(until).await,
+            None => std::future::pending().await,
         }
-        .boxed()
-    }
-
-    fn call(&self, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
-        async move {
-            let world = Arc::clone(&self.world.0);
-            world.if_alive().await;
-            let intent = intent(&call.request);
-            let job = {
-                let mut state = world.state();
-                if self.lost.is_cancelled() || state.fault(20) {
-                    state.step(format!("{}: {intent} is not sent", self.name));
-                    return Err(CallError::NotSent("it is gone".to_owned()));
-                }
-                let job = state.sent(&self.name, &call.request, &intent);
-                if state.fault(5) {
-                    state.step(format!("{}: the call for {intent} panics", self.name));
-                    drop(state);
-                    // Without the hook, which would write to stderr.
-                    std::panic::resume_unwind(Box::new("the seed wants this"));
-                }
-                job
-            };
-            if job.is_named {
-                world.pause(Duration::from_millis(50)).await;
-                call.recorder.named(&Handle(intent.clone()));
-            }
-            let guard = Cancels {
-                world: Arc::clone(&world),
-                intent,
-                recorder: Arc::clone(&call.recorder),
-                done: false,
-            };
-            let guard = match call.request.tool() {
-                "survey" => match self.ask(guard, &call).await {
-                    Ok(guard) => guard,
-                    Err(ended) => return ended,
-                },
-                _ => guard,
-            };
-            self.wait_for(guard, &call).await
-        }
-        .boxed()
-    }
-
-    fn resume(&self, handle: Handle, call: ToolCall) -> BoxFuture<'_, Result<Answer, CallError>> {
-        async move {
-            let world = Arc::clone(&self.world.0);
-            world.if_alive().await;
-            world.step(format!("{}: asked for {}", self.name, handle.0));
-            world.pause(Duration::from_millis(50)).await;
-            let guard = Cancels {
-                world,
-                intent: handle.0,
-                recorder: Arc::clone(&call.recorder),
-                done: false,
-            };
-            self.wait_for(guard, &call).await
-        }
-        .boxed()
-    }
-
-    fn close(&self) -> BoxFuture<'_, ()> {
+        self.world.0.step(format!("{}: the connection breaks", self.name));
         self.lost.cancel();
-        std::future::ready(()).boxed()
+        PeerError::new(PeerErrorKind::Connect, "it broke")
+    }
+
+    async fn call(&self, call: ToolCall) -> Result<Answer, CallError> {
+        let world = Arc::clone(&self.world.0);
+        world.if_alive().await;
+        let intent = intent(&call.request);
+        let job = {
+            let mut state = world.state();
+            if self.lost.is_cancelled() || state.fault(20) {
+                state.step(format!("{}: {intent} is not sent", self.name));
+                return Err(CallError::NotSent("it is gone".to_owned()));
+            }
+            let job = state.sent(&self.name, &call.request, &intent);
+            if state.fault(5) {
+                state.step(format!("{}: the call for {intent} panics", self.name));
+                drop(state);
+                // Without the hook, which would write to stderr.
+                std::panic::resume_unwind(Box::new("the seed wants this"));
+            }
+            job
+        };
+        if job.is_named {
+            world.pause(Duration::from_millis(50)).await;
+            call.recorder.named(&Handle(intent.clone()));
+        }
+        let guard = Cancels {
+            world: Arc::clone(&world),
+            intent,
+            recorder: Arc::clone(&call.recorder),
+            done: false,
+        };
+        let guard = match call.request.tool() {
+            "survey" => match self.ask(guard, &call).await {
+                Ok(guard) => guard,
+                Err(ended) => return ended,
+            },
+            _ => guard,
+        };
+        self.wait_for(guard, &call).await
+    }
+
+    async fn resume(&self, handle: Handle, call: ToolCall) -> Result<Answer, CallError> {
+        let world = Arc::clone(&self.world.0);
+        world.if_alive().await;
+        world.step(format!("{}: asked for {}", self.name, handle.0));
+        world.pause(Duration::from_millis(50)).await;
+        let guard =
+            Cancels { world, intent: handle.0, recorder: Arc::clone(&call.recorder), done: false };
+        self.wait_for(guard, &call).await
+    }
+
+    async fn close(&self) {
+        self.lost.cancel();
     }
 }
 
