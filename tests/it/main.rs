@@ -18,6 +18,8 @@ mod frames;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
+mod haproxy;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod http;
