@@ -32,6 +32,8 @@ mod postgres;
 #[cfg(test)]
 mod process;
 #[cfg(test)]
+mod relay;
+#[cfg(test)]
 mod sse;
 #[cfg(test)]
 mod tls_front;

@@ -179,6 +179,10 @@ impl Mantyx {
         format!("http://{}", self.addr)
     }
 
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
     /// The `upstream` part of a configuration.
     pub(crate) fn upstream(&self) -> String {
         format!(
