@@ -5,8 +5,12 @@
 //! Must not: assert on anything that depends on when a fault struck.
 
 mod apps;
+mod between;
+mod cut_off;
 mod laws;
 mod plan;
+mod promotion;
+mod takeover;
 
 use std::{
     net::{SocketAddr, TcpListener},
@@ -54,32 +58,34 @@ struct Open {
 }
 
 /// How a replica reaches what it needs.
-struct Ways<'a> {
+struct Ways {
+    /// The URL of the database.
     database: String,
-    env: &'a [(&'a str, &'a str)],
+    env: Vec<(&'static str, String)>,
 }
 
 impl Gateway {
     async fn start(seed: u64) -> Self {
-        let postgres = Postgres::start().await;
+        let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
         let url = postgres.url();
-        Self::with(seed, postgres, |_, _| Ways { database: url.clone(), env: &[] }).await
+        let ways = |_| Ways { database: url.clone(), env: Vec::new() };
+        Self::with(seed, mantyx, postgres, ways).await
     }
 
     /// A gateway whose replicas reach the database and MANTYX as `ways` says of each.
-    async fn with<'a>(
+    async fn with(
         seed: u64,
+        mantyx: Mantyx,
         postgres: Postgres,
-        ways: impl Fn(usize, &Mantyx) -> Ways<'a>,
+        ways: impl Fn(usize) -> Ways,
     ) -> Self {
-        let (mantyx, ledger, plan) = (Mantyx::start().await, Ledger::new(), Plan { seed });
+        let ledger = Ledger::new();
         mantyx.once();
-        mantyx.author(move |number| plan.run(number).script);
         let server =
             peers::with(&ledger.effects.trusted_server(), "required: true, concurrency: 32");
         let (mut replicas, mut addresses) = (Vec::new(), Vec::new());
         for index in 0..REPLICAS {
-            let (ways, addr) = (ways(index, &mantyx), free());
+            let (ways, addr) = (ways(index), free());
             let config = format!(
                 "listen: {{tcp: \"{addr}\", hosts: [{HOST}]}}\n{}state: {{postgres: \"{}\"}}\n\
                  apps:\n  a: {{token: {}}}\nmcp:\n  sure: {server}\n",
@@ -87,13 +93,23 @@ impl Gateway {
                 ways.database,
                 token("a"),
             );
-            replicas.push(Bridge::start_with(&config, ways.env).await);
+            let env: Vec<_> =
+                ways.env.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            replicas.push(Bridge::start_with(&config, &env).await);
             addresses.push(addr);
         }
         let haproxy = Haproxy::before(&addresses).await;
-        let this = Self { haproxy, replicas, postgres, mantyx, ledger, plan };
+        let plan = Plan { seed, at_once: false };
+        let mut this = Self { haproxy, replicas, postgres, mantyx, ledger, plan };
+        this.follow(plan);
         this.wait_whole().await;
         this
+    }
+
+    /// From now on, runs do what `plan` says.
+    fn follow(&mut self, plan: Plan) {
+        self.plan = plan;
+        self.mantyx.author(move |number| plan.run(number).script);
     }
 
     /// Waits until every replica is a member of the group and nothing else is, and haproxy asks each.

@@ -148,6 +148,17 @@ async fn submit(
     }
 }
 
+/// One app, which submits its run at the replica `at` and reads it at `gateway`.
+pub(super) async fn one(replica: SocketAddr, gateway: SocketAddr) -> App {
+    let at = Instant::now();
+    let submitted = submit_run(replica).await;
+    let seen = match &submitted {
+        Submitted::Accepted(run) => follow(gateway, run).await,
+        _ => Seen::default(),
+    };
+    App { at, submitted, seen }
+}
+
 async fn app(gateway: SocketAddr, log: Arc<Mutex<Vec<App>>>) {
     let at = Instant::now();
     let submitted = submit_run(gateway).await;
@@ -171,7 +182,8 @@ fn request(method: &str, target: &str) -> Request {
     Request::new(method, target).header("Host", HOST).bearer(&token("a"))
 }
 
-async fn submit_run(gateway: SocketAddr) -> Submitted {
+/// Submits a run at `gateway`.
+pub(super) async fn submit_run(gateway: SocketAddr) -> Submitted {
     let spec = r#"{"modelId":"m","prompt":"hi"}"#;
     let request = request("POST", &format!("{API}/agent-runs")).json(spec);
     let Ok(response) = request.try_send(gateway).await else { return Submitted::Cut };

@@ -11,7 +11,12 @@ use crate::{effects::Kind, frames::Script};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Plan {
     pub(super) seed: u64,
+    /// Whether a run has all of its calls at once, when [`GO`] is released, and the first of them may be
+    /// made once only.
+    pub(super) at_once: bool,
 }
+
+pub(super) const GO: &str = "go";
 
 #[derive(Debug)]
 pub(super) struct Call {
@@ -35,22 +40,34 @@ pub(super) struct Run {
 pub(super) const CALLS: u32 = 6;
 
 impl Plan {
-    /// What the run `run_N` is to do, given N: one or two calls at once, and the next when both are
-    /// answered.
+    /// What the run `run_N` is to do, given N.
     pub(super) fn run(self, number: usize) -> Run {
+        if self.at_once { Self::run_at_once(number) } else { self.run_in_rounds(number) }
+    }
+
+    fn run_at_once(number: usize) -> Run {
+        let mut script = Script::new().delta("hm").until(GO);
+        let mut calls = Vec::new();
+        for kind in [Kind::Destructive, Kind::Unsaid, Kind::Additive, Kind::Read] {
+            let call = Call::new(&format!("{number}_{}", calls.len()), kind, 0, &script);
+            script = call.asked_in(script);
+            calls.push(call);
+        }
+        let script = calls.iter().fold(script, |script, call| script.answered(&call.id)).done();
+        Run { script, calls }
+    }
+
+    /// One or two calls at once, and the next when both are answered.
+    fn run_in_rounds(self, number: usize) -> Run {
         let mut rng = StdRng::seed_from_u64(self.seed.wrapping_add(number as u64));
         let (mut script, mut calls) = (Script::new().delta("hm"), Vec::new());
         for round in 0..4 {
             let first = calls.len();
             for at in 0..rng.random_range(1..=2) {
-                let call = Call {
-                    id: format!("tu_{number}_{round}_{at}"),
-                    intent: format!("in_{number}_{round}_{at}"),
-                    kind: *Kind::ALL.choose(&mut rng).expect("there are five"),
-                    takes_ms: rng.random_range(0..300),
-                    seq: script.last_seq() + 1,
-                };
-                script = script.mcp(&call.id, "sure", &call.tool(), &call.arguments());
+                let kind = *Kind::ALL.choose(&mut rng).expect("there are five");
+                let takes_ms = rng.random_range(0..300);
+                let call = Call::new(&format!("{number}_{round}_{at}"), kind, takes_ms, &script);
+                script = call.asked_in(script);
                 calls.push(call);
             }
             let asked = calls.get(first..).unwrap_or_default();
@@ -67,12 +84,15 @@ impl Call {
         self.kind.is_harmless()
     }
 
-    fn tool(&self) -> String {
-        format!("sure_{}", self.kind.tool())
+    /// The call that comes next in `script`.
+    fn new(name: &str, kind: Kind, takes_ms: u64, script: &Script) -> Self {
+        let (id, intent) = (format!("tu_{name}"), format!("in_{name}"));
+        Self { id, intent, kind, takes_ms, seq: script.last_seq() + 1 }
     }
 
-    fn arguments(&self) -> String {
-        format!(r#"{{"ms":{},"intent":"{}"}}"#, self.takes_ms, self.intent)
+    fn asked_in(&self, script: Script) -> Script {
+        let arguments = format!(r#"{{"ms":{},"intent":"{}"}}"#, self.takes_ms, self.intent);
+        script.mcp(&self.id, "sure", &format!("sure_{}", self.kind.tool()), &arguments)
     }
 }
 
