@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use self::{
     apps::{App, Apps},
-    laws::{Tally, Witnessed},
+    laws::{OfRun, Tally, Witnessed},
     plan::Plan,
 };
 use super::{Ledger, Reproduce, number};
@@ -165,8 +165,9 @@ impl Gateway {
     /// Judges all that has happened since the last time.
     fn assert_lawful(&mut self, apps: &[App], faults: usize, tally: &mut Tally) {
         let ledger = self.ledger.news();
-        let (plan, mantyx) = (self.plan, &self.mantyx);
-        let seen = Witnessed { plan, mantyx, apps, ledger: &ledger, faults };
+        let ids = self.mantyx.runs().into_iter();
+        let runs = ids.map(|id| OfRun::of(id, self.plan, &self.mantyx)).collect();
+        let seen = Witnessed { runs, apps, ledger: &ledger, faults };
         let offences = laws::offences(&seen, tally);
         assert!(offences.is_empty(), "{} offences: {offences:#?}\n{tally}", offences.len());
         for replica in &self.replicas {

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     effects::{Entry, Step},
-    mantyx::Mantyx,
+    mantyx::{Delivery, Mantyx},
 };
 
 /// What all came to.
@@ -47,10 +47,35 @@ struct Body {
     error: Option<String>,
 }
 
+/// What MANTYX has seen of a run.
+pub(super) struct OfRun {
+    pub(super) id: String,
+    pub(super) calls: Vec<OfCall>,
+    last_seq: u64,
+}
+
+/// A call, when MANTYX asked for it, and what was posted as its answer.
+pub(super) struct OfCall {
+    call: Call,
+    asked: Option<Instant>,
+    pub(super) posted: Vec<Delivery>,
+}
+
+impl OfRun {
+    pub(super) fn of(id: String, plan: Plan, mantyx: &Mantyx) -> Self {
+        let run = plan.run(number_of(&id));
+        let calls = run.calls.into_iter().map(|call| OfCall {
+            asked: mantyx.sent_at(&id, call.seq),
+            posted: mantyx.deliveries(&call.id),
+            call,
+        });
+        Self { calls: calls.collect(), last_seq: run.script.last_seq(), id }
+    }
+}
+
 /// What was seen of all runs so far.
 pub(super) struct Witnessed<'a> {
-    pub(super) plan: Plan,
-    pub(super) mantyx: &'a Mantyx,
+    pub(super) runs: Vec<OfRun>,
     pub(super) apps: &'a [App],
     pub(super) ledger: &'a [Entry],
     /// How often a repeatable call may have been cut off.
@@ -79,27 +104,24 @@ pub(super) fn offences(seen: &Witnessed<'_>, tally: &mut Tally) -> Vec<String> {
             Submitted::Refused(..) => tally.refused += 1,
         }
     }
-    for run in seen.mantyx.runs() {
-        let plan = seen.plan.run(number_of(&run));
+    for OfRun { id: run, calls, last_seq } in &seen.runs {
         let app = told.remove(run.as_str());
         let mut unanswered = 0;
-        for call in &plan.calls {
-            let entries = by_intent.remove(call.intent.as_str()).unwrap_or_default();
-            match judge_call(seen, call, &entries, tally) {
+        for of in calls {
+            let entries = by_intent.remove(of.call.intent.as_str()).unwrap_or_default();
+            match judge_call(of, &entries, seen.faults, tally) {
                 Ok(()) => {}
                 Err(Offence::Unanswered) if app.is_none() => unanswered += 1,
-                Err(offence) => wrong.push(format!("{run}: {}: {offence}", call.id)),
+                Err(offence) => wrong.push(format!("{run}: {}: {offence}", of.call.id)),
             }
-            let answered = seen.mantyx.deliveries(&call.id).into_iter().find(|it| it.accepted);
-            let asked = seen.mantyx.sent_at(&run, call.seq);
-            tally.times.extend(answered.zip(asked).map(|(answer, at)| answer.at - at));
+            let answered = of.posted.iter().find(|it| it.accepted);
+            tally.times.extend(answered.zip(of.asked).map(|(answer, at)| answer.at - at));
         }
         tally.orphans += usize::from(unanswered > 0);
         if let Some(app) = app {
             tally.runs += 1;
             tally.reopened += app.seen.reopened;
-            wrong
-                .extend(judge_stream(app, plan.script.last_seq()).map(|it| format!("{run}: {it}")));
+            wrong.extend(judge_stream(app, *last_seq).map(|it| format!("{run}: {it}")));
         }
     }
     wrong.extend(told.keys().map(|run| format!("MANTYX does not know {run}")));
@@ -126,20 +148,19 @@ impl fmt::Display for Offence {
 }
 
 fn judge_call(
-    seen: &Witnessed<'_>,
-    call: &Call,
+    OfCall { call, posted, .. }: &OfCall,
     entries: &[&Entry],
+    faults: usize,
     tally: &mut Tally,
 ) -> Result<(), Offence> {
     let offence = |what: String| Err(Offence::Other(what));
     let begun = entries.iter().filter(|entry| entry.step == Step::Begun).count();
-    let most = if call.is_repeatable() { 1 + seen.faults } else { 1 };
+    let most = if call.is_repeatable() { 1 + faults } else { 1 };
     tally.repeated += usize::from(begun > 1);
     if begun > most {
         return offence(format!("made {begun} times, and {most} is the most: {entries:?}"));
     }
-    let deliveries = seen.mantyx.deliveries(&call.id);
-    let accepted: Vec<_> = deliveries.iter().filter(|one| one.accepted).collect();
+    let accepted: Vec<_> = posted.iter().filter(|one| one.accepted).collect();
     let [answer] = accepted.as_slice() else {
         return match accepted.len() {
             0 => Err(Offence::Unanswered),
@@ -147,7 +168,7 @@ fn judge_call(
         };
     };
     tally.calls += 1;
-    if let Some(other) = deliveries.iter().find(|one| one.body != answer.body) {
+    if let Some(other) = posted.iter().find(|one| one.body != answer.body) {
         return offence(format!("two answers were posted: {} and {}", answer.body, other.body));
     }
     let body: Body = serde_json::from_str(&answer.body).expect("an answer is JSON");
@@ -222,5 +243,106 @@ impl fmt::Display for Tally {
             self.refused,
             self.reopened,
         )
+    }
+}
+
+mod tests {
+    //! The judge lets nothing through.
+
+    use super::*;
+    use crate::crash::gateway::apps::Seen;
+
+    const PLAN: Plan = Plan { seed: 7, at_once: true };
+
+    /// What was seen, to be changed.
+    struct Case {
+        runs: Vec<OfRun>,
+        apps: Vec<App>,
+        ledger: Vec<Entry>,
+    }
+
+    fn answer(body: &str, accepted: bool) -> Delivery {
+        Delivery { body: body.to_owned(), at: Instant::now(), accepted }
+    }
+
+    /// One run in which all went well.
+    fn good() -> Case {
+        let run = PLAN.run(1);
+        let (mut calls, mut ledger) = (Vec::new(), Vec::new());
+        for call in run.calls {
+            for step in [Step::Begun, Step::Done] {
+                ledger.push(Entry {
+                    step,
+                    tool_use: call.id.clone(),
+                    tool: call.kind.tool().to_owned(),
+                    intent: Some(call.intent.clone()),
+                    text: format!("{} done", call.id),
+                });
+            }
+            let body = format!(r#"{{"result":"{} done"}}"#, call.id);
+            let posted = vec![answer(&body, true)];
+            calls.push(OfCall { call, asked: Some(Instant::now()), posted });
+        }
+        let last_seq = run.script.last_seq();
+        let seen = Seen { seqs: (1..=last_seq).collect(), ended: true, ..Seen::default() };
+        let submitted = Submitted::Accepted("run_1".to_owned());
+        let runs = vec![OfRun { id: "run_1".to_owned(), calls, last_seq }];
+        Case { runs, apps: vec![App { at: Instant::now(), submitted, seen }], ledger }
+    }
+
+    #[track_caller]
+    fn check(change: impl FnOnce(&mut Case), complaint: Option<&str>) {
+        let mut case = good();
+        change(&mut case);
+        let Case { runs, apps, ledger } = case;
+        let seen = Witnessed { runs, apps: &apps, ledger: &ledger, faults: 1 };
+        let wrong = offences(&seen, &mut Tally::default());
+        match complaint {
+            None => assert!(wrong.is_empty(), "{wrong:?}"),
+            Some(words) => {
+                assert!(wrong.iter().any(|what| what.contains(words)), "{words}: {wrong:?}");
+            }
+        }
+    }
+
+    fn posted(case: &mut Case) -> &mut Vec<Delivery> {
+        &mut case.runs[0].calls[0].posted
+    }
+
+    #[test]
+    fn what_went_well_is_no_offence() {
+        check(|_| (), None);
+        let unknown = r#"{"error":"OUTCOME_UNKNOWN: it was cut off."}"#;
+        check(|case| *posted(case) = vec![answer(unknown, true)], None);
+    }
+
+    #[test]
+    fn each_offence_is_told() {
+        let again = |case: &mut Case| {
+            // The same intent under another id is the same effect.
+            let entry = Entry { tool_use: "tu_other".to_owned(), ..case.ledger[0].clone() };
+            case.ledger.push(entry);
+        };
+        check(again, Some("made 2 times"));
+        check(|case| posted(case).clear(), Some("no answer"));
+        check(|case| posted(case).push(answer("{}", false)), Some("two answers"));
+        check(
+            |case| {
+                let first = posted(case)[0].clone();
+                posted(case).push(first);
+            },
+            Some("answered 2 times"),
+        );
+        check(|case| drop(case.ledger.remove(1)), Some("never done"));
+        check(|case| *posted(case) = vec![answer(r#"{"error":"no"}"#, true)], Some("neither"));
+        let not_kept = r#"{"error":"bridge_storage_unavailable"}"#;
+        check(|case| *posted(case) = vec![answer(not_kept, true)], Some("it was made"));
+        check(|case| case.ledger[0].intent = None, Some("without an intent"));
+        check(|case| case.runs.clear(), Some("MANTYX does not know"));
+        check(|case| case.apps[0].seen.seqs.retain(|seq| *seq != 2), Some("a gap"));
+        check(|case| case.apps[0].seen.seqs.push(1), Some("twice"));
+        check(|case| case.apps[0].seen.ended = false, Some("its end"));
+        check(|case| case.apps[0].seen.kinds.push("local_tool_call".to_owned()), Some("shown"));
+        check(|case| case.apps[0].seen.refused.push((404, String::new())), Some("404"));
     }
 }
