@@ -50,6 +50,9 @@ pub(crate) struct Entry {
     #[serde(rename = "use")]
     pub(crate) tool_use: String,
     pub(crate) tool: String,
+    /// What the arguments say that the call is for.
+    #[serde(default)]
+    pub(crate) intent: Option<String>,
     /// What was answered; of [`Step::Done`] alone.
     #[serde(default)]
     pub(crate) text: String,
@@ -93,7 +96,8 @@ impl Effects {
         self.dir.path().join(format!("ledger.{tool_use}"))
     }
 
-    fn path(&self) -> PathBuf {
+    /// The ledger.
+    pub(crate) fn path(&self) -> PathBuf {
         self.dir.path().join("ledger")
     }
 

@@ -179,6 +179,21 @@ impl Request {
 
     /// Sends the request to `host`, to which `connection` leads.
     pub(crate) async fn send_on(self, mut connection: Connection, host: &str) -> Response {
+        connection.write(&self.bytes(host)).await;
+        connection.response().await
+    }
+
+    /// Sends the request on a connection of its own, which may break at any time, and reads the head of
+    /// the answer.
+    pub(crate) async fn try_send(self, to: SocketAddr) -> io::Result<Response> {
+        let stream = TcpStream::connect(to).await?;
+        stream.set_nodelay(true)?;
+        let mut connection = Connection::over(stream);
+        connection.writer.write_all(&self.bytes(&to.to_string())).await?;
+        connection.try_response().await
+    }
+
+    fn bytes(self, host: &str) -> Vec<u8> {
         let mut head = format!("{} {} HTTP/1.1\r\n", self.method, self.target);
         if !self.headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             head.push_str(&format!("Host: {host}\r\n"));
@@ -192,8 +207,7 @@ impl Request {
         head.push_str("\r\n");
         let mut bytes = head.into_bytes();
         bytes.extend(self.body.unwrap_or_default());
-        connection.write(&bytes).await;
-        connection.response().await
+        bytes
     }
 
     /// Sends the request and reads the whole answer.
@@ -248,16 +262,19 @@ impl Connection {
     }
 
     /// Reads the head of the answer.
-    pub(crate) async fn response(mut self) -> Response {
+    pub(crate) async fn response(self) -> Response {
+        self.try_response().await.expect("the server should answer before it closes the connection")
+    }
+
+    async fn try_response(mut self) -> io::Result<Response> {
         let head = timeout(PATIENCE, Head::read(&mut self.reader))
             .await
-            .expect("the server should answer in time")
-            .expect("the answer should be HTTP")
-            .expect("the server should answer before it closes the connection");
+            .expect("the server should answer in time")?
+            .ok_or(io::ErrorKind::UnexpectedEof)?;
         let status = head.line.split(' ').nth(1).and_then(|code| code.parse().ok());
         let status = status.expect("an answer starts with its status");
         let framing = if matches!(status, 204 | 304) { Framing::Done } else { head.framing(true) };
-        Response { status, head, framing, connection: self }
+        Ok(Response { status, head, framing, connection: self })
     }
 }
 
@@ -284,6 +301,13 @@ impl Response {
 
     pub(crate) async fn answer(self) -> Answer {
         self.answer_and_connection().await.0
+    }
+
+    /// The whole answer, if the connection does not break before its end.
+    pub(crate) async fn try_answer(mut self) -> io::Result<Answer> {
+        let whole = self.framing.whole(&mut self.connection.reader);
+        let body = timeout(PATIENCE, whole).await.expect("the body should end in time")?;
+        Ok(Answer { status: self.status, head: self.head, body })
     }
 
     /// The whole answer, and the connection for another request.

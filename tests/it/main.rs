@@ -18,6 +18,8 @@ mod frames;
 #[cfg(test)]
 mod gate;
 #[cfg(test)]
+mod haproxy;
+#[cfg(test)]
 mod harness;
 #[cfg(test)]
 mod http;
@@ -29,6 +31,8 @@ mod peers;
 mod postgres;
 #[cfg(test)]
 mod process;
+#[cfg(test)]
+mod relay;
 #[cfg(test)]
 mod sse;
 #[cfg(test)]

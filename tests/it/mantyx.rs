@@ -4,6 +4,7 @@
 //! The bridge's own sandbox serves the tests that need a runtime; this one serves those that need
 //! exact bytes and faults. Must not: be clever. What a test does not script is accepted.
 
+mod load;
 mod results;
 mod serve;
 
@@ -15,7 +16,7 @@ use std::{
 };
 
 use serde_json::Value;
-use tokio::{net::TcpListener, sync::watch, task::JoinSet, time::Instant};
+use tokio::{net::TcpListener, sync::Notify, task::JoinSet, time::Instant};
 
 use crate::{frames::Script, http::read_json, wait};
 
@@ -72,6 +73,8 @@ struct Meter {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Writes the script of a run for which none was given.
+    author: Option<load::Author>,
     /// `None`: nobody counts.
     meter: Option<Meter>,
     recorded: Vec<Recorded>,
@@ -83,6 +86,8 @@ struct State {
     fills: Vec<(String, String)>,
     /// Tool uses that are answered, and names that the test released.
     released: HashSet<String>,
+    /// Those who wait for a name.
+    waiting: HashMap<String, Arc<Notify>>,
     canned: HashMap<String, Vec<u8>>,
     /// The credentials that are let in; `None`: all are.
     let_in: Option<Vec<String>>,
@@ -105,12 +110,28 @@ struct Run {
     sent: u64,
     /// Whether a stream was sent to its end.
     ended: bool,
+    /// When the event of a seq was sent first.
+    sent_at: HashMap<u64, Instant>,
+}
+
+impl Run {
+    fn new(script: Script) -> Self {
+        Self { script, connections: 0, sent: 0, ended: false, sent_at: HashMap::new() }
+    }
+}
+
+impl State {
+    fn release(&mut self, name: &str) {
+        self.released.insert(name.to_owned());
+        if let Some(waiting) = self.waiting.remove(name) {
+            waiting.notify_waiters();
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    changed: watch::Sender<u64>,
 }
 
 impl Shared {
@@ -118,11 +139,20 @@ impl Shared {
         self.state.lock().expect("no test panics while it holds the lock")
     }
 
-    /// Changes the state and wakes the streams that wait for it.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        let out = change(&mut self.state());
-        self.changed.send_modify(|version| *version += 1);
-        out
+        change(&mut self.state())
+    }
+
+    /// Waits until `name` is released. Only those who wait for it are woken.
+    async fn released(&self, name: &str) {
+        let waiting = {
+            let mut state = self.state();
+            if state.released.contains(name) {
+                return;
+            }
+            Arc::clone(state.waiting.entry(name.to_owned()).or_default()).notified_owned()
+        };
+        waiting.await;
     }
 }
 
@@ -139,8 +169,7 @@ impl Mantyx {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let addr = listener.local_addr().expect("a bound listener has an address");
-        let (changed, _) = watch::channel(0);
-        let shared = Arc::new(Shared { state: Mutex::default(), changed });
+        let shared = Arc::new(Shared { state: Mutex::default() });
         let mut tasks = JoinSet::new();
         tasks.spawn(serve::accept(listener, Arc::clone(&shared)));
         Self { addr, shared, _tasks: tasks }
@@ -148,6 +177,10 @@ impl Mantyx {
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.addr)
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
     }
 
     /// The `upstream` part of a configuration.
@@ -165,8 +198,7 @@ impl Mantyx {
 
     /// There is a run of this id, which was not submitted here, or is one of an eval.
     pub(crate) fn has_run(&self, id: &str, script: Script) {
-        let run = Run { script, connections: 0, sent: 0, ended: false };
-        self.shared.change(|state| state.runs.insert(id.into(), run));
+        self.shared.change(|state| state.runs.insert(id.into(), Run::new(script)));
     }
 
     /// The next POSTs of this tool use's result are answered so, and then with 200.
@@ -218,7 +250,7 @@ impl Mantyx {
 
     /// Lets the streams and the answers that wait for `name` go on.
     pub(crate) fn release(&self, name: &str) {
-        self.shared.change(|state| state.released.insert(name.into()));
+        self.shared.change(|state| state.release(name));
     }
 
     /// Puts `text` in place of `mark` in all that is sent from now on, and lets the streams that

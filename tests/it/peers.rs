@@ -328,6 +328,12 @@ pub(crate) fn names() -> PathBuf {
     BUILT.get_or_init(|| library("names")).clone()
 }
 
+/// A library that leads connections to the port `WIRE_FROM` to the port `WIRE_TO`.
+pub(crate) fn wires() -> PathBuf {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| library("wires")).clone()
+}
+
 /// Builds the library `name` out of tests/peers.
 fn library(name: &str) -> PathBuf {
     let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.so"));

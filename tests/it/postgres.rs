@@ -40,11 +40,8 @@ impl Postgres {
 
     /// A server that does not run yet.
     pub(crate) fn new() -> Self {
-        let dir = TempDir::new().expect("the temporary directory is writable");
-        if let Some((user, group)) = other_user() {
-            chown(dir.path(), Some(user), Some(group)).expect("root may give its files away");
-        }
-        let data = dir.path().join("data");
+        let this = Self::without_data();
+        let (dir, data) = (&this.dir, this.data());
         let mut making = program("initdb");
         let password = dir.path().join("password");
         fs::write(&password, PASSWORD).expect("the directory is writable");
@@ -52,13 +49,51 @@ impl Postgres {
         making.args(["--locale=C.UTF-8", "--pwfile"]).arg(&password).arg("-D");
         let made = making.arg(&data).output().expect("initdb can be started");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        this
+    }
+
+    fn without_data() -> Self {
+        let dir = TempDir::new().expect("the temporary directory is writable");
+        if let Some((user, group)) = other_user() {
+            chown(dir.path(), Some(user), Some(group)).expect("root may give its files away");
+        }
         let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
         Self { server: None, addr: free.expect("a port of loopback is free"), dir }
     }
 
+    /// A synchronous standby of this server, which from now on confirms nothing that the standby has not.
+    pub(crate) async fn standby(&self) -> Self {
+        let mut standby = Self::without_data();
+        let mut copying = program("pg_basebackup");
+        copying.args(["--checkpoint=fast", "--no-sync", "-R", "-d"]).arg(self.url());
+        let copied = copying.arg("-D").arg(standby.data()).output();
+        let copied = copied.expect("pg_basebackup can be started");
+        assert!(copied.status.success(), "{}", String::from_utf8_lossy(&copied.stderr));
+        standby.restart().await;
+        self.query("alter system set synchronous_standby_names = '*'");
+        self.query("select pg_reload_conf()");
+        wait::until("the standby should be synchronous", START, async || {
+            let state = self.query("select sync_state from pg_stat_replication");
+            (state == ["sync"]).then_some(())
+        })
+        .await;
+        standby
+    }
+
+    /// Makes a primary server of a standby.
+    pub(crate) fn promote(&self) {
+        let done = program("pg_ctl").arg("promote").arg("-D").arg(self.data()).output();
+        let done = done.expect("pg_ctl can be started");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
     /// The URL of its database.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://bridge:{PASSWORD}@{}/postgres", self.addr)
+        url_at(self.addr)
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.addr
     }
 
     /// Starts the server again, on the same port and with the same data.
@@ -80,6 +115,11 @@ impl Postgres {
         server.ended(START).await;
     }
 
+    /// Kills it; its processes for clients end when they notice.
+    pub(crate) fn kill9(&mut self) {
+        self.server.take().expect("it runs").kill9();
+    }
+
     /// The rows of a statement, a line each, with `|` between columns.
     pub(crate) fn query(&self, statement: &str) -> Vec<String> {
         self.try_query(statement).unwrap_or_else(|| panic!("{statement} should be taken"))
@@ -95,6 +135,11 @@ impl Postgres {
     fn data(&self) -> PathBuf {
         self.dir.path().join("data")
     }
+}
+
+/// The URL of the database whose server is reached at `addr`.
+pub(crate) fn url_at(addr: SocketAddr) -> String {
+    format!("postgres://bridge:{PASSWORD}@{addr}/postgres")
 }
 
 /// PostgreSQL does not run as root. Debian's package brings a user for it.

@@ -37,6 +37,11 @@ impl Stream {
         assert_eq!(response.status, 200, "a run's stream should open");
         let kind = response.head.header("content-type").unwrap_or_default();
         assert!(kind.starts_with("text/event-stream"), "content type of a stream: {kind}");
+        Self::over(response)
+    }
+
+    /// The stream that `response` is.
+    pub(crate) fn over(response: Response) -> Self {
         Self { response, framer: Framer::new(64 << 20), ready: VecDeque::new() }
     }
 

@@ -10,7 +10,8 @@ no two executions share. With --copy, FILE is copied to LEDGER.USE before the fi
 how the disk looks when a call arrives.
 
 Arguments: {"ms": N} takes so long; {"hang": "always"} never ends; {"hang": "first"} does not end
-the first time that this tool use is made; {"pad": TEXT} is ignored.
+the first time that this tool use is made; {"intent": TEXT} is added to both lines; {"pad": TEXT} is
+ignored.
 
 Must not: need anything but the standard library, or let one call wait for another.
 """
@@ -67,13 +68,14 @@ def call(id, number, params):
     use = params.get("_meta", {}).get(TOOL_USE_ID)
     if options.copy:
         shutil.copyfile(options.copy, f"{options.ledger}.{use}")
-    note(step="begun", use=use, tool=tool)
+    intent = arguments.get("intent")
+    note(step="begun", use=use, tool=tool, intent=intent)
     hang = arguments.get("hang")
     if hang == "always" or hang == "first" and times_begun(use) == 1:
         return
     time.sleep(arguments.get("ms", 0) / 1000)
     text = f"{tool} {use} by {os.getpid()}.{number}"
-    note(step="done", use=use, tool=tool, text=text)
+    note(step="done", use=use, tool=tool, intent=intent, text=text)
     send(id=id, result={"content": [{"type": "text", "text": text}]})
 
 

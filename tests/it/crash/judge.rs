@@ -125,7 +125,7 @@ fn judge_call(
     }
 }
 
-fn percentile(times: &[Duration], percent: usize) -> Duration {
+pub(super) fn percentile(times: &[Duration], percent: usize) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
     let place = (sorted.len() * percent / 100).min(sorted.len().saturating_sub(1));
@@ -158,7 +158,13 @@ mod tests {
 
     fn entry(call: &Call, step: Step) -> Entry {
         let tool = call.kind.tool().to_owned();
-        Entry { step, tool_use: call.id.clone(), tool, text: format!("{} done", call.id) }
+        Entry {
+            step,
+            tool_use: call.id.clone(),
+            tool,
+            intent: None,
+            text: format!("{} done", call.id),
+        }
     }
 
     fn answer(body: &str) -> Delivery {

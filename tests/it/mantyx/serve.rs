@@ -64,7 +64,7 @@ async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             return stream_run(shared, &recorded, &path, &mut writer).await;
         }
         let Some(answer) = route(shared, &recorded, &path) else { return Ok(()) };
-        shared.wait_if_held(&method, &path).await?;
+        shared.wait_if_held(&method, &path).await;
         writer.write_all(&answer).await?;
     }
     Ok(())
@@ -72,18 +72,15 @@ async fn connection(stream: TcpStream, shared: &Shared) -> io::Result<()> {
 
 impl Shared {
     /// Waits until the answer to `method path` may go, where the test holds it back.
-    async fn wait_if_held(&self, method: &str, path: &str) -> io::Result<()> {
+    async fn wait_if_held(&self, method: &str, path: &str) {
         let held = self.change(|state| {
             let is_it = |held: &(&str, &str, String)| held.0 == method && path.ends_with(held.1);
             let at = state.held.iter().position(is_it)?;
             Some(state.held.remove(at).2)
         });
         if let Some(name) = held {
-            let mut changes = self.changed.subscribe();
-            let released = |_: &u64| self.state().released.contains(&name);
-            changes.wait_for(released).await.map_err(io::Error::other)?;
+            self.released(&name).await;
         }
-        Ok(())
     }
 
     /// `bytes` with what the test has filled in.
@@ -116,9 +113,11 @@ fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
         match (request.method.as_str(), last) {
             ("POST", "agent-runs" | "messages" | "eval-runs") => {
                 let run = format!("run_{id}");
-                let script = state.scripts.pop_front().unwrap_or_else(|| Script::new().done());
-                let new = Run { script, connections: 0, sent: 0, ended: false };
-                state.runs.insert(run.clone(), new);
+                let script = state.scripts.pop_front();
+                let script =
+                    script.or_else(|| state.author.as_ref().map(|author| author.write(id)));
+                let script = script.unwrap_or_else(|| Script::new().done());
+                state.runs.insert(run.clone(), Run::new(script));
                 let base = path.split("/agent-").next().unwrap_or_default();
                 let base = base.trim_end_matches("/eval-runs");
                 let kind = if last == "eval-runs" { last } else { "agent-runs" };
@@ -139,7 +138,7 @@ fn route(shared: &Shared, request: &Recorded, path: &str) -> Option<Vec<u8>> {
                 let reply = results::reply(state, &tool);
                 results::note(state, &tool, request, reply);
                 if matches!(reply, Reply::Status(200..=299 | 404 | 409) | Reply::TakenAndReset) {
-                    state.released.insert(tool);
+                    state.release(&tool);
                 }
                 if let (Some(counted), Reply::Status(200)) = (counted, reply) {
                     let head = format!("HTTP/1.1 200 OK\r\n{}", counted.headers);
@@ -263,7 +262,6 @@ async fn stream_run(
     let asked = resume_from(request).saturating_sub(script.rewind);
     let from = if script.forgetful { sent } else { asked };
     let mut out = Out { writer, script: &script, left: cut };
-    let mut changes = shared.changed.subscribe();
     for step in &script.steps {
         match step {
             Step::Send { seq, bytes } if *seq > from => {
@@ -273,15 +271,12 @@ async fn stream_run(
                 shared.change(|state| {
                     if let Some(run) = state.runs.get_mut(id) {
                         run.sent = run.sent.max(*seq);
+                        run.sent_at.entry(*seq).or_insert_with(Instant::now);
                     }
                 });
             }
             Step::Send { .. } => (),
-            Step::Await(name) => {
-                let released = |_: &u64| shared.state().released.contains(name);
-                // The sender lives as long as the listener's task does.
-                changes.wait_for(released).await.map_err(io::Error::other)?;
-            }
+            Step::Await(name) => shared.released(name).await,
         }
     }
     shared.change(|state| {
