@@ -169,7 +169,7 @@ impl Daemon {
         let open = |audit: &config::Audit| Audit::open(&audit.file, audit.arguments);
         let audit = config.audit.as_ref().map(open).transpose()?.map(Arc::new);
         let (mut manager, backends) =
-            BackendManager::new(launcher, state.clone(), back.stop_token());
+            BackendManager::new(launcher, state.clone(), Arc::clone(&journal), back.stop_token());
         spawn_keepers(&mut back, &backends, &state);
         let configured = std::mem::take(&mut config.backends);
         let prepared = manager.prepare(configured).await.map_err(inner)?;

@@ -35,6 +35,7 @@ use super::{
 };
 use crate::config::{A2a, A2aBinding, CardSource, Signers};
 use crate::http_client::{Client, Clients};
+use crate::journal::Journal;
 use crate::model::card::signature::Key as _;
 use crate::model::card::{Card, signature};
 use crate::model::{BackendName, Catalog, json};
@@ -42,6 +43,13 @@ use crate::model::{BackendName, Catalog, json};
 /// The conversations with one agent. A dialer that replaces another one continues them.
 #[derive(Debug, Clone, Default)]
 pub struct Conversations(Arc<Threads>);
+
+impl Conversations {
+    /// Those that all replicas have with the agent at `endpoint`.
+    pub fn shared(journal: Arc<Journal>, name: &BackendName, endpoint: &str) -> Self {
+        Self(Arc::new(Threads::shared(journal, format!("{name} {endpoint}"))))
+    }
+}
 
 /// Knows how to reach one A2A agent.
 #[derive(Debug)]

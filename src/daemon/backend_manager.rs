@@ -25,6 +25,7 @@ use crate::backend::{Dial, LiveRedaction, mcp};
 use crate::config::{
     A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target,
 };
+use crate::journal::Journal;
 use crate::model::offer::Source;
 use crate::model::pin::Accepted;
 use crate::model::{BackendName, Identity, RefKind};
@@ -40,6 +41,8 @@ const ASKS: usize = 16;
 pub(super) struct BackendManager {
     launcher: Option<PathBuf>,
     state: StateDir,
+    /// Replicas keep their conversations with agents there.
+    journal: Arc<Journal>,
     /// Ends the supervisors.
     stop: CancellationToken,
     client: http_client::Client,
@@ -91,12 +94,14 @@ impl BackendManager {
     pub(super) fn new(
         launcher: Option<PathBuf>,
         state: StateDir,
+        journal: Arc<Journal>,
         stop: CancellationToken,
     ) -> (Self, Arc<Backends>) {
         let backends = Arc::new(Backends::new(Arc::default()));
         let manager = Self {
             launcher,
             state,
+            journal,
             stop,
             client: http_client::new(),
             backends: Arc::clone(&backends),
@@ -237,7 +242,8 @@ impl BackendManager {
         let earlier = self.managed.get(&name);
         let same =
             earlier.filter(|earlier| endpoint(&earlier.handle.rules.target) == endpoint(target));
-        let conversations = same.map(|same| same.conversations.clone()).unwrap_or_default();
+        let new = || Conversations::shared(Arc::clone(&self.journal), &name, &endpoint(target));
+        let conversations = same.map_or_else(new, |same| same.conversations.clone());
         let mut bundled = None;
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {

@@ -132,7 +132,7 @@ backend replicas
 }
 
 /// Debian puts it where only root looks.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let paths = env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = env::split_paths(&paths).collect();
     dirs.extend(["/usr/sbin", "/usr/local/sbin"].map(|dir| Path::new(dir).to_owned()));

@@ -74,6 +74,7 @@ mod crash;
 #[cfg(test)]
 mod credentials;
 #[cfg(test)]
+mod deploy;
 mod drain;
 #[cfg(test)]
 mod durable;

@@ -45,7 +45,10 @@ pub(super) async fn call(
 ) -> Called {
     let id = message_id(&call.request).to_string();
     let owner = Owner::of(&call.request);
-    let mut thread = owner.as_ref().map(|owner| threads.enter(owner)).unwrap_or_default();
+    let mut thread = match &owner {
+        Some(owner) => threads.begin(owner).await,
+        None => Thread::default(),
+    };
     let known = thread.clone();
     let outcome = loop {
         let message = Message {
@@ -73,7 +76,7 @@ pub(super) async fn call(
         Err(Trouble::Call(error)) => (None, Err(error)),
     };
     if let (Some(owner), Some(next)) = (owner, next) {
-        threads.leave(owner, next);
+        threads.end(owner, next).await;
     }
     answer
 }
@@ -90,7 +93,7 @@ pub(super) async fn resume(
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);
     if let Some(owner) = Owner::of(&call.request) {
-        threads.leave(owner, next);
+        threads.end(owner, next).await;
     }
     Ok(answer)
 }

@@ -3,11 +3,15 @@
 //! Must not: ask the agent anything, or give a run the conversation of another.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tracing::warn;
 
+use crate::error_chain::error_chain;
+use crate::journal::{Journal, Replica};
 use crate::model::{AppName, CallRequest, CallingRun, RunId, SessionId, Workspace};
 
 /// How long a conversation is remembered after its last message.
@@ -36,7 +40,11 @@ pub(super) enum Owner {
 
 /// All conversations with one agent.
 #[derive(Debug, Default)]
-pub(super) struct Threads(Mutex<HashMap<Owner, Kept>>);
+pub(super) struct Threads {
+    kept: Mutex<HashMap<Owner, Kept>>,
+    /// Where replicas keep them, and how they call the agent there.
+    group: Option<(Arc<Journal>, String)>,
+}
 
 #[derive(Debug)]
 struct Kept {
@@ -64,10 +72,51 @@ impl Owner {
 }
 
 impl Threads {
+    /// Conversations that the replicas which share `journal` have with `agent`.
+    pub(super) fn shared(journal: Arc<Journal>, agent: String) -> Self {
+        Self { group: Some((journal, agent)), ..Self::default() }
+    }
+
+    /// How replicas share the conversation of `owner`, if they do.
+    fn of_group(&self, owner: &Owner) -> Option<(&Replica, String)> {
+        let (journal, agent) = self.group.as_ref()?;
+        let parts = match owner {
+            Owner::Session(app, workspace, it) => (app, workspace, "session", it.as_str()),
+            Owner::Run(app, workspace, it) => (app, workspace, "run", it.as_str()),
+        };
+        let id = serde_json::to_string(&(agent, parts)).expect("strings can be written");
+        Some((journal.replica()?, id))
+    }
+
+    /// [`Self::enter`] over all replicas; without their database, as far as this one knows.
+    pub(super) async fn begin(&self, owner: &Owner) -> Thread {
+        let here = self.enter(owner);
+        let Some((replica, id)) = self.of_group(owner) else { return here };
+        match replica.enter_conversation(&id).await {
+            Ok((context, task)) => Thread { context, task },
+            Err(error) => {
+                warn!(error = error_chain(&error), "cannot look up a conversation");
+                here
+            }
+        }
+    }
+
+    /// [`Self::leave`] over all replicas.
+    pub(super) async fn end(&self, owner: Owner, thread: Thread) {
+        let short = |id: &Option<String>| id.clone().filter(|id| id.len() <= MAX_ID);
+        if let Some((replica, id)) = self.of_group(&owner) {
+            let left = replica.leave_conversation(&id, short(&thread.context), short(&thread.task));
+            if let Err(error) = left.await {
+                warn!(error = error_chain(&error), "a conversation is not kept for other replicas");
+            }
+        }
+        self.leave(owner, thread);
+    }
+
     /// Where the next message of `owner` goes. A waiting task is given to one message only: a
     /// second message at the same time goes to the same conversation, but not to that task.
     pub(super) fn enter(&self, owner: &Owner) -> Thread {
-        let mut threads = self.0.lock();
+        let mut threads = self.kept.lock();
         let Some(kept) = threads.get_mut(owner) else { return Thread::default() };
         if kept.used.elapsed() >= KEEP {
             threads.remove(owner);
@@ -84,7 +133,7 @@ impl Threads {
         let context = thread.context.filter(short);
         let task = thread.task.filter(short);
         let now = Instant::now();
-        let mut threads = self.0.lock();
+        let mut threads = self.kept.lock();
         let known = threads.remove(&owner);
         let task = task.or_else(|| known.and_then(|known| known.thread.task));
         if context.is_none() && task.is_none() {

@@ -1,5 +1,5 @@
-//! What replicas share beside the records of the journal: the calls that wait for a person, and the
-//! files of backends.
+//! What replicas share beside the records of the journal: the calls that wait for a person, the files of
+//! backends, and conversations with agents.
 //!
 //! Must not: know what a person may decide, or what is in a file.
 
@@ -103,6 +103,35 @@ impl Replica {
             reader.query(text, &[&reader.group, &id, &holder, &ended]).await
         });
         Ok(rows.await?.first().map(|row| row.try_get(0)).transpose()?)
+    }
+
+    /// Where the next message of a conversation with an agent goes: its context and its task. The task is
+    /// given to one message only.
+    pub async fn enter_conversation(
+        &self,
+        id: &str,
+    ) -> Result<(Option<String>, Option<String>), DatabaseError> {
+        let rows = self.with_reader(async |reader| {
+            let text = include_str!("sql/enter_conversation.sql");
+            reader.query(text, &[&reader.group, &id]).await
+        });
+        let found = rows.await?;
+        let Some(row) = found.first() else { return Ok((None, None)) };
+        Ok((row.try_get(0)?, row.try_get(1)?))
+    }
+
+    /// Keeps where a message has led. A task that waits stays, unless there is another one.
+    pub async fn leave_conversation(
+        &self,
+        id: &str,
+        context: Option<String>,
+        task: Option<String>,
+    ) -> Result<(), DatabaseError> {
+        let left = self.with_reader(async |reader| {
+            let text = include_str!("sql/leave_conversation.sql");
+            reader.query(text, &[&reader.group, &id, &context, &task]).await
+        });
+        left.await.map(drop)
     }
 
     /// All that waits for a person at any replica. The caller knows what is asked under the ids `known`.

@@ -72,7 +72,7 @@ async fn there_are_only_so_many_and_the_oldest_go() {
         threads.leave(run(&number.to_string()), thread("c", None));
         advance(Duration::from_millis(1)).await;
     }
-    assert!(threads.0.lock().len() <= MAX_THREADS);
+    assert!(threads.kept.lock().len() <= MAX_THREADS);
     assert_eq!(threads.enter(&run("0")), Thread::default());
     let newest = run(&MAX_THREADS.to_string());
     assert_eq!(threads.enter(&newest), thread("c", None));
@@ -82,5 +82,5 @@ async fn there_are_only_so_many_and_the_oldest_go() {
 async fn ids_of_any_length_are_not_kept() {
     let threads = Threads::default();
     threads.leave(run("r"), thread(&"c".repeat(MAX_ID + 1), None));
-    assert!(threads.0.lock().is_empty());
+    assert!(threads.kept.lock().is_empty());
 }

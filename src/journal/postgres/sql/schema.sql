@@ -86,6 +86,17 @@ create table if not exists file (
   primary key (grp, name)
 );
 
+-- Where the next message of a run or a session to an agent goes.
+create table if not exists conversation (
+  grp text not null,
+  id text not null,
+  context text,
+  task text,
+  used timestamptz not null default now(),
+  primary key (grp, id)
+);
+create index if not exists conversation_by_age on conversation (grp, used);
+
 -- What waits for a person, so that any replica lists it and takes the decision. The first decision counts.
 create table if not exists approval (
   grp text not null,
