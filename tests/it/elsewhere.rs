@@ -237,3 +237,28 @@ async fn without_the_database_no_run_is_taken_and_no_key_is_answered_for_another
     assert_eq!(keyed(&it.two).await.expect(200), first);
     assert_eq!(it.executions(), 1);
 }
+
+/// An app whose replica has died reads the rest at another one, which has never known the run.
+#[tokio::test]
+async fn a_run_that_has_ended_is_served_masked_by_the_others() {
+    let it = two().await;
+    it.mantyx.script(Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#));
+    let run = submitted(&it.one, "agent-runs", r#"{"modelId":"m","prompt":"hi"}"#).await;
+    wait::soon("the run should end", async || it.mantyx.has_ended(&run).then_some(())).await;
+    for (name, bridge) in [("one", &it.one), ("two", &it.two)] {
+        wait::soon("the run should have ended there, too", async || {
+            let status = ask(bridge, "a", "GET", "/v1/status", "").await.expect(200);
+            (status["backends"][0]["callsInFlight"] == 0).then_some(())
+        })
+        .await;
+        let request = Request::new("GET", &format!("{API}/agent-runs/{run}/stream"));
+        let request = request.bearer(&token("a")).header("Accept", "text/event-stream");
+        let answer = request.answer(bridge.addr()).await;
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let text = answer.text();
+        assert!(
+            !text.contains("local_tool_call"),
+            "a call of the bridge's is shown by {name}: {text}"
+        );
+    }
+}
