@@ -96,8 +96,8 @@ impl Drop for Haproxy {
     }
 }
 
-/// Streams last as long as their runs. The bridge says a word in each every 15 s, so that one which is
-/// silent for longer is dead.
+/// A silent stream has a comment every 15 s, so that one without is dead long before the limits here. A
+/// replica that is frozen or cut off holds its connections: they are cut when its check fails.
 fn config(addr: SocketAddr, servers: &[SocketAddr]) -> String {
     let servers = servers
         .iter()
@@ -115,6 +115,7 @@ defaults
     option redispatch
     retries 3
     timeout connect 2s
+    timeout check 2s
     timeout client 60s
     timeout server 60s
 frontend apps

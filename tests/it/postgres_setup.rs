@@ -144,3 +144,23 @@ fn what_is_no_address_is_a_mistake_of_the_file() {
         assert!(told.contains(about), "{url}: {told}");
     }
 }
+
+/// Nothing has to be written for that: behind a load balancer, nothing comes before it is ready.
+#[tokio::test]
+async fn an_idle_replica_is_ready_again_when_its_database_is() {
+    let (mantyx, mut postgres) = (Mantyx::start().await, Postgres::start().await);
+    let bridge = started(&mantyx, &postgres.url()).await;
+    bridge.wait_ready().await;
+    let last = "select count(*) from mantyx_bridge.record where kind = 'upstream'";
+    wait::soon("its first write should be done", async || {
+        (postgres.query(last) == ["1"]).then_some(())
+    })
+    .await;
+    postgres.stop().await;
+    wait::soon("the replica should miss its database", async || {
+        (!is_ready(&bridge).await).then_some(())
+    })
+    .await;
+    postgres.restart().await;
+    bridge.wait_ready().await;
+}
