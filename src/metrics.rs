@@ -244,10 +244,14 @@ pub struct Journal {
     pub commits: Histogram,
     /// Writes that failed, and attempts to open the file again.
     pub errors: Counter,
+    /// Runs that this replica has taken over, and lost to another one.
+    pub taken_over: Counter,
+    pub lost: Counter,
 }
 
 impl Default for Journal {
     fn default() -> Self {
-        Self { commits: Histogram::of_disk(), errors: Counter::default() }
+        let [errors, taken_over, lost] = <_>::default();
+        Self { commits: Histogram::of_disk(), errors, taken_over, lost }
     }
 }

@@ -53,6 +53,9 @@ struct Plan {
     auth: Auth,
     apps: Vec<AppPlan>,
     state_dir: String,
+    /// Where replicas share their state, without the password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    database: Option<String>,
     backends: Vec<BackendPlan>,
     runtimes: Vec<RuntimePlan>,
     disabled: Vec<String>,
@@ -217,6 +220,7 @@ impl Plan {
             auth: config.auth,
             apps: apps.collect(),
             state_dir: config.state_dir.display().to_string(),
+            database: config.state.as_ref().map(ToString::to_string),
             backends: config.backends.values().map(BackendPlan::new).collect(),
             runtimes: runtimes.collect(),
             disabled: texts(&config.disabled),
@@ -405,6 +409,7 @@ impl fmt::Display for Plan {
         row(f, "credential", &json!(self.credential))?;
         row(f, "tls", &json!(self.tls))?;
         row(f, "state", &json!(self.state_dir))?;
+        row(f, "database", &json!(self.database))?;
         row(f, "auth", &json!(self.auth))?;
         if self.apps.is_empty() {
             row(f, "apps", &json!("default (all backends)"))?;

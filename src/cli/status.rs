@@ -67,7 +67,7 @@ async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
 
 fn page(status: &Status, now: SystemTime) -> Page {
     let Status { version, daemon, backends, .. } = status;
-    let Daemon { upstream, runs, approvals, runtimes, injected, problems, .. } = daemon;
+    let Daemon { upstream, runs, approvals, runtimes, injected, problems, replicas, .. } = daemon;
     let mut page = Page::default();
     let up = humantime::format_duration(Duration::from_secs(status.uptime_seconds));
     page.line(Style::Heading, format!("mantyx-bridge {version}, up {up}"));
@@ -81,6 +81,11 @@ fn page(status: &Status, now: SystemTime) -> Page {
     let workspace = workspace.unwrap_or_default();
     page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
     page.line(Style::Plain, format!("{} driven", counted(runs.driven, "run")));
+    if !replicas.is_empty() {
+        let hosts: Vec<&str> = replicas.iter().map(|replica| replica.host.as_str()).collect();
+        let told = format!("{}: {}", counted(hosts.len(), "replica"), hosts.join(", "));
+        page.line(Style::Plain, told);
+    }
     let waiting = approvals.waiting;
     if waiting > 0 {
         let calls = if waiting == 1 { "call waits" } else { "calls wait" };

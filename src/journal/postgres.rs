@@ -9,20 +9,23 @@
 
 mod database;
 mod membership;
+mod reading;
 mod rows;
 mod shared;
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
+use tokio_postgres::config::Host;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
@@ -30,18 +33,15 @@ use uuid::Uuid;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Database, Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id_of, json, name, run_of};
+use self::rows::{Epochs, FIRST_EPOCH, Rows, id_of, json, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
-use super::record::{
-    CallKey, Change, Kept, KeptRun, Key, LongRecord, RequestKey, RequestRecord, Slot,
-};
+use super::record::{Change, Kept, Key, Slot};
 use super::{NotWritten, Shared};
 use crate::clock;
 use crate::error_chain::error_chain;
 use crate::model::maps::HashSet;
-use crate::model::{CallId, RunKey, RunKind, Workspace};
 
 /// The time between two attempts to write a batch.
 const AGAIN: Duration = Duration::from_millis(500);
@@ -59,6 +59,21 @@ pub struct Postgres {
     pub group: String,
     /// How long a statement may take before its connection is dropped.
     pub statement_timeout: Duration,
+}
+
+impl Display for Postgres {
+    /// Where it is; neither its user nor a password.
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Self { url, schema, group, .. } = self;
+        for (at, host) in url.get_hosts().iter().enumerate() {
+            let comma = if at == 0 { "" } else { ", " };
+            match host {
+                Host::Tcp(name) => write!(f, "{comma}{name}")?,
+                Host::Unix(path) => write!(f, "{comma}{}", path.display())?,
+            }
+        }
+        write!(f, ", schema {schema}, group {group}")
+    }
 }
 
 /// What has happened to the runs of this replica.
@@ -152,6 +167,19 @@ impl Replica {
         *self.backends.lock() = backends;
     }
 
+    /// A backend that another replica reaches in another way.
+    pub fn disagreement(&self) -> Option<String> {
+        let own = self.backends.lock();
+        let member = self.member.borrow().map(|member| member.id);
+        let group = self.group.lock();
+        let others = group.iter().filter(|beat| Some(beat.replica) != member);
+        let mut theirs = others.flat_map(|beat| beat.backends.iter().map(|it| (&beat.host, it)));
+        let differs =
+            |(name, identity): (&String, &String)| own.get(name).is_some_and(|own| own != identity);
+        let (host, (name, _)) = theirs.find(|(_, backend)| differs(*backend))?;
+        Some(format!("The replica at {host} reaches `{name}` in another way than this one."))
+    }
+
     /// What the settings of the database put at risk.
     pub fn doubt(&self) -> Option<&'static str> {
         *self.doubt.lock()
@@ -171,118 +199,17 @@ impl Replica {
             );
             let lost: Vec<Slot> = {
                 let mut epochs = self.epochs.lock();
-                epochs.values_mut().for_each(|epoch| *epoch = None);
-                epochs.keys().copied().collect()
+                let owned =
+                    epochs.iter_mut().filter_map(|(slot, epoch)| epoch.take().map(|_| *slot));
+                owned.collect()
             };
-            self.events.send(Event::Lost(lost)).await.ok();
+            self.loses(lost).await;
         }
     }
 
-    /// The kept answer to a call.
-    pub(super) async fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        self.read_answer(key).await.filter(|answer| !answer.is_empty())
-    }
-
-    /// The answer that a call has; an empty one, if MANTYX waits for it no longer. Waits until the
-    /// database can tell.
-    pub(super) async fn first_answer(&self, key: &CallKey) -> Bytes {
-        loop {
-            if let Some(answer) = self.read_answer(key).await {
-                return answer;
-            }
-            sleep(AGAIN).await;
-        }
-    }
-
-    async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
-        let found = self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await;
-        let found = found.map_err(|error| warn!(%error, "cannot read a kept answer")).ok()?;
-        Some(found.into_iter().next().map(|(_, value)| value.into()).unwrap_or_default())
-    }
-
-    /// What the group knows of the run or the session `named` of `workspace`.
-    pub async fn find(&self, workspace: &Workspace, named: &str) -> Result<Kept, DatabaseError> {
-        let owner = |kind: &str| Key::Owner((workspace.clone(), kind.to_owned(), named.to_owned()));
-        let session = Key::Session((workspace.clone(), named.into()));
-        let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
-        let run = |kind| name(&RunKey { workspace: workspace.clone(), kind, run: named.into() });
-        let names = [RunKind::Agent, RunKind::Eval].map(run);
-        self.with_routes(self.read(&keys.map(|key| id_of(&key)), &names).await?).await
-    }
-
-    /// The runs that other replicas drive, or those of them with the id `named`, which may have ended.
-    pub async fn runs_elsewhere(&self, named: Option<&str>) -> Result<Vec<KeptRun>, DatabaseError> {
-        let own = self.member.borrow().map(|member| member.id);
-        let found = self.with_reader(async |reader| reader.elsewhere(own, named).await);
-        Ok(self.with_routes(found.await?).await?.runs)
-    }
-
-    /// Takes over the run `key` if it waits for the credential of its app; what is kept of it then.
-    pub async fn claim_waiting(&self, key: &RunKey) -> Result<Option<Kept>, DatabaseError> {
-        let Some(member) = *self.member.borrow() else { return Ok(None) };
-        let found = self.with_reader(async |reader| {
-            let runs = reader.claim_waiting(member, name(key)).await?;
-            self.epochs.lock().extend(runs.iter().map(|(slot, epoch)| (*slot, Some(*epoch))));
-            let slots: Vec<Slot> = runs.into_iter().map(|(slot, _)| slot).collect();
-            reader.of_runs(&slots).await
-        });
-        let kept = self.with_routes(found.await?).await?;
-        Ok(Some(kept).filter(|kept| !kept.runs.is_empty()))
-    }
-
-    /// The records, with the routes that they refer to.
-    async fn with_routes(&self, found: Vec<(RowKey, Vec<u8>)>) -> Result<Kept, DatabaseError> {
-        let mut live = Live::of_rows(found);
-        let refers: Vec<_> = live.refers().iter().map(id_of).collect();
-        live.add_rows(self.read(&refers, &[]).await?);
-        Ok(live.kept())
-    }
-
-    /// The long call with this id.
-    pub async fn long_call(&self, id: &CallId) -> Result<Option<LongRecord>, DatabaseError> {
-        let found = self.read(&[id_of(&Key::Long(id.clone()))], &[]).await?;
-        Ok(Live::of_rows(found).kept().long.pop().map(|(_, record)| record))
-    }
-
-    /// The request with this key.
-    pub(super) async fn request(
-        &self,
-        key: &RequestKey,
-    ) -> Result<Option<RequestRecord>, DatabaseError> {
-        let found = self.read(&[id_of(&Key::Request(key.clone()))], &[]).await?;
-        Ok(Live::of_rows(found).kept().requests.pop().map(|(_, record)| record))
-    }
-
-    async fn read(
-        &self,
-        ids: &[Id],
-        names: &[Id],
-    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        if ids.is_empty() && names.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.with_reader(async |reader| reader.find(ids, names).await).await
-    }
-
-    /// Has the connection for reading do `work`. After an error, the next one has a new connection.
-    async fn with_reader<T>(
-        &self,
-        work: impl AsyncFnOnce(&Database) -> Result<T, DatabaseError>,
-    ) -> Result<T, DatabaseError> {
-        let open = {
-            let mut reader = self.reader.lock().await;
-            match reader.as_ref().filter(|open| !open.is_closed()) {
-                Some(open) => Arc::clone(open),
-                None => {
-                    Arc::clone(reader.insert(Arc::new(Database::connect(&self.settings).await?)))
-                }
-            }
-        };
-        let done = work(&open).await;
-        if done.is_err() {
-            self.reader.lock().await.take_if(|it| Arc::ptr_eq(it, &open));
-        }
-        done
+    async fn loses(&self, runs: Vec<Slot>) {
+        self.shared.metrics.lost.inc_by(runs.len() as u64);
+        self.events.send(Event::Lost(runs)).await.ok();
     }
 }
 
@@ -441,6 +368,7 @@ impl Keeper {
         replica.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
         let kept = live.kept();
         info!(runs = kept.runs.len(), "took over runs of other replicas");
+        replica.shared.metrics.taken_over.inc_by(kept.runs.len() as u64);
         replica.events.send(Event::TakenOver(kept)).await.ok();
         Ok(())
     }
@@ -605,7 +533,7 @@ impl Writer {
             rows.owned.into_keys().filter(|slot| !verdict.held.contains(slot)).collect()
         };
         if !lost.is_empty() {
-            self.replica.events.send(Event::Lost(lost)).await.ok();
+            self.replica.loses(lost).await;
         }
     }
 }

@@ -32,6 +32,8 @@ async fn assert_taken(config: &str, secrets: &str, dir: &Path) {
     let ran = cli::run(&["check", "-c", path.to_str().expect("a path of UTF-8")]).await;
     let ran = ran.expect(OK);
     assert!(!ran.out.contains("canary"), "the password is in no output: {}", ran.out);
+    let database = "postgres, schema mantyx_bridge, group default";
+    assert!(ran.out.contains(database), "{}", ran.out);
     assert!(!ran.err.contains("warning"), "{}", ran.err);
 }
 

@@ -75,6 +75,7 @@ mod crash;
 mod credentials;
 #[cfg(test)]
 mod deploy;
+#[cfg(test)]
 mod drain;
 #[cfg(test)]
 mod durable;

@@ -65,6 +65,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         ("journal", journal.error, in_the_way),
         ("journal", doubt.map(|doubt| format!("{doubt}.")), cure("durability")),
         ("journal", lost, cure("lost")),
+        ("replicas", replica.and_then(Replica::disagreement), cure("replicas")),
         ("state", state.unwritten().into_iter().next(), cure("state")),
         ("state", state.exposed(), EXPOSED),
         ("memory", shortage(caller), cure("memory")),

@@ -72,6 +72,27 @@ async fn a_run_goes_to_a_replica_that_has_its_backends() {
 }
 
 #[tokio::test]
+async fn a_backend_that_is_another_one_elsewhere_is_a_problem() {
+    let ([first], mantyx, postgres, _dir) = group([true]).await;
+    let config = format!(
+        "{}state: {{postgres: \"{}\"}}\nmcp:\n  plain: {}\n",
+        mantyx.upstream(),
+        postgres.url(),
+        peers::asking()
+    );
+    let other = Bridge::ready(&config).await;
+    for replica in [&first, &other] {
+        wait::soon("the problem should be told", async || {
+            let status = replica.status().await;
+            let problems = status["problems"].as_array().expect("problems").clone();
+            let told = problems.into_iter().find(|problem| problem["subject"] == "replicas")?;
+            told["message"].as_str().unwrap_or_default().contains("`plain`").then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_run_whose_backends_are_nowhere_is_answered_all_the_same() {
     let ([mut first, _without], mantyx, _postgres, _dir) = group([true, false]).await;
     run_that_waits(&first, &mantyx).await;

@@ -45,7 +45,7 @@ async fn what_a_dead_replica_was_doing_by_hand_has_an_unknown_outcome_at_the_oth
     // The result is its run's alone.
     let told = it.mantyx.answer("tu_3").await.to_string();
     assert!(told.contains("There is no such call"), "{by_hand}: {told}");
-    let rows = "select count(*) from mantyx_bridge.record join mantyx_bridge.replica on holder = id \
+    let rows = "select count(*) from mantyx_bridge.record join mantyx_bridge.replica on holder = replica.id \
                 where kind = 'long' and convert_from(value, 'UTF8') like '%OUTCOME_UNKNOWN%'";
     wait::until("the long call should have ended", Duration::from_secs(30), async || {
         (it.postgres.query(rows) == ["1"]).then_some(())

@@ -68,4 +68,6 @@ async fn a_decision_outlives_the_replica_whose_call_waits() {
     })
     .await;
     assert_eq!(it.executions(), 1);
+    let metrics = it.two.api("GET", "/metrics", None).await.text();
+    assert!(metrics.contains("mantyx_bridge_runs_taken_over_total 1"), "{metrics}");
 }

@@ -1,0 +1,127 @@
+//! What a caller asks of the records while it waits.
+//!
+//! Must not: write a record; `claim_waiting` changes the owner of a run, as the keeper does.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::time::sleep;
+use tracing::warn;
+
+use super::database::Database;
+use super::rows::{Id, RowKey, id_of, name};
+use super::{AGAIN, DatabaseError, Replica};
+use crate::journal::live::Live;
+use crate::journal::record::{
+    CallKey, Kept, KeptRun, Key, LongRecord, RequestKey, RequestRecord, Slot,
+};
+use crate::model::{CallId, RunKey, RunKind, Workspace};
+
+impl Replica {
+    /// The kept answer to a call.
+    pub(in crate::journal) async fn answer(&self, key: &CallKey) -> Option<Bytes> {
+        self.read_answer(key).await.filter(|answer| !answer.is_empty())
+    }
+
+    /// The answer that a call has; an empty one, if MANTYX waits for it no longer. Waits until the
+    /// database can tell.
+    pub(in crate::journal) async fn first_answer(&self, key: &CallKey) -> Bytes {
+        loop {
+            if let Some(answer) = self.read_answer(key).await {
+                return answer;
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
+        let found = self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await;
+        let found = found.map_err(|error| warn!(%error, "cannot read a kept answer")).ok()?;
+        Some(found.into_iter().next().map(|(_, value)| value.into()).unwrap_or_default())
+    }
+
+    /// What the group knows of the run or the session `named` of `workspace`.
+    pub async fn find(&self, workspace: &Workspace, named: &str) -> Result<Kept, DatabaseError> {
+        let owner = |kind: &str| Key::Owner((workspace.clone(), kind.to_owned(), named.to_owned()));
+        let session = Key::Session((workspace.clone(), named.into()));
+        let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
+        let run = |kind| name(&RunKey { workspace: workspace.clone(), kind, run: named.into() });
+        let names = [RunKind::Agent, RunKind::Eval].map(run);
+        self.with_routes(self.read(&keys.map(|key| id_of(&key)), &names).await?).await
+    }
+
+    /// The runs that other replicas drive, or those of them with the id `named`, which may have ended.
+    pub async fn runs_elsewhere(&self, named: Option<&str>) -> Result<Vec<KeptRun>, DatabaseError> {
+        let own = self.member.borrow().map(|member| member.id);
+        let found = self.with_reader(async |reader| reader.elsewhere(own, named).await);
+        Ok(self.with_routes(found.await?).await?.runs)
+    }
+
+    /// Takes over the run `key` if it waits for the credential of its app; what is kept of it then.
+    pub async fn claim_waiting(&self, key: &RunKey) -> Result<Option<Kept>, DatabaseError> {
+        let Some(member) = *self.member.borrow() else { return Ok(None) };
+        let found = self.with_reader(async |reader| {
+            let runs = reader.claim_waiting(member, name(key)).await?;
+            self.epochs.lock().extend(runs.iter().map(|(slot, epoch)| (*slot, Some(*epoch))));
+            let slots: Vec<Slot> = runs.into_iter().map(|(slot, _)| slot).collect();
+            reader.of_runs(&slots).await
+        });
+        let kept = self.with_routes(found.await?).await?;
+        Ok(Some(kept).filter(|kept| !kept.runs.is_empty()))
+    }
+
+    /// The records, with the routes that they refer to.
+    async fn with_routes(&self, found: Vec<(RowKey, Vec<u8>)>) -> Result<Kept, DatabaseError> {
+        let mut live = Live::of_rows(found);
+        let refers: Vec<_> = live.refers().iter().map(id_of).collect();
+        live.add_rows(self.read(&refers, &[]).await?);
+        Ok(live.kept())
+    }
+
+    /// The long call with this id.
+    pub async fn long_call(&self, id: &CallId) -> Result<Option<LongRecord>, DatabaseError> {
+        let found = self.read(&[id_of(&Key::Long(id.clone()))], &[]).await?;
+        Ok(Live::of_rows(found).kept().long.pop().map(|(_, record)| record))
+    }
+
+    /// The request with this key.
+    pub(in crate::journal) async fn request(
+        &self,
+        key: &RequestKey,
+    ) -> Result<Option<RequestRecord>, DatabaseError> {
+        let found = self.read(&[id_of(&Key::Request(key.clone()))], &[]).await?;
+        Ok(Live::of_rows(found).kept().requests.pop().map(|(_, record)| record))
+    }
+
+    async fn read(
+        &self,
+        ids: &[Id],
+        names: &[Id],
+    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        if ids.is_empty() && names.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.with_reader(async |reader| reader.find(ids, names).await).await
+    }
+
+    /// Has the connection for reading do `work`. After an error, the next one has a new connection.
+    pub(super) async fn with_reader<T>(
+        &self,
+        work: impl AsyncFnOnce(&Database) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
+        let open = {
+            let mut reader = self.reader.lock().await;
+            match reader.as_ref().filter(|open| !open.is_closed()) {
+                Some(open) => Arc::clone(open),
+                None => {
+                    Arc::clone(reader.insert(Arc::new(Database::connect(&self.settings).await?)))
+                }
+            }
+        };
+        let done = work(&open).await;
+        if done.is_err() {
+            self.reader.lock().await.take_if(|it| Arc::ptr_eq(it, &open));
+        }
+        done
+    }
+}
