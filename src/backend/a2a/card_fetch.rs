@@ -76,7 +76,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
     }
     let mut headers = settings.config.headers.clone();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
+    let response = auth::send(settings.tokens.as_ref(), headers, async |headers| {
         let request = settings.client.get(url.clone()).headers(headers);
         let response = settings.client.send_repeatable(request).await;
         response.map_err(|failure| {
