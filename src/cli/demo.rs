@@ -107,10 +107,7 @@ async fn show(app: &Client, url: &str) -> Outcome {
     let seen = follow(app, &run).await?;
     let Seen { called, answered, text } = seen;
     let Some(text) = text.filter(|_| called == 2 && answered == 2) else {
-        return Err(Failure::Failed(format!(
-            "the run should have made 2 calls and got 2 results; it made {called} and got \
-             {answered}"
-        )));
+        return Err(Failure::failed("demo_calls", &[("called", &called), ("answered", &answered)]));
     };
     print(&format!(
         "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
