@@ -5,6 +5,10 @@
 //!
 //! [`model::offer::Route`]: crate::model::offer::Route
 
+use std::fmt::Display;
+
+use crate::model::sentences::filled;
+
 pub mod a2a;
 mod address;
 mod auth;
@@ -27,5 +31,26 @@ pub use self::peer::{
     Reply, Signature, TASK_SILENCE, ToolCall,
 };
 
+/// What operators are told of errors that take many words: the name of each, and its text.
+const ERRORS: &str = include_str!("backend/errors.txt");
+
+/// The text of this name in [`ERRORS`], with `values` in their places.
+fn error_text(name: &str, values: &[(&str, &dyn Display)]) -> String {
+    filled(ERRORS, name, values)
+}
+
 #[cfg(test)]
 pub(crate) mod fake;
+
+#[cfg(test)]
+mod tests {
+    //! Whether each error is there.
+
+    use super::ERRORS;
+    use crate::model::sentences::tests::{check_sentences, code};
+
+    #[test]
+    fn the_code_names_the_errors_of_the_list_and_no_others() {
+        check_sentences(ERRORS, &code("src/backend"), "error_text");
+    }
+}

@@ -28,21 +28,10 @@ use crate::error_chain::error_chain;
 use crate::http::api::openapi::Submitted;
 
 /// The configuration of the demo.
-const BRIDGE_YAML: &str = "\
-listen: 127.0.0.1:0
-upstream: {sandbox: true, workspace: demo}
-mcp:
-  demo: {command: mantyx-bridge, args: [demo-mcp-server]}
-a2a:
-  desk: {bundled: true}
-";
+const BRIDGE_YAML: &str = include_str!("demo/bridge.yaml");
 
 /// The prompt for the sandbox's model: a line that begins with a tool's name calls that tool.
-const PROMPT: &str = "\
-Let me work that out with the tools of the intranet.
-demo_add {\"a\": 19, \"b\": 23}
-desk {\"message\": \"Where do I get a badge?\"}
-That is all.";
+const PROMPT: &str = include_str!("demo/prompt.txt");
 
 /// How long the whole demo may take; it takes about a second.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -49,8 +49,8 @@ pub fn read(arguments: &str) -> Result<Asked, String> {
 /// How the text of each first answer begins.
 const FIRST: &str = r#"{"status":"pending","callId":"#;
 
-fn pending(call: &CallId, tool: &str, message: String) -> Answer {
-    let [call, tool, message] = [call.as_str(), tool, &message].map(Value::from);
+fn pending(call: &CallId, tool: &str, message: &str) -> Answer {
+    let [call, tool, message] = [call.as_str(), tool, message].map(Value::from);
     Answer::text(format!(r#"{FIRST}{call},"tool":{tool},"message":{message}}}"#))
 }
 
@@ -62,24 +62,24 @@ pub fn is_first_answer(text: &str) -> bool {
 /// The first answer of a call of `tool` that continues; `fetch` is the name that [`TOOL`] has in
 /// the run.
 pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    pending(call, tool, sentence("goes_on", &[("fetch", &fetch)]))
+    pending(call, tool, &sentence("goes_on", &[("fetch", &fetch)]))
 }
 
 /// The first answer of a call of `tool` that a person must approve before it is made.
 pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    pending(call, tool, sentence("awaits_approval", &[("fetch", &fetch)]))
+    pending(call, tool, &sentence("awaits_approval", &[("fetch", &fetch)]))
 }
 
 /// The answer to a fetch for a call of `tool` that has not been made yet.
 pub fn still_waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
     let most = MAX_WAIT.as_secs();
-    pending(call, tool, sentence("still_waits", &[("fetch", &fetch), ("seconds", &most)]))
+    pending(call, tool, &sentence("still_waits", &[("fetch", &fetch), ("seconds", &most)]))
 }
 
 /// The answer to a fetch for a call of `tool` that still runs.
 pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
     let most = MAX_WAIT.as_secs();
-    pending(call, tool, sentence("still_runs", &[("fetch", &fetch), ("seconds", &most)]))
+    pending(call, tool, &sentence("still_runs", &[("fetch", &fetch), ("seconds", &most)]))
 }
 
 /// The answer to a fetch for a call that does not exist, or belongs to another scope.

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::HttpFailure;
-use crate::backend::{address, auth};
+use crate::backend::{address, auth, error_text};
 use crate::http_client;
 use crate::oauth::TokenError;
 
@@ -111,11 +111,9 @@ impl Endpoint {
                 return Err(refuse(format!("the server redirects nowhere (HTTP {status})")));
             };
             if !repeats || !address::is_own(&url, &target) {
-                return Err(refuse(format!(
-                    "the server redirects to {} (HTTP {status}), which is not followed: correct \
-                     `url` in the configuration",
-                    origin(&target)
-                )));
+                let to = origin(&target);
+                let why = error_text("redirected", &[("target", &to), ("status", &status)]);
+                return Err(refuse(why));
             }
             url = target;
         }
