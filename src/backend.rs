@@ -41,16 +41,3 @@ fn error_text(name: &str, values: &[(&str, &dyn Display)]) -> String {
 
 #[cfg(test)]
 pub(crate) mod fake;
-
-#[cfg(test)]
-mod tests {
-    //! Whether each error is there.
-
-    use super::ERRORS;
-    use crate::model::sentences::tests::{check_sentences, code};
-
-    #[test]
-    fn the_code_names_the_errors_of_the_list_and_no_others() {
-        check_sentences(ERRORS, &code("src/backend"), "error_text");
-    }
-}

@@ -121,7 +121,7 @@ async fn wait_until_ready(app: &Client) -> Outcome {
 
 /// Submits a spec without any backends; the bridge injects their tools.
 async fn submit(app: &Client) -> Outcome<String> {
-    let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT });
+    let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT.trim_end() });
     let path = "/api/v1/workspaces/demo/agent-runs";
     print(&format!("> POST {path}\n{}\n\n", indented(PROMPT)))?;
     let reply = app.post(path, HeaderMap::new(), Some(spec.to_string())).await?;

@@ -3,7 +3,6 @@
 use clap::CommandFactory as _;
 
 use super::*;
-use crate::model::sentences::tests::{check_sentences, code};
 
 /// The words of a shell line, up to where its output goes elsewhere.
 fn words(line: &str) -> Vec<String> {
@@ -36,9 +35,4 @@ fn every_subcommand_has_an_example_that_can_be_typed() {
             assert!(typed.is_ok(), "{line}: {}", typed.unwrap_err());
         }
     }
-}
-
-#[test]
-fn the_code_names_the_failures_of_the_list_and_no_others() {
-    check_sentences(FAILURES, &code("src/cli"), "failed|usage");
 }
