@@ -5,6 +5,10 @@
 //!
 //! [`model::offer::Route`]: crate::model::offer::Route
 
+use std::fmt::Display;
+
+use crate::model::sentences::filled;
+
 pub mod a2a;
 mod address;
 mod auth;
@@ -26,6 +30,14 @@ pub use self::peer::{
     Modes, NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder,
     Reply, Signature, TASK_SILENCE, ToolCall,
 };
+
+/// What operators are told of errors that take many words: the name of each, and its text.
+const ERRORS: &str = include_str!("backend/errors.txt");
+
+/// The text of this name in [`ERRORS`], with `values` in their places.
+fn error_text(name: &str, values: &[(&str, &dyn Display)]) -> String {
+    filled(ERRORS, name, values)
+}
 
 #[cfg(test)]
 pub(crate) mod fake;

@@ -23,6 +23,7 @@ mod terminal;
 mod tools;
 mod trust;
 
+use std::fmt::Display;
 use std::io;
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ use self::client::{Client, parse};
 use self::signals::Stop;
 use crate::config::{ConfigErrors, Contact, Environment, find};
 use crate::http::server::socket_activation;
+use crate::model::sentences::filled;
 use crate::telemetry;
 use crate::telemetry::LogFormat;
 
@@ -250,6 +252,21 @@ pub(crate) enum Failure {
     Usage(String),
     /// The reader of stdout has closed it (`| head`): exit code 0, and no message.
     Gone,
+}
+
+/// The failures that take many words: the name of each, and its text.
+const FAILURES: &str = include_str!("cli/failures.txt");
+
+impl Failure {
+    /// The failure of this name in [`FAILURES`].
+    fn failed(name: &str, values: &[(&str, &dyn Display)]) -> Self {
+        Self::Failed(filled(FAILURES, name, values))
+    }
+
+    /// The same, where the command line or the configuration is at fault.
+    fn usage(name: &str, values: &[(&str, &dyn Display)]) -> Self {
+        Self::Usage(filled(FAILURES, name, values))
+    }
 }
 
 impl From<ConfigErrors> for Failure {

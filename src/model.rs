@@ -39,6 +39,7 @@ pub mod run;
 pub mod runtime_call;
 pub mod san;
 pub mod schema;
+pub mod sentences;
 pub mod spec;
 pub mod tool_format;
 pub mod trace;

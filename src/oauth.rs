@@ -101,13 +101,10 @@ pub enum TokenError {
 
 /// The tokens of one peer.
 #[derive(Debug)]
-pub struct Tokens<I>(Arc<Inner<I>>);
-
-#[derive(Debug)]
-struct Inner<I> {
+pub struct Tokens<I> {
     /// The backend that they are for; `None` for MANTYX.
     backend: Option<BackendName>,
-    issuer: I,
+    pub issuer: I,
     /// A token is renewed when this much of its life is left, or a fifth of its life if that is
     /// less.
     margin: Duration,
@@ -157,27 +154,23 @@ impl<I: Issue> Tokens<I> {
         issuer: I,
         margin: Duration,
         exchanges: TaskTracker,
-    ) -> Self {
+    ) -> Arc<Self> {
         let backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
         let state = State { token: None, replaced: None, failure: None, backoff, exchange: None };
-        Self(Arc::new(Inner { backend, issuer, margin, state: Mutex::new(state), exchanges }))
-    }
-
-    pub fn issuer(&self) -> &I {
-        &self.0.issuer
+        Arc::new(Self { backend, issuer, margin, state: Mutex::new(state), exchanges })
     }
 
     /// The last failure to get a token, if no later attempt has succeeded.
     pub fn failure(&self) -> Option<IssueError> {
-        self.0.state.lock().failure.as_ref().map(|(failure, _)| failure.clone())
+        self.state.lock().failure.as_ref().map(|(failure, _)| failure.clone())
     }
 
     /// Keeps a fresh token ready, so that requests need not wait for one. Never ends.
-    pub async fn keep_fresh(&self) {
+    pub async fn keep_fresh(self: &Arc<Self>) {
         loop {
             // The exchange itself has logged a failure.
-            drop(self.0.token().await);
-            let next = self.0.state.lock().next();
+            drop(self.token().await);
+            let next = self.state.lock().next();
             match next {
                 Some(next) => sleep_until(next).await,
                 None => return std::future::pending().await,
@@ -188,7 +181,7 @@ impl<I: Issue> Tokens<I> {
     /// Makes a request by `send`, whose argument is `headers` with a token. If the peer refuses it
     /// with 401, it has had no effect, and is made once more with a fresh token.
     pub async fn authorize<F, E>(
-        &self,
+        self: &Arc<Self>,
         mut headers: HeaderMap,
         send: impl Fn(HeaderMap) -> F,
     ) -> Result<reqwest::Response, E>
@@ -196,7 +189,7 @@ impl<I: Issue> Tokens<I> {
         F: Future<Output = Result<reqwest::Response, E>>,
         E: From<TokenError>,
     {
-        let token = self.0.token().await?;
+        let token = self.token().await?;
         if let Some(token) = &token {
             headers.insert(AUTHORIZATION, token.value.clone());
         }
@@ -205,7 +198,7 @@ impl<I: Issue> Tokens<I> {
             return Ok(response);
         }
         let hint = I::hint(&response);
-        let fresh = self.0.replace(token.as_ref(), hint).await?;
+        let fresh = self.replace(token.as_ref(), hint).await?;
         headers.insert(AUTHORIZATION, fresh.value.clone());
         let response = send(headers).await?;
         match response.status() {
@@ -213,9 +206,7 @@ impl<I: Issue> Tokens<I> {
             _ => Ok(response),
         }
     }
-}
 
-impl<I: Issue> Inner<I> {
     /// The token for the next request. `None`: only a refusal of the peer can tell where tokens are
     /// issued.
     async fn token(self: &Arc<Self>) -> Result<Option<Arc<Token>>, TokenError> {

@@ -22,7 +22,6 @@ pub use self::sampler::Sampler;
 use self::span::Parent;
 pub use self::span::{Kind, Span, Value};
 use crate::metrics;
-use crate::metrics::Dropped;
 use crate::model::Trace;
 
 /// Looks up an environment variable; an empty one counts as not set.
@@ -107,15 +106,6 @@ impl Context {
                 Span::begin(recorder, parent(trace), kind, name)
             }
             context => Span::unrecorded(context),
-        }
-    }
-}
-
-impl Recorder {
-    /// Queues a span, or counts it as dropped.
-    fn take(&self, span: messages::Span) {
-        if self.queue.try_send(span).is_err() {
-            self.counted.dropped.of(Dropped::Full).inc();
         }
     }
 }

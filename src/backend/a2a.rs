@@ -105,7 +105,7 @@ impl A2aDialer {
         let tokens = config
             .oauth
             .as_ref()
-            .map(|oauth| Arc::new(auth::tokens(name.clone(), oauth.clone(), None, clients)));
+            .map(|oauth| auth::tokens(name.clone(), oauth.clone(), None, clients));
         let chosen = Mutex::new(config.binding);
         let (config, threads) = (config.clone(), conversations.0);
         Self { settings: Arc::new(AgentSettings { name, config, client, tokens, chosen, threads }) }
@@ -158,7 +158,7 @@ impl AgentSettings {
         let A2a { allow_hosts, binding, .. } = &self.config;
         let rules = Rules { card_url: url.as_ref(), allow_hosts, binding: *binding };
         if let (Some(tokens), Some(named)) = (&self.tokens, &card.token_url) {
-            tokens.issuer().learn(url.as_ref(), named);
+            tokens.issuer.learn(url.as_ref(), named);
         }
         let endpoint = interface::choose(&card, rules).map_err(|error| unusable.because(error))?;
         let catalog = Catalog::a2a(raw);

@@ -61,7 +61,7 @@ pub(super) fn tokens(
     credentials: Arc<ClientCredentials>,
     resource: Option<&Url>,
     clients: Clients,
-) -> Tokens {
+) -> Arc<Tokens> {
     let issuer = client_credentials::Issuer::new(backend.clone(), credentials, resource, clients);
     // A stop need not wait for these exchanges: the client credentials grant replaces no earlier
     // token, so none can be lost.
@@ -70,7 +70,7 @@ pub(super) fn tokens(
 
 /// Makes a request by `send`, whose argument is `headers` with what `tokens` add to them.
 pub(super) async fn send<F, E>(
-    tokens: Option<&Tokens>,
+    tokens: Option<&Arc<Tokens>>,
     headers: HeaderMap,
     send: impl Fn(HeaderMap) -> F,
 ) -> Result<reqwest::Response, E>

@@ -32,6 +32,7 @@ use crate::model::ids::BackendName;
 use crate::model::offer::Target;
 use crate::model::rights::{Permission, Rights, permission};
 use crate::model::schema::Verdict;
+use crate::model::sentences::sentence;
 use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;
 use failure::CallFailure;
@@ -464,14 +465,12 @@ impl Backends {
     fn why_unavailable(&self, name: &BackendName) -> String {
         let known = self.registry.snapshot(name.as_str());
         match known.map(|known| known.phase) {
-            Some(Phase::Ready | Phase::Degraded) => format!(
-                "The tools of `{name}` were not available when this run started, and are now; \
-                 they can be used in the next run."
-            ),
-            Some(Phase::Connecting | Phase::Down) | None => format!(
-                "The tools of `{name}` are not available: the bridge has not reached it since it \
-                 started. It keeps trying; they can be used in a later run."
-            ),
+            Some(Phase::Ready | Phase::Degraded) => {
+                sentence("available_next_run", &[("backend", name)])
+            }
+            Some(Phase::Connecting | Phase::Down) | None => {
+                sentence("never_reached", &[("backend", name)])
+            }
         }
     }
 

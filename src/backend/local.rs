@@ -73,10 +73,7 @@ impl Dial for LocalDialer {
     }
 
     fn exposure(&self) -> Option<Exposure> {
-        match &self.0.action {
-            Act::Http(_) | Act::Internal => None,
-            Act::Command(runner) => runner.exposure(),
-        }
+        if let Act::Command(runner) = &self.0.action { runner.exposure() } else { None }
     }
 
     fn transport(&self) -> &'static str {
@@ -107,9 +104,8 @@ impl Peer for LocalTool {
     }
 
     async fn close(&self) {
-        match &self.action {
-            Act::Http(_) | Act::Internal => (),
-            Act::Command(runner) => runner.close().await,
+        if let Act::Command(runner) = &self.action {
+            runner.close().await;
         }
     }
 }

@@ -25,8 +25,8 @@ use super::program::hiding::Exposure;
 use crate::budget::NoRoom;
 use crate::http_client::BodyError;
 use crate::metrics::Counter;
-use crate::model::answer::codes::STORAGE_UNAVAILABLE;
 use crate::model::redaction::Part;
+use crate::model::sentences::sentence;
 use crate::model::{
     Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
 };
@@ -214,14 +214,8 @@ impl NotRecorded {
     /// The answer for the model that wanted to call `what`.
     pub fn for_model(self, what: &str) -> String {
         match self {
-            Self::Unwritable => format!(
-                "{STORAGE_UNAVAILABLE}: the bridge cannot write its journal, so the call to \
-                 `{what}` was not made. Do without it or try again later."
-            ),
-            Self::NoShare => format!(
-                "The app's calls hold as many bytes of arguments and answers as they may, so the \
-                 call to `{what}` was not made. Try again when MANTYX has taken some of the answers."
-            ),
+            Self::Unwritable => sentence("journal_unwritable", &[("tool", &what)]),
+            Self::NoShare => sentence("no_share", &[("tool", &what)]),
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::process::{Child as Process, Command};
 use tokio::time::sleep;
 
 use self::hiding::{Coverage, Exposure, Kept};
-use super::{PeerError, PeerErrorKind};
+use super::{PeerError, PeerErrorKind, error_text};
 use crate::config::Program;
 use crate::config::ProgramSandbox::{Listed, Secrets};
 
@@ -45,8 +45,7 @@ pub(super) async fn start(
     match launcher {
         Some(_) => command.args(launcher::arguments(&file, program, &kept)),
         None if matches!(program.sandbox, Secrets | Listed(_)) => {
-            let why = "its `sandbox` needs the bridge's own binary, which cannot be found: restart \
-                       the bridge";
+            let why = error_text("no_launcher", &[]);
             return Err(PeerError::new(PeerErrorKind::Program, why));
         }
         None => command.args(&program.args),
@@ -112,24 +111,20 @@ pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
         let file = cwd.as_ref().map_or_else(|| PathBuf::from(command), |cwd| cwd.join(command));
         return match std::path::absolute(&file) {
             Ok(file) if is_program(&file) => Ok(file),
-            Ok(file) if file.exists() => Err(failed(format!(
-                "`{command}` is not executable: run `chmod +x {}`",
-                file.display()
-            ))),
-            _ => Err(failed(format!(
-                "there is no program `{command}`: correct `command` in the configuration"
-            ))),
+            Ok(file) if file.exists() => {
+                let file = file.display();
+                Err(failed(error_text("not_executable", &[("command", command), ("file", &file)])))
+            }
+            _ => Err(failed(error_text("no_program", &[("command", command)]))),
         };
     }
     let configured = env.get("PATH").map(|value| value.expose_secret().to_owned());
     let path = configured.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
     let candidates = std::env::split_paths(&path).map(|directory| directory.join(command));
-    candidates.filter(|file| file.is_absolute()).find(|file| is_program(file)).ok_or_else(|| {
-        failed(format!(
-            "there is no program `{command}` in PATH ({path}): install it, give its full path as \
-             `command`, or set PATH for the daemon"
-        ))
-    })
+    candidates
+        .filter(|file| file.is_absolute())
+        .find(|file| is_program(file))
+        .ok_or_else(|| failed(error_text("not_in_path", &[("command", command), ("path", &path)])))
 }
 
 fn is_program(file: &Path) -> bool {

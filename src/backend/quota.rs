@@ -15,6 +15,7 @@ use crate::clock;
 use crate::config::Quota;
 use crate::config::value::format_duration;
 use crate::model::CallRequest;
+use crate::model::sentences::sentence;
 
 /// How many different calls of runs are counted; the one that is not made for longest is forgotten.
 const MAX_DIFFERENT: usize = 4_096;
@@ -68,14 +69,9 @@ impl Meter {
         if let (Some(limit), Some((_, count))) = (self.quota.identical, same)
             && *count >= limit
         {
-            return Some(format!(
-                "This run has made the same call with the same arguments {count} times already, \
-                 which is as often as it may. The call was not made; use an earlier result, or go on \
-                 otherwise."
-            ));
+            return Some(sentence("same_call", &[("count", count)]));
         }
-        let why = self.full(used)?;
-        Some(format!("{why} The call was not made; try again then, or do without it."))
+        Some(sentence("over_quota", &[("why", &self.full(used)?)]))
     }
 
     fn add(&self, used: &mut Used, key: Option<&Digest>) {

@@ -58,14 +58,10 @@ impl Client {
         let failed = |error: &dyn Error| Failure::Failed(error.to_string());
         let token = match &contact.app {
             Some((_, token)) => token.clone(),
-            None => state.existing(state_dir::TOKEN).map_err(|error| failed(&error))?.ok_or_else(|| {
-                Failure::Failed(format!(
-                    "there is no token in {}: no daemon has run with this configuration; start it \
-                     with `mantyx-bridge serve` (is one running as another user, or under systemd? \
-                     its directory is to be named with `state_dir`)",
-                    state.path().display()
-                ))
-            })?,
+            None => state
+                .existing(state_dir::TOKEN)
+                .map_err(|error| failed(&error))?
+                .ok_or_else(|| Failure::failed("no_token", &[("dir", &state.path().display())]))?,
         };
         let Listen { tcp, unix, tls, .. } = &contact.listen;
         let (http, base, place) = match (address(tcp), unix, tls) {
@@ -180,12 +176,8 @@ impl Client {
         let body = http_client::body(response, MAX_ANSWER).await;
         let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
-            return Err(Failure::Failed(format!(
-                "the daemon at {} does not know the token in {}: it was started with another \
-                 configuration",
-                self.place,
-                self.state_dir.display()
-            )));
+            let dir = self.state_dir.display();
+            return Err(Failure::failed("other_token", &[("place", &self.place), ("dir", &dir)]));
         }
         Ok(Reply { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
     }
@@ -194,19 +186,18 @@ impl Client {
     fn away(&self, error: reqwest::Error) -> Failure {
         let place = &self.place;
         let foreign = CertificateError::ApplicationVerificationFailure.into();
-        Failure::Failed(match io_kind(&error) {
+        match io_kind(&error) {
             Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => {
-                format!("nothing listens on {place}; start it with `mantyx-bridge serve`")
+                Failure::failed("nothing_listens", &[("place", place)])
             }
-            _ if tls_error(&error) == Some(&foreign) => format!(
-                "the certificate at {place} is not the one in listen.tls.cert: another program \
-                 listens there, or the daemon could not take a new file (its log says why)"
-            ),
+            _ if tls_error(&error) == Some(&foreign) => {
+                Failure::failed("other_certificate", &[("place", place)])
+            }
             _ => {
                 let why = error_chain(&error.without_url());
-                format!("the daemon at {place} does not answer: {why}")
+                Failure::failed("no_answer", &[("place", place), ("why", &why)])
             }
-        })
+        }
     }
 }
 
@@ -250,11 +241,8 @@ fn trusting(files: &Files) -> Outcome<http_client::Client> {
         ));
     }
     let text = std::fs::read_to_string(&files.cert).map_err(|error| {
-        Failure::Failed(format!(
-            "the daemon's certificate {} cannot be read: {error}; the user of the command line \
-             has to be able to read it, but not its key",
-            files.cert.display()
-        ))
+        let file = files.cert.display();
+        Failure::failed("unreadable_certificate", &[("file", &file), ("why", &error)])
     })?;
     let certificate = first_certificate(&files.cert, &text);
     let certificate = certificate.map_err(|error| Failure::Failed(error.to_string()))?;

@@ -28,21 +28,10 @@ use crate::error_chain::error_chain;
 use crate::http::api::openapi::Submitted;
 
 /// The configuration of the demo.
-const BRIDGE_YAML: &str = "\
-listen: 127.0.0.1:0
-upstream: {sandbox: true, workspace: demo}
-mcp:
-  demo: {command: mantyx-bridge, args: [demo-mcp-server]}
-a2a:
-  desk: {bundled: true}
-";
+const BRIDGE_YAML: &str = include_str!("demo/bridge.yaml");
 
 /// The prompt for the sandbox's model: a line that begins with a tool's name calls that tool.
-const PROMPT: &str = "\
-Let me work that out with the tools of the intranet.
-demo_add {\"a\": 19, \"b\": 23}
-desk {\"message\": \"Where do I get a badge?\"}
-That is all.";
+const PROMPT: &str = include_str!("demo/prompt.txt");
 
 /// How long the whole demo may take; it takes about a second.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -107,10 +96,7 @@ async fn show(app: &Client, url: &str) -> Outcome {
     let seen = follow(app, &run).await?;
     let Seen { called, answered, text } = seen;
     let Some(text) = text.filter(|_| called == 2 && answered == 2) else {
-        return Err(Failure::Failed(format!(
-            "the run should have made 2 calls and got 2 results; it made {called} and got \
-             {answered}"
-        )));
+        return Err(Failure::failed("demo_calls", &[("called", &called), ("answered", &answered)]));
     };
     print(&format!(
         "\nThe run's answer, with what the tools said in it:\n\n{}\n\n\
@@ -135,7 +121,7 @@ async fn wait_until_ready(app: &Client) -> Outcome {
 
 /// Submits a spec without any backends; the bridge injects their tools.
 async fn submit(app: &Client) -> Outcome<String> {
-    let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT });
+    let spec = json!({ "systemPrompt": "You are helpful.", "prompt": PROMPT.trim_end() });
     let path = "/api/v1/workspaces/demo/agent-runs";
     print(&format!("> POST {path}\n{}\n\n", indented(PROMPT)))?;
     let reply = app.post(path, HeaderMap::new(), Some(spec.to_string())).await?;

@@ -21,12 +21,15 @@ use self::checks::Context;
 use self::report::{Check, Examined, Report};
 use super::{Failure, Outcome, check, print};
 use crate::config::{Backend, Config, Environment, find};
+use crate::model::sentences::named;
 use crate::state_dir::{EXPOSED, StateDir};
 
 /// How long one check may take.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How many checks run at once: each may start a program.
 const AT_ONCE: usize = 8;
+/// What the doctor advises: the name of each cure, and its text.
+const CURES: &str = include_str!("doctor/cures.txt");
 
 pub(super) async fn doctor(
     path: Option<&Path>,
@@ -48,18 +51,15 @@ pub(super) async fn doctor(
     let chosen = chosen(&config, only)?;
     check.ok("it can be read, and all its references can be resolved");
     for warning in &config.warnings {
-        check.begin("file").warn(warning, "see the line in the warning");
+        check.begin("file").warn(warning, cure("reference"));
     }
     let state = StateDir::new(config.state_dir.clone());
     if let Some(what) = state.exposed() {
         check.begin("state").warn(what.trim_end_matches('.'), EXPOSED);
     }
     for damaged in state.damaged_journals() {
-        check.begin("journal").warn(
-            format!("a damaged journal was set aside as {}", damaged.display()),
-            "check the disk; `mantyx-bridge status` shows what was lost in the last 24 h. Delete \
-             the file when you do not need it any more",
-        );
+        let finding = format!("a damaged journal was set aside as {}", damaged.display());
+        check.begin("journal").warn(finding, cure("damaged"));
     }
     let file = check.into_examined("file", &path.display().to_string());
 
@@ -121,22 +121,22 @@ async fn bounded(
 ) -> Examined {
     let mut check = Check::default();
     if timeout(LIMIT, examine(&mut check)).await.is_err() {
-        check.fail(
-            format!("there was no answer within {} s", LIMIT.as_secs()),
-            "see whether it hangs: its own log tells what it was doing",
-        );
+        let finding = format!("there was no answer within {} s", LIMIT.as_secs());
+        check.fail(finding, cure("hangs"));
     }
     check.into_examined(kind, name)
+}
+
+/// The cure of this name in [`CURES`].
+fn cure(name: &str) -> &'static str {
+    named(CURES, name)
 }
 
 fn chosen<'c>(config: &'c Config, only: &[String]) -> Outcome<Vec<&'c Backend>> {
     let names = || config.backends.keys().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     for name in only {
         if !config.backends.contains_key(name.as_str()) {
-            return Err(Failure::Usage(format!(
-                "there is no backend `{name}`; there are: {}",
-                names()
-            )));
+            return Err(Failure::usage("no_backend", &[("name", name), ("names", &names())]));
         }
     }
     let wanted = |backend: &&Backend| {

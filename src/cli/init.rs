@@ -189,15 +189,12 @@ impl Draft {
 
 /// The files where other programs keep their MCP servers on Linux.
 fn usual_places(env: &Environment) -> Vec<PathBuf> {
-    const OF_A_USER: [&str; 4] = [
-        ".claude.json",
-        ".config/Claude/claude_desktop_config.json",
-        ".cursor/mcp.json",
-        ".config/Code/User/mcp.json",
-    ];
+    const OF_A_USER: &str = ".claude.json .config/Claude/claude_desktop_config.json \
+                             .cursor/mcp.json .config/Code/User/mcp.json";
     const OF_A_PROJECT: [&str; 3] = [".cursor/mcp.json", ".vscode/mcp.json", ".mcp.json"];
     let home = env.filled_var("HOME").map(Path::new);
-    let users = home.into_iter().flat_map(|home| OF_A_USER.map(|place| home.join(place)));
+    let users =
+        home.into_iter().flat_map(|home| OF_A_USER.split(' ').map(|place| home.join(place)));
     let places = users.chain(OF_A_PROJECT.map(PathBuf::from)).filter(|path| path.is_file());
     // In the home directory, a user's file and a project's file can be the same.
     let mut known: Vec<PathBuf> = Vec::new();

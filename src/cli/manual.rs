@@ -34,10 +34,8 @@ fn page_of(command: &Command, name: &str) -> Outcome<Command> {
     let pages = || command.get_subcommands().filter(|found| !found.is_hide_set());
     let Some(found) = pages().find(|found| found.get_name() == name) else {
         let names: Vec<&str> = pages().map(Command::get_name).collect();
-        return Err(Failure::Usage(format!(
-            "there is no page of `{name}`; there are: {}",
-            names.join(", ")
-        )));
+        let names = names.join(", ");
+        return Err(Failure::usage("no_page", &[("name", &name), ("names", &names)]));
     };
     Ok(found.clone().version(env!("CARGO_PKG_VERSION")))
 }

@@ -39,10 +39,7 @@ pub(super) async fn serve(
     let asked = async || signals.lock().await.asked().await;
     daemon.run(asked(), asked()).await.map_err(|failed| {
         error!(error = %error_chain(&failed), "a part of the daemon failed; stopping");
-        Failure::Failed(format!(
-            "stopped, as a part of the daemon failed: {}",
-            error_chain(&failed)
-        ))
+        Failure::failed("part_failed", &[("why", &error_chain(&failed))])
     })
 }
 

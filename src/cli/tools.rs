@@ -139,10 +139,7 @@ pub(super) async fn refresh(contact: &Contact, backend: Option<&str>, json: bool
 /// `mantyx-bridge token [--operator]`.
 pub(super) fn token(contact: &Contact, is_operators: bool) -> Outcome {
     if let Some((app, _)) = contact.app.as_ref().filter(|_| !is_operators) {
-        return Err(Failure::Failed(format!(
-            "this configuration lists its apps, and their tokens come from there (`apps.{app}.token` \
-             and so on)"
-        )));
+        return Err(Failure::failed("listed_apps", &[("app", app)]));
     }
     let state = StateDir::new(contact.state_dir.clone());
     let secret = || if is_operators { state.operator() } else { state.token() };

@@ -97,10 +97,7 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
 fn find(backends: Vec<Pinned>, name: &str) -> Outcome<Pinned> {
     let known: Vec<String> = backends.iter().map(|one| one.name.clone()).collect();
     backends.into_iter().find(|one| one.name == name).ok_or_else(|| {
-        let known = known.join(", ");
-        Failure::Failed(format!(
-            "no MCP server or A2A agent is called `{name}`; there are: {known}"
-        ))
+        Failure::failed("no_pinned", &[("name", &name), ("names", &known.join(", "))])
     })
 }
 
@@ -109,11 +106,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     let Trust { backends } = parse(&client.get("/v1/trust", operator.clone()).await?)?;
     let found = find(backends, &wanted.backend)?;
     if wanted.digest.as_ref().is_some_and(|digest| !found.digest.starts_with(digest)) {
-        return Err(Failure::Failed(format!(
-            "`{}` has changed since you looked at it, and nothing was accepted; look again with \
-             `mantyx-bridge trust {}`",
-            found.name, found.name
-        )));
+        return Err(Failure::failed("has_changed", &[("name", &found.name)]));
     }
     if found.findings.is_empty() && wanted.all && !wanted.json {
         return print(&format!("{}: there is nothing to accept\n", found.name));
@@ -147,9 +140,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     }
     match now.unkept {
         None => Ok(()),
-        Some(why) => Err(Failure::Failed(format!(
-            "accepted only until the daemon is restarted, as the disk failed: {why}"
-        ))),
+        Some(why) => Err(Failure::failed("not_kept", &[("why", &why)])),
     }
 }
 

@@ -13,11 +13,13 @@ use files::File;
 /// The codes at the start of an error, for cases in which a model needs more than words;
 /// docs/errors.md explains them.
 pub mod codes {
-    /// The arguments do not fit; nothing was called.
-    pub const TOOL_INPUT_INVALID: &str = "tool_input_invalid";
     /// The call may or may not have taken effect.
     pub const OUTCOME_UNKNOWN: &str = "OUTCOME_UNKNOWN";
-    /// The journal cannot be written; nothing was called.
+    /// The arguments do not fit; nothing was called. Only sentences.txt says it.
+    #[cfg(test)]
+    pub const TOOL_INPUT_INVALID: &str = "tool_input_invalid";
+    /// The journal cannot be written; nothing was called. Only sentences.txt says it.
+    #[cfg(test)]
     pub const STORAGE_UNAVAILABLE: &str = "bridge_storage_unavailable";
 
     #[cfg(test)]

@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use super::answer::codes::OUTCOME_UNKNOWN;
 use super::catalog::{hash_of, hex};
 use super::globs::Globs;
 use super::recovery::LEAST_BUDGET;
 use super::routes::{Route, Target};
+use super::sentences::sentence;
 use super::words::words;
 use super::{ApprovalId, CallRequest, RunId};
 
@@ -85,27 +85,20 @@ pub fn patience(left: Duration) -> Duration {
 
 /// The model's answer for a call that a person has denied.
 pub fn denied(name: &str, reason: Option<&str>) -> String {
-    let told = format!("A person was asked to approve the call of `{name}`, and denied it");
     match reason {
-        Some(reason) => format!("{told}; it was not made. The reason: {reason}"),
-        None => format!("{told}; it was not made."),
+        Some(why) => sentence("denied_because", &[("tool", &name), ("reason", &why)]),
+        None => sentence("denied", &[("tool", &name)]),
     }
 }
 
 /// The model's answer if no decision came in time.
 pub fn expired(name: &str) -> String {
-    format!(
-        "A person has to approve calls of `{name}`, and no decision came in time: the call \
-         counts as denied, and was not made."
-    )
+    sentence("expired", &[("tool", &name)])
 }
 
 /// The model's answer if too many calls wait for approval already.
 pub fn too_many(name: &str) -> String {
-    format!(
-        "A person has to approve calls of `{name}`, and too many calls wait for approval already: \
-         this one counts as denied, and was not made. Try again later, or do without it."
-    )
+    sentence("too_many_waiting", &[("tool", &name)])
 }
 
 /// What the model is told beside the error of a call if too many calls wait to ask a person what its
@@ -126,15 +119,12 @@ pub fn unanswered(outcome: Outcome, reason: Option<&str>) -> Option<String> {
 
 /// The answer to a caller by hand if the bridge shuts down before a decision.
 pub fn going_down(name: &str) -> String {
-    format!("The bridge shuts down, and the call of `{name}` had not begun yet. It was not made.")
+    sentence("going_down", &[("tool", &name)])
 }
 
 /// The answer to a call that was cancelled at its tool, as the bridge shuts down.
 pub fn cut(name: &str) -> String {
-    format!(
-        "{OUTCOME_UNKNOWN}: the bridge shuts down, and `{name}` has not answered in time. The call \
-         was cancelled; it may or may not have taken effect. Check before you repeat it."
-    )
+    sentence("cut_by_shutdown", &[("tool", &name)])
 }
 
 #[cfg(test)]

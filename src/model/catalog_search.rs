@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 use super::json::{lossy, no_members};
 use super::offer::Ref;
 use super::schema::refusal;
+use super::sentences::sentence;
 use super::{Answer, Call, Members, Offer, Own, Route, Target, member, own, string_member};
 
 /// How many tools an answer has, unless the model says how many.
@@ -182,10 +183,7 @@ pub fn resolved<'a>(
 /// Why a call of [`Own::Call`] with these arguments stands for no other: an answer for the model.
 pub fn unresolved(arguments: &str) -> String {
     match asked(arguments) {
-        Ok((name, _)) => format!(
-            "There is no tool `{name}`, or not for this run; nothing was called. Names are those \
-             that bridge_find_tools answers."
-        ),
+        Ok((name, _)) => sentence("no_such_tool", &[("tool", &name)]),
         Err(mistakes) => mistakes,
     }
 }

@@ -4,7 +4,7 @@
 //! Must not: carry a text; there is a known number of words.
 
 use super::Answer;
-use super::answer::codes::OUTCOME_UNKNOWN;
+use super::sentences::sentence;
 use super::words::words;
 
 words! {
@@ -102,19 +102,12 @@ impl Made {
 
     /// The bridge's own code failed during a call of `tool`, which may have been reached.
     pub fn internal(tool: &str, has_reached_tool: bool) -> Self {
-        if has_reached_tool {
-            let why = format!(
-                "{OUTCOME_UNKNOWN}: internal error of the bridge while `{tool}` was being called. \
-                 The outcome is unknown: the call may or may not have taken effect; check before \
-                 you repeat it."
-            );
-            return Self::failed(Ending::Unknown, why);
+        match has_reached_tool {
+            true => Self::failed(Ending::Unknown, sentence("internal_after", &[("tool", &tool)])),
+            false => {
+                Self::failed(Ending::Internal, sentence("internal_before", &[("tool", &tool)]))
+            }
         }
-        let why = format!(
-            "Internal error of the bridge before `{tool}` was called. It was not made; call it \
-             again if it is still needed."
-        );
-        Self::failed(Ending::Internal, why)
     }
 }
 

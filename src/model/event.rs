@@ -102,13 +102,12 @@ impl Eq for Call {}
 
 #[derive(Deserialize)]
 struct Envelope<'a> {
-    #[serde(default)]
     seq: Option<u64>,
-    #[serde(borrow, default, rename = "type")]
+    #[serde(borrow, rename = "type")]
     kind: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     data: Option<&'a RawValue>,
-    #[serde(default, rename = "agentRunId")]
+    #[serde(rename = "agentRunId")]
     agent_run_id: Option<String>,
 }
 
@@ -116,16 +115,14 @@ struct Envelope<'a> {
 #[serde(rename_all = "camelCase")]
 struct CallData<'a> {
     tool_use_id: String,
-    #[serde(default)]
     agent_run_id: Option<String>,
     name: String,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     args: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     input: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     kind: Option<Cow<'a, str>>,
-    #[serde(default)]
     mcp_server: Option<String>,
 }
 
@@ -133,7 +130,6 @@ struct CallData<'a> {
 #[serde(rename_all = "camelCase")]
 struct AnsweredData {
     tool_use_id: String,
-    #[serde(default)]
     agent_run_id: Option<String>,
 }
 

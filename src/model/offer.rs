@@ -351,11 +351,7 @@ impl Ref {
             if at > 0 {
                 text.push(',');
             }
-            text.push_str(&item.before);
-            text.push('"');
-            text.push_str(&rename(&item.name));
-            text.push('"');
-            text.push_str(&item.after);
+            text.extend([&item.before, "\"", &rename(&item.name), "\"", &item.after]);
         }
         text.push_str(self.tail);
         for (own, name) in &self.others {
@@ -481,13 +477,9 @@ impl<'a> Plan<'a> {
     }
 
     fn agent(&self, name: &Arc<str>, card: &RawValue) -> Ref {
-        let mut after = String::new();
-        if let Some(description) = &self.source.description {
-            after.push_str(",\"description\":");
-            after.push_str(&quote(description));
-        }
-        after.push_str(",\"agentCard\":");
-        after.push_str(card.get());
+        let description = self.source.description.as_ref();
+        let description = description.map(|text| format!(",\"description\":{}", quote(text)));
+        let after = format!("{},\"agentCard\":{card}", description.unwrap_or_default());
         let item = Item { name: Arc::clone(name), before: String::new(), after };
         Ref::new("{\"kind\":\"a2a_local\",\"name\":".to_owned(), vec![item], "}")
     }
@@ -503,12 +495,8 @@ impl<'a> Plan<'a> {
             0 => self.source.name.to_string(),
             _ => format!("{}__{}", self.source.name, at + 1),
         };
-        let mut head = format!("{{\"kind\":\"mcp_local\",\"name\":\"{label}\"");
-        if let Some(info) = server_info {
-            head.push_str(",\"serverInfo\":");
-            head.push_str(info.get());
-        }
-        head.push_str(",\"tools\":[");
+        let info = server_info.map(|info| format!(",\"serverInfo\":{info}")).unwrap_or_default();
+        let head = format!("{{\"kind\":\"mcp_local\",\"name\":\"{label}\"{info},\"tools\":[");
         let items =
             names.iter().zip(tools).map(|(name, tool)| around_name(name, &tool.raw)).collect();
         Ref::new(head, items, "]}")
@@ -518,14 +506,8 @@ impl<'a> Plan<'a> {
 /// The ref of a local tool, its members in the order of the definition.
 fn local(name: &Arc<str>, definition: &RawValue) -> Ref {
     let members = json::Members::read(definition.get()).map(|members| members.0);
-    let after =
-        members.unwrap_or_default().iter().fold(String::new(), |mut after, (key, value)| {
-            after.push(',');
-            after.push_str(&quote(key));
-            after.push(':');
-            after.push_str(value.get());
-            after
-        });
+    let members = members.unwrap_or_default();
+    let after = members.iter().map(|(key, value)| format!(",{}:{value}", quote(key))).collect();
     let item = Item { name: Arc::clone(name), before: String::new(), after };
     Ref::new(LOCAL_HEAD.to_owned(), vec![item], "}")
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::CallId;
 use super::answer::files::grouped;
+use super::sentences::sentence;
 
 /// The bytes of a part, unless the model or the backend's `max_result` says how many.
 pub const PART: usize = 64 << 10;
@@ -36,10 +37,7 @@ pub fn too_large(size: usize, max: usize, kept: Option<(&str, &CallId)>) -> Stri
         Some((fetch, id)) => format!("read it in parts: call {fetch} with callId {id}"),
         None => "ask for less".to_owned(),
     };
-    format!(
-        "The tool has run. Its result has {size} bytes, and at most {max} are allowed; as it has a \
-         schema, it cannot be cut: {rest}."
-    )
+    sentence("too_large", &[("size", &size), ("max", &max), ("rest", &rest)])
 }
 
 /// The part of `text` at `offset`, as JSON; the error is a sentence for the model.

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde_json::Value;
 
-use super::answer::codes::OUTCOME_UNKNOWN;
 use super::catalog::hex;
+use super::sentences::sentence;
 use super::{Answer, CallId, Own, own};
 
 /// The name of the tool ([`Own::name`]).
@@ -46,70 +46,45 @@ pub fn read(arguments: &str) -> Result<Asked, String> {
     Ok(Asked { call: call.into(), wait, part })
 }
 
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Pending<'a> {
-    status: &'static str,
-    call_id: &'a str,
-    tool: &'a str,
-    message: String,
-}
+/// How the text of each first answer begins.
+const FIRST: &str = r#"{"status":"pending","callId":"#;
 
-fn pending(call: &CallId, tool: &str, message: String) -> Answer {
-    let pending = Pending { status: "pending", call_id: call.as_str(), tool, message };
-    Answer::text(serde_json::to_string(&pending).expect("strings can be written"))
+fn pending(call: &CallId, tool: &str, message: &str) -> Answer {
+    let [call, tool, message] = [call.as_str(), tool, message].map(Value::from);
+    Answer::text(format!(r#"{FIRST}{call},"tool":{tool},"message":{message}}}"#))
 }
 
 /// Whether a text is that of a first answer.
 pub fn is_first_answer(text: &str) -> bool {
-    text.starts_with(r#"{"status":"pending","callId":""#)
+    text.strip_prefix(FIRST).is_some_and(|rest| rest.starts_with('"'))
 }
 
 /// The first answer of a call of `tool` that continues; `fetch` is the name that [`TOOL`] has in
 /// the run.
 pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    let message = format!(
-        "The call takes long and goes on. Call {fetch} with this callId later to get its result; \
-         do not make the call again."
-    );
-    pending(call, tool, message)
+    pending(call, tool, &sentence("goes_on", &[("fetch", &fetch)]))
 }
 
 /// The first answer of a call of `tool` that a person must approve before it is made.
 pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    let message = format!(
-        "A person has to approve the call before it is made, and is being asked. Call {fetch} with \
-         this callId later to get its result; do not make the call again."
-    );
-    pending(call, tool, message)
+    pending(call, tool, &sentence("awaits_approval", &[("fetch", &fetch)]))
 }
 
 /// The answer to a fetch for a call of `tool` that has not been made yet.
 pub fn still_waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    let message = format!(
-        "The call has not been made yet: it waits for a person to approve it, or for its turn. Call \
-         {fetch} again later; `wait` makes it wait up to {} seconds.",
-        MAX_WAIT.as_secs()
-    );
-    pending(call, tool, message)
+    let most = MAX_WAIT.as_secs();
+    pending(call, tool, &sentence("still_waits", &[("fetch", &fetch), ("seconds", &most)]))
 }
 
 /// The answer to a fetch for a call of `tool` that still runs.
 pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    let message = format!(
-        "The call still runs. Call {fetch} again later; `wait` makes it wait up to {} seconds.",
-        MAX_WAIT.as_secs()
-    );
-    pending(call, tool, message)
+    let most = MAX_WAIT.as_secs();
+    pending(call, tool, &sentence("still_runs", &[("fetch", &fetch), ("seconds", &most)]))
 }
 
 /// The answer to a fetch for a call that does not exist, or belongs to another scope.
 pub fn unknown() -> Answer {
-    Answer::Error(
-        "There is no such call. A callId is one that a pending answer in this run or session gave. \
-         Results are kept for a day; if they take too much room, the oldest are forgotten earlier."
-            .to_owned(),
-    )
+    Answer::Error(sentence("no_such_call", &[]))
 }
 
 /// The answer to a fetch while the replicas' database is away.
@@ -118,26 +93,17 @@ pub const CANNOT_TELL: &str = "The bridge cannot look up the call at the moment.
 
 /// The result of a call of `tool` that ran during a restart and whose work the peer had not named.
 pub fn lost(tool: &str) -> Answer {
-    Answer::Error(format!(
-        "{OUTCOME_UNKNOWN}: the bridge was restarted while `{tool}` went on, or its result was not \
-         kept. The call may or may not have taken effect; check before you repeat it."
-    ))
+    Answer::Error(sentence("lost_by_restart", &[("tool", &tool)]))
 }
 
 /// The result of a call of `tool` whose time ran out while the bridge was down.
 pub fn too_late(tool: &str) -> Answer {
-    Answer::Error(format!(
-        "The bridge was restarted before `{tool}` was called, and too little time was left \
-         afterwards. It was not called; call it again if it is still needed."
-    ))
+    Answer::Error(sentence("too_late", &[("tool", &tool)]))
 }
 
 /// The result of a long call that was cancelled.
 pub fn cancelled() -> Answer {
-    Answer::Error(format!(
-        "{OUTCOME_UNKNOWN}: the call was cancelled because its run was. It may or may not have taken \
-         effect; check before you repeat it."
-    ))
+    Answer::Error(sentence("cancelled_with_run", &[]))
 }
 
 #[cfg(test)]

@@ -39,22 +39,10 @@ static KEY_MARK: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(mark).expect("a test compiles it")
 });
 /// Behind `Bearer`, a short text counts if it has a letter and a digit: words follow it, too.
-const ACCESS_TOKENS: &str = r#"(?x-u)\b(?: gh[opsur]_[A-Za-z0-9]{30,} | github_pat_\w{22,}
-    | gl(?:pat|rt|dt|ptt|cbt|ft|soat|oas|imt|agent)-[\w-]{20,}(?:\.[\w-]+){0,3}
-    | xox[a-eoprs]-[\w%+/=-]{10,} | xapp-[0-9]-[\w-]{10,} | (?:AKIA|ASIA)[A-Z0-9]{16}
-    | AIza[\w-]{35} | ya29\.[\w-]{20,} | GOCSPX-[\w-]{20,} | sk-[\w-]{20,}
-    | [rs]k_(?:live|test)_\w{16,} | whsec_[\w+/=]{16,} | npm_[A-Za-z0-9]{36} | pypi-[\w-]{50,}
-    | mantyx_\w{16,} | SG\.[\w-]{16,}\.[\w-]{16,} | hf_[A-Za-z0-9]{30,} | hv[bsr]\.[\w-]{20,}
-    | dckr_[op]at_[\w-]{20,} | do[opr]_v1_[0-9a-f]{40,} | shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{32}
-    | eyJ[\w-]{8,}\.[\w-]*\.[\w-]{8,}\.[\w-]+\.[\w-]+ | eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]* )
-    | (?i:\bbearer)\\?["']?(?:[\ \t]+|[\ \t]*[:=][\ \t]*)\\?["']?(?:[\w~+/][\w.~+/|-]{15,}
-    | [\w|-]*(?:[A-Za-z][\w|-]*[0-9]|[0-9][\w|-]*[A-Za-z])[\w.~+/|-]*)=*"#;
+const ACCESS_TOKENS: &str = include_str!("redaction/access_tokens.txt");
 /// Groups of digits as on a card, or any, in which card numbers are searched. Behind other letters than
 /// these begin numbers of cards alone; behind the letters A to F, digits are often hexadecimal.
-const CARD_NUMBERS: &str = r"(?x)(?: (?-u:\b) | [G-Zg-z_] | %B )
-    (?: [2-6][0-9]{3} (?:SEPARATOR[0-9]{4}){3} (?:SEPARATOR[0-9]{3})?
-    | 3[0-9]{3}SEPARATOR[0-9]{6}SEPARATOR[0-9]{4,5} | (?:[3-6]|2[2-7]) (?:[\ -]?[0-9]){12,} )
-    | (?-u:\b)[0-9](?:[\ -]?[0-9]){12,}";
+const CARD_NUMBERS: &str = include_str!("redaction/card_numbers.txt");
 /// Between groups as on a card; others are in tables, and dots in decimal numbers.
 const SEPARATOR: &str =
     r"(?:\ {2}|[\ -]?[\t.\u{a0}\u{2000}-\u{200a}\u{202f}\u{2010}-\u{2015}\u{2212}\u{3000}])";
@@ -66,12 +54,7 @@ const BYTES: &str = "data blob";
 /// Members of MCP's parameters whose values the server or the client needs as they are.
 const NEEDED: &str = "requestedSchema url mode elicitationId progressToken requiredCapabilities";
 /// The protocol's own keys in results and blocks, and the types of blocks.
-const OWN: &str = "_meta annotations audience audio blob cacheScope completion content contents data \
-                   description elicitationId elicitations icons image inputRequests isError \
-                   lastModified message messages mimeType mode name priority progress progressToken \
-                   requestState requestedSchema requiredCapabilities resource resource_link \
-                   resultType role size sizes src structuredContent text theme title total ttlMs \
-                   type uri url";
+const OWN: &str = include_str!("redaction/own.txt");
 
 /// The strings of a JSON text that are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::routes::{Route, Target};
+use super::sentences::sentence;
 use super::{BackendName, Naming, OfferMode, Policy, ToolFilter};
 
 /// What one app may use. The default is everything.
@@ -77,16 +78,15 @@ pub enum CallRefusal {
 impl CallRefusal {
     /// The model's answer.
     pub fn for_model(&self, backend: &BackendName) -> String {
-        let what = match self {
-            Self::App => "The operator has removed the app that this run belongs to".to_owned(),
-            Self::Backend => format!("The operator has withdrawn `{backend}` from this app"),
-            Self::Tool => format!("The operator has withdrawn this tool of `{backend}`"),
+        match self {
+            Self::App => sentence("app_removed", &[]),
+            Self::Backend => sentence("backend_withdrawn", &[("backend", backend)]),
+            Self::Tool => sentence("tool_withdrawn", &[("backend", backend)]),
             Self::Arguments(when) => {
-                format!("The operator allows no call of this tool of `{backend}` where {when}")
+                sentence("arguments_denied", &[("backend", backend), ("when", when)])
             }
-            Self::Removed => format!("`{backend}` is not configured any more"),
-        };
-        format!("{what}. The call was not made; do without it.")
+            Self::Removed => sentence("backend_removed", &[("backend", backend)]),
+        }
     }
 }
 

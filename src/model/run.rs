@@ -9,10 +9,10 @@
 
 use std::sync::Arc;
 
-use super::answer::codes::TOOL_INPUT_INVALID;
 use super::event::Body;
 use super::ids::is_segment;
 use super::replay::Unnumbered;
+use super::sentences::sentence;
 use super::{Call, Event, Route, RunEnding, RunId, RunKind, Table, Target, ToolUseId};
 use crate::model::maps::HashMap;
 
@@ -312,21 +312,17 @@ impl Run {
             Some(Some(before)) if before != content => Work::Altered,
             Some(_) => Work::Nothing,
             // Tools take an object. The placeholder for arguments that are too large is none.
-            None if !call.args.get().starts_with('{') => Work::Refuse(format!(
-                "{TOOL_INPUT_INVALID}: the arguments of `{}` are no JSON object, or larger than the \
-                 bridge reads (8 MiB with their event). It was not called.",
-                call.name,
-            )),
+            None if !call.args.get().starts_with('{') => {
+                Work::Refuse(sentence("no_arguments", &[("tool", &call.name)]))
+            }
             None if route.is_meant_by(call) => Work::Make(route),
-            None if call.kind == Some(route.kind) => Work::Refuse(format!(
-                "The tool `{}` was offered by one server and called as another's; it was not run.",
-                call.name,
-            )),
-            None => Work::Refuse(format!(
-                "The tool `{}` was offered as `{}` and called as another kind; it was not run.",
-                call.name,
-                route.kind.as_str(),
-            )),
+            None if call.kind == Some(route.kind) => {
+                Work::Refuse(sentence("other_server", &[("tool", &call.name)]))
+            }
+            None => {
+                let kind = route.kind.as_str();
+                Work::Refuse(sentence("other_kind", &[("tool", &call.name), ("kind", &kind)]))
+            }
         }
     }
 }

@@ -18,9 +18,9 @@ use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::answer::codes::TOOL_INPUT_INVALID;
 use super::json::lossy;
 use super::limits::{MAX_DEPTH, MAX_SCHEMA, Shape};
+use super::sentences::sentence;
 use super::{Members, visible};
 
 /// How deep arguments may be nested, in levels of JSON: the parser of the copy that is checked goes
@@ -222,10 +222,7 @@ fn invalid(mistakes: &str) -> Verdict {
 
 /// The answer for the model to arguments with these mistakes.
 pub(crate) fn refusal(mistakes: &str) -> String {
-    format!(
-        "{TOOL_INPUT_INVALID}: {mistakes}. The call was not made; correct the arguments and call \
-         again."
-    )
+    sentence("invalid", &[("mistakes", &mistakes)])
 }
 
 /// `None` for a tool without a schema.

@@ -31,19 +31,9 @@ const LONGEST_AFTER: Duration = Duration::from_secs(5 * 60);
 
 /// The errors that endpoints may name (RFC 6749, 5.2; RFC 8707). Other text of theirs is not shown,
 /// as it may repeat the request with its secrets.
-const ERRORS: [&str; 10] = [
-    "invalid_request",
-    "invalid_client",
-    INVALID_GRANT,
-    "unauthorized_client",
-    "unsupported_grant_type",
-    "invalid_scope",
-    "invalid_target",
-    "server_error",
-    "slow_down",
-    "temporarily_unavailable",
-];
-const INVALID_GRANT: &str = "invalid_grant";
+const ERRORS: &str = "invalid_request invalid_client invalid_grant unauthorized_client \
+    unsupported_grant_type invalid_scope invalid_target server_error slow_down \
+    temporarily_unavailable";
 
 /// The form of an assertion (RFC 7523, 2.2).
 const JWT_BEARER: &str = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
@@ -178,7 +168,7 @@ fn basic(id: &str, secret: &str) -> HeaderValue {
 
 fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> TokenRefusal {
     let named = Members::read(body).ok().and_then(|body| body.string("error"));
-    let known = ERRORS.iter().find(|error| named.as_deref() == Some(**error)).copied();
+    let known = ERRORS.split(' ').find(|error| named.as_deref() == Some(*error));
     let code = status.as_u16();
     let text = match known {
         Some(error) => format!("the token endpoint {place} answered {code} {error}"),
@@ -191,7 +181,7 @@ fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> 
         || matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT);
     let after = http_client::retry_after(headers, clock::now());
     let after = after.map(|after| after.min(LONGEST_AFTER));
-    let grant_ended = known == Some(INVALID_GRANT);
+    let grant_ended = known == Some("invalid_grant");
     let error = IssueError { text, passes, after, grant_ended };
     (error, unnamed || is_client)
 }

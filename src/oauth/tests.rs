@@ -57,7 +57,7 @@ impl Issue for Fake {
 /// Tokens, and how many were asked for.
 fn tokens(
     script: impl Fn(usize) -> Result<Option<u64>, bool> + Send + Sync + 'static,
-) -> (Tokens<Fake>, Arc<AtomicUsize>) {
+) -> (Arc<Tokens<Fake>>, Arc<AtomicUsize>) {
     let issued = Arc::new(AtomicUsize::new(0));
     let seen = Arc::default();
     let fake =
@@ -73,7 +73,7 @@ fn response(status: u16) -> reqwest::Response {
 /// Makes a request of a backend that answers a token with this status; gives the status, and the
 /// tokens that it saw.
 async fn request(
-    tokens: &Tokens<Fake>,
+    tokens: &Arc<Tokens<Fake>>,
     status: impl Fn(&str) -> u16,
 ) -> (Result<u16, TokenError>, Vec<String>) {
     let seen = Mutex::new(Vec::new());
@@ -87,7 +87,7 @@ async fn request(
     (answer, seen.into_inner())
 }
 
-async fn used(tokens: &Tokens<Fake>) -> String {
+async fn used(tokens: &Arc<Tokens<Fake>>) -> String {
     let (answer, seen) = request(tokens, |_| 200).await;
     assert_eq!(answer.unwrap(), 200);
     let [token] = seen.as_slice() else { panic!("{seen:?}") };
@@ -132,8 +132,7 @@ async fn a_token_that_cannot_be_renewed_is_used_to_its_end() {
     assert_eq!(used(&tokens).await, "Bearer t1");
     advance(secs(940)).await;
     let mut requests = 0;
-    while tokens.0.state.lock().token.as_ref().unwrap().expires.unwrap() > Instant::now() + secs(2)
-    {
+    while tokens.state.lock().token.as_ref().unwrap().expires.unwrap() > Instant::now() + secs(2) {
         assert_eq!(used(&tokens).await, "Bearer t1");
         advance(Duration::from_millis(100)).await;
         requests += 1;
@@ -233,9 +232,9 @@ async fn a_request_that_is_dropped_loses_no_token() {
     advance(REFUSAL_PAUSE).await;
     let dropped = tokio::time::timeout(Duration::from_millis(500), request(&tokens, |_| 401)).await;
     assert!(dropped.is_err());
-    tokens.0.exchanges.close();
-    tokens.0.exchanges.wait().await;
-    assert_eq!(tokens.0.state.lock().token.as_ref().unwrap().value, "Bearer t3");
+    tokens.exchanges.close();
+    tokens.exchanges.wait().await;
+    assert_eq!(tokens.state.lock().token.as_ref().unwrap().value, "Bearer t3");
 }
 
 #[tokio::test(start_paused = true)]
@@ -313,7 +312,7 @@ async fn where_nobody_knows_the_issuer_the_backend_is_asked_without_a_token() {
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_kept_fresh_is_renewed_before_anybody_asks() {
     let (mut tokens, issued) = tokens(|_| Ok(Some(3600)));
-    Arc::get_mut(&mut tokens.0).unwrap().margin = secs(300);
+    Arc::get_mut(&mut tokens).unwrap().margin = secs(300);
     let tokens = Arc::new(tokens);
     let keeper = Arc::clone(&tokens);
     let keeping =
@@ -339,7 +338,7 @@ async fn a_token_that_is_kept_fresh_is_renewed_before_anybody_asks() {
 async fn an_endpoint_that_wants_to_be_left_alone_is() {
     for (after, least, most) in [(None, 8, 60), (Some(secs(100)), 3, 3)] {
         let (mut tokens, issued) = tokens(|_| Err(true));
-        Arc::get_mut(&mut tokens.0).unwrap().issuer.after = after;
+        Arc::get_mut(&mut tokens).unwrap().issuer.after = after;
         let within = tokio::time::timeout(secs(250), tokens.keep_fresh()).await;
         assert!(within.is_err(), "it never ends");
         assert!((least..=most).contains(&count(&issued)), "{after:?}: {}", count(&issued));

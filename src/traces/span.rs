@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::otlp::messages;
 use super::{Context, Recorder};
+use crate::metrics::Dropped;
 use crate::model::Trace;
 
 /// The longest name, and the longest text of an attribute, in bytes. Peers choose the names of
@@ -125,7 +126,9 @@ impl Drop for Span {
         if let Some(open) = self.open.take() {
             let Open { recorder, mut span, begun } = *open;
             span.end(begun.elapsed());
-            recorder.take(span);
+            if recorder.queue.try_send(span).is_err() {
+                recorder.counted.dropped.of(Dropped::Full).inc();
+            }
         }
     }
 }

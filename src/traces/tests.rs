@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::otlp::messages::Span as Sent;
 use super::*;
+use crate::metrics::Dropped;
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 

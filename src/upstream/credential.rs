@@ -48,7 +48,7 @@ impl UpstreamCredential {
                 let grant = RefreshTokenGrant::new(Arc::clone(config), http, kept.clone());
                 let id = grant.id();
                 let tasks = kept.0.tasks.clone();
-                let shows = Shows::Tokens(Arc::new(Tokens::new(None, grant, MARGIN, tasks)));
+                let shows = Shows::Tokens(Tokens::new(None, grant, MARGIN, tasks));
                 Some(Self { shows, id, callers: false })
             }
             Credential::Passthrough => None,
@@ -96,7 +96,7 @@ impl UpstreamCredential {
     /// Whether the tokens belong to exactly this grant.
     pub(super) fn is_of(&self, credential: &Credential) -> bool {
         match (&self.shows, credential) {
-            (Shows::Tokens(tokens), Credential::Oauth(config)) => tokens.issuer().is_of(config),
+            (Shows::Tokens(tokens), Credential::Oauth(config)) => tokens.issuer.is_of(config),
             _ => false,
         }
     }

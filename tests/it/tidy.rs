@@ -2,9 +2,12 @@
 //! whom.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
+
+use regex::Regex;
 
 use crate::peers::repository;
 
@@ -226,6 +229,37 @@ fn modules_name_only_what_they_may() {
         }
     }
     none("these lines break the direction rules", &offenders);
+}
+
+/// Lists of texts with names; the functions whose calls name one, and where these are.
+const TEXTS: [(&str, &str, &str); 3] = [
+    ("src/model/sentences.txt", "sentence", "src/"),
+    ("src/backend/errors.txt", "error_text", "src/backend"),
+    ("src/cli/failures.txt", "failed|usage", "src/cli"),
+];
+
+#[test]
+fn the_code_names_the_texts_of_the_lists_with_their_values() {
+    let sources = sources(&["rs"]);
+    let one_key = Regex::new(r#"\(\s*"(\w+)","#).expect("a pattern");
+    for (file, calls, below) in TEXTS {
+        let list = fs::read_to_string(repository(file)).expect("a list of texts");
+        let known = list.lines().map(|line| line.split_once(": ").expect("NAME: TEXT"));
+        let places = |text: &str| -> BTreeSet<String> {
+            text.split(['{', '}']).skip(1).step_by(2).map(str::to_owned).collect()
+        };
+        let known: Vec<_> = known.map(|(name, text)| (name.to_owned(), places(text))).collect();
+        let one_use = format!(r#"\b(?:{calls})\(\s*"(\w+)",\s*&\[([^\]]*)\]"#);
+        let one_use = Regex::new(&one_use).expect("a pattern");
+        let code = sources.iter().filter(|source| source.path.starts_with(below));
+        let uses = code.flat_map(|source| one_use.captures_iter(&source.text)).map(|found| {
+            let keys = one_key.captures_iter(&found[2]).map(|key| key[1].to_owned());
+            (found[1].to_owned(), keys.collect())
+        });
+        let uses: BTreeMap<String, BTreeSet<String>> = uses.collect();
+        assert_eq!(uses, known.iter().cloned().collect(), "{file}");
+        assert_eq!(uses.len(), known.len(), "{file} has a name twice");
+    }
 }
 
 /// The check of directions sees into nested lists.

@@ -13,7 +13,7 @@ use url::Url;
 
 use super::AgentSettings;
 use crate::backend::address::shown;
-use crate::backend::{PeerError, PeerErrorKind, auth};
+use crate::backend::{PeerError, PeerErrorKind, auth, error_text};
 use crate::config::CardSource;
 use crate::http_client;
 use crate::http_client::BodyError;
@@ -50,11 +50,8 @@ pub(super) async fn fetch(settings: &AgentSettings) -> Result<Fresh, PeerError> 
                     return Ok(fresh);
                 }
             }
-            let text = format!(
-                "there is no Agent Card at {} (HTTP 404); correct `url`, or name the card's own \
-                 address in `card_url`",
-                places.each_ref().map(shown).join(" nor at ")
-            );
+            let places = places.each_ref().map(shown).join(" nor at ");
+            let text = error_text("no_card", &[("places", &places)]);
             Err(PeerError::new(PeerErrorKind::Protocol, text))
         }
     }
@@ -76,7 +73,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
     }
     let mut headers = settings.config.headers.clone();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let response = auth::send(settings.tokens.as_deref(), headers, async |headers| {
+    let response = auth::send(settings.tokens.as_ref(), headers, async |headers| {
         let request = settings.client.get(url.clone()).headers(headers);
         let response = settings.client.send_repeatable(request).await;
         response.map_err(|failure| {
@@ -118,10 +115,7 @@ fn refusal(status: StatusCode, url: &Url, headers: &HeaderMap) -> PeerError {
             let target = headers.get(LOCATION).and_then(|target| target.to_str().ok());
             let target = target.and_then(|target| url.join(target).ok());
             let target = target.as_ref().map_or_else(|| "elsewhere".to_owned(), shown);
-            let why = format!(
-                "HTTP {code}: the server redirects to {target}, and redirects are not followed; \
-                 if that is right, name it in `card_url`"
-            );
+            let why = error_text("card_redirected", &[("code", &code), ("target", &target)]);
             unusable(url, &why)
         }
         _ => unusable(url, &format!("HTTP {code}")),

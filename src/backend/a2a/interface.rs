@@ -7,6 +7,7 @@
 use url::Url;
 
 use crate::backend::address::{names_user, shown};
+use crate::backend::error_text;
 use crate::config::A2aBinding;
 use crate::http_client;
 use crate::model::card::{Card, Interface};
@@ -116,12 +117,9 @@ fn judge(interface: &Interface, rules: Rules<'_>) -> Result<Endpoint, String> {
         && url.origin() != card_url.origin()
         && !rules.allow_hosts.iter().any(|allowed| names(allowed, &url))
     {
-        return Err(format!(
-            "is not on the card's own origin {}; if it is right, add `{}` to the agent's \
-             `allow_hosts`",
-            card_url.origin().ascii_serialization(),
-            host_and_port(&url)
-        ));
+        let origin = card_url.origin().ascii_serialization();
+        let host = host_and_port(&url);
+        return Err(error_text("other_host", &[("origin", &origin), ("host", &host)]));
     }
     let version = interface.version.clone().unwrap_or_else(|| "0.3".to_owned());
     Ok(Endpoint { url, binding, generation, version, tenant: interface.tenant.clone() })

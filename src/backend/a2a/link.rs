@@ -77,7 +77,7 @@ impl Link {
         if self.endpoint.binding == A2aBinding::Grpc {
             grpc::mark(&mut headers);
         }
-        auth::send(self.tokens.as_deref(), headers, async |headers| {
+        auth::send(self.tokens.as_ref(), headers, async |headers| {
             let mut builder = self.client.request(request.method.clone(), request.url.clone());
             builder = builder.headers(headers);
             if let Some(body) = &request.body {

@@ -7,7 +7,6 @@ use std::borrow::Cow;
 use a2a::error_code;
 use bytes::Bytes;
 use http::{Method, StatusCode};
-use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use url::Url;
@@ -106,50 +105,27 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>, id: &str) ->
 }
 
 fn json_rpc(endpoint: &Endpoint, operation: Operation<'_>, id: &str) -> String {
-    let method = match endpoint.generation {
+    let of = endpoint.generation;
+    let method = match of {
         Generation::V10 => operation.method(),
         Generation::V03 => operation.method_0_3(),
     };
-    let tenant = || endpoint.tenant.clone().filter(|_| endpoint.generation == Generation::V10);
-    let params = match (operation, endpoint.generation) {
-        (Operation::Send(message, reply), Generation::V10) => {
-            text_of(&send_1_0(message, reply, endpoint.tenant.clone()))
-        }
-        (Operation::Send(message, reply), Generation::V03) => {
-            let body = json!({
-                "kind": "message",
-                "role": "user",
-                "parts": [{"kind": "text", "text": message.text}],
-            });
-            send_0_3(body, message, reply)
-        }
-        (Operation::GetTask(id), of) => {
-            let history_length = Some(history_length(of));
-            text_of(&a2a::GetTaskRequest { id: id.to_owned(), history_length, tenant: tenant() })
-        }
-        (Operation::CancelTask(id), _) => {
-            let tenant = tenant();
-            text_of(&a2a::CancelTaskRequest { id: id.to_owned(), metadata: None, tenant })
-        }
+    let mut params = match operation {
+        Operation::Send(message, reply) => send(endpoint, message, reply),
+        Operation::GetTask(id) => json!({"id": id, "historyLength": history_length(of)}),
+        Operation::CancelTask(id) => json!({"id": id}),
     };
-    let id = text_of(id);
-    let method = text_of(method);
+    set_tenant(&mut params, endpoint);
+    let [id, method] = [id, method].map(Value::from);
     format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{method},"params":{params}}}"#)
 }
 
 fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
     let (method, path, body): (_, [Cow<'_, str>; 2], _) = match operation {
         Operation::Send(message, reply) => {
-            let body = match endpoint.generation {
-                Generation::V10 => text_of(&send_1_0(message, reply, endpoint.tenant.clone())),
-                // The 0.3 binding is the JSON form of its protobuf messages, which differs from
-                // the JSON of its JSON-RPC binding.
-                Generation::V03 => {
-                    let body = json!({"role": "ROLE_USER", "content": [{"text": message.text}]});
-                    send_0_3(body, message, reply)
-                }
-            };
-            (Method::POST, ["message:send".into(), "".into()], Some(body))
+            let mut body = send(endpoint, message, reply);
+            set_tenant(&mut body, endpoint);
+            (Method::POST, ["message:send".into(), "".into()], Some(body.to_string()))
         }
         Operation::GetTask(id) => (Method::GET, ["tasks".into(), id.into()], None),
         Operation::CancelTask(id) => {
@@ -174,40 +150,40 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
     Request { method, url, body: body.map(Bytes::from) }
 }
 
-fn send_1_0(sent: Message<'_>, reply: Reply, tenant: Option<String>) -> a2a::SendMessageRequest {
-    let mut message = a2a::Message::new(a2a::Role::User, vec![a2a::Part::text(sent.text)]);
-    message.message_id = sent.id.to_owned();
-    message.context_id = sent.context.map(str::to_owned);
-    message.task_id = sent.task.map(str::to_owned);
-    let configuration = a2a::SendMessageConfiguration {
-        accepted_output_modes: None,
-        task_push_notification_config: None,
-        history_length: Some(history_length(Generation::V10)),
-        return_immediately: Some(reply == Reply::AtOnce),
+/// The request that sends a message.
+fn send(endpoint: &Endpoint, sent: Message<'_>, reply: Reply) -> Value {
+    let (of, text) = (endpoint.generation, sent.text);
+    let mut message = match (of, endpoint.binding) {
+        (Generation::V10, _) => json!({"role": "ROLE_USER", "parts": [{"text": text}]}),
+        // The JSON form of 0.3's protobuf messages differs from the JSON of its JSON-RPC binding.
+        (Generation::V03, A2aBinding::HttpJson) => {
+            json!({"role": "ROLE_USER", "content": [{"text": text}]})
+        }
+        (Generation::V03, _) => {
+            let part = json!({"kind": "text", "text": text});
+            json!({"kind": "message", "role": "user", "parts": [part]})
+        }
     };
-    a2a::SendMessageRequest { message, configuration: Some(configuration), metadata: None, tenant }
+    message["messageId"] = sent.id.into();
+    for (key, id) in [("contextId", sent.context), ("taskId", sent.task)] {
+        if let Some(id) = id {
+            message[key] = id.into();
+        }
+    }
+    let at_once = reply == Reply::AtOnce;
+    let mut configuration = match of {
+        Generation::V10 => json!({"returnImmediately": at_once}),
+        Generation::V03 => json!({"acceptedOutputModes": ["text/plain"], "blocking": !at_once}),
+    };
+    configuration["historyLength"] = history_length(of).into();
+    json!({"message": message, "configuration": configuration})
 }
 
-/// `body` has the members that differ between the bindings.
-fn send_0_3(mut body: Value, message: Message<'_>, reply: Reply) -> String {
-    body["messageId"] = message.id.into();
-    if let Some(context) = message.context {
-        body["contextId"] = context.into();
+/// Names the tenant in a body of A2A 1.0, which 0.3 does not know.
+fn set_tenant(body: &mut Value, endpoint: &Endpoint) {
+    if let (Generation::V10, Some(tenant)) = (endpoint.generation, &endpoint.tenant) {
+        body["tenant"] = tenant.as_str().into();
     }
-    if let Some(task) = message.task {
-        body["taskId"] = task.into();
-    }
-    let blocking = reply == Reply::WhenDone;
-    let configuration = json!({
-        "acceptedOutputModes": ["text/plain"],
-        "blocking": blocking,
-        "historyLength": history_length(Generation::V03),
-    });
-    json!({"message": body, "configuration": configuration}).to_string()
-}
-
-fn text_of<T: Serialize + ?Sized>(value: &T) -> String {
-    serde_json::to_string(value).expect("strings and structs of strings are always JSON")
 }
 
 /// The result in the body of a response, or the agent's refusal.

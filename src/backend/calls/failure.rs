@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::backend::circuit_breaker::Shut;
 use crate::backend::queue::Rejected;
 use crate::backend::{CallError, NotRead, NotRecorded};
-use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::rights::CallRefusal;
+use crate::model::sentences::sentence;
 use crate::model::{BackendName, Ending};
 
 /// Why the tool gave no answer. `Display` is for the log, [`CallFailure::for_model`] for the model.
@@ -75,87 +75,58 @@ impl CallFailure {
     pub(super) fn for_reader(&self, name: &BackendName) -> String {
         match self {
             Self::TimedOut(waited) => {
-                format!("`{name}` gave no answer within {:.0} s.", waited.as_secs_f64().max(1.0))
+                sentence("read_timed_out", &[("backend", name), ("seconds", &seconds(*waited))])
             }
-            Self::Call(CallError::Lost(_)) => {
-                format!("The connection to `{name}` broke before the answer. Ask again.")
-            }
+            Self::Call(CallError::Lost(_)) => sentence("read_lost", &[("backend", name)]),
             Self::Call(CallError::Unreadable(_)) => {
-                format!("`{name}` gave an answer that cannot be read.")
+                sentence("read_unreadable", &[("backend", name)])
             }
             Self::Call(CallError::NotRead(why)) => {
-                format!("`{name}` gave an answer that is not read: {why}.")
+                sentence("read_too_large", &[("backend", name), ("why", why)])
             }
             _ => self.for_model(name),
         }
     }
 
     pub(super) fn for_model(&self, name: &BackendName) -> String {
-        let within = |waited: &Duration| format!("{:.0} s", waited.as_secs_f64().max(1.0));
         match self {
-            Self::Shut(Shut(wait)) => format!(
-                "`{name}` keeps failing, so the call was not made. It is tried again in {:.0} s; \
-                 wait that long, or do without it.",
-                wait.as_secs_f64().ceil()
-            ),
-            Self::Rejected(Rejected::QueueFull, _) => format!(
-                "`{name}` is busy, and too many other calls wait for it already. This one was not \
-                 made; try again later or do without it."
-            ),
-            Self::Rejected(Rejected::Late, waited) => format!(
-                "`{name}` is busy with other calls, and this one got no turn within {}. It was not \
-                 made; try again later.",
-                within(waited)
-            ),
-            Self::NotConnected | Self::Call(CallError::NotSent(_)) => format!(
-                "`{name}` cannot be reached at the moment. The call was not made; try again later \
-                 or do without it."
-            ),
+            Self::Shut(Shut(wait)) => {
+                let wait = wait.as_secs_f64().ceil();
+                sentence("keeps_failing", &[("backend", name), ("seconds", &wait)])
+            }
+            Self::Rejected(Rejected::QueueFull, _) => sentence("queue_full", &[("backend", name)]),
+            Self::Rejected(Rejected::Late, waited) => {
+                sentence("no_turn", &[("backend", name), ("seconds", &seconds(*waited))])
+            }
+            Self::NotConnected | Self::Call(CallError::NotSent(_)) => {
+                sentence("unreachable", &[("backend", name)])
+            }
             Self::Removed => CallRefusal::Removed.for_model(name),
             Self::NotPermitted(refusal) => refusal.for_model(name),
-            Self::NotApproved => {
-                format!("A person has to approve this call of `{name}` first. It was not made.")
-            }
-            Self::Withdrawn => format!(
-                "This tool of `{name}` is withdrawn: it does not say of itself what the operator of \
-                 the bridge has accepted. The call was not made; do without it."
-            ),
+            Self::NotApproved => sentence("not_approved", &[("backend", name)]),
+            Self::Withdrawn => sentence("not_as_accepted", &[("backend", name)]),
             Self::NotRecorded(why) => why.for_model(name.as_str()),
-            Self::NotRepeatable => format!(
-                "{OUTCOME_UNKNOWN}: the bridge sent the call to `{name}` before and got no answer, and \
-                 its tool is not marked as safe to repeat any more. The call may or may not have \
-                 taken effect; check before you repeat it."
-            ),
-            Self::AnotherPeer => format!(
-                "{OUTCOME_UNKNOWN}: the bridge sent the call to the earlier server of `{name}`, and \
-                 the configuration names another one now. The call may or may not have taken \
-                 effect; check before you repeat it."
-            ),
-            Self::TimedOut(waited) => format!(
-                "{OUTCOME_UNKNOWN}: `{name}` gave no answer within {}, and the call was cancelled. \
-                 It may or may not have taken effect; check before you repeat it.",
-                within(waited)
-            ),
-            Self::Call(CallError::Lost(_)) => format!(
-                "{OUTCOME_UNKNOWN}: the connection to `{name}` broke during the call. It may or may \
-                 not have taken effect; check before you repeat it."
-            ),
-            Self::Call(CallError::Unreadable(_)) => format!(
-                "{OUTCOME_UNKNOWN}: `{name}` gave an answer that cannot be read. The call has \
-                 probably taken effect; check before you repeat it."
-            ),
-            Self::Call(CallError::NotRead(why @ NotRead::TooLarge { .. })) => format!(
-                "{OUTCOME_UNKNOWN}: `{name}` gave an answer that is too large: {why}. The call has \
-                 probably taken effect; check before you repeat it, and ask for less at once."
-            ),
-            Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => format!(
-                "{OUTCOME_UNKNOWN}: `{name}` gave an answer that could not be read, as the bridge is \
-                 busy with other large ones. The call has probably taken effect; check before you repeat it, and \
-                 ask for less at once."
-            ),
+            Self::NotRepeatable => sentence("not_repeatable", &[("backend", name)]),
+            Self::AnotherPeer => sentence("another_peer", &[("backend", name)]),
+            Self::TimedOut(waited) => {
+                sentence("timed_out", &[("backend", name), ("seconds", &seconds(*waited))])
+            }
+            Self::Call(CallError::Lost(_)) => sentence("connection_lost", &[("backend", name)]),
+            Self::Call(CallError::Unreadable(_)) => sentence("unreadable", &[("backend", name)]),
+            Self::Call(CallError::NotRead(why @ NotRead::TooLarge { .. })) => {
+                sentence("answer_too_large", &[("backend", name), ("why", why)])
+            }
+            Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => {
+                sentence("no_room", &[("backend", name)])
+            }
             Self::Call(CallError::Refused(words)) | Self::OverQuota(words) => words.clone(),
         }
     }
+}
+
+/// A time that a call has waited, in whole seconds.
+fn seconds(waited: Duration) -> f64 {
+    waited.as_secs_f64().max(1.0).round_ties_even()
 }
 
 #[cfg(test)]
@@ -163,6 +134,7 @@ mod tests {
     //! What a client is told whose request only reads.
 
     use super::*;
+    use crate::model::answer::codes::OUTCOME_UNKNOWN;
 
     #[test]
     fn a_failed_read_has_no_unknown_outcome() {

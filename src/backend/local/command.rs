@@ -26,7 +26,7 @@ use crate::backend::{CallError, Called, NotRead, ToolCall, program};
 use crate::budget::{Buffer, NoRoom};
 use crate::config::Program;
 use crate::error_chain::error_chain;
-use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::sentences::sentence;
 use crate::model::{Answer, BackendName};
 
 /// The longest output, in bytes. MANTYX takes a quarter of this as a result.
@@ -126,12 +126,9 @@ impl Runner {
         };
         let status = match outcome {
             Err(Stopped::Flood) => {
-                return Ok(Answer::Error(format!(
-                    "{OUTCOME_UNKNOWN}: `{}` wrote more than {} MiB and was stopped. It may or may \
-                     not have taken effect; check before you repeat it, and ask for less.",
-                    self.name,
-                    MAX_OUTPUT >> 20
-                )));
+                let most = MAX_OUTPUT >> 20;
+                let flood = sentence("flood", &[("backend", &self.name), ("mib", &most)]);
+                return Ok(Answer::Error(flood));
             }
             Err(Stopped::NoRoom) => return Err(NotRead::NoRoom(NoRoom).into()),
             Ok(_) if output.is_waiting => return Err(NotRead::NoRoom(NoRoom).into()),
@@ -177,12 +174,12 @@ impl Runner {
         let output = output.strip_suffix(b"\n").unwrap_or(output);
         Ok(match text(output, true) {
             Some(text) => Answer::text(text),
-            None => Answer::Error(format!(
-                "`{}` did what was asked and wrote {} bytes, which are no text. They cannot be \
-                 passed on.",
-                self.name,
-                output.len()
-            )),
+            None => {
+                let bytes = output.len();
+                let no_text =
+                    sentence("output_no_text", &[("backend", &self.name), ("bytes", &bytes)]);
+                Answer::Error(no_text)
+            }
         })
     }
 

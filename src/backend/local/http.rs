@@ -13,6 +13,7 @@ use crate::backend::log::{Removal, SEEN, printable_lines};
 use crate::backend::{CallError, Called, NotRead, ToolCall};
 use crate::error_chain::error_chain;
 use crate::http_client;
+use crate::model::sentences::sentence;
 use crate::model::{Answer, BackendName, Members};
 
 /// How many bytes of a result are read: all that MANTYX takes, and 64 KiB more, so that the length
@@ -73,13 +74,14 @@ impl Endpoint {
             Some(text) => {
                 Answer::unfinished(call.progress.removal.head(text.as_bytes(), Answer::MAX_RESULT))
             }
-            None => Answer::Error(format!(
-                "`{}` did what was asked and answered with {kind}, {}{} bytes, which is no text. \
-                 It cannot be passed on.",
-                self.name,
-                if whole { "" } else { "more than " },
-                body.len()
-            )),
+            None => {
+                let more = if whole { "" } else { "more than " };
+                let bytes = body.len();
+                Answer::Error(sentence(
+                    "body_no_text",
+                    &[("backend", &self.name), ("kind", &kind), ("more", &more), ("bytes", &bytes)],
+                ))
+            }
         })
     }
 

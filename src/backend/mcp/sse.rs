@@ -18,7 +18,7 @@ use url::Url;
 use super::http as streamable;
 use super::http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, SendError, Source};
 use super::verbatim::{ConnectionState, RawRequest, only_reads, raw_request_of};
-use crate::backend::address;
+use crate::backend::{address, error_text};
 use crate::http_client;
 use crate::model::BackendName;
 
@@ -96,13 +96,7 @@ fn no_address() -> HttpFailure {
 /// The address that a stream at `base` names, if the configured headers may be sent there.
 fn own_address(base: &Url, named: &str) -> Result<Url, HttpFailure> {
     let named = base.join(named).ok().filter(|named| address::is_own(base, named));
-    named.ok_or_else(|| {
-        HttpFailure::Unreadable(
-            "its event stream names an address for messages that is not the server's own, which \
-             is not used"
-                .to_owned(),
-        )
-    })
+    named.ok_or_else(|| HttpFailure::Unreadable(error_text("foreign_address", &[])))
 }
 
 impl Transport<RoleClient> for Sse {

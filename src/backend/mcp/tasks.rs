@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::connection::{Connection, complete};
 use super::verbatim::{RawRequest, error_of};
 use crate::backend::{CallError, Called, Handle, Progress, Recorder, TASK_SILENCE, ToolCall};
-use crate::model::answer::codes::OUTCOME_UNKNOWN;
+use crate::model::sentences::sentence;
 use crate::model::{Answer, string_member};
 use crate::random;
 
@@ -133,19 +133,13 @@ impl<'a> Followed<'a> {
             }),
             (Status::Failed, _, None) => self.failure(message).await,
             (Status::Failed, _, error) => Err(failed(message, error)),
-            (Status::Cancelled, ..) => Err(CallError::Refused(format!(
-                "{OUTCOME_UNKNOWN}: the server cancelled the call: {}. It may have taken effect in part; check before \
-                 you repeat it.",
-                message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.')
-            ))),
+            (Status::Cancelled, ..) => {
+                let why = message.as_deref().unwrap_or(NO_REASON).trim_end_matches('.');
+                Err(CallError::Refused(sentence("cancelled_by_server", &[("why", &why)])))
+            }
             (Status::Working | Status::InputRequired, ..) => {
                 let message = message.map(|message| format!(" ({message})")).unwrap_or_default();
-                Err(CallError::Refused(format!(
-                    "{OUTCOME_UNKNOWN}: the tool asked for input from the user in the middle of its work, which the \
-                     bridge cannot give, so the call was cancelled{message}. It may have taken \
-                     effect in part; check before you repeat it, with all that it needs in the \
-                     arguments."
-                )))
+                Err(CallError::Refused(sentence("wants_input", &[("message", &message)])))
             }
         }
     }

@@ -16,6 +16,7 @@ use landlock::{
     path_beneath_rules,
 };
 
+use crate::backend::error_text;
 use crate::config::Confinement;
 
 /// What a kernel must have: that of Linux 5.13.
@@ -92,11 +93,7 @@ pub(super) fn enter(sandbox: &Confinement, program: &OsStr) -> Result<(), String
     for path in sandbox.read.iter().chain(&sandbox.write) {
         // The rules leave out what cannot be opened, which is right for what only some systems have.
         PathFd::new(path).map_err(|error| {
-            format!(
-                "the program's `sandbox` lists {}, which cannot be opened ({error}): make it, or \
-                 take it off the list",
-                path.display()
-            )
+            error_text("listed_unopened", &[("path", &path.display()), ("why", &error)])
         })?;
     }
     enforce(allow(ruleset, sandbox, program))
@@ -105,7 +102,7 @@ pub(super) fn enter(sandbox: &Confinement, program: &OsStr) -> Result<(), String
 fn enforce(ruleset: Result<RulesetCreated, RulesetError>) -> Result<(), String> {
     let entered = ruleset.and_then(RulesetCreated::restrict_self);
     match entered.map_err(|error| no_landlock(&error))?.ruleset {
-        RulesetStatus::NotEnforced => Err(no_landlock("it is switched off")),
+        RulesetStatus::NotEnforced => Err(no_landlock(&"it is switched off")),
         RulesetStatus::PartiallyEnforced | RulesetStatus::FullyEnforced => Ok(()),
     }
 }
@@ -125,9 +122,6 @@ fn allow(
         .add_rules(path_beneath_rules(&sandbox.write, all))
 }
 
-fn no_landlock(why: &(impl std::fmt::Display + ?Sized)) -> String {
-    format!(
-        "this kernel cannot shut the program in as its `sandbox` asks ({why}): it needs Linux 5.13 \
-         or newer with Landlock switched on; or leave `sandbox` out"
-    )
+fn no_landlock(why: &dyn std::fmt::Display) -> String {
+    error_text("no_landlock", &[("why", why)])
 }

@@ -15,6 +15,7 @@ use secrecy::ExposeSecret as _;
 
 use super::launcher;
 use crate::config::{Confinement, Program, ProgramSandbox, outermost};
+use crate::model::sentences::named;
 
 /// The paths that the launcher hides from a program.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -46,26 +47,18 @@ pub enum Exposure {
 const OWN: &str = "bridge.yaml, the state directory, and the secrets in files that bridge.yaml \
                    names";
 
+/// What to do about each exposure.
+const CURES: &str = include_str!("hiding/cures.txt");
+
 impl Exposure {
     /// What to do about it.
     pub fn cure(&self) -> &'static str {
+        let cure = |name| named(CURES, name);
         match self {
-            Self::Off => {
-                "Leave `sandbox` out, or write `sandbox: secrets`. If the program is meant to read \
-                 them, nothing is to be done."
-            }
-            Self::Unmasked(_) => {
-                "Allow the bridge to make user namespaces, or write `sandbox: secrets`, which needs \
-                 none (docs/programs.md)."
-            }
-            Self::Listed(..) => {
-                "List less in `sandbox`, or allow the bridge to make user namespaces \
-                 (docs/programs.md)."
-            }
-            Self::Replaced(_) => {
-                "Restart the bridge. So that it does not come again, keep the file in a directory \
-                 with nothing else in it, or write `sandbox: secrets` (docs/programs.md)."
-            }
+            Self::Off => cure("off"),
+            Self::Unmasked(_) => cure("unmasked"),
+            Self::Listed(..) => cure("listed"),
+            Self::Replaced(_) => cure("replaced"),
         }
     }
 }

@@ -8,6 +8,8 @@ use rustix::thread::{
     set_capabilities,
 };
 
+use crate::backend::error_text;
+
 /// Keeps what is in `kept`, and nothing else, whatever is run from now on. Root gets back what is in
 /// the bounding set with every program that it runs, and other users what a program's file grants;
 /// so the bounding set shrinks, too.
@@ -23,11 +25,10 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
     let more = left().map_err(|error| format!("cannot read its capabilities: {error}"))? - kept;
     match more.is_empty() {
         true => Ok(()),
-        false => Err(format!(
-            "cannot take its capabilities from it (0x{:x} are left): run the bridge as another \
-             user than root, or set `sandbox: off`",
-            more.bits()
-        )),
+        false => {
+            let bits = format!("{:x}", more.bits());
+            Err(error_text("capabilities_left", &[("bits", &bits)]))
+        }
     }
 }
 

@@ -37,12 +37,11 @@ pub(in crate::cli) fn explain(
         let mut names: Vec<String> = routes.map(|(name, _)| name.to_string()).collect();
         names.sort_unstable();
         let meant = did_you_mean(tool, names.iter().map(String::as_str));
-        return Err(Failure::Usage(format!(
-            "no tool `{tool}` is known; the tools of a server are, once the daemon has reached it. {}",
-            meant.map_or(format!("There are: {}.", visible::first(&names)), |it| format!(
-                "Did you mean `{it}`?"
-            ))
-        )));
+        let hint = match meant {
+            Some(meant) => format!("Did you mean `{meant}`?"),
+            None => format!("There are: {}.", visible::first(&names)),
+        };
+        return Err(Failure::usage("no_tool", &[("tool", &tool), ("hint", &hint)]));
     };
     let mut apps = kept::apps(&config);
     apps.retain(|app| only.is_none_or(|it| app.name.as_str() == it));

@@ -13,8 +13,8 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use url::Url;
 
-use super::network;
 use super::report::Check;
+use super::{cure, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
 use crate::backend::{Dial, PeerError, PeerErrorKind, Signature, mcp, program};
@@ -33,10 +33,6 @@ use crate::state_dir::StateDir;
 use crate::upstream::{OpenError, UpstreamCredential};
 use crate::{http_client, journal, runtimes, upstream};
 
-/// The cure for a card without a valid signature.
-const UNSIGNED: &str = "ask the agent's operator which key it signs its card with, and compare it \
-                        with `signature: {keys: …}`";
-
 /// The oldest PostgreSQL that replicas can share.
 const OLDEST: i32 = 13;
 
@@ -45,15 +41,10 @@ const CLOSE: Duration = Duration::from_secs(8);
 
 /// The remedy if a peer refuses what its requests carry: headers, or the tokens of `client`.
 fn pass_cure(headers: &HeaderMap, client: Option<&Arc<ClientCredentials>>) -> &'static str {
-    if client.is_some() {
-        "see that the authorization server can be reached, and that `auth.oauth` has the \
-         client_id, the client_secret, the token_url and the scopes that it knows"
-    } else if headers.is_empty() {
-        "give it a credential: `auth: {bearer: \"${file:/path/of/the/token}\"}`, \
-         `auth: {oauth: …}`, or what else it wants in `headers`"
-    } else {
-        "the credential that is configured is not taken: get a new one, and see that it is \
-         meant for this server and may do this"
+    match client {
+        Some(_) => cure("tokens"),
+        None if headers.is_empty() => cure("no_credential"),
+        None => cure("credential"),
     }
 }
 
@@ -201,14 +192,13 @@ async fn mcp_server(
 }
 
 async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agent: &A2a) {
-    const CURE: &str = "see the agent's log; its card has to be at the address that is configured";
     check.begin("card");
     let fetched = async {
         let peer = dialer.dial().await?;
         let catalog = peer.resolve().await?;
         Ok::<_, PeerError>((peer, catalog))
     };
-    let cures = (CURE.to_owned(), pass_cure(&agent.headers, agent.oauth.as_ref()));
+    let cures = (cure("card").to_owned(), pass_cure(&agent.headers, agent.oauth.as_ref()));
     let Some((peer, catalog)) = in_time(check, context, "the card", &cures, fetched).await else {
         return;
     };
@@ -223,7 +213,7 @@ async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agen
     match about.signature.as_deref() {
         None => check.ok(found),
         Some(Signature { error: Some(why), .. }) => {
-            check.warn(format!("{found}, not signed: {why}"), UNSIGNED);
+            check.warn(format!("{found}, not signed: {why}"), cure("unsigned"));
         }
         Some(Signature { algorithm, key, .. }) => {
             let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
@@ -257,7 +247,7 @@ async fn in_time<T>(
             check.is_about("auth");
             pass
         }
-        PeerErrorKind::Unsigned => UNSIGNED,
+        PeerErrorKind::Unsigned => cure("unsigned"),
         _ => usual,
     };
     check.fail(error_chain(&error), cure);
@@ -266,18 +256,8 @@ async fn in_time<T>(
 
 fn server_cure(server: &Mcp) -> String {
     match server {
-        Mcp::Stdio(program) => {
-            let line = command_line(program);
-            format!(
-                "run it by hand, with no more of the environment than PATH, HOME, LANG, TMPDIR and \
-                 `env`, and read what it says (a first start may have to download it): {line}"
-            )
-        }
-        Mcp::Http { .. } => {
-            "see whether this `url` has the path of the MCP endpoint (often /mcp or \
-                             /sse), and read the server's log"
-                .to_owned()
-        }
+        Mcp::Stdio(program) => format!("{}: {}", cure("program"), command_line(program)),
+        Mcp::Http { .. } => cure("endpoint").to_owned(),
     }
 }
 
@@ -305,10 +285,7 @@ pub(super) async fn state(check: &mut Check, postgres: &Postgres) {
         }
     }
     if let Some(doubt) = facts.doubt() {
-        check.begin("durability");
-        let cure = "set `synchronous_commit = on` and, if another server may be promoted, \
-                    `synchronous_standby_names`; docs/scaling.md says what that means";
-        check.warn(doubt, cure);
+        check.begin("durability").warn(doubt, cure("durability"));
     }
 }
 
@@ -364,7 +341,7 @@ pub(super) async fn runtime(check: &mut Check, context: &Context, runtime: &Runt
         Some(Ok(())) => check.ok("the runtime takes it"),
         Some(Err(why)) => check.fail(
             format!("asked with the credential, the runtime cannot be used: {why}"),
-            "correct `credential` and `url`; docs/runtimes.md has a page for each runtime",
+            cure("runtime"),
         ),
         None => check.ok("not tried, as a second listener would take calls from the daemon"),
     }
@@ -374,11 +351,8 @@ pub(super) async fn runtime(check: &mut Check, context: &Context, runtime: &Runt
 fn token_cure(mantyx: &upstream::Upstream) -> &'static str {
     match mantyx.token_failure() {
         Some(failure) if failure.grant_ended => upstream::LOG_IN_ANEW,
-        Some(failure) if failure.passes => "try again in a while",
-        _ => {
-            "see that `upstream.oauth` has the token_url, client_id and client_secret of the \
-              application"
-        }
+        Some(failure) if failure.passes => cure("busy"),
+        _ => cure("oauth"),
     }
 }
 
@@ -401,9 +375,7 @@ async fn models(
         Err(OpenError::Token(error)) => {
             return check.fail(format!("`{key}`: {error}"), token_cure(mantyx));
         }
-        Err(error) => {
-            return check.fail(error.to_string(), "see whether `upstream.base_url` is MANTYX");
-        }
+        Err(error) => return check.fail(error.to_string(), cure("not_mantyx")),
     };
     let status = response.status();
     let answered = format!("MANTYX answers GET {path} with HTTP {status}");
@@ -428,15 +400,15 @@ async fn models(
         // A token may be valid for runs without the right to list models.
         StatusCode::FORBIDDEN => check.warn(
             format!("{answered}: the credential is valid, but may not do this"),
-            "give it the scopes models:read and runs:write, or use a key of the Developer API",
+            cure("scopes"),
         ),
         StatusCode::NOT_FOUND => check.fail(
             format!("{answered}: the credential belongs to another workspace"),
-            "correct `upstream.workspace`, or use a credential of that workspace",
+            cure("workspace"),
         ),
         _ if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-            check.warn(answered, "try again in a while");
+            check.warn(answered, cure("busy"));
         }
-        _ => check.fail(answered, "see whether `upstream.base_url` is MANTYX"),
+        _ => check.fail(answered, cure("not_mantyx")),
     }
 }

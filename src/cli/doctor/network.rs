@@ -12,6 +12,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 use url::Url;
 
+use super::cure;
 use super::report::Check;
 use crate::cli::client::io_kind;
 use crate::error_chain::{error_chain, tls_error, tls_flaw};
@@ -33,10 +34,9 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
     let error = asked.as_ref().err();
     let kind = error.filter(|error| error.is_connect()).and_then(|error| io_kind(error));
     let flaw = match kind {
-        Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => Some((
-            "there is no TLS connection: the server hung up".to_owned(),
-            "if the server does not speak TLS on this port, write http://",
-        )),
+        Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
+            Some(("there is no TLS connection: the server hung up".to_owned(), cure("plain")))
+        }
         _ => error.and_then(|error| flaw(error)),
     };
     let (finding, cure) = match (asked, flaw) {
@@ -46,12 +46,11 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
             flaw
         }
         (Err(_), None) if kind == Some(io::ErrorKind::ConnectionRefused) => {
-            (format!("{at} refuses connections"), "start the server there, or correct the port")
+            (format!("{at} refuses connections"), cure("refuses"))
         }
         (Err(error), None) if error.is_connect() => (
             format!("there is no connection to {at}: {}", error_chain(&error.without_url())),
-            "correct the address; see whether the host is up, and whether this machine has a way \
-             there (DNS, a proxy, a firewall, a VPN that is off?)",
+            cure("no_way"),
         ),
         // A request that fails later has had its connection.
         (_, None) => {
@@ -78,11 +77,7 @@ pub(super) async fn socket(check: &mut Check, path: &Path) -> bool {
         Ok(Err(error)) => error.to_string(),
         Err(_elapsed) => "the server accepts no connection".to_owned(),
     };
-    check.fail(
-        format!("{shown}: {why}"),
-        "start the server, or correct the path in `url`; the bridge's user needs write permission \
-         on the socket",
-    );
+    check.fail(format!("{shown}: {why}"), cure("socket"));
     false
 }
 
@@ -91,30 +86,24 @@ pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static st
     let error = tls_error(error)?;
     let cure = match error {
         rustls::Error::InvalidCertificate(certificate) => match certificate {
-            CertificateError::UnknownIssuer => {
-                "name the authority's file in `tls: {ca: …}` beside the address, or add it to the \
-                 machine's trust store (Debian: copy it to /usr/local/share/ca-certificates and run \
-                 update-ca-certificates), or name it in SSL_CERT_FILE"
-            }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "renew it at the server; see whether this machine's clock is right"
-            }
+            CertificateError::UnknownIssuer => cure("authority"),
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => cure("expired"),
             CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "see whether this machine's clock is right"
+                cure("clock")
             }
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "write the name that the certificate has, or get one for this name"
+                cure("name")
             }
             other => {
                 let finding = format!("the certificate cannot be used: {other}");
-                return Some((finding, "get another certificate for the server"));
+                return Some((finding, cure("certificate")));
             }
         },
-        rustls::Error::InvalidMessage(_) => "write http:// if that is meant, or correct the port",
-        _ if tls_flaw(error).is_some() => "name it in `tls: {cert: …, key: …}` beside the address",
+        rustls::Error::InvalidMessage(_) => cure("no_tls"),
+        _ if tls_flaw(error).is_some() => cure("own_certificate"),
         other => {
             let finding = format!("the TLS handshake failed: {other}");
-            return Some((finding, "see the server's log for the reason"));
+            return Some((finding, cure("handshake")));
         }
     };
     let finding = tls_flaw(error).map_or_else(|| error.to_string(), str::to_owned);

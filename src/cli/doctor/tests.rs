@@ -6,6 +6,7 @@ use rustls::CertificateError;
 
 use super::report::Verdict;
 use super::*;
+use crate::model::sentences::tests::check_cures;
 
 /// The error as a client reports it: wrapped in errors of input and output.
 #[track_caller]
@@ -26,6 +27,13 @@ fn errors_of_tls_are_told_apart() {
     let none = flaw(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
     assert!(none.contains("http://"), "{none}");
     assert!(network::flaw(&io::Error::other("refused")).is_none());
+}
+
+#[test]
+fn the_code_names_the_cures_of_the_list_and_no_others() {
+    let code =
+        [include_str!("../doctor.rs"), include_str!("checks.rs"), include_str!("network.rs")];
+    check_cures(CURES, &code.concat());
 }
 
 #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ use crate::budget::{Budget, Shortage};
 use crate::http::Caller;
 use crate::journal::Replica;
 use crate::model::pin::{CARD, Finding};
+use crate::model::sentences::named;
 use crate::model::{Review, globs, visible};
 use crate::state_dir::EXPOSED;
 use crate::tls::certificate::Validity;
@@ -234,27 +235,19 @@ const CURES: &str = include_str!("problems/cures.txt");
 
 /// The cure of this name in [`CURES`].
 fn cure(name: &str) -> &'static str {
-    let text = |line: &'static str| line.strip_prefix(name)?.strip_prefix(": ");
-    CURES.lines().find_map(text).unwrap_or_default()
+    named(CURES, name)
 }
 
 #[cfg(test)]
 mod tests {
     //! Whether each cure is there.
 
-    use super::{CURES, cure};
+    use super::CURES;
+    use crate::model::sentences::tests::check_cures;
 
     #[test]
     fn the_code_names_the_cures_of_the_list_and_no_others() {
         let code = include_str!("problems.rs").split("#[cfg(test)]").next().unwrap();
-        let named = code.split("cure(\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));
-        let mut named: Vec<&str> = named.collect();
-        named.sort_unstable();
-        named.dedup();
-        let mut known: Vec<&str> =
-            CURES.lines().filter_map(|line| line.split(':').next()).collect();
-        known.sort_unstable();
-        assert_eq!(named, known);
-        assert!(named.into_iter().all(|name| !cure(name).is_empty()));
+        check_cures(CURES, code);
     }
 }

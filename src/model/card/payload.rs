@@ -19,35 +19,7 @@ use crate::model::canonical::{Node, Unclear};
 /// path of a message from the top and its members; in the path, `*` is each element of a list, and
 /// each name of a map with free names. A member with a `?` is implicit: it is left out with its
 /// default value. Such a field is neither `REQUIRED` nor `optional`, and no message itself.
-const PLACES: &str = "
-: name description supportedInterfaces provider version documentationUrl capabilities \
-    defaultInputModes defaultOutputModes skills iconUrl ?securitySchemes ?securityRequirements
-/supportedInterfaces/*: url protocolBinding protocolVersion ?tenant
-/provider: url organization
-/capabilities: streaming pushNotifications extendedAgentCard ?extensions
-/capabilities/extensions/*: params ?uri ?description ?required
-/skills/*: id name description tags ?examples ?inputModes ?outputModes ?securityRequirements
-/skills/*/securityRequirements/*: ?schemes
-/skills/*/securityRequirements/*/schemes/*: ?list
-/securityRequirements/*: ?schemes
-/securityRequirements/*/schemes/*: ?list
-/securitySchemes/*: apiKeySecurityScheme httpAuthSecurityScheme oauth2SecurityScheme \
-    openIdConnectSecurityScheme mtlsSecurityScheme
-/securitySchemes/*/apiKeySecurityScheme: location name ?description
-/securitySchemes/*/httpAuthSecurityScheme: scheme ?description ?bearerFormat
-/securitySchemes/*/oauth2SecurityScheme: flows ?description ?oauth2MetadataUrl
-/securitySchemes/*/openIdConnectSecurityScheme: openIdConnectUrl ?description
-/securitySchemes/*/mtlsSecurityScheme: ?description
-/securitySchemes/*/oauth2SecurityScheme/flows: authorizationCode clientCredentials implicit \
-    password deviceCode
-/securitySchemes/*/oauth2SecurityScheme/flows/authorizationCode: authorizationUrl tokenUrl scopes \
-    ?refreshUrl ?pkceRequired
-/securitySchemes/*/oauth2SecurityScheme/flows/clientCredentials: tokenUrl scopes ?refreshUrl
-/securitySchemes/*/oauth2SecurityScheme/flows/implicit: ?authorizationUrl ?refreshUrl ?scopes
-/securitySchemes/*/oauth2SecurityScheme/flows/password: ?tokenUrl ?refreshUrl ?scopes
-/securitySchemes/*/oauth2SecurityScheme/flows/deviceCode: deviceAuthorizationUrl tokenUrl scopes \
-    ?refreshUrl
-";
+const PLACES: &str = include_str!("payload/places.txt");
 
 /// The members of the message at each of [`PLACES`], by its path.
 static MEMBERS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
@@ -57,10 +29,7 @@ static MEMBERS: LazyLock<HashMap<&str, Vec<&str>>> = LazyLock::new(|| {
 
 /// Names and values of 0.3 that 1.0 lacks. Its SDK leaves `protocolVersion` and
 /// `preferredTransport` out of the signed text if they have these values.
-const WORDS_0_3: &str = "
-preferredTransport JSONRPC 0.3.0 additionalInterfaces transport security \
-    supportsAuthenticatedExtendedCard type apiKey http oauth2 openIdConnect mutualTLS in
-";
+const WORDS_0_3: &str = include_str!("payload/words_0_3.txt");
 const DEFAULT_VERSION: &str = "0.3.0";
 const DEFAULT_TRANSPORT: &str = "JSONRPC";
 

@@ -127,14 +127,12 @@ struct Jws {
 impl Jws {
     fn read(entry: &RawValue) -> Result<Self, WhyNot> {
         let unreadable = WhyNot::Unreadable;
-        let protected = string_member(entry.get(), "protected");
-        let protected = protected.ok_or(unreadable("it has no `protected`"))?;
-        let signature = string_member(entry.get(), "signature");
-        let signature = signature.ok_or(unreadable("it has no `signature`"))?;
-        let signature = BASE64URL.decode(signature).ok();
-        let signature = signature.ok_or(unreadable("`signature` is not base64url"))?;
-        let header = BASE64URL.decode(&protected).ok();
-        let header = header.ok_or(unreadable("`protected` is not base64url"))?;
+        let text = |key, why| string_member(entry.get(), key).ok_or(unreadable(why));
+        let decoded = |text: &str, why| BASE64URL.decode(text).map_err(|_odd| unreadable(why));
+        let protected = text("protected", "it has no `protected`")?;
+        let signature = text("signature", "it has no `signature`")?;
+        let signature = decoded(&signature, "`signature` is not base64url")?;
+        let header = decoded(&protected, "`protected` is not base64url")?;
         let header = std::str::from_utf8(&header).ok();
         let header = header.ok_or(unreadable("its header is not UTF-8"))?;
         let members = Members::read(header).ok();

@@ -85,20 +85,15 @@ fn one(members: &Members<'_>) -> String {
     let card = members.get("agentCard").and_then(|card| Members::read(card.get()).ok());
     let of_card = card.as_ref().and_then(|card| card.get("description"));
     let name = members.get("name").map_or("\"\"", RawValue::get);
-    let mut tool = format!("{{\"name\":{name}");
-    if let Some(description) = members.get("description").or(of_card) {
-        tool.push_str(",\"description\":");
-        tool.push_str(description.get());
-    }
+    let description = members.get("description").or(of_card);
+    let description = description.map(|text| format!(",\"description\":{text}"));
     let input = if card.is_some() { Some(MESSAGE) } else { None };
     let input = input.or(members.get("parameters").map(RawValue::get));
-    tool.push_str(",\"inputSchema\":");
-    tool.push_str(input.unwrap_or("{\"type\":\"object\"}"));
-    if let Some(read_only) = members.get("readOnly") {
-        tool.push_str(&format!(",\"annotations\":{{\"readOnlyHint\":{read_only}}}"));
-    }
-    tool.push('}');
-    tool
+    let input = input.unwrap_or("{\"type\":\"object\"}");
+    let read_only = members.get("readOnly");
+    let annotations = read_only.map(|is| format!(",\"annotations\":{{\"readOnlyHint\":{is}}}"));
+    let [description, annotations] = [description, annotations].map(Option::unwrap_or_default);
+    format!("{{\"name\":{name}{description},\"inputSchema\":{input}{annotations}}}")
 }
 
 #[cfg(test)]

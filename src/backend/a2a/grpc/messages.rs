@@ -25,17 +25,7 @@ pub(super) const SERVICE: &str = "lf.a2a.v1.A2AService";
 const ROLE_USER: i32 = 1;
 
 /// `TaskState` by number.
-const STATES: [&str; 9] = [
-    "TASK_STATE_UNSPECIFIED",
-    "TASK_STATE_SUBMITTED",
-    "TASK_STATE_WORKING",
-    "TASK_STATE_COMPLETED",
-    "TASK_STATE_FAILED",
-    "TASK_STATE_CANCELED",
-    "TASK_STATE_INPUT_REQUIRED",
-    "TASK_STATE_REJECTED",
-    "TASK_STATE_AUTH_REQUIRED",
-];
+const STATES: &str = include_str!("messages/states.txt");
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct SendMessageRequest {
@@ -235,7 +225,7 @@ fn base64<S: Serializer>(bytes: &Bytes, serializer: S) -> Result<S::Ok, S::Error
 
 /// A state that is newer than this code stays a number.
 fn state<S: Serializer>(state: &i32, serializer: S) -> Result<S::Ok, S::Error> {
-    match usize::try_from(*state).ok().and_then(|state| STATES.get(state)) {
+    match usize::try_from(*state).ok().and_then(|state| STATES.lines().nth(state)) {
         Some(name) => serializer.serialize_str(name),
         None => serializer.serialize_i32(*state),
     }

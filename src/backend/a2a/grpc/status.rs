@@ -18,26 +18,8 @@ const DETAILS: &str = "grpc-status-details-bin";
 
 const UNAUTHENTICATED: usize = 16;
 
-/// The statuses by number: their name, and the HTTP status for them.
-const CODES: [(&str, StatusCode); 17] = [
-    ("OK", StatusCode::OK),
-    ("CANCELLED", StatusCode::INTERNAL_SERVER_ERROR),
-    ("UNKNOWN", StatusCode::INTERNAL_SERVER_ERROR),
-    ("INVALID_ARGUMENT", StatusCode::BAD_REQUEST),
-    ("DEADLINE_EXCEEDED", StatusCode::GATEWAY_TIMEOUT),
-    ("NOT_FOUND", StatusCode::NOT_FOUND),
-    ("ALREADY_EXISTS", StatusCode::CONFLICT),
-    ("PERMISSION_DENIED", StatusCode::FORBIDDEN),
-    ("RESOURCE_EXHAUSTED", StatusCode::TOO_MANY_REQUESTS),
-    ("FAILED_PRECONDITION", StatusCode::BAD_REQUEST),
-    ("ABORTED", StatusCode::CONFLICT),
-    ("OUT_OF_RANGE", StatusCode::BAD_REQUEST),
-    ("UNIMPLEMENTED", StatusCode::NOT_IMPLEMENTED),
-    ("INTERNAL", StatusCode::INTERNAL_SERVER_ERROR),
-    ("UNAVAILABLE", StatusCode::SERVICE_UNAVAILABLE),
-    ("DATA_LOSS", StatusCode::INTERNAL_SERVER_ERROR),
-    ("UNAUTHENTICATED", StatusCode::UNAUTHORIZED),
-];
+/// The statuses by number, one a line: their name, and the HTTP status for them.
+const CODES: &str = include_str!("status/codes.txt");
 
 /// `google.rpc.Status`, without the fields that the trailers have themselves.
 #[derive(Clone, PartialEq, prost::Message)]
@@ -72,8 +54,9 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Exchanged<()>> {
     if number == 0 {
         return Some(Ok(()));
     }
-    let (name, status) =
-        CODES.get(number).copied().unwrap_or(("UNKNOWN", StatusCode::INTERNAL_SERVER_ERROR));
+    let code = CODES.lines().nth(number).and_then(|line| line.split_once(' '));
+    let (name, status) = code.unwrap_or(("UNKNOWN", "500"));
+    let status = status.parse().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let message = trailers.get(MESSAGE).map(HeaderValue::as_bytes).unwrap_or_default();
     let message = percent_decode(message).decode_utf8_lossy();
     let reason = trailers.get(DETAILS).and_then(reason);

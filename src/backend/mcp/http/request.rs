@@ -4,6 +4,7 @@
 //! Must not: send a header or a body to an origin that the configuration does not name.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{HOST, LOCATION};
@@ -11,7 +12,7 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::HttpFailure;
-use crate::backend::{address, auth};
+use crate::backend::{address, auth, error_text};
 use crate::http_client;
 use crate::oauth::TokenError;
 
@@ -30,7 +31,7 @@ pub(in crate::backend::mcp) struct Endpoint {
     pub(in crate::backend::mcp) url: Url,
     /// The configured headers; their values are secrets.
     pub(in crate::backend::mcp) headers: HeaderMap,
-    tokens: Option<auth::Tokens>,
+    tokens: Option<Arc<auth::Tokens>>,
     /// The unix socket that `client` connects to, whatever host `url` names.
     socket: Option<PathBuf>,
 }
@@ -57,7 +58,7 @@ impl Endpoint {
         url: Url,
         mut headers: HeaderMap,
         socket: Option<&Path>,
-        tokens: Option<auth::Tokens>,
+        tokens: Option<Arc<auth::Tokens>>,
     ) -> Self {
         if socket.is_some() {
             headers.entry(HOST).or_insert(SOCKET_HOST);
@@ -110,11 +111,9 @@ impl Endpoint {
                 return Err(refuse(format!("the server redirects nowhere (HTTP {status})")));
             };
             if !repeats || !address::is_own(&url, &target) {
-                return Err(refuse(format!(
-                    "the server redirects to {} (HTTP {status}), which is not followed: correct \
-                     `url` in the configuration",
-                    origin(&target)
-                )));
+                let to = origin(&target);
+                let why = error_text("redirected", &[("target", &to), ("status", &status)]);
+                return Err(refuse(why));
             }
             url = target;
         }

@@ -17,6 +17,7 @@ use crate::backend::mcp::{Attempt, Era, dialer};
 use crate::backend::peer::{NotRecorded, Peer as _, Recorder};
 use crate::config::{Mcp, Program, ProgramSandbox};
 use crate::http_client;
+use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::catalog::Identity;
 use crate::model::ids::BackendName;
 

@@ -7,6 +7,12 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 use super::*;
+use crate::model::sentences::tests::check_cures;
+
+#[test]
+fn every_exposure_has_its_cure() {
+    check_cures(CURES, include_str!("../hiding.rs"));
+}
 
 /// A directory with these files in it; its path leads over no link.
 fn tree(files: &[&str]) -> (TempDir, PathBuf) {
