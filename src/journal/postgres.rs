@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::config::Host;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -45,6 +45,8 @@ use crate::model::maps::HashSet;
 
 /// The time between two attempts to write a batch.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long a heartbeat may take before its connection counts as broken.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
 /// How long the last writes may take at the stop while the database fails.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -218,6 +220,13 @@ pub async fn probe(settings: &Postgres) -> Result<Facts, DatabaseError> {
     Database::connect(settings).await?.facts(&settings.schema).await
 }
 
+/// A heartbeat, which is tried again before the lease has run out, however long other statements may
+/// take.
+async fn beat(database: &Database, member: Member) -> Result<Option<Vec<Beat>>, DatabaseError> {
+    let slow = |_elapsed| DatabaseError::Slow(ANSWERS_WITHIN);
+    timeout(ANSWERS_WITHIN, database.beat(member)).await.map_err(slow)?
+}
+
 /// The task that keeps this process a member of its group.
 #[derive(Debug)]
 pub struct Keeper {
@@ -266,7 +275,7 @@ impl Keeper {
         let known = *self.replica.member.borrow();
         match known {
             None => self.join(&database, begun).await?,
-            Some(member) => match database.beat(member).await? {
+            Some(member) => match beat(&database, member).await? {
                 None => self.replica.is_fenced(member).await,
                 Some(beats) => {
                     self.replica.lease.extend(begun);
