@@ -25,6 +25,8 @@ pub(crate) struct Arguments {
     pub(crate) daemon: PathBuf,
     /// Another one, that is measured beside it: what it was before a change.
     pub(crate) against: Option<PathBuf>,
+    /// A database for a bridge that keeps its journal there, measured beside it.
+    pub(crate) postgres: Option<String>,
     /// How long the load lasts after which memory is looked at; `None` for once through.
     pub(crate) soak_minutes: Option<u64>,
     /// All, if it is empty.
@@ -37,6 +39,7 @@ impl Arguments {
             short: false,
             daemon: PathBuf::from(env!("CARGO_BIN_EXE_mantyx-bridge")),
             against: None,
+            postgres: None,
             soak_minutes: None,
             parts: Vec::new(),
         };
@@ -52,6 +55,7 @@ impl Arguments {
                 "--short" => arguments.short = true,
                 "--daemon" => arguments.daemon = value()?.into(),
                 "--against" => arguments.against = Some(value()?.into()),
+                "--postgres" => arguments.postgres = Some(value()?),
                 "--soak" => {
                     let text = value()?;
                     let minutes =
@@ -72,7 +76,7 @@ fn usage(why: &str) -> String {
     let parts: Vec<_> = parts::ALL.iter().map(|part| part.name).collect();
     format!(
         "{why}\nUsage: cargo bench --bench bridge -- [--short] [--daemon PATH] [--against PATH] \
-         [--soak MINUTES] [PART…]\nParts: {}",
+         [--postgres URL] [--soak MINUTES] [PART…]\nParts: {}",
         parts.join(", ")
     )
 }

@@ -1,6 +1,7 @@
 //! `cargo bench --bench bridge`: what the bridge costs, beside what one would run instead.
 //!
-//!     cargo bench --bench bridge -- [--short] [--daemon PATH] [--against PATH] [--soak MINUTES] [PART…]
+//!     cargo bench --bench bridge -- [--short] [--daemon PATH] [--against PATH] [--postgres URL]
+//!         [--soak MINUTES] [PART…]
 //!
 //! docs/performance.md says what is measured, how, and how to read it. Each part is a file below
 //! `parts` with one entry. Whatever takes part in a measurement is a process of its own: this

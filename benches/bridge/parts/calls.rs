@@ -24,6 +24,8 @@ use crate::{
     world::{World, create},
 };
 
+/// The bridge as a replica.
+const IN_POSTGRES: &str = "bridge, journal in PostgreSQL";
 const TOOLS: [&str; 3] = ["stdio", "http", "agent"];
 /// The length of what is posted, and of a call in the journal, give or take.
 const POSTED: usize = 200;
@@ -90,6 +92,11 @@ impl Compared {
                 memory = Some(dir);
             }
             None => findings.note("there is no file system in memory: that bridge is left out."),
+        }
+        if let Some(url) = &setting.arguments.postgres {
+            let config = format!("{config}state: {{postgres: {url:?}}}\n");
+            let (program, dir) = (&setting.arguments.daemon, setting.dir.join("calls-postgres"));
+            daemons.push((IN_POSTGRES, Daemon::start(program, dir, world.mantyx, &config).await?));
         }
         let sdk = match python::prepare(&setting.dir, python::SDK).await {
             Ok(python) => Some(python::sdk(&python)?),
