@@ -80,7 +80,7 @@ pub(super) fn add(frame: &mut impl Sink, change: &Change, has_routes: impl FnOnc
         Change::Call(key, call) | Change::Dispatch(key, call) => {
             frame.put(&Key::Call(key.clone()), call);
         }
-        Change::Answer(key, body) | Change::Replace(key, body) => {
+        Change::Answer(key, body) | Change::Refuse(key, body) | Change::Replace(key, body) => {
             frame.put_bytes(&Key::Answer(key.clone()), body);
         }
         Change::ForgetRun(slot) => {

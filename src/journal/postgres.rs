@@ -450,7 +450,9 @@ impl Writer {
                 _ => true,
             };
             let is_first = |change: &Change| match change {
-                Change::Answer(key, _) => verdict.first.contains(&json(&Key::Answer(key.clone()))),
+                Change::Answer(key, _) | Change::Refuse(key, _) => {
+                    verdict.first.contains(&json(&Key::Answer(key.clone())))
+                }
                 Change::Begin(key, _) => verdict.first.contains(&json(&Key::Request(key.clone()))),
                 _ => true,
             };

@@ -344,6 +344,9 @@ pub enum Change {
     Dispatch(CallKey, CallRecord),
     /// The body to post. Among replicas, the first one that is durable is posted.
     Answer(CallKey, Bytes),
+    /// The body to post for a call that has not been sent. Only the replica that drives the run may
+    /// write it: another one may be about to send the call.
+    Refuse(CallKey, Bytes),
     /// The body to post in place of one that MANTYX does not take.
     Replace(CallKey, Bytes),
     /// A run and its calls.
@@ -369,7 +372,7 @@ impl Change {
         match self {
             Self::Routes(routes) => routes.text.len(),
             Self::Call(_, call) | Self::Dispatch(_, call) => text(&call.args),
-            Self::Answer(_, body) | Self::Replace(_, body) => body.len(),
+            Self::Answer(_, body) | Self::Refuse(_, body) | Self::Replace(_, body) => body.len(),
             Self::Session(_, session) => text(&session.tools),
             Self::Request(_, request) | Self::Begin(_, request) => text(&request.answer),
             Self::Long(_, long) => {

@@ -236,15 +236,18 @@ impl CallRecorder {
     /// Returns the body that is to be posted: another replica may have answered the call. It is empty
     /// if nothing is to be posted.
     pub(super) async fn answered(&self, body: Bytes) -> Bytes {
-        let is_first = {
+        let answer = {
             let mut record = self.record.lock();
             let before = std::mem::replace(&mut record.stage, Stage::Answered);
             record.args = None;
-            before < Stage::Answered
+            match record.attempts {
+                _ if before >= Stage::Answered => Change::Replace,
+                0 => Change::Refuse,
+                _ => Change::Answer,
+            }
         };
         let mut changes = vec![self.change()];
         if self.keeping.share.hold(body.len()) {
-            let answer = if is_first { Change::Answer } else { Change::Replace };
             changes.push(answer(self.key.clone(), body.clone()));
         } else {
             warn!(

@@ -196,16 +196,9 @@ impl Calls {
     pub(super) fn restore_requests(&self, mut kept: Vec<(RequestKey, RequestRecord)>) {
         let mut requests = self.requests.lock();
         if self.journal.replica().is_some() {
-            // This process goes on with its own requests, even if its replica was taken over.
-            kept.retain(|(key, record)| {
-                requests.get(key).is_none_or(|asked| asked.record.nonce != record.nonce)
-            });
-            for (key, record) in kept.iter_mut().filter(|(_, record)| record.answer.is_none()) {
-                record.lost = true;
-                self.journal.write(vec![Change::Request(key.clone(), record.clone())]);
-            }
-            // A request that is asked here at this moment finds the kept one.
-            kept.retain(|(key, _)| !requests.contains_key(key));
+            // This process goes on with what it has been asked itself. Of a request without an answer, the
+            // table knows the present state: its replica may only have been frozen.
+            kept.retain(|(key, record)| record.answer.is_some() && !requests.contains_key(key));
         }
         let restore = |(key, mut record): (RequestKey, RequestRecord)| {
             let answer = record.answer.take().map(|body| Ok(String::from(Box::from(body)).into()));

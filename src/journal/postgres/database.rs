@@ -336,6 +336,7 @@ impl Database {
                     &kept.dispatches,
                     &needs,
                     &kept.claims,
+                    &answers.are_owners,
                 ],
             )
             .await?;
@@ -472,6 +473,7 @@ struct Columns<'a> {
     attempts: Vec<Option<i32>>,
     dispatches: Vec<bool>,
     claims: Vec<Option<&'a [u8]>>,
+    are_owners: Vec<bool>,
 }
 
 impl<'a> Columns<'a> {
@@ -485,6 +487,7 @@ impl<'a> Columns<'a> {
             this.runs.push(row.run.as_ref().map(number));
             this.values.push(value);
             this.attempts.push(row.attempts.map(|(count, _)| count));
+            this.are_owners.push(row.is_owners);
             this.claims.push(row.claim.as_ref().map(<[u8; 32]>::as_slice));
             this.dispatches.push(row.attempts.is_some_and(|(_, dispatches)| dispatches));
         }

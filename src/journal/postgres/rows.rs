@@ -35,6 +35,8 @@ pub(super) struct Row {
     pub(super) attempts: Option<(i32, bool)>,
     /// What a driver must have to dispatch it, if those of other runs may read the call, too.
     pub(super) claim: Option<Id>,
+    /// Of an answer: the run's owner alone may give it.
+    pub(super) is_owners: bool,
 }
 
 /// What one statement writes.
@@ -104,8 +106,9 @@ impl Rows {
             rows: self,
             run,
             claim,
+            is_owners: matches!(change, Change::Refuse(..)),
             is_first: match change {
-                Change::Answer(..) | Change::Begin(..) => true,
+                Change::Answer(..) | Change::Refuse(..) | Change::Begin(..) => true,
                 // Of two apps that attach a run at once, one has it.
                 Change::Owner(_, owner) => owner.attached,
                 _ => false,
@@ -126,7 +129,7 @@ pub(super) fn run_of(change: &Change) -> Option<Slot> {
         Change::Run(slot, _) | Change::ForgetRun(slot) | Change::Release(slot) => Some(*slot),
         Change::Long(_, long) => long.slot,
         Change::Call(key, _) | Change::Dispatch(key, _) => Some(key.slot),
-        Change::Answer(key, _) | Change::Replace(key, _) => Some(key.slot),
+        Change::Answer(key, _) | Change::Refuse(key, _) | Change::Replace(key, _) => Some(key.slot),
         Change::Forget(key) => key.slot(),
         _ => None,
     }
@@ -168,11 +171,12 @@ struct To<'a> {
     is_first: bool,
     attempts: Option<(i32, bool)>,
     claim: Option<Id>,
+    is_owners: bool,
 }
 
 impl To<'_> {
     fn set(&mut self, key: &Key, value: Option<Vec<u8>>) {
-        let Self { rows, run, is_first, attempts, claim } = self;
+        let Self { rows, run, is_first, attempts, claim, is_owners } = self;
         let text = json(key);
         rows.first.remove(&text);
         // An answer in place of one that is removed is the owner's.
@@ -183,7 +187,7 @@ impl To<'_> {
         let claim = claim.or(before.and_then(|row| row.claim));
         let attempts = attempts.map(|(count, sends)| (count, sends || is_sent));
         let to = if is_first { &mut rows.first } else { &mut rows.records };
-        to.insert(text, Row { run: *run, value, attempts, claim });
+        to.insert(text, Row { run: *run, value, attempts, claim, is_owners: *is_owners });
     }
 }
 

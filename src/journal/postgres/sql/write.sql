@@ -65,16 +65,18 @@ with me as materialized (
   where not excluded.dispatches or record.attempts < excluded.attempts
   returning key, dispatches
 ), first as (
-  -- The first answer that is durable wins. It is not fenced: a replica that was taken over may bring it.
-  -- Requests with an Idempotency-Key are fenced, and of no run.
+  -- The first answer that is durable wins. It is not fenced: a replica that was taken over may bring it,
+  -- if it has sent the call. Requests with an Idempotency-Key are fenced, and of no run.
   insert into record (grp, id, key, kind, run, holder, value)
   select $4, row.id, row.key, row.kind, row.run, (select id from me), row.value
-  from unnest($19::bytea[], $20::bytea[], $21::text[], $22::bigint[], $23::bytea[], $24::bytea[])
-    as row(id, key, kind, run, value, call)
+  from unnest(
+    $19::bytea[], $20::bytea[], $21::text[], $22::bigint[], $23::bytea[], $24::bytea[], $29::boolean[]
+  ) as row(id, key, kind, run, value, call, is_owners)
+  where (not row.is_owners or row.run in (select slot from held))
   -- Once its run has ended, a call is gone.
-  where exists (select from record where grp = $4 and record.id = row.call)
+  and (exists (select from record where grp = $4 and record.id = row.call)
     or (row.call = any($14::bytea[]) and row.run in (select slot from held))
-    or (row.run is null and exists (select from me))
+    or (row.run is null and exists (select from me)))
   order by row.id
   on conflict (grp, id) do nothing
   returning key
