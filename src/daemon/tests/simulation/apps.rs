@@ -401,9 +401,18 @@ async fn answer_own(world: &Arc<World>, app: usize) {
     }
 }
 
+/// Whether a replica is ready once all is done.
+pub(super) async fn look_at_readiness(world: &Arc<World>, at: usize) {
+    let asked = Asked { to: Some(at), ..Asked::of(0, "GET", "/readyz") };
+    match ask(world, asked).await {
+        Some((200, _)) => {}
+        other => world.state().breaks(format!("the replica {at} is not ready: {other:?}")),
+    }
+}
+
 /// What the bridge itself says once all is done.
-pub(super) async fn look_at_the_end(world: &Arc<World>) {
-    let asked = Asked { operator: true, ..Asked::of(0, "GET", "/v1/status") };
+pub(super) async fn look_at_the_end(world: &Arc<World>, at: usize) {
+    let asked = Asked { operator: true, to: Some(at), ..Asked::of(0, "GET", "/v1/status") };
     let Some((200, status)) = ask(world, asked).await else {
         return world.state().breaks("the status cannot be read at the end");
     };
@@ -415,7 +424,7 @@ pub(super) async fn look_at_the_end(world: &Arc<World>) {
         .sum();
     // The request for the status has ended as well by then.
     world.pause(Duration::from_secs(5)).await;
-    world.state().check_memory();
+    world.state().check_memory(at);
     let driven = status["runs"]["driven"].as_u64();
     if driven != Some(0) || in_flight > 0 {
         world.state().breaks(format!("at the end: {driven:?} driven, {in_flight} calls in flight"));

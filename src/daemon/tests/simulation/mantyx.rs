@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 pub(super) use self::play::play_all;
-use super::world::{State, World};
+use super::world::{Sender, State, World};
 
 /// MANTYX gives up on a call after this time.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(300);
@@ -121,7 +121,12 @@ pub(super) async fn exchange(
     request: reqwest::Request,
 ) -> reqwest::Result<reqwest::Response> {
     let within = request.timeout().copied().unwrap_or(Duration::from_secs(3600));
-    let sent = tokio::runtime::Handle::current().spawn(answer(world, request));
+    let (from, runtime) = {
+        let state = world.state();
+        let here = tokio::runtime::Handle::current;
+        (state.sender(), state.runtime.clone().unwrap_or_else(here))
+    };
+    let sent = runtime.spawn(answer(world, from, request));
     match timeout(within, sent).await {
         Ok(answered) => answered.expect("MANTYX does not panic"),
         Err(_elapsed) => Err(broken("no answer in time").await),
@@ -130,9 +135,10 @@ pub(super) async fn exchange(
 
 async fn answer(
     world: Arc<World>,
+    from: Sender,
     mut request: reqwest::Request,
 ) -> reqwest::Result<reqwest::Response> {
-    world.if_alive().await;
+    from.if_alive().await;
     let body = match request.body_mut().take() {
         None => Bytes::new(),
         Some(body) => match body.collect().await {
@@ -143,7 +149,10 @@ async fn answer(
     let slow = world.state().fault(15);
     world.pause(Duration::from_millis(if slow { 40_000 } else { 60 })).await;
     // The process has died before the request was on its way.
-    world.if_alive().await;
+    from.if_alive().await;
+    if from.is_cut(&world) {
+        return Err(broken("the network is down").await);
+    }
     let (method, path) = (request.method().clone(), request.url().path().to_owned());
     let path = path.trim_start_matches("/api/v1/workspaces/acme").to_owned();
     let query = request.url().query().unwrap_or_default();
@@ -187,8 +196,9 @@ async fn answer(
     };
     world.tell();
     world.pause(Duration::from_millis(60)).await;
-    world.if_alive().await;
+    from.if_alive().await;
     match reply {
+        _ if from.is_cut(&world) => Err(broken("the network is down").await),
         None => Err(broken("the connection broke").await),
         Some(Reply::Json(status, body)) => {
             let response = http::Response::builder().status(status);
@@ -291,7 +301,10 @@ impl State {
     /// The app has been served with its credential.
     pub(super) fn wake(&mut self, run: &str) {
         let now = self.now();
+        let are_replicas = self.are_replicas();
         let run = self.mantyx.runs.get_mut(run);
+        // The app may have been served by a replica that does not drive its run.
+        let run = run.filter(|run| !are_replicas || run.app != 1);
         if let Some((_, until)) = run.and_then(|run| run.sleeps.last_mut()) {
             *until = now.min(*until);
         }
@@ -460,6 +473,7 @@ impl State {
         let now = self.now();
         let text = body.to_string();
         let disk_failed = self.disk.failed;
+        let troubles = self.troubles.clone();
         let reply = |status: u16| Reply::Json(status, json!({"error": "scripted", "message": "."}));
         let Some(run) = run.and_then(|id| self.mantyx.runs.get_mut(&id)) else {
             self.breaks(format!("a result for the unknown run {id}"));
@@ -490,7 +504,8 @@ impl State {
             self.step(format!("mantyx: its app has answered {tool_use} before the bridge read it"));
             return reply(status);
         }
-        let was_unkept = disk_failed.is_some_and(|at| at >= call.asked);
+        let was_unkept = disk_failed.is_some_and(|at| at >= call.asked)
+            || troubles.may_be_unkept(call.asked, now);
         call.posts.push((text.clone(), status));
         if status == 200 {
             call.answer = Some(body.clone());

@@ -40,8 +40,8 @@ pub(super) const TOOLS: [(&str, &[&str]); 2] = [
 pub(super) struct Peers {
     /// What every intent has led to.
     pub(super) jobs: BTreeMap<String, Job>,
-    /// When `hr` was sent each call, since its quota began to be counted.
-    pub(super) sent: Vec<Duration>,
+    /// When `hr` was sent each call by which process, since its quota began to be counted.
+    pub(super) sent: Vec<(usize, Duration)>,
 }
 
 impl Peers {
@@ -63,6 +63,8 @@ pub(super) struct Job {
     is_named: bool,
     /// Its result is large.
     pub(super) is_large: bool,
+    /// The process that has sent it last.
+    by: usize,
 }
 
 #[derive(Debug)]
@@ -172,6 +174,7 @@ impl Peer for SimulatedPeer {
             let world = Arc::clone(&self.world.0);
             world.if_alive().await;
             let intent = intent(&call.request);
+            world.may_freeze().await;
             let job = {
                 let mut state = world.state();
                 if self.lost.is_cancelled() || state.fault(20) {
@@ -371,6 +374,7 @@ impl State {
             _ => Duration::from_secs(3),
         };
         self.check_quota(backend);
+        let by = self.at.unwrap_or_default();
         let is_named = tool == "task";
         let asks = tool == "survey";
         let job = self.peers.jobs.entry(intent.to_owned()).or_default();
@@ -378,7 +382,7 @@ impl State {
             // Sent twice, before the first one had its effect.
             job.effects += 1;
         }
-        (job.tool, job.is_named) = (tool, is_named);
+        (job.tool, job.is_named, job.by) = (tool, is_named, by);
         if !asks {
             self.begin_job(intent, most);
         }
@@ -400,8 +404,10 @@ impl State {
             return;
         }
         let now = self.now();
-        self.peers.sent.push(now);
-        let recent = self.peers.sent.iter().filter(|at| now < **at + Duration::from_secs(60));
+        let by = self.at.unwrap_or_default();
+        self.peers.sent.push((by, now));
+        let sent = self.peers.sent.iter().filter(|(it, _)| *it == by);
+        let recent = sent.filter(|(_, at)| now < *at + Duration::from_secs(60));
         if recent.count() > 6 {
             self.breaks("hr got more than six calls within a minute");
         }
@@ -427,15 +433,15 @@ impl State {
         }
     }
 
-    /// The process has died. A server that was sent a call works on, or has noticed in time.
-    pub(super) fn jobs_after_death(&mut self) {
+    /// The process `at` has died. A server that was sent a call works on, or has noticed in time.
+    pub(super) fn jobs_after_death(&mut self, at: usize) {
         let now = self.now();
-        self.peers.sent.clear();
+        self.peers.sent.retain(|(by, _)| *by != at);
         let open: Vec<String> = self
             .peers
             .jobs
             .iter()
-            .filter(|(_, job)| job.effect_at.is_some() && !job.is_named)
+            .filter(|(_, job)| job.effect_at.is_some() && !job.is_named && job.by == at)
             .map(|(intent, _)| intent.clone())
             .collect();
         for intent in open {
