@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 pub(super) use self::client::{Asked, ask};
 use self::reading::read;
 use super::world::{State, World};
+use crate::journal::Server;
+use crate::model::{RunKey, RunKind};
 
 /// MANTYX's part of a path.
 const API: &str = "/api/v1/workspaces/acme";
@@ -63,6 +65,23 @@ impl AppState {
 }
 
 impl State {
+    /// The replicas do not know the runs and sessions any more of which their database knows nothing.
+    pub(super) fn forget_unknown(&mut self, server: &Server) {
+        for app in &mut self.apps {
+            app.sessions.retain(|(id, _)| server.knows_session("acme", id));
+        }
+        for known in self.apps.iter_mut().flat_map(|app| &mut app.runs) {
+            let kind = if known.is_eval { RunKind::Eval } else { RunKind::Agent };
+            let run = RunKey { workspace: "acme".into(), kind, run: known.id.as_str().into() };
+            if !server.knows_run(&run) {
+                (known.is_driven, known.is_attached) = (false, true);
+                if let Some(run) = self.mantyx.runs.get_mut(&known.id) {
+                    run.is_driven = false;
+                }
+            }
+        }
+    }
+
     /// The bridge does not know the runs and sessions any more that it was given since `when`.
     pub(super) fn forget_runs_since(&mut self, when: Duration) {
         for app in &mut self.apps {

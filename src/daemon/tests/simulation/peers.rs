@@ -174,6 +174,7 @@ impl Peer for SimulatedPeer {
             let world = Arc::clone(&self.world.0);
             world.if_alive().await;
             let intent = intent(&call.request);
+            let asked = world.state().now();
             world.may_freeze().await;
             let job = {
                 let mut state = world.state();
@@ -181,7 +182,7 @@ impl Peer for SimulatedPeer {
                     state.step(format!("{}: {intent} is not sent", self.name));
                     return Err(CallError::NotSent("it is gone".to_owned()));
                 }
-                let job = state.sent(&self.name, &call.request, &intent);
+                let job = state.sent(&self.name, &call.request, &intent, asked);
                 if state.fault(5) {
                     state.step(format!("{}: the call for {intent} panics", self.name));
                     drop(state);
@@ -361,7 +362,13 @@ impl Drop for Cancels {
 
 impl State {
     /// A call has been sent.
-    fn sent(&mut self, backend: &str, request: &CallRequest, intent: &str) -> Job {
+    fn sent(
+        &mut self,
+        backend: &str,
+        request: &CallRequest,
+        intent: &str,
+        asked: Duration,
+    ) -> Job {
         let tool = request.tool().to_owned();
         self.may_die(if tool == "read" { 80 } else { 20 });
         self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));
@@ -373,7 +380,7 @@ impl State {
             _ if takes_long => Duration::from_secs(60),
             _ => Duration::from_secs(3),
         };
-        self.check_quota(backend);
+        self.check_quota(backend, asked);
         let by = self.at.unwrap_or_default();
         let is_named = tool == "task";
         let asks = tool == "survey";
@@ -399,11 +406,10 @@ impl State {
     }
 
     /// The law of quotas: `hr` gets at most six calls a minute.
-    fn check_quota(&mut self, backend: &str) {
+    fn check_quota(&mut self, backend: &str, now: Duration) {
         if backend != "hr" {
             return;
         }
-        let now = self.now();
         let by = self.at.unwrap_or_default();
         self.peers.sent.push((by, now));
         let sent = self.peers.sent.iter().filter(|(it, _)| *it == by);

@@ -402,6 +402,8 @@ impl Group {
             state.doubt_new_runs();
         }
         state.sleep(|_, run| run.app == 1);
+        // What it began while its writes hung was in its memory alone.
+        state.forget_unknown(&self.server);
     }
 
     /// Drops what the process was, with it as the one that runs.

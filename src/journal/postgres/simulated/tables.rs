@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Chance;
-use crate::journal::postgres::rows::{Id, Row, RowKey, Rows, call_of, id, kind};
+use crate::journal::postgres::rows::{Id, Row, RowKey, Rows, call_of, id, id_of, kind, name};
+use crate::journal::record::Key;
+use crate::model::RunKey;
 
 #[derive(Debug, Clone)]
 pub(super) struct ReplicaRow {
@@ -158,6 +160,18 @@ impl Server {
     /// All statements stand still until then.
     pub(crate) fn stall(&self, until: Instant) {
         self.inner.lock().stalled = Some(until);
+    }
+
+    /// Whether what is committed has the run.
+    pub(crate) fn knows_run(&self, run: &RunKey) -> bool {
+        let (name, tables) = (name(run), Arc::clone(&self.inner.lock().tables));
+        tables.runs.values().any(|run| run.name == name)
+    }
+
+    /// Whether what is committed has the session.
+    pub(crate) fn knows_session(&self, workspace: &str, session: &str) -> bool {
+        let id = id_of(&Key::Session((workspace.into(), session.into())));
+        self.inner.lock().tables.records.contains_key(&id)
     }
 
     /// What ends a new connection; `None`: it takes none.
