@@ -537,6 +537,15 @@ fn call_id(text: &str) -> Option<String> {
 }
 
 impl Mantyx {
+    /// Whether the bridge has answered the call with this intent.
+    pub(super) fn has_answer(&self, intent: &str) -> bool {
+        let mut calls = self.runs.values().flat_map(|run| run.calls.values());
+        calls.any(|call| {
+            let answer = call.answer.as_ref().filter(|_| call.intent == intent);
+            answer.is_some_and(|answer| answer["result"] != "forged")
+        })
+    }
+
     /// The run or eval with this id, or the eval that the agent run `id` belongs to, and that.
     fn run_of(&self, kind: &str, id: &str) -> (Option<String>, Option<String>) {
         let is = |run: &Run| run.is_eval == (kind == "eval-runs");

@@ -25,9 +25,24 @@ struct Clauses;
 impl Clauses {
     const WRITE: &str = include_str!("../sql/write.sql");
 
+    /// How a write looks for its replica.
+    fn me() -> &'static str {
+        Self::WRITE.split_once(" begun as (").expect("it begins with its replica").0
+    }
+
     /// A write locks its replica.
     fn locks_replica() -> bool {
-        Self::WRITE.contains("and generation = $2 and session = $3 for share\n")
+        Self::me().contains("for share\n")
+    }
+
+    /// A write is of one connection.
+    fn compares_session() -> bool {
+        Self::me().contains("session = $3")
+    }
+
+    /// A write is for runs that its replica owns.
+    fn compares_owner() -> bool {
+        Self::WRITE.contains("and run.epoch = given.epoch and run.owner = me.id\n")
     }
 
     /// A write locks the runs that it is for.
@@ -180,7 +195,8 @@ async fn own_runs(tx: &mut Tx, member: Member, batch: &Batch) -> BTreeSet<i64> {
     let mut mine = BTreeSet::new();
     let is_mine = |tables: &Tables, slot: i64, epoch: i64| {
         let run = tables.runs.get(&slot);
-        run.is_some_and(|run| run.epoch == epoch && run.owner == Some(member.id))
+        let is_own = |run: &RunRow| run.epoch == epoch && run.owner == Some(member.id);
+        run.is_some_and(|run| is_own(run) || !Clauses::compares_owner())
     };
     for (slot, epoch) in batch.owned.clone() {
         if !is_mine(&tx.snapshot, slot, epoch) {
@@ -205,7 +221,8 @@ pub(super) async fn write(
 ) -> (Tx, Verdict) {
     let is_me = |tables: &Tables| {
         let row = tables.replicas.get(&member.id);
-        row.is_some_and(|row| row.generation == member.generation && row.session == session)
+        let is_session = |row: &ReplicaRow| row.session == session || !Clauses::compares_session();
+        row.is_some_and(|row| row.generation == member.generation && is_session(row))
     };
     let mut lives = is_me(&tx.snapshot);
     if lives && Clauses::locks_replica() {
