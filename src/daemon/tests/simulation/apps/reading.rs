@@ -39,7 +39,13 @@ async fn follow(world: &Arc<World>, app: usize, at: usize, known: Known) {
         world.step(format!("{}: the stream of {} is refused: {status}", ["a", "b"][app], known.id));
         return;
     }
-    world.state().wake(&known.id);
+    {
+        let mut state = world.state();
+        // A replica that does not drive the run serves its stream as well.
+        if !state.are_replicas() {
+            state.wake(&known.id);
+        }
+    }
     let mut body = response.into_body();
     let mut text = String::new();
     while let Some(Ok(frame)) = body.frame().await {
