@@ -146,6 +146,8 @@ impl Group {
         let chance = Arc::clone(world) as Arc<dyn Chance>;
         let server = Server::new(chance, outside.handle().clone());
         let mut state = world.state();
+        // The operator's secret is there before the first replica is.
+        (0..REPLICAS).for_each(|at| drop(state.rules.write_replica(at, "5s")));
         state.server = Some(Arc::clone(&server));
         state.runtime = Some(outside.handle().clone());
         let mut later = || Place::Free(Duration::from_millis(state.below(3_000) as u64));
@@ -347,7 +349,9 @@ impl Group {
             let may_die = !state.calm;
             state.begin(at, dies, may_die);
             state.step(format!("LIFE of the replica {at}"));
-            state.rules.write_replica(at)
+            // With a long one, a replica that was frozen may hear of a write of before that.
+            let timeout = if state.chance(500) { "5s" } else { "60s" };
+            state.rules.write_replica(at, timeout)
         };
         let runtime = runtime(&world, &self.polls);
         let (stop, stopping) = oneshot::channel::<()>();
