@@ -25,14 +25,14 @@ use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
-pub use self::database::{Beat, DatabaseError, Facts};
 #[cfg(not(test))]
 use self::database::Database;
+pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
 use self::rows::{Epochs, FIRST_EPOCH, Id, RowKey, Rows, id_of, json, name, run_of};
@@ -52,6 +52,8 @@ use crate::model::{CallId, RunKey, RunKind, Workspace};
 
 /// The time between two attempts to write a batch.
 const AGAIN: Duration = Duration::from_millis(500);
+/// How long a kept answer may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(100);
 /// How long the last writes may take at the stop while the database fails.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -180,26 +182,26 @@ impl Replica {
         }
     }
 
-    /// The kept answer to a call.
+    /// The kept answer to a call; an empty one, if MANTYX waits for it no longer. Waits for a while for
+    /// a database that is away.
     pub(super) async fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        self.read_answer(key).await.filter(|answer| !answer.is_empty())
+        timeout(READ_WITHIN, self.read_answer(key)).await.ok().flatten()
     }
 
     /// The answer that a call has; an empty one, if MANTYX waits for it no longer. Waits until the
     /// database can tell.
     pub(super) async fn first_answer(&self, key: &CallKey) -> Bytes {
-        loop {
-            if let Some(answer) = self.read_answer(key).await {
-                return answer;
-            }
-            sleep(AGAIN).await;
-        }
+        self.read_answer(key).await.unwrap_or_default()
     }
 
     async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
-        let found = self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await;
-        let found = found.map_err(|error| warn!(%error, "cannot read a kept answer")).ok()?;
-        Some(found.into_iter().next().map(|(_, value)| value.into()).unwrap_or_default())
+        loop {
+            match self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await {
+                Ok(found) => return found.into_iter().next().map(|(_, value)| value.into()),
+                Err(error) => warn!(%error, "cannot read a kept answer"),
+            }
+            sleep(AGAIN).await;
+        }
     }
 
     /// What the group knows of the run or the session `named` of `workspace`.
