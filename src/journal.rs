@@ -197,7 +197,11 @@ impl Journal {
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writing.run_in(world, given));
-            return Ok((Self { jobs, shared, noted: 0, place, writer: <_>::default() }, keeper, events));
+            return Ok((
+                Self { jobs, shared, noted: 0, place, writer: <_>::default() },
+                keeper,
+                events,
+            ));
         }
         let writer = spawn(move || writing.run(&runtime, &given))?;
         Ok((Self { jobs, shared, noted: 0, place, writer }, keeper, events))

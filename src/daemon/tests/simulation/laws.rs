@@ -35,7 +35,9 @@ impl State {
             if !self.processes[at].drivers.insert(driver) {
                 self.breaks(format!("{run} has a second driver"));
             }
-        } else if ends.iter().any(|it| line.starts_with(it)) && !self.processes[at].drivers.remove(&driver) {
+        } else if ends.iter().any(|it| line.starts_with(it))
+            && !self.processes[at].drivers.remove(&driver)
+        {
             self.breaks(format!("a driver of {run} ends that has not started"));
         }
     }

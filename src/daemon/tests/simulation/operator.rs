@@ -113,7 +113,10 @@ impl Rules {
         fs::write(&operator, format!("mbo_{}", "0".repeat(64))).expect("memory has room");
         fs::set_permissions(&operator, fs::Permissions::from_mode(0o600)).expect("it is ours");
         let url = "postgres://bridge@127.0.0.1:3/bridge";
-        let text = format!("{}state: {{postgres: '{url}', statement_timeout: {timeout}}}\n", self.now.yaml(&dir));
+        let text = format!(
+            "{}state: {{postgres: '{url}', statement_timeout: {timeout}}}\n",
+            self.now.yaml(&dir)
+        );
         let path = dir.join("bridge.yaml");
         fs::write(&path, text).expect("memory has room");
         path

@@ -362,13 +362,7 @@ impl Drop for Cancels {
 
 impl State {
     /// A call has been sent.
-    fn sent(
-        &mut self,
-        backend: &str,
-        request: &CallRequest,
-        intent: &str,
-        asked: Duration,
-    ) -> Job {
+    fn sent(&mut self, backend: &str, request: &CallRequest, intent: &str, asked: Duration) -> Job {
         let tool = request.tool().to_owned();
         self.may_die(if tool == "read" { 80 } else { 20 });
         self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));

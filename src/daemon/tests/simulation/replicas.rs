@@ -72,9 +72,13 @@ struct Replica {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Works,
-    Stops { since: Duration },
+    Stops {
+        since: Duration,
+    },
     /// It has ended, but for the last writes of its journal.
-    Writes { until: Duration },
+    Writes {
+        until: Duration,
+    },
 }
 
 /// A place for a process.
@@ -331,7 +335,9 @@ impl Group {
                 replica.phase = Phase::Writes { until: now + LAST_WRITES };
                 self.world.state().exit(at);
             }
-            Phase::Stops { since } if now > since + STOP_WITHIN && replica.frozen_until.is_none() => {
+            Phase::Stops { since }
+                if now > since + STOP_WITHIN && replica.frozen_until.is_none() =>
+            {
                 self.world.state().breaks(format!("the replica {at} does not stop"));
             }
             Phase::Stops { .. } => {}

@@ -52,9 +52,8 @@ impl Clauses {
 
     /// A dispatch is written once.
     fn compares() -> bool {
-        Self::WRITE.contains(
-            "where not excluded.dispatches or record.attempts < excluded.attempts\n",
-        )
+        Self::WRITE
+            .contains("where not excluded.dispatches or record.attempts < excluded.attempts\n")
     }
 
     /// The first answer stays.
@@ -213,12 +212,7 @@ async fn own_runs(tx: &mut Tx, member: Member, batch: &Batch) -> BTreeSet<i64> {
     mine
 }
 
-pub(super) async fn write(
-    mut tx: Tx,
-    member: Member,
-    session: i64,
-    batch: Batch,
-) -> (Tx, Verdict) {
+pub(super) async fn write(mut tx: Tx, member: Member, session: i64, batch: Batch) -> (Tx, Verdict) {
     let is_me = |tables: &Tables| {
         let row = tables.replicas.get(&member.id);
         let is_session = |row: &ReplicaRow| row.session == session || !Clauses::compares_session();
@@ -350,8 +344,7 @@ async fn end_runs(tx: &mut Tx, batch: &Batch, mine: &BTreeSet<i64>) {
     let ending = batch.released.union(&batch.ended).copied().collect::<BTreeSet<_>>();
     for slot in ending.intersection(mine).copied().filter(|slot| !batch.forgotten.contains(slot)) {
         tx.lock(Lock::Run(slot), true).await;
-        let (is_released, is_ended) =
-            (batch.released.contains(&slot), batch.ended.contains(&slot));
+        let (is_released, is_ended) = (batch.released.contains(&slot), batch.ended.contains(&slot));
         tx.write(move |tables| {
             let Some(run) = tables.runs.get_mut(&slot) else { return };
             if is_released {
@@ -385,7 +378,8 @@ pub(super) async fn claim(
         .collect();
     let is_free = |run: &RunRow| {
         let is_left = run.owner.is_none_or(|owner| dead.contains(&owner));
-        let served = |other: &&ReplicaRow| run.needs.iter().all(|it| other.backends.contains_key(it));
+        let served =
+            |other: &&ReplicaRow| run.needs.iter().all(|it| other.backends.contains_key(it));
         is_left
             && (run.needs.iter().all(|need| backends.contains(need)) || !others.iter().any(served))
     };
@@ -466,11 +460,7 @@ pub(super) async fn find(tx: Tx, ids: Vec<Id>, names: Vec<Id>) -> (Tx, Records) 
     (tx, found)
 }
 
-pub(super) async fn elsewhere(
-    tx: Tx,
-    own: Option<Uuid>,
-    named: Option<String>,
-) -> (Tx, Records) {
+pub(super) async fn elsewhere(tx: Tx, own: Option<Uuid>, named: Option<String>) -> (Tx, Records) {
     let tables = tx.snapshot.clone();
     let is_named = |row: &RecordRow| {
         let Some(named) = &named else { return true };
@@ -539,7 +529,8 @@ pub(super) async fn bury(mut tx: Tx, dead: Vec<Uuid>) -> (Tx, ()) {
 }
 
 pub(super) async fn files(tx: Tx, known: BTreeMap<String, i64>) -> (Tx, Vec<SharedFile>) {
-    let is_new = |(name, (version, _)): &(&String, &(i64, String))| known.get(*name) != Some(version);
+    let is_new =
+        |(name, (version, _)): &(&String, &(i64, String))| known.get(*name) != Some(version);
     let file = |(name, (version, text)): (&String, &(i64, String))| SharedFile {
         name: name.clone(),
         version: *version,
@@ -623,10 +614,7 @@ pub(super) async fn end(
     (tx, Some(before))
 }
 
-pub(super) async fn approvals(
-    mut tx: Tx,
-    known: BTreeSet<String>,
-) -> (Tx, Vec<SharedApproval>) {
+pub(super) async fn approvals(mut tx: Tx, known: BTreeSet<String>) -> (Tx, Vec<SharedApproval>) {
     let before = tx.now() - Duration::from_mins(1);
     let is_old = |row: &ApprovalRow| {
         row.ended_at.map_or(row.deadline, |ended| ended.min(row.deadline)) < before

@@ -1,10 +1,10 @@
 //! An HTTP client on a connection that may break at any byte.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use std::io;
 
 use bytes::Bytes;
 use http::{Request, Response};
