@@ -233,7 +233,7 @@ impl DrivenRun {
             past_is_lost,
             read_to: if has_past { 0 } else { last_seq },
             started_at: self.started_at,
-            needs: self.table.backends().into_iter().cloned().collect(),
+            needs: self.table.backends().iter().cloned().collect(),
             ended_at: self.ended().map(|ended| ended.told),
             given_up: self.is_given_up(),
             trace: self

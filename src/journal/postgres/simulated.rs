@@ -8,6 +8,7 @@ mod statements;
 mod tables;
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 
@@ -72,7 +73,7 @@ type Asked = Box<dyn FnOnce() -> BoxFuture<'static, bool> + Send>;
 pub(super) struct Database {
     server: Arc<Server>,
     of: usize,
-    asks: tasks::UnboundedSender<Asked>,
+    asks: tasks::Sender<Asked>,
     closed: CancellationToken,
     within: Duration,
 }
@@ -97,7 +98,7 @@ impl Database {
         }
         sleep(Duration::from_millis(3)).await;
         let killed = server.connect().ok_or_else(broken)?;
-        let (asks, asked) = tasks::unbounded_channel();
+        let (asks, asked) = tasks::channel(64);
         let closed = CancellationToken::new();
         drop(server.runtime.spawn(serve(asked, killed, closed.clone())));
         Ok(Self { server, of, asks, closed, within })
@@ -147,7 +148,7 @@ impl Database {
             }
             .boxed()
         };
-        self.asks.send(Box::new(asked)).map_err(|_closed| broken())?;
+        self.asks.send(Box::new(asked)).await.map_err(|_closed| broken())?;
         let slow = |_elapsed| DatabaseError::Slow(self.within);
         timeout(self.within, replied).await.map_err(slow)?.map_err(|_closed| broken())
     }
@@ -174,7 +175,7 @@ impl Database {
 
     pub(super) async fn join(&self, host: &str) -> Result<Member, DatabaseError> {
         let (id, host) = (crate::random::uuid(), host.to_owned());
-        self.run("join", move |tx| statements::join(tx, id, host)).await
+        self.run("join", move |tx| ready(statements::join(tx, id, host))).await
     }
 
     pub(super) async fn begin(&self, member: Member) -> Result<Option<i64>, DatabaseError> {
@@ -214,7 +215,7 @@ impl Database {
         runs: &[Slot],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let runs = runs.to_vec();
-        self.run("of_runs", move |tx| statements::of_runs(tx, runs)).await
+        self.run("of_runs", move |tx| ready(statements::of_runs(tx, runs))).await
     }
 
     pub(super) async fn inherit(
@@ -227,7 +228,7 @@ impl Database {
     }
 
     pub(super) async fn owned(&self, member: Member) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-        self.run("owned", move |tx| statements::owned(tx, member)).await
+        self.run("owned", move |tx| ready(statements::owned(tx, member))).await
     }
 
     pub(super) async fn find(
@@ -236,7 +237,7 @@ impl Database {
         names: &[Id],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let (ids, names) = (ids.to_vec(), names.to_vec());
-        self.run("find", move |tx| statements::find(tx, ids, names)).await
+        self.run("find", move |tx| ready(statements::find(tx, ids, names))).await
     }
 
     pub(super) async fn elsewhere(
@@ -245,7 +246,7 @@ impl Database {
         named: Option<&str>,
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let named = named.map(str::to_owned);
-        self.run("elsewhere", move |tx| statements::elsewhere(tx, own, named)).await
+        self.run("elsewhere", move |tx| ready(statements::elsewhere(tx, own, named))).await
     }
 
     pub(super) async fn leave(&self, member: Member) -> Result<(), DatabaseError> {
@@ -262,7 +263,7 @@ impl Database {
         known: &HashMap<String, i64>,
     ) -> Result<Vec<SharedFile>, DatabaseError> {
         let known = known.iter().map(|(name, version)| (name.clone(), *version)).collect();
-        self.run("files", move |tx| statements::files(tx, known)).await
+        self.run("files", move |tx| ready(statements::files(tx, known))).await
     }
 
     pub(super) async fn write_file(
@@ -308,7 +309,7 @@ impl Database {
 /// The server's end of a connection: one statement after the other, until the client has hung up and
 /// nothing is left.
 async fn serve(
-    mut asked: tasks::UnboundedReceiver<Asked>,
+    mut asked: tasks::Receiver<Asked>,
     killed: CancellationToken,
     closed: CancellationToken,
 ) {

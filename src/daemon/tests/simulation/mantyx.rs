@@ -164,35 +164,7 @@ async fn answer(
     let reply = {
         let mut state = world.state();
         state.note_try(&path, &body);
-        let refusal = state.refusal(&credential, &path, &body);
-        match state.fate(&path) {
-            Fate::Taken | Fate::AnswerLost if refusal.is_some() => refusal,
-            Fate::Lost => {
-                state.step(format!("mantyx: {method} {path} is lost"));
-                None
-            }
-            Fate::Refused(status) => {
-                state.step(format!("mantyx: {method} {path} is refused with {status}"));
-                if matches!(status, 401 | 403) {
-                    let id = path.split('/').nth(2).unwrap_or_default();
-                    let refused = id.split('.').next().unwrap_or_default();
-                    state.sleep(|id, run| run.app == 1 && id == refused);
-                }
-                let error = json!({"error": "scripted", "message": "The seed wants this."});
-                Some(Reply::Json(status, error))
-            }
-            Fate::AnswerLost => {
-                if let Reply::Json(201, made) = state.route(&method, &path, &body, after)
-                    && let Some(run) = made["runId"].as_str()
-                    && let Some(run) = state.mantyx.runs.get_mut(run)
-                {
-                    run.is_driven = false;
-                }
-                state.step(format!("mantyx: the answer to {method} {path} is lost"));
-                None
-            }
-            Fate::Taken => Some(state.route(&method, &path, &body, after)),
-        }
+        state.reply((&method, &path, &credential), &body, after)
     };
     world.tell();
     world.pause(Duration::from_millis(60)).await;
@@ -220,6 +192,44 @@ async fn answer(
 }
 
 impl State {
+    /// What MANTYX replies to a request that has arrived; `None` if the request or the reply is lost.
+    fn reply(
+        &mut self,
+        (method, path, credential): (&Method, &str, &str),
+        body: &[u8],
+        after: usize,
+    ) -> Option<Reply> {
+        let refusal = self.refusal(credential, path, body);
+        match self.fate(path) {
+            Fate::Taken | Fate::AnswerLost if refusal.is_some() => refusal,
+            Fate::Lost => {
+                self.step(format!("mantyx: {method} {path} is lost"));
+                None
+            }
+            Fate::Refused(status) => {
+                self.step(format!("mantyx: {method} {path} is refused with {status}"));
+                if matches!(status, 401 | 403) {
+                    let id = path.split('/').nth(2).unwrap_or_default();
+                    let refused = id.split('.').next().unwrap_or_default();
+                    self.sleep(|id, run| run.app == 1 && id == refused);
+                }
+                let error = json!({"error": "scripted", "message": "The seed wants this."});
+                Some(Reply::Json(status, error))
+            }
+            Fate::AnswerLost => {
+                if let Reply::Json(201, made) = self.route(method, path, body, after)
+                    && let Some(run) = made["runId"].as_str()
+                    && let Some(run) = self.mantyx.runs.get_mut(run)
+                {
+                    run.is_driven = false;
+                }
+                self.step(format!("mantyx: the answer to {method} {path} is lost"));
+                None
+            }
+            Fate::Taken => Some(self.route(method, path, body, after)),
+        }
+    }
+
     fn fate(&mut self, path: &str) -> Fate {
         if self.fault(20) {
             return Fate::Lost;
@@ -474,6 +484,7 @@ impl State {
         let text = body.to_string();
         let disk_failed = self.disk.failed;
         let troubles = self.troubles.clone();
+        let are_replicas = self.are_replicas();
         let reply = |status: u16| Reply::Json(status, json!({"error": "scripted", "message": "."}));
         let Some(run) = run.and_then(|id| self.mantyx.runs.get_mut(&id)) else {
             self.breaks(format!("a result for the unknown run {id}"));
@@ -515,6 +526,9 @@ impl State {
         }
         let shown = text.get(..300).unwrap_or(&text);
         self.step(format!("mantyx: result of {tool_use} in {id}: {status} {shown}"));
+        // An app may answer what it was shown of a run whose beginning was not committed yet.
+        let is_apps = |text: &str| are_replicas && text.contains(r#""result":"own""#);
+        let other = other.filter(|(earlier, _)| !is_apps(earlier) && !is_apps(&text));
         // An answer that cannot be kept is posted all the same.
         if let (Some((earlier, _)), false) = (other, was_unkept) {
             self.breaks(format!("{tool_use} got two answers: {earlier} and {text}"));

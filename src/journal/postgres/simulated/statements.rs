@@ -81,7 +81,7 @@ fn is_member(tables: &Tables, member: Member) -> bool {
     tables.replicas.get(&member.id).is_some_and(|row| row.generation == member.generation)
 }
 
-pub(super) async fn join(mut tx: Tx, id: Uuid, host: String) -> (Tx, Member) {
+pub(super) fn join(mut tx: Tx, id: Uuid, host: String) -> (Tx, Member) {
     let now = tx.now();
     tx.write(move |tables| {
         let backends = BTreeMap::new();
@@ -402,7 +402,7 @@ pub(super) async fn claim(
     (tx, claimed)
 }
 
-pub(super) async fn of_runs(tx: Tx, runs: Vec<Slot>) -> (Tx, Records) {
+pub(super) fn of_runs(tx: Tx, runs: Vec<Slot>) -> (Tx, Records) {
     let is_of = |row: &&RecordRow| row.run.is_some_and(|run| runs.contains(&slot(run)));
     let found = values(tx.snapshot.records.values().filter(is_of));
     (tx, found)
@@ -440,13 +440,13 @@ pub(super) async fn inherit(mut tx: Tx, member: Member, dead: Vec<Uuid>) -> (Tx,
     (tx, found)
 }
 
-pub(super) async fn owned(tx: Tx, member: Member) -> (Tx, Vec<(Slot, i64)>) {
+pub(super) fn owned(tx: Tx, member: Member) -> (Tx, Vec<(Slot, i64)>) {
     let runs = tx.snapshot.runs.iter().filter(|(_, run)| run.owner == Some(member.id));
     let found = runs.map(|(number, run)| (slot(*number), run.epoch)).collect();
     (tx, found)
 }
 
-pub(super) async fn find(tx: Tx, ids: Vec<Id>, names: Vec<Id>) -> (Tx, Records) {
+pub(super) fn find(tx: Tx, ids: Vec<Id>, names: Vec<Id>) -> (Tx, Records) {
     let tables = tx.snapshot.clone();
     let mut found = values(ids.iter().filter_map(|id| tables.records.get(id)));
     let is_named = |row: &&RecordRow| {
@@ -460,7 +460,7 @@ pub(super) async fn find(tx: Tx, ids: Vec<Id>, names: Vec<Id>) -> (Tx, Records) 
     (tx, found)
 }
 
-pub(super) async fn elsewhere(tx: Tx, own: Option<Uuid>, named: Option<String>) -> (Tx, Records) {
+pub(super) fn elsewhere(tx: Tx, own: Option<Uuid>, named: Option<String>) -> (Tx, Records) {
     let tables = tx.snapshot.clone();
     let is_named = |row: &RecordRow| {
         let Some(named) = &named else { return true };
@@ -528,7 +528,7 @@ pub(super) async fn bury(mut tx: Tx, dead: Vec<Uuid>) -> (Tx, ()) {
     (tx, ())
 }
 
-pub(super) async fn files(tx: Tx, known: BTreeMap<String, i64>) -> (Tx, Vec<SharedFile>) {
+pub(super) fn files(tx: Tx, known: BTreeMap<String, i64>) -> (Tx, Vec<SharedFile>) {
     let is_new =
         |(name, (version, _)): &(&String, &(i64, String))| known.get(*name) != Some(version);
     let file = |(name, (version, text)): (&String, &(i64, String))| SharedFile {
