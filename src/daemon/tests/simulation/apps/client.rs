@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::daemon::tests::simulation::world::World;
 
@@ -73,7 +73,7 @@ struct Near {
     stream: DuplexStream,
     world: Arc<World>,
     /// The death of the process at the other end.
-    death: CancellationToken,
+    death: Pin<Box<WaitForCancellationFutureOwned>>,
     left: Option<usize>,
 }
 
@@ -96,7 +96,9 @@ impl AsyncRead for Near {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.death.is_cancelled() {
+        // Polled, so that the apps hear of a death in an order that does not depend on how the process's
+        // tasks are dropped.
+        if self.death.as_mut().poll(cx).is_ready() {
             // Without replicas, the app's own life ends with that of the process.
             return match self.world.state().are_replicas() {
                 true => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
@@ -166,7 +168,12 @@ pub(super) async fn open(world: &Arc<World>, asked: Asked) -> Option<Opened> {
         };
         (token, credential, asked.operator.then(|| state.rules.secret()))
     };
-    let near = Near { stream: near, world: Arc::clone(world), death, left: asked.breaks_after };
+    let near = Near {
+        stream: near,
+        world: Arc::clone(world),
+        death: Box::pin(death.cancelled_owned()),
+        left: asked.breaks_after,
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.ok()?;
     let mut connections = JoinSet::new();
     connections.spawn(async move {
