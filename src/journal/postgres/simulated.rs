@@ -215,7 +215,7 @@ impl Database {
         runs: &[Slot],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let runs = runs.to_vec();
-        self.run("of_runs", move |tx| ready(statements::of_runs(tx, runs))).await
+        self.run("of_runs", move |tx| ready(statements::of_runs(tx, &runs))).await
     }
 
     pub(super) async fn inherit(
@@ -237,7 +237,7 @@ impl Database {
         names: &[Id],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let (ids, names) = (ids.to_vec(), names.to_vec());
-        self.run("find", move |tx| ready(statements::find(tx, ids, names))).await
+        self.run("find", move |tx| ready(statements::find(tx, &ids, &names))).await
     }
 
     pub(super) async fn elsewhere(
@@ -246,7 +246,8 @@ impl Database {
         named: Option<&str>,
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let named = named.map(str::to_owned);
-        self.run("elsewhere", move |tx| ready(statements::elsewhere(tx, own, named))).await
+        self.run("elsewhere", move |tx| ready(statements::elsewhere(tx, own, named.as_deref())))
+            .await
     }
 
     pub(super) async fn leave(&self, member: Member) -> Result<(), DatabaseError> {
@@ -263,7 +264,7 @@ impl Database {
         known: &HashMap<String, i64>,
     ) -> Result<Vec<SharedFile>, DatabaseError> {
         let known = known.iter().map(|(name, version)| (name.clone(), *version)).collect();
-        self.run("files", move |tx| ready(statements::files(tx, known))).await
+        self.run("files", move |tx| ready(statements::files(tx, &known))).await
     }
 
     pub(super) async fn write_file(

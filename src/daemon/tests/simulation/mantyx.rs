@@ -527,7 +527,8 @@ impl State {
         let shown = text.get(..300).unwrap_or(&text);
         self.step(format!("mantyx: result of {tool_use} in {id}: {status} {shown}"));
         // An app may answer what it was shown of a run whose beginning was not committed yet.
-        let is_apps = |text: &str| are_replicas && text.contains(r#""result":"own""#);
+        let results = [r#""result":"own""#, r#""result":"forged""#];
+        let is_apps = |text: &str| are_replicas && results.iter().any(|it| text.contains(it));
         let other = other.filter(|(earlier, _)| !is_apps(earlier) && !is_apps(&text));
         // An answer that cannot be kept is posted all the same.
         if let (Some((earlier, _)), false) = (other, was_unkept) {

@@ -402,7 +402,7 @@ pub(super) async fn claim(
     (tx, claimed)
 }
 
-pub(super) fn of_runs(tx: Tx, runs: Vec<Slot>) -> (Tx, Records) {
+pub(super) fn of_runs(tx: Tx, runs: &[Slot]) -> (Tx, Records) {
     let is_of = |row: &&RecordRow| row.run.is_some_and(|run| runs.contains(&slot(run)));
     let found = values(tx.snapshot.records.values().filter(is_of));
     (tx, found)
@@ -446,7 +446,7 @@ pub(super) fn owned(tx: Tx, member: Member) -> (Tx, Vec<(Slot, i64)>) {
     (tx, found)
 }
 
-pub(super) fn find(tx: Tx, ids: Vec<Id>, names: Vec<Id>) -> (Tx, Records) {
+pub(super) fn find(tx: Tx, ids: &[Id], names: &[Id]) -> (Tx, Records) {
     let tables = tx.snapshot.clone();
     let mut found = values(ids.iter().filter_map(|id| tables.records.get(id)));
     let is_named = |row: &&RecordRow| {
@@ -460,10 +460,10 @@ pub(super) fn find(tx: Tx, ids: Vec<Id>, names: Vec<Id>) -> (Tx, Records) {
     (tx, found)
 }
 
-pub(super) fn elsewhere(tx: Tx, own: Option<Uuid>, named: Option<String>) -> (Tx, Records) {
+pub(super) fn elsewhere(tx: Tx, own: Option<Uuid>, named: Option<&str>) -> (Tx, Records) {
     let tables = tx.snapshot.clone();
     let is_named = |row: &RecordRow| {
-        let Some(named) = &named else { return true };
+        let Some(named) = named else { return true };
         let value: Value = serde_json::from_slice(&row.value).unwrap_or_default();
         value["run"].as_str().is_some_and(|run| run.eq_ignore_ascii_case(named))
     };
@@ -528,7 +528,7 @@ pub(super) async fn bury(mut tx: Tx, dead: Vec<Uuid>) -> (Tx, ()) {
     (tx, ())
 }
 
-pub(super) fn files(tx: Tx, known: BTreeMap<String, i64>) -> (Tx, Vec<SharedFile>) {
+pub(super) fn files(tx: Tx, known: &BTreeMap<String, i64>) -> (Tx, Vec<SharedFile>) {
     let is_new =
         |(name, (version, _)): &(&String, &(i64, String))| known.get(*name) != Some(version);
     let file = |(name, (version, text)): (&String, &(i64, String))| SharedFile {
