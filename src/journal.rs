@@ -17,6 +17,8 @@ mod frames;
 pub mod fuzzing;
 mod live;
 mod postgres;
+#[cfg(test)]
+pub(crate) use self::postgres::simulated::{Chance, Fate, Server};
 pub mod record;
 mod store;
 mod writer;
@@ -190,13 +192,19 @@ impl Journal {
         let (jobs, given) = mpsc::channel();
         let runtime = Handle::current();
         let writing = postgres::Writer::new(Arc::clone(&replica));
-        let writer = spawn(move || writing.run(&runtime, &given))?;
         let keeper = Keeper::new(Arc::clone(&replica));
-        Ok((
-            Self { jobs, shared, noted: 0, place: Place::Database(replica), writer },
-            keeper,
-            events,
-        ))
+        let place = Place::Database(replica);
+        #[cfg(test)]
+        if let Some(world) = crate::simulated::world() {
+            crate::simulated::spawn_writer(writing.run_in(world, given));
+            return Ok((
+                Self { jobs, shared, noted: 0, place, writer: <_>::default() },
+                keeper,
+                events,
+            ));
+        }
+        let writer = spawn(move || writing.run(&runtime, &given))?;
+        Ok((Self { jobs, shared, noted: 0, place, writer }, keeper, events))
     }
 
     /// How long ago a moment of this process or an earlier one was. `None`: not known, as the clock

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use crate::backend::peer::Dial;
 use crate::budget::Budget;
+use crate::journal::Server;
 use crate::model::ids::BackendName;
 use crate::model::moment::Moment;
 
@@ -45,6 +46,9 @@ pub(crate) trait World: Send + Sync {
 
     /// Something waits for the journal's writer.
     fn disk_has_work(&self);
+
+    /// The PostgreSQL of the replicas.
+    fn database(&self) -> Arc<Server>;
 
     /// Writes to a file; it may write only a part and fail.
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()>;

@@ -7,11 +7,14 @@
 //!
 //! Must not: decide what becomes of a run's calls (model/recovery.rs does).
 
+#[cfg_attr(test, expect(dead_code, reason = "in tests, simulated::Database stands in"))]
 mod database;
 mod membership;
 mod reading;
 mod rows;
 mod shared;
+#[cfg(test)]
+pub(crate) mod simulated;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,11 +33,15 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use uuid::Uuid;
 
+#[cfg(not(test))]
+use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
-use self::database::{Database, Member, Verdict};
+use self::database::{Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
 use self::rows::{Epochs, FIRST_EPOCH, Rows, id_of, json, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
+#[cfg(test)]
+use self::simulated::Database;
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
 use super::record::{Change, Kept, Key, Slot};
@@ -404,9 +411,13 @@ impl Writer {
                 break;
             }
         }
-        // The heartbeats have ended.
+        runtime.block_on(self.leave());
+    }
+
+    /// Leaves the group. The heartbeats have ended.
+    async fn leave(self) {
         if let Some((database, member, _)) = &self.session
-            && let Err(error) = runtime.block_on(database.leave(*member))
+            && let Err(error) = database.leave(*member).await
         {
             warn!(
                 error = error_chain(&error),

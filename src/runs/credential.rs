@@ -93,6 +93,11 @@ impl RunCredential {
         Self(watch::Sender::new(Known::new(creator)))
     }
 
+    /// That of a run which another replica drives: MANTYX has not accepted `shown` for it yet.
+    pub(super) fn unproven(shown: UpstreamCredential) -> Self {
+        Self(watch::Sender::new(Known { creator: None, ..Known::new(shown) }))
+    }
+
     pub(super) fn current(&self) -> UpstreamCredential {
         self.0.borrow().current.clone()
     }

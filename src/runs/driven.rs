@@ -144,7 +144,8 @@ impl DrivenRun {
         // Here, nothing drives it, and its log is empty.
         let ended_at = left.record.ended_at.or_else(|| Some(clock::millis()));
         let record = RunRecord { ended_at, given_up: false, ..left.record };
-        Self { guest: Some(phase), ..Self::left(new, Left { record, ..left }, room) }
+        let credential = RunCredential::unproven(new.credential.clone());
+        Self { guest: Some(phase), credential, ..Self::left(new, Left { record, ..left }, room) }
     }
 
     /// Whether another replica drives it.

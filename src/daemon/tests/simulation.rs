@@ -12,6 +12,7 @@ mod life;
 mod mantyx;
 mod operator;
 mod peers;
+mod replicas;
 mod tape;
 mod world;
 
@@ -20,10 +21,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, panic, thread};
 
 use self::life::live;
+use self::replicas::live_together;
 use self::world::Plan;
 
-/// The seeds of an everyday run.
+/// The seeds of an everyday run: of one daemon, and of two that share a database.
 const SEEDS: u64 = 200;
+const TOGETHER: u64 = 40;
+
+/// How a plan is lived through.
+type Live = fn(Plan) -> Outcome;
 
 /// What a seed has shown.
 #[derive(Debug, Default, Clone)]
@@ -41,7 +47,7 @@ pub(super) struct Outcome {
 }
 
 /// Lives through `plan`; a panic of the daemon's breaks a law, too.
-fn outcome(plan: Plan) -> Outcome {
+fn outcome(live: Live, plan: Plan) -> Outcome {
     panic::catch_unwind(|| live(plan)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
@@ -51,7 +57,7 @@ fn outcome(plan: Plan) -> Outcome {
 }
 
 /// The smallest plan with the seed of `plan` that still breaks a law, by halving what may happen.
-fn shortened(plan: Plan, whole: &Outcome) -> (Plan, Outcome) {
+fn shortened(live: Live, plan: Plan, whole: &Outcome) -> (Plan, Outcome) {
     let mut best = (plan, whole.clone());
     type Limit = fn(&mut Plan, usize);
     let set: [(Limit, usize); 3] = [
@@ -65,7 +71,7 @@ fn shortened(plan: Plan, whole: &Outcome) -> (Plan, Outcome) {
             let middle = holds.midpoint(fails);
             let mut plan = best.0;
             set(&mut plan, middle);
-            let outcome = outcome(plan);
+            let outcome = outcome(live, plan);
             if outcome.broken.is_empty() {
                 holds = middle;
             } else {
@@ -77,7 +83,7 @@ fn shortened(plan: Plan, whole: &Outcome) -> (Plan, Outcome) {
 }
 
 /// Runs `count` seeds from `first` on, on two threads; panics with the first one that breaks a law.
-fn run(first: u64, count: u64) {
+fn run(live: Live, first: u64, count: u64) {
     let next = AtomicU64::new(first);
     let failed = Mutex::new(None::<(Plan, Outcome)>);
     let total = Mutex::new(Outcome::default());
@@ -90,7 +96,7 @@ fn run(first: u64, count: u64) {
                         return;
                     }
                     let plan = Plan::of(seed);
-                    let seen = outcome(plan);
+                    let seen = outcome(live, plan);
                     if seen.broken.is_empty() {
                         let mut total = total.lock().unwrap();
                         total.lives += seen.lives;
@@ -108,7 +114,7 @@ fn run(first: u64, count: u64) {
     if let Some((plan, whole)) = failed.into_inner().unwrap() {
         let (plan, short) = match env::var_os("SIMULATION_WHOLE") {
             Some(_) => (plan, whole),
-            None => shortened(plan, &whole),
+            None => shortened(live, plan, &whole),
         };
         panic!(
             "seed {} breaks the laws:\n  {}\n{plan:?}\n{}\n",
@@ -121,7 +127,7 @@ fn run(first: u64, count: u64) {
     println!(
         "{count} seeds: {lives} lives, {acts} acts, {faults} faults, {calls} calls, {effects} effects"
     );
-    assert!(count < SEEDS || (calls > 0 && effects > 0), "the simulation does something");
+    assert!(count < TOGETHER || (calls > 0 && effects > 0), "the simulation does something");
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -130,18 +136,36 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn seeds_hold_the_laws() {
+    run_all(live, SEEDS);
+}
+
+#[test]
+fn replicas_hold_the_laws() {
+    run_all(live_together, TOGETHER);
+}
+
+fn run_all(live: Live, everyday: u64) {
     match number("SIMULATION_SEED") {
-        Some(seed) => run(seed, number("SIMULATION_SEEDS").unwrap_or(1)),
-        None => run(0, number("SIMULATION_SEEDS").unwrap_or(SEEDS)),
+        Some(seed) => run(live, seed, number("SIMULATION_SEEDS").unwrap_or(1)),
+        None => run(live, 0, number("SIMULATION_SEEDS").unwrap_or(everyday)),
     }
 }
 
 /// Without this, a seed would not bring its failure back.
 #[test]
 fn the_same_seed_has_the_same_trace() {
+    have_the_same_trace(live);
+}
+
+#[test]
+fn the_same_seed_of_replicas_has_the_same_trace() {
+    have_the_same_trace(live_together);
+}
+
+fn have_the_same_trace(live: Live) {
     for seed in 1_000_000..1_000_000 + number("SIMULATION_SEEDS").unwrap_or(5) {
         let plan = Plan::of(seed);
-        let (one, two) = (outcome(plan), outcome(plan));
+        let (one, two) = (outcome(live, plan), outcome(live, plan));
         let same = one.trace.iter().zip(&two.trace).take_while(|(a, b)| a == b).count();
         let around = |trace: &[String]| {
             trace[same.saturating_sub(3)..].iter().take(6).cloned().collect::<Vec<_>>().join("\n")

@@ -3,41 +3,44 @@
 //! Must not: write a record; `claim_waiting` changes the owner of a run, as the keeper does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::warn;
 
-use super::database::Database;
 use super::rows::{Id, RowKey, id_of, name};
-use super::{AGAIN, DatabaseError, Replica};
+use super::{AGAIN, Database, DatabaseError, Replica};
 use crate::journal::live::Live;
 use crate::journal::record::{
     CallKey, Kept, KeptRun, Key, LongRecord, RequestKey, RequestRecord, Slot,
 };
 use crate::model::{CallId, RunKey, RunKind, Workspace};
 
+/// How long a kept answer may take to be read.
+const READ_WITHIN: Duration = Duration::from_secs(100);
+
 impl Replica {
-    /// The kept answer to a call.
+    /// The kept answer to a call; an empty one, if MANTYX waits for it no longer. Waits for a while for
+    /// a database that is away.
     pub(in crate::journal) async fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        self.read_answer(key).await.filter(|answer| !answer.is_empty())
+        timeout(READ_WITHIN, self.read_answer(key)).await.ok().flatten()
     }
 
     /// The answer that a call has; an empty one, if MANTYX waits for it no longer. Waits until the
     /// database can tell.
     pub(in crate::journal) async fn first_answer(&self, key: &CallKey) -> Bytes {
-        loop {
-            if let Some(answer) = self.read_answer(key).await {
-                return answer;
-            }
-            sleep(AGAIN).await;
-        }
+        self.read_answer(key).await.unwrap_or_default()
     }
 
     async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
-        let found = self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await;
-        let found = found.map_err(|error| warn!(%error, "cannot read a kept answer")).ok()?;
-        Some(found.into_iter().next().map(|(_, value)| value.into()).unwrap_or_default())
+        loop {
+            match self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await {
+                Ok(found) => return found.into_iter().next().map(|(_, value)| value.into()),
+                Err(error) => warn!(%error, "cannot read a kept answer"),
+            }
+            sleep(AGAIN).await;
+        }
     }
 
     /// What the group knows of the run or the session `named` of `workspace`.

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 pub(super) use self::client::{Asked, ask};
 use self::reading::read;
 use super::world::{State, World};
+use crate::journal::Server;
+use crate::model::{RunKey, RunKind};
 
 /// MANTYX's part of a path.
 const API: &str = "/api/v1/workspaces/acme";
@@ -63,6 +65,23 @@ impl AppState {
 }
 
 impl State {
+    /// The replicas do not know the runs and sessions any more of which their database knows nothing.
+    pub(super) fn forget_unknown(&mut self, server: &Server) {
+        for app in &mut self.apps {
+            app.sessions.retain(|(id, _)| server.knows_session("acme", id));
+        }
+        for known in self.apps.iter_mut().flat_map(|app| &mut app.runs) {
+            let kind = if known.is_eval { RunKind::Eval } else { RunKind::Agent };
+            let run = RunKey { workspace: "acme".into(), kind, run: known.id.as_str().into() };
+            if !server.knows_run(&run) {
+                (known.is_driven, known.is_attached) = (false, true);
+                if let Some(run) = self.mantyx.runs.get_mut(&known.id) {
+                    run.is_driven = false;
+                }
+            }
+        }
+    }
+
     /// The bridge does not know the runs and sessions any more that it was given since `when`.
     pub(super) fn forget_runs_since(&mut self, when: Duration) {
         for app in &mut self.apps {
@@ -223,8 +242,12 @@ async fn call_by_hand(world: &Arc<World>, app: usize) {
     if !state.peers.jobs.contains_key(intent.as_str().expect("an intent")) {
         return;
     }
+    let are_replicas = state.are_replicas();
     let kept = state.apps[app].keyed.get_mut(&key).expect("it was kept");
+    let is_unknown = |answer: &Value| answer.to_string().contains("OUTCOME_UNKNOWN");
     match &kept.1 {
+        // A replica that froze brings the answer of a request that another one counts as lost.
+        Some(before) if are_replicas && is_unknown(before) => kept.1 = Some(answer),
         Some(before) if *before != answer => {
             let what = format!("{key} was answered with {before} and with {answer}");
             state.breaks(what);
@@ -401,9 +424,18 @@ async fn answer_own(world: &Arc<World>, app: usize) {
     }
 }
 
+/// Whether a replica is ready once all is done.
+pub(super) async fn look_at_readiness(world: &Arc<World>, at: usize) {
+    let asked = Asked { to: Some(at), ..Asked::of(0, "GET", "/readyz") };
+    match ask(world, asked).await {
+        Some((200, _)) => {}
+        other => world.state().breaks(format!("the replica {at} is not ready: {other:?}")),
+    }
+}
+
 /// What the bridge itself says once all is done.
-pub(super) async fn look_at_the_end(world: &Arc<World>) {
-    let asked = Asked { operator: true, ..Asked::of(0, "GET", "/v1/status") };
+pub(super) async fn look_at_the_end(world: &Arc<World>, at: usize) {
+    let asked = Asked { operator: true, to: Some(at), ..Asked::of(0, "GET", "/v1/status") };
     let Some((200, status)) = ask(world, asked).await else {
         return world.state().breaks("the status cannot be read at the end");
     };
@@ -415,7 +447,7 @@ pub(super) async fn look_at_the_end(world: &Arc<World>) {
         .sum();
     // The request for the status has ended as well by then.
     world.pause(Duration::from_secs(5)).await;
-    world.state().check_memory();
+    world.state().check_memory(at);
     let driven = status["runs"]["driven"].as_u64();
     if driven != Some(0) || in_flight > 0 {
         world.state().breaks(format!("at the end: {driven:?} driven, {in_flight} calls in flight"));

@@ -16,7 +16,7 @@ impl State {
     pub(super) fn driver_says(&mut self, line: &str) {
         let run = line.split_once(" run=").and_then(|(_, rest)| rest.split_once(' '));
         let app = line.split_once(" app=").and_then(|(_, rest)| rest.split_once(' '));
-        let (Some((run, _)), Some((app, _))) = (run, app) else { return };
+        let (Some((run, _)), Some((app, _)), Some(at)) = (run, app, self.at) else { return };
         // MANTYX has not shown it: an app may have it driven again.
         if line.starts_with("the run driver gave up") {
             self.sleep(|id, _| id == run);
@@ -29,13 +29,15 @@ impl State {
             "the run has ended",
             "the bridge shuts down; the next",
             "the run driver gave up",
-            "the run belongs to another app",
+            "the run has another driver",
         ];
         if starts.iter().any(|it| line.starts_with(it)) {
-            if !self.drivers.insert(driver) {
+            if !self.processes[at].drivers.insert(driver) {
                 self.breaks(format!("{run} has a second driver"));
             }
-        } else if ends.iter().any(|it| line.starts_with(it)) && !self.drivers.remove(&driver) {
+        } else if ends.iter().any(|it| line.starts_with(it))
+            && !self.processes[at].drivers.remove(&driver)
+        {
             self.breaks(format!("a driver of {run} ends that has not started"));
         }
     }
@@ -51,9 +53,9 @@ impl State {
         }
     }
 
-    /// A process has no drivers when it begins.
-    pub(super) fn forget_drivers(&mut self) {
-        self.drivers.clear();
+    /// The runs that are driven, with their apps.
+    pub(super) fn drivers(&self) -> impl Iterator<Item = &(String, String)> {
+        self.processes.iter().flat_map(|process| &process.drivers)
     }
 
     /// No more faults: what has begun comes to its end.
@@ -71,13 +73,13 @@ impl State {
     pub(super) fn is_undone(&self) -> String {
         let open = self.mantyx.runs.iter().filter(|(_, run)| !run.ended);
         let unread = self.apps.iter().flat_map(|app| app.unread());
-        let driven = self.drivers.iter().map(|(run, _)| format!("{run} driven"));
+        let driven = self.drivers().map(|(run, _)| format!("{run} driven"));
         open.map(|(id, _)| id.clone()).chain(unread).chain(driven).collect::<Vec<_>>().join(", ")
     }
 
     /// The law of memory: at the end, nothing is held but answers to requests with a key, and what MANTYX
     /// said when it refused streams.
-    pub(super) fn check_memory(&mut self) {
+    pub(super) fn check_memory(&mut self, at: usize) {
         let jobs = &self.peers.jobs;
         let is_large = |(body, _): &(String, Option<Value>)| {
             let body: Value = serde_json::from_str(body).unwrap_or_default();
@@ -87,7 +89,7 @@ impl State {
         let keyed = self.apps.iter().flat_map(|app| app.keyed.values());
         let keyed = keyed.map(|kept| if is_large(kept) { 210 << 10 } else { 1024 });
         let most = keyed.sum::<usize>() + 4096;
-        let held = self.budget.held();
+        let held = self.processes[at].budget.as_ref().map_or(0, |budget| budget.held());
         if held > most {
             self.breaks(format!("at the end: {held} bytes of bodies are held, and not {most}"));
         }
@@ -115,7 +117,8 @@ impl State {
                 let sleeps = |(from, until): &(Duration, Duration)| {
                     *from < end && until.saturating_add(TIME_TO_POST) > end
                 };
-                if !takes_long && !call.is_excused && !run.sleeps.iter().any(sleeps) {
+                let is_excused = call.is_excused || self.troubles.excuse(call.asked, end);
+                if !takes_long && !is_excused && !run.sleeps.iter().any(sleeps) {
                     let tried = call.tried;
                     broken.push(format!(
                         "{tool_use} of {id} ({}) got no answer; first tried at {tried:?}",

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rand::Rng as _;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::tape::Tape;
 use super::world::{Plan, World};
@@ -23,7 +23,7 @@ use crate::watch::Watch;
 const LIVES: usize = 4;
 /// How long what has begun may take to come to its end: a call that outlives `pending_after` may take
 /// an hour.
-const END_WITHIN: Duration = Duration::from_secs(2 * 60 * 60);
+pub(super) const END_WITHIN: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// How a life ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum End {
 /// Lives through a plan.
 pub(super) fn live(plan: Plan) -> Outcome {
     let dir = tempfile::Builder::new().tempdir_in("/dev/shm").expect("memory has room");
-    let world = World::new(plan);
+    let world = World::new(plan, 1);
     world.state().rules.dir = dir.path().to_owned();
     world.state().write_yaml();
     let _tape = tracing::subscriber::set_default(Tape(Arc::clone(&world)));
@@ -79,13 +79,18 @@ fn one(world: &Arc<World>, last: bool) -> End {
             let mut state = world.state();
             let dies_at = 5 + state.below(400);
             let killed = state.chance(700) && !last;
-            state.begin(killed.then_some(dies_at), !last);
-            state.forget_drivers();
+            state.begin(0, killed.then_some(dies_at), !last);
+            let passed = state.now();
+            state.set_time(passed, Some(Instant::now()));
             state.step(format!("LIFE (last: {last})"));
         }
         let end = work(world, last).await;
         world.state().step(format!("END: {end:?}"));
-        world.state().end();
+        let mut state = world.state();
+        let passed = state.now();
+        state.end(0);
+        state.set_time(passed, None);
+        drop(state);
         end
     });
     drop(runtime);
@@ -98,12 +103,12 @@ fn one(world: &Arc<World>, last: bool) -> End {
         state.doubt_new_runs();
         state.sleep(|_, run| run.app == 1);
     }
-    state.jobs_after_death();
+    state.jobs_after_death(0);
     end
 }
 
 async fn work(world: &Arc<World>, last: bool) -> End {
-    let death = world.state().death();
+    let death = world.state().death(0);
     let path = world.state().rules.dir.join("bridge.yaml");
     let (config, file) = ConfigFile::load(path, Environment::bare()).expect("the file is right");
     world.state().rules_are_taken();
@@ -145,7 +150,7 @@ async fn work(world: &Arc<World>, last: bool) -> End {
         let done = async {
             let is_done = || {
                 let state = world.state();
-                state.is_done() && state.drivers.is_empty()
+                state.is_done() && state.drivers().next().is_none()
             };
             while !is_done() || apps.iter().any(|app| !app.is_finished()) {
                 sleep(Duration::from_secs(1)).await;
@@ -155,7 +160,7 @@ async fn work(world: &Arc<World>, last: bool) -> End {
             let what = world.state().is_undone();
             world.state().breaks(format!("not at its end after {END_WITHIN:?}: {what}"));
         }
-        apps::look_at_the_end(world).await;
+        apps::look_at_the_end(world, 0).await;
         End::Done
     };
     let end = tokio::select! {
@@ -175,7 +180,7 @@ async fn work(world: &Arc<World>, last: bool) -> End {
         ended = timeout(Duration::from_secs(120), running) => ended,
     };
     // The process ends in this very moment; its journal has been written by then.
-    world.state().exit();
+    world.state().exit(0);
     if !matches!(ended, Ok(Ok(()))) {
         world.state().breaks(format!("the daemon ended with {ended:?}"));
     }

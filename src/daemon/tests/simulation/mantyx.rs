@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 pub(super) use self::play::play_all;
-use super::world::{State, World};
+use super::world::{Sender, State, World};
 
 /// MANTYX gives up on a call after this time.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(300);
@@ -121,7 +121,12 @@ pub(super) async fn exchange(
     request: reqwest::Request,
 ) -> reqwest::Result<reqwest::Response> {
     let within = request.timeout().copied().unwrap_or(Duration::from_secs(3600));
-    let sent = tokio::runtime::Handle::current().spawn(answer(world, request));
+    let (from, runtime) = {
+        let state = world.state();
+        let here = tokio::runtime::Handle::current;
+        (state.sender(), state.runtime.clone().unwrap_or_else(here))
+    };
+    let sent = runtime.spawn(answer(world, from, request));
     match timeout(within, sent).await {
         Ok(answered) => answered.expect("MANTYX does not panic"),
         Err(_elapsed) => Err(broken("no answer in time").await),
@@ -130,9 +135,10 @@ pub(super) async fn exchange(
 
 async fn answer(
     world: Arc<World>,
+    from: Sender,
     mut request: reqwest::Request,
 ) -> reqwest::Result<reqwest::Response> {
-    world.if_alive().await;
+    from.if_alive().await;
     let body = match request.body_mut().take() {
         None => Bytes::new(),
         Some(body) => match body.collect().await {
@@ -143,7 +149,10 @@ async fn answer(
     let slow = world.state().fault(15);
     world.pause(Duration::from_millis(if slow { 40_000 } else { 60 })).await;
     // The process has died before the request was on its way.
-    world.if_alive().await;
+    from.if_alive().await;
+    if from.is_cut(&world) {
+        return Err(broken("the network is down").await);
+    }
     let (method, path) = (request.method().clone(), request.url().path().to_owned());
     let path = path.trim_start_matches("/api/v1/workspaces/acme").to_owned();
     let query = request.url().query().unwrap_or_default();
@@ -155,40 +164,13 @@ async fn answer(
     let reply = {
         let mut state = world.state();
         state.note_try(&path, &body);
-        let refusal = state.refusal(&credential, &path, &body);
-        match state.fate(&path) {
-            Fate::Taken | Fate::AnswerLost if refusal.is_some() => refusal,
-            Fate::Lost => {
-                state.step(format!("mantyx: {method} {path} is lost"));
-                None
-            }
-            Fate::Refused(status) => {
-                state.step(format!("mantyx: {method} {path} is refused with {status}"));
-                if matches!(status, 401 | 403) {
-                    let id = path.split('/').nth(2).unwrap_or_default();
-                    let refused = id.split('.').next().unwrap_or_default();
-                    state.sleep(|id, run| run.app == 1 && id == refused);
-                }
-                let error = json!({"error": "scripted", "message": "The seed wants this."});
-                Some(Reply::Json(status, error))
-            }
-            Fate::AnswerLost => {
-                if let Reply::Json(201, made) = state.route(&method, &path, &body, after)
-                    && let Some(run) = made["runId"].as_str()
-                    && let Some(run) = state.mantyx.runs.get_mut(run)
-                {
-                    run.is_driven = false;
-                }
-                state.step(format!("mantyx: the answer to {method} {path} is lost"));
-                None
-            }
-            Fate::Taken => Some(state.route(&method, &path, &body, after)),
-        }
+        state.reply((&method, &path, &credential), &body, after)
     };
     world.tell();
     world.pause(Duration::from_millis(60)).await;
-    world.if_alive().await;
+    from.if_alive().await;
     match reply {
+        _ if from.is_cut(&world) => Err(broken("the network is down").await),
         None => Err(broken("the connection broke").await),
         Some(Reply::Json(status, body)) => {
             let response = http::Response::builder().status(status);
@@ -210,6 +192,44 @@ async fn answer(
 }
 
 impl State {
+    /// What MANTYX replies to a request that has arrived; `None` if the request or the reply is lost.
+    fn reply(
+        &mut self,
+        (method, path, credential): (&Method, &str, &str),
+        body: &[u8],
+        after: usize,
+    ) -> Option<Reply> {
+        let refusal = self.refusal(credential, path, body);
+        match self.fate(path) {
+            Fate::Taken | Fate::AnswerLost if refusal.is_some() => refusal,
+            Fate::Lost => {
+                self.step(format!("mantyx: {method} {path} is lost"));
+                None
+            }
+            Fate::Refused(status) => {
+                self.step(format!("mantyx: {method} {path} is refused with {status}"));
+                if matches!(status, 401 | 403) {
+                    let id = path.split('/').nth(2).unwrap_or_default();
+                    let refused = id.split('.').next().unwrap_or_default();
+                    self.sleep(|id, run| run.app == 1 && id == refused);
+                }
+                let error = json!({"error": "scripted", "message": "The seed wants this."});
+                Some(Reply::Json(status, error))
+            }
+            Fate::AnswerLost => {
+                if let Reply::Json(201, made) = self.route(method, path, body, after)
+                    && let Some(run) = made["runId"].as_str()
+                    && let Some(run) = self.mantyx.runs.get_mut(run)
+                {
+                    run.is_driven = false;
+                }
+                self.step(format!("mantyx: the answer to {method} {path} is lost"));
+                None
+            }
+            Fate::Taken => Some(self.route(method, path, body, after)),
+        }
+    }
+
     fn fate(&mut self, path: &str) -> Fate {
         if self.fault(20) {
             return Fate::Lost;
@@ -291,7 +311,10 @@ impl State {
     /// The app has been served with its credential.
     pub(super) fn wake(&mut self, run: &str) {
         let now = self.now();
+        let are_replicas = self.are_replicas();
         let run = self.mantyx.runs.get_mut(run);
+        // The app may have been served by a replica that does not drive its run.
+        let run = run.filter(|run| !are_replicas || run.app != 1);
         if let Some((_, until)) = run.and_then(|run| run.sleeps.last_mut()) {
             *until = now.min(*until);
         }
@@ -460,6 +483,8 @@ impl State {
         let now = self.now();
         let text = body.to_string();
         let disk_failed = self.disk.failed;
+        let troubles = self.troubles.clone();
+        let are_replicas = self.are_replicas();
         let reply = |status: u16| Reply::Json(status, json!({"error": "scripted", "message": "."}));
         let Some(run) = run.and_then(|id| self.mantyx.runs.get_mut(&id)) else {
             self.breaks(format!("a result for the unknown run {id}"));
@@ -490,7 +515,8 @@ impl State {
             self.step(format!("mantyx: its app has answered {tool_use} before the bridge read it"));
             return reply(status);
         }
-        let was_unkept = disk_failed.is_some_and(|at| at >= call.asked);
+        let was_unkept = disk_failed.is_some_and(|at| at >= call.asked)
+            || troubles.may_be_unkept(call.asked, now);
         call.posts.push((text.clone(), status));
         if status == 200 {
             call.answer = Some(body.clone());
@@ -500,6 +526,10 @@ impl State {
         }
         let shown = text.get(..300).unwrap_or(&text);
         self.step(format!("mantyx: result of {tool_use} in {id}: {status} {shown}"));
+        // An app may answer what it was shown of a run whose beginning was not committed yet.
+        let results = [r#""result":"own""#, r#""result":"forged""#];
+        let is_apps = |text: &str| are_replicas && results.iter().any(|it| text.contains(it));
+        let other = other.filter(|(earlier, _)| !is_apps(earlier) && !is_apps(&text));
         // An answer that cannot be kept is posted all the same.
         if let (Some((earlier, _)), false) = (other, was_unkept) {
             self.breaks(format!("{tool_use} got two answers: {earlier} and {text}"));
@@ -522,6 +552,15 @@ fn call_id(text: &str) -> Option<String> {
 }
 
 impl Mantyx {
+    /// Whether the bridge has answered the call with this intent.
+    pub(super) fn has_answer(&self, intent: &str) -> bool {
+        let mut calls = self.runs.values().flat_map(|run| run.calls.values());
+        calls.any(|call| {
+            let answer = call.answer.as_ref().filter(|_| call.intent == intent);
+            answer.is_some_and(|it| it["result"] != "forged")
+        })
+    }
+
     /// The run or eval with this id, or the eval that the agent run `id` belongs to, and that.
     fn run_of(&self, kind: &str, id: &str) -> (Option<String>, Option<String>) {
         let is = |run: &Run| run.is_eval == (kind == "eval-runs");

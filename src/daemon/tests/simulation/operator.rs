@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::fs::DirBuilder;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +96,33 @@ impl Permissions {
     }
 }
 
+impl Rules {
+    /// The operator's secret.
+    pub(super) fn secret(&self) -> String {
+        let files = ["state/operator", "0/state/operator"].map(|path| self.dir.join(path));
+        let found = files.into_iter().find_map(|path| fs::read_to_string(path).ok());
+        found.expect("the operator has a secret")
+    }
+
+    /// Writes the file of a replica, in its own directory; the file.
+    pub(super) fn write_replica(&self, at: usize, timeout: &str) -> PathBuf {
+        let dir = self.dir.join(at.to_string());
+        let state = dir.join("state");
+        DirBuilder::new().recursive(true).mode(0o700).create(&state).expect("memory has room");
+        let operator = state.join("operator");
+        fs::write(&operator, format!("mbo_{}", "0".repeat(64))).expect("memory has room");
+        fs::set_permissions(&operator, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        let url = "postgres://bridge@127.0.0.1:3/bridge";
+        let text = format!(
+            "{}state: {{postgres: '{url}', statement_timeout: {timeout}}}\n",
+            self.now.yaml(&dir)
+        );
+        let path = dir.join("bridge.yaml");
+        fs::write(&path, text).expect("memory has room");
+        path
+    }
+}
+
 impl State {
     pub(super) fn write_yaml(&mut self) {
         let text = self.rules.next.unwrap_or(self.rules.now).yaml(&self.rules.dir);
@@ -114,7 +143,7 @@ impl State {
 
     /// Changes one line of bridge.yaml, unless the daemon has not read the last change yet.
     pub(super) fn change_rules(&mut self) -> bool {
-        if self.rules.next.is_some() {
+        if self.rules.next.is_some() || self.are_replicas() {
             return false;
         }
         let mut next = self.rules.now;
@@ -169,7 +198,7 @@ pub(super) async fn operate(world: Arc<World>) {
         world.if_alive().await;
         let (may_act, reloads) = {
             let mut state = world.state();
-            if state.fault(50) {
+            if !state.are_replicas() && state.fault(50) {
                 state.set_clock(-7_200_000..7_200_000);
             }
             (state.act(), state.chance(300))

@@ -40,8 +40,8 @@ pub(super) const TOOLS: [(&str, &[&str]); 2] = [
 pub(super) struct Peers {
     /// What every intent has led to.
     pub(super) jobs: BTreeMap<String, Job>,
-    /// When `hr` was sent each call, since its quota began to be counted.
-    pub(super) sent: Vec<Duration>,
+    /// When `hr` was sent each call by which process, since its quota began to be counted.
+    pub(super) sent: Vec<(usize, Duration)>,
 }
 
 impl Peers {
@@ -63,6 +63,8 @@ pub(super) struct Job {
     is_named: bool,
     /// Its result is large.
     pub(super) is_large: bool,
+    /// The process that has sent it last.
+    by: usize,
 }
 
 #[derive(Debug)]
@@ -163,13 +165,15 @@ impl Peer for SimulatedPeer {
         let world = Arc::clone(&self.world.0);
         world.if_alive().await;
         let intent = intent(&call.request);
+        let asked = world.state().now();
+        world.may_freeze().await;
         let job = {
             let mut state = world.state();
             if self.lost.is_cancelled() || state.fault(20) {
                 state.step(format!("{}: {intent} is not sent", self.name));
                 return Err(CallError::NotSent("it is gone".to_owned()));
             }
-            let job = state.sent(&self.name, &call.request, &intent);
+            let job = state.sent(&self.name, &call.request, &intent, asked);
             if state.fault(5) {
                 state.step(format!("{}: the call for {intent} panics", self.name));
                 drop(state);
@@ -339,11 +343,14 @@ impl Drop for Cancels {
 
 impl State {
     /// A call has been sent.
-    fn sent(&mut self, backend: &str, request: &CallRequest, intent: &str) -> Job {
+    fn sent(&mut self, backend: &str, request: &CallRequest, intent: &str, asked: Duration) -> Job {
         let tool = request.tool().to_owned();
         self.may_die(if tool == "read" { 80 } else { 20 });
         self.step(format!("{backend}: {tool} is sent for {intent} of {}", request.app));
         self.check_dispatch(backend, request, intent);
+        if asked == self.now() && tool != "read" && self.mantyx.has_answer(intent) {
+            self.breaks(format!("{tool} was sent for {intent}, which had its answer already"));
+        }
         let takes_long = tool == "read" && self.chance(300);
         let most = match tool.as_str() {
             "slow" => Duration::from_secs(400),
@@ -351,7 +358,8 @@ impl State {
             _ if takes_long => Duration::from_secs(60),
             _ => Duration::from_secs(3),
         };
-        self.check_quota(backend);
+        self.check_quota(backend, asked);
+        let by = self.at.unwrap_or_default();
         let is_named = tool == "task";
         let asks = tool == "survey";
         let job = self.peers.jobs.entry(intent.to_owned()).or_default();
@@ -359,7 +367,7 @@ impl State {
             // Sent twice, before the first one had its effect.
             job.effects += 1;
         }
-        (job.tool, job.is_named) = (tool, is_named);
+        (job.tool, job.is_named, job.by) = (tool, is_named, by);
         if !asks {
             self.begin_job(intent, most);
         }
@@ -376,13 +384,14 @@ impl State {
     }
 
     /// The law of quotas: `hr` gets at most six calls a minute.
-    fn check_quota(&mut self, backend: &str) {
+    fn check_quota(&mut self, backend: &str, now: Duration) {
         if backend != "hr" {
             return;
         }
-        let now = self.now();
-        self.peers.sent.push(now);
-        let recent = self.peers.sent.iter().filter(|at| now < **at + Duration::from_secs(60));
+        let by = self.at.unwrap_or_default();
+        self.peers.sent.push((by, now));
+        let sent = self.peers.sent.iter().filter(|(it, _)| *it == by);
+        let recent = sent.filter(|(_, at)| now < *at + Duration::from_secs(60));
         if recent.count() > 6 {
             self.breaks("hr got more than six calls within a minute");
         }
@@ -408,15 +417,15 @@ impl State {
         }
     }
 
-    /// The process has died. A server that was sent a call works on, or has noticed in time.
-    pub(super) fn jobs_after_death(&mut self) {
+    /// The process `at` has died. A server that was sent a call works on, or has noticed in time.
+    pub(super) fn jobs_after_death(&mut self, at: usize) {
         let now = self.now();
-        self.peers.sent.clear();
+        self.peers.sent.retain(|(by, _)| *by != at);
         let open: Vec<String> = self
             .peers
             .jobs
             .iter()
-            .filter(|(_, job)| job.effect_at.is_some() && !job.is_named)
+            .filter(|(_, job)| job.effect_at.is_some() && !job.is_named && job.by == at)
             .map(|(intent, _)| intent.clone())
             .collect();
         for intent in open {

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use tokio::io::DuplexStream;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -20,8 +21,10 @@ use super::disk::Disk;
 use super::mantyx::Mantyx;
 use super::operator::Rules;
 use super::peers::Peers;
+use super::replicas::Troubles;
 use crate::backend::peer::Dial;
 use crate::budget::Budget;
+use crate::journal::Server;
 use crate::model::ids::BackendName;
 use crate::model::moment::{Moment, Uptime};
 use crate::simulated;
@@ -51,8 +54,6 @@ impl Plan {
 /// The made-up world.
 pub(super) struct World {
     state: Mutex<State>,
-    /// The journal's writer has work.
-    pub(super) disk_work: Notify,
     /// MANTYX has news.
     pub(super) news: Notify,
     /// bridge.yaml has changed.
@@ -66,34 +67,76 @@ pub(super) struct State {
     pub(super) acts: usize,
     /// No more faults and no more acts: what has begun comes to its end.
     pub(super) calm: bool,
-    /// The process has died: it has no effect any more.
-    dead: CancellationToken,
-    /// The process has come to its end; only its journal is still written.
-    exited: bool,
-    /// The process dies after this step.
-    dies_at: Option<usize>,
-    /// It may also die of a fault.
-    may_die: bool,
+    /// The processes: one, or the replicas.
+    pub(super) processes: Vec<Process>,
+    /// The process whose task runs now. `None`: a part of the world runs.
+    pub(super) at: Option<usize>,
     pub(super) trace: Vec<String>,
     begun: Option<Instant>,
-    /// The time that has passed in earlier lives.
+    /// The time that had passed when the clock of the tasks that run now began.
     passed: Duration,
     /// The boot of the machine, and when it began.
     boot: (u64, Duration),
     /// What the wall clock is wrong by, in milliseconds.
     wall_off: i64,
-    connections: Option<mpsc::Receiver<DuplexStream>>,
-    pub(super) doors: Option<mpsc::Sender<DuplexStream>>,
     pub(super) broken: Vec<String>,
     pub(super) mantyx: Mantyx,
     pub(super) peers: Peers,
     pub(super) disk: Disk,
     pub(super) rules: Rules,
     pub(super) apps: Vec<AppState>,
-    /// The process's room for bodies.
-    pub(super) budget: Arc<Budget>,
-    /// The runs that are being driven, with their apps.
+    /// The database of the replicas, and what goes wrong with it.
+    pub(super) server: Option<Arc<Server>>,
+    pub(super) troubles: Troubles,
+    /// Where the tasks of the world run, if each process has a runtime of its own.
+    pub(super) runtime: Option<Handle>,
+}
+
+/// The process that has sent a request.
+pub(super) struct Sender {
+    at: usize,
+    dead: CancellationToken,
+}
+
+impl Sender {
+    /// Stops what belongs to the process if that is dead.
+    pub(super) async fn if_alive(&self) {
+        if self.dead.is_cancelled() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    pub(super) fn is_cut(&self, world: &World) -> bool {
+        let state = world.state();
+        state.now() < state.processes[self.at].cut_from_mantyx
+    }
+}
+
+/// A process of the daemon.
+#[derive(Default)]
+pub(super) struct Process {
+    /// It has died: it has no effect any more.
+    dead: CancellationToken,
+    /// It has come to its end; only its journal is still written.
+    exited: bool,
+    /// It dies after this step.
+    dies_at: Option<usize>,
+    /// It may also die of a fault.
+    may_die: bool,
+    connections: Option<mpsc::Receiver<DuplexStream>>,
+    doors: Option<mpsc::Sender<DuplexStream>>,
+    /// Its room for bodies.
+    pub(super) budget: Option<Arc<Budget>>,
+    /// The runs that it drives, with their apps.
     pub(super) drivers: BTreeSet<(String, String)>,
+    /// Its journal's writer has work.
+    disk_work: Arc<Notify>,
+    /// It is to freeze for so long, from this moment on.
+    pub(super) freezes: Option<Duration>,
+    pub(super) interrupt: Arc<Notify>,
+    /// Until when it reaches neither the database nor MANTYX.
+    pub(super) cut_from_database: Duration,
+    pub(super) cut_from_mantyx: Duration,
 }
 
 impl State {
@@ -105,17 +148,31 @@ impl State {
     pub(super) fn step(&mut self, what: impl AsRef<str>) {
         self.note(what);
         let at = self.now();
-        if self.dies_at.is_some_and(|step| self.trace.len() >= step) && !self.dead.is_cancelled() {
-            self.dies_at = None;
-            self.trace.push(format!("{:>9.3} KILLED", at.as_secs_f64()));
-            self.dead.cancel();
+        let steps = self.trace.len();
+        let Some(process) = self.at.map(|at| &mut self.processes[at]) else { return };
+        if process.dies_at.is_some_and(|step| steps >= step) && !process.dead.is_cancelled() {
+            process.dies_at = None;
+            process.dead.cancel();
+            self.trace.push(format!("{:>9.3} {}KILLED", at.as_secs_f64(), self.mark()));
         }
+    }
+
+    /// Tells the replicas apart.
+    fn mark(&self) -> String {
+        match self.at {
+            Some(at) if self.are_replicas() => format!("[{at}] "),
+            _ => String::new(),
+        }
+    }
+
+    pub(super) fn are_replicas(&self) -> bool {
+        self.processes.len() > 1
     }
 
     /// Adds a line to the trace that is no step.
     pub(super) fn note(&mut self, what: impl AsRef<str>) {
         let at = self.now();
-        self.trace.push(format!("{:>9.3} {}", at.as_secs_f64(), what.as_ref()));
+        self.trace.push(format!("{:>9.3} {}{}", at.as_secs_f64(), self.mark(), what.as_ref()));
     }
 
     /// A law is broken.
@@ -143,8 +200,9 @@ impl State {
 
     /// Whether the process dies at this moment: the next step is its last.
     pub(super) fn may_die(&mut self, in_thousand: usize) {
-        if self.may_die && self.fault(in_thousand) {
-            self.dies_at = Some(0);
+        let Some(at) = self.at else { return };
+        if self.processes[at].may_die && self.fault(in_thousand) {
+            self.processes[at].dies_at = Some(0);
         }
     }
 
@@ -176,86 +234,117 @@ impl State {
         self.boot = (self.boot.0 + 1, self.now());
     }
 
+    fn process(&self) -> Option<&Process> {
+        self.at.map(|at| &self.processes[at])
+    }
+
+    /// The process whose task runs now.
+    pub(super) fn sender(&self) -> Sender {
+        let at = self.at.expect("a process sends");
+        Sender { at, dead: self.death(at) }
+    }
+
+    pub(super) fn is_cut_from_mantyx(&self) -> bool {
+        self.process().is_some_and(|process| self.now() < process.cut_from_mantyx)
+    }
+
     pub(super) fn is_dead(&self) -> bool {
-        self.dead.is_cancelled()
+        self.process().is_some_and(|process| process.dead.is_cancelled())
     }
 
     pub(super) fn disk_is_dead(&self) -> bool {
-        self.is_dead() && !self.exited
+        self.process().is_some_and(|process| process.dead.is_cancelled() && !process.exited)
     }
 
-    /// The process ends by itself.
-    pub(super) fn exit(&mut self) {
-        self.exited = true;
-        self.may_die = false;
-        self.dies_at = None;
-        self.dead.cancel();
+    /// The process `at` ends by itself.
+    pub(super) fn exit(&mut self, at: usize) {
+        let process = &mut self.processes[at];
+        process.exited = true;
+        process.may_die = false;
+        process.dies_at = None;
+        process.dead.cancel();
     }
 
-    pub(super) fn death(&self) -> CancellationToken {
-        self.dead.clone()
+    /// The death of the process `at`.
+    pub(super) fn death(&self, at: usize) -> CancellationToken {
+        self.processes[at].dead.clone()
     }
 
-    /// A new life begins.
-    pub(super) fn begin(&mut self, dies_at: Option<usize>, may_die: bool) {
-        self.may_die = may_die;
-        self.budget = Budget::with_room(ROOM);
-        if self.boot.1 == self.passed {
+    /// A door to the process `at`, and what ends what goes through it.
+    pub(super) fn door(
+        &self,
+        at: usize,
+    ) -> Option<(mpsc::Sender<DuplexStream>, CancellationToken)> {
+        let process = &self.processes[at];
+        Some((process.doors.clone()?, process.dead.clone()))
+    }
+
+    /// A new life of the process `at` begins.
+    pub(super) fn begin(&mut self, at: usize, dies_at: Option<usize>, may_die: bool) {
+        if self.boot.1 == self.passed || self.are_replicas() {
             // Over a reboot, a clock that was set forward would make answers too old to be posted.
-            self.set_clock(-7_200_000..1);
+            // The clocks of replicas are kept in step.
+            if !self.are_replicas() {
+                self.set_clock(-7_200_000..1);
+            }
         } else {
             self.set_clock(-7_200_000..7_200_000);
         }
-        self.dead = CancellationToken::new();
-        self.exited = false;
-        self.dies_at = dies_at.map(|after| self.trace.len() + after);
-        self.begun = Some(Instant::now());
         let (doors, connections) = mpsc::channel(64);
-        self.doors = Some(doors);
-        self.connections = Some(connections);
+        self.processes[at] = Process {
+            may_die,
+            dies_at: dies_at.map(|after| self.trace.len() + after),
+            budget: Some(Budget::with_room(ROOM)),
+            doors: Some(doors),
+            connections: Some(connections),
+            ..Process::default()
+        };
     }
 
-    /// The life has ended.
-    pub(super) fn end(&mut self) {
-        self.dead.cancel();
-        self.passed = self.now();
-        self.begun = None;
-        self.doors = None;
-        self.connections = None;
+    /// Sets the clock of the tasks that run now, which began when `passed` had passed; `None`: it stands
+    /// still at that.
+    pub(super) fn set_time(&mut self, passed: Duration, begun: Option<Instant>) {
+        (self.passed, self.begun) = (passed, begun);
+    }
+
+    /// The life of the process `at` has ended.
+    pub(super) fn end(&mut self, at: usize) {
+        let process = &mut self.processes[at];
+        process.dead.cancel();
+        process.doors = None;
+        process.connections = None;
+        process.drivers.clear();
     }
 }
 
 impl World {
-    pub(super) fn new(plan: Plan) -> Arc<Self> {
+    /// A world of so many processes.
+    pub(super) fn new(plan: Plan, processes: usize) -> Arc<Self> {
         let state = State {
             rng: StdRng::seed_from_u64(plan.seed),
             plan,
             faults: 0,
             acts: 0,
             calm: false,
-            dead: CancellationToken::new(),
-            exited: false,
-            dies_at: None,
-            may_die: false,
+            processes: (0..processes).map(|_| Process::default()).collect(),
+            at: (processes == 1).then_some(0),
             trace: Vec::new(),
             begun: None,
             passed: Duration::ZERO,
             boot: (1, Duration::ZERO),
             wall_off: 0,
-            connections: None,
-            doors: None,
             broken: Vec::new(),
             mantyx: Mantyx::default(),
             peers: Peers::default(),
             disk: Disk::default(),
             rules: Rules::default(),
             apps: AppState::all(),
-            budget: Budget::with_room(ROOM),
-            drivers: BTreeSet::new(),
+            server: None,
+            troubles: Troubles::default(),
+            runtime: None,
         };
         Arc::new(Self {
             state: Mutex::new(state),
-            disk_work: Notify::new(),
             news: Notify::new(),
             file_changed: Arc::default(),
         })
@@ -297,7 +386,9 @@ impl simulated::World for World {
     }
 
     fn connections(&self) -> mpsc::Receiver<DuplexStream> {
-        self.state().connections.take().expect("a life has one listener")
+        let mut state = self.state();
+        let at = state.at.expect("a process listens");
+        state.processes[at].connections.take().expect("a life has one listener")
     }
 
     fn dial(self: Arc<Self>, backend: &BackendName) -> Arc<dyn Dial> {
@@ -305,7 +396,8 @@ impl simulated::World for World {
     }
 
     fn budget(&self) -> Arc<Budget> {
-        Arc::clone(&self.state().budget)
+        let state = self.state();
+        Arc::clone(state.process().and_then(|it| it.budget.as_ref()).expect("a process asks"))
     }
 
     fn random(&self) -> u64 {
@@ -326,8 +418,16 @@ impl simulated::World for World {
     }
 
     fn disk_turns(self: Arc<Self>) -> BoxFuture<'static, ()> {
+        let (work, are_replicas) = {
+            let state = self.state();
+            let process = state.process().expect("a process writes");
+            (Arc::clone(&process.disk_work), state.are_replicas())
+        };
         async move {
-            self.disk_work.notified().await;
+            work.notified().await;
+            if are_replicas {
+                return self.pause(Duration::from_millis(10)).await;
+            }
             let (wait, changes) = {
                 let mut state = self.state();
                 let wait = state.disk_wait();
@@ -347,7 +447,11 @@ impl simulated::World for World {
     }
 
     fn disk_has_work(&self) {
-        self.disk_work.notify_one();
+        self.state().process().expect("a process writes").disk_work.notify_one();
+    }
+
+    fn database(&self) -> Arc<Server> {
+        Arc::clone(self.state().server.as_ref().expect("replicas have one"))
     }
 
     fn write(&self, file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {

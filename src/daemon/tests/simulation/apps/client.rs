@@ -1,10 +1,10 @@
 //! An HTTP client on a connection that may break at any byte.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use std::{fs, io};
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -16,6 +16,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf, duplex};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use crate::daemon::tests::simulation::world::World;
 
@@ -39,6 +40,8 @@ pub(in crate::daemon::tests::simulation) struct Asked {
     pub(in crate::daemon::tests::simulation) last_event: Option<usize>,
     /// After how many bytes, in both directions, the app hangs up.
     pub(in crate::daemon::tests::simulation) breaks_after: Option<usize>,
+    /// The process that it goes to, if not to any.
+    pub(in crate::daemon::tests::simulation) to: Option<usize>,
     /// How long it waits for the answer, if not as long as usual.
     pub(in crate::daemon::tests::simulation) patience: Option<Duration>,
 }
@@ -69,6 +72,8 @@ impl Asked {
 struct Near {
     stream: DuplexStream,
     world: Arc<World>,
+    /// The death of the process at the other end.
+    death: Pin<Box<WaitForCancellationFutureOwned>>,
     left: Option<usize>,
 }
 
@@ -91,8 +96,14 @@ impl AsyncRead for Near {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.world.state().is_dead() {
-            return Poll::Pending;
+        // Polled, so that the apps hear of a death in an order that does not depend on how the process's
+        // tasks are dropped.
+        if self.death.as_mut().poll(cx).is_ready() {
+            // Without replicas, the app's own life ends with that of the process.
+            return match self.world.state().are_replicas() {
+                true => Poll::Ready(Err(io::ErrorKind::ConnectionReset.into())),
+                false => Poll::Pending,
+            };
         }
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
@@ -136,7 +147,15 @@ pub(super) struct Opened {
 /// Sends a request; `None` if the connection breaks before there is an answer.
 pub(super) async fn open(world: &Arc<World>, asked: Asked) -> Option<Opened> {
     let (near, far) = duplex([64, 1024, 65_536][world.state().below(3)]);
-    let doors = world.state().doors.clone()?;
+    let (doors, death) = {
+        let mut state = world.state();
+        let at = match (asked.to, state.are_replicas()) {
+            (Some(at), _) => at,
+            (None, true) => state.below(2),
+            (None, false) => 0,
+        };
+        state.door(at)?
+    };
     doors.send(far).await.ok()?;
     let (token, credential, secret) = {
         let state = world.state();
@@ -147,9 +166,14 @@ pub(super) async fn open(world: &Arc<World>, asked: Asked) -> Option<Opened> {
             ("b", false) => Some(format!("of_b_{}", app.credential)),
             _ => None,
         };
-        (token, credential, asked.operator.then(|| state.rules.dir.join("state/operator")))
+        (token, credential, asked.operator.then(|| state.rules.secret()))
     };
-    let near = Near { stream: near, world: Arc::clone(world), left: asked.breaks_after };
+    let near = Near {
+        stream: near,
+        world: Arc::clone(world),
+        death: Box::pin(death.cancelled_owned()),
+        left: asked.breaks_after,
+    };
     let (mut sender, connection) = http1::handshake(TokioIo::new(near)).await.ok()?;
     let mut connections = JoinSet::new();
     connections.spawn(async move {
@@ -165,8 +189,7 @@ pub(super) async fn open(world: &Arc<World>, asked: Asked) -> Option<Opened> {
         request = request.header("authorization", format!("Bearer {credential}"));
     }
     if let Some(file) = secret {
-        let secret = fs::read_to_string(file).expect("the operator has a secret");
-        request = request.header("x-bridge-operator", secret.trim());
+        request = request.header("x-bridge-operator", file.trim());
     }
     if let Some(tool) = asked.mcp {
         request = request

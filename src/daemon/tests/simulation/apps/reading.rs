@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use super::client::{Asked, Opened, open};
 use super::{API, Known};
 use crate::daemon::tests::simulation::world::{State, World};
+use crate::model::{RunKey, RunKind};
 
 /// Reads some of a run's events, or all that are left.
 pub(super) async fn read(world: &Arc<World>, app: usize, at: usize) {
@@ -39,7 +40,13 @@ async fn follow(world: &Arc<World>, app: usize, at: usize, known: Known) {
         world.step(format!("{}: the stream of {} is refused: {status}", ["a", "b"][app], known.id));
         return;
     }
-    world.state().wake(&known.id);
+    {
+        let mut state = world.state();
+        // A replica that does not drive the run serves its stream as well.
+        if !state.are_replicas() {
+            state.wake(&known.id);
+        }
+    }
     let mut body = response.into_body();
     let mut text = String::new();
     while let Some(Ok(frame)) = body.frame().await {
@@ -91,7 +98,10 @@ impl State {
         let is_bridges = call.as_ref().is_some_and(|(_, is_bridges)| *is_bridges);
         let is_masked = kind == "tool_call" && is_bridges;
         // A run that was handed over may have tools that the bridge has not any more.
-        let must_mask = is_bridges && known.is_driven && !known.is_attached;
+        let must_mask = is_bridges
+            && known.is_driven
+            && !known.is_attached
+            && self.is_durable(&known.id, RunKind::Agent);
         let expected = if must_mask { "tool_call" } else { said.kind };
         if kind != expected && !is_masked {
             let what = format!("{}: event {seq} is {kind} in place of {expected}", known.id);
@@ -111,6 +121,12 @@ impl State {
         }
     }
 
+    /// Whether all replicas can know of the run: the write that begins it is committed.
+    fn is_durable(&self, run: &str, kind: RunKind) -> bool {
+        let run = RunKey { workspace: "acme".into(), kind, run: run.into() };
+        self.server.as_ref().is_none_or(|server| server.knows_run(&run))
+    }
+
     fn check_event_of_eval(&mut self, app: usize, at: usize, kind: &str, data: &Value) {
         let known = self.apps[app].runs[at].clone();
         let id = known.id;
@@ -119,7 +135,7 @@ impl State {
             let agent_run = data["agentRunId"].as_str().unwrap_or_default().to_owned();
             let is_bridges =
                 self.mantyx.runs[&id].calls.get(&tool_use).is_none_or(|it| it.is_bridges);
-            if is_bridges && known.is_driven {
+            if is_bridges && known.is_driven && self.is_durable(&id, RunKind::Eval) {
                 return self.breaks(format!("{id}: {tool_use} is shown to its app"));
             }
             if !self.apps[app].own.iter().any(|(_, it)| *it == tool_use) {

@@ -72,7 +72,7 @@ impl Reading {
     /// Whether MANTYX does not show the run for a while, on any replica.
     fn is_hidden(&self) -> bool {
         let state = self.world.state();
-        state.now() < state.mantyx.runs[&self.run].hidden_until
+        state.now() < state.mantyx.runs[&self.run].hidden_until || state.is_cut_from_mantyx()
     }
 
     /// The stream breaks, or just `ends`.
