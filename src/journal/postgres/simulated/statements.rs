@@ -332,6 +332,11 @@ async fn put(
     }
 }
 
+fn is_lost(row: &RecordRow) -> bool {
+    let value: Value = serde_json::from_slice(&row.value).unwrap_or_default();
+    value["lost"] == true
+}
+
 async fn remove(
     tx: &mut Tx,
     member: Member,
@@ -347,7 +352,7 @@ async fn remove(
             && !written.contains(id);
         let is_own = holds(row.run)
             || ((row.run.is_none() || row.kind == "long")
-                && (row.kind != "request" || row.holder == Some(member.id)));
+                && (row.kind != "request" || (row.holder == Some(member.id) && !is_lost(row))));
         is_cleared || (batch.gone.contains(id) && is_own)
     };
     let snapshot = tx.snapshot.clone();

@@ -2,6 +2,12 @@
 -- without an answer, it is not known any more what it has done, unless its replica still brings that.
 with me as materialized (
   select id from replica where id = $1 and generation = $2 for share
+), old as (
+  delete from record where grp = $3 and run is null and kind = 'request' and case
+    when kind = 'request'
+    then (convert_from(value, 'UTF8')::jsonb->>'begun_at')::numeric
+      < extract(epoch from now() - interval '2 days') * 1000
+  end
 )
 update record set holder = me.id, value = case
   when kind = 'request' and convert_from(value, 'UTF8')::jsonb->>'answer' is null

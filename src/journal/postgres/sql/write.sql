@@ -30,9 +30,12 @@ with me as materialized (
   delete from record
   where grp = $4 and id = any($12::bytea[])
     and (run in (select slot from held)
-      -- A request is its beginner's.
-      or ((run is null or kind = 'long') and (kind <> 'request' or holder = $1)
-        and exists (select from me)))
+      -- A request is its beginner's, and one that was inherited stays.
+      or ((run is null or kind = 'long') and exists (select from me) and case
+        when kind = 'request'
+        then holder = $1 and convert_from(value, 'UTF8')::jsonb->>'lost' is null
+        else true
+      end))
 ), cleared as (
   delete from record
   where run = any($13::bigint[]) and run in (select slot from held) and kind in ('call', 'answer')
