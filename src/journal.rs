@@ -18,7 +18,7 @@ pub mod fuzzing;
 mod live;
 mod postgres;
 #[cfg(test)]
-pub(crate) use self::postgres::simulated::{Chance, Fate, Server};
+pub(crate) use self::postgres::tests::simulated::{Chance, Fate, Server};
 pub mod record;
 mod store;
 mod writer;

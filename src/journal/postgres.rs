@@ -7,14 +7,12 @@
 //!
 //! Must not: decide what becomes of a run's calls (model/recovery.rs does).
 
-#[cfg_attr(test, expect(dead_code, reason = "in tests, simulated::Database stands in"))]
+#[cfg_attr(test, expect(dead_code, reason = "in tests, tests::simulated stands in"))]
 mod database;
 mod membership;
 mod reading;
 mod rows;
 mod shared;
-#[cfg(test)]
-pub(crate) mod simulated;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -41,7 +39,7 @@ use self::membership::{BEAT, Lease, Peers};
 use self::rows::{Epochs, FIRST_EPOCH, Rows, id_of, json, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
 #[cfg(test)]
-use self::simulated::Database;
+use self::tests::simulated::Database;
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::Live;
 use super::record::{Change, Kept, Key, Slot};
@@ -561,4 +559,4 @@ impl Writer {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

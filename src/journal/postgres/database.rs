@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::rows::{Id, Row, RowKey, Rows, call_of, id, kind};
+use crate::journal::postgres::shared::Conversation;
 use crate::journal::postgres::{Postgres, SharedApproval, SharedFile};
 use crate::journal::record::Slot;
 use crate::model::maps::{HashMap, HashSet};
@@ -517,10 +518,7 @@ impl Database {
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
-    pub(super) async fn enter_conversation(
-        &self,
-        id: &str,
-    ) -> Result<(Option<String>, Option<String>), DatabaseError> {
+    pub(super) async fn enter_conversation(&self, id: &str) -> Result<Conversation, DatabaseError> {
         let text = include_str!("sql/enter_conversation.sql");
         let found = self.query(text, &[&self.group, &id]).await?;
         let Some(row) = found.first() else { return Ok((None, None)) };

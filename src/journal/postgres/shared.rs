@@ -22,6 +22,9 @@ pub struct SharedApproval {
     pub by_person: bool,
 }
 
+/// Where the next message to an agent goes: its context and its task.
+pub type Conversation = (Option<String>, Option<String>);
+
 /// A file that replicas share.
 #[derive(Debug)]
 pub struct SharedFile {
@@ -76,10 +79,7 @@ impl Replica {
 
     /// Where the next message of a conversation with an agent goes: its context and its task. The task is
     /// given to one message only.
-    pub async fn enter_conversation(
-        &self,
-        id: &str,
-    ) -> Result<(Option<String>, Option<String>), DatabaseError> {
+    pub async fn enter_conversation(&self, id: &str) -> Result<Conversation, DatabaseError> {
         self.with_reader(async |reader| reader.enter_conversation(id).await).await
     }
 

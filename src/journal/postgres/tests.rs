@@ -1,6 +1,7 @@
 //! What goes into a statement, and an exhaustive model of the fence, the handover and the takeover.
 
 mod model;
+pub(crate) mod simulated;
 
 use super::rows::{Epochs, Rows, id, name};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};

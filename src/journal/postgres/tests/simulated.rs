@@ -8,7 +8,7 @@ mod statements;
 mod tables;
 
 use std::collections::BTreeMap;
-use std::future::ready;
+use std::future::{Ready, ready};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, SystemTime};
 
@@ -21,11 +21,12 @@ use uuid::Uuid;
 
 pub(crate) use self::tables::Server;
 use self::tables::{Batch, Tx};
-use super::database::{Beat, DatabaseError, Facts, Member, Verdict};
-use super::rows::{Id, RowKey, Rows};
-use super::{Postgres, SharedApproval, SharedFile, Writer};
 use crate::journal::RETRY;
 use crate::journal::batch::{Batch as Gathered, Job};
+use crate::journal::postgres::database::{Beat, DatabaseError, Facts, Member, Verdict};
+use crate::journal::postgres::rows::{Id, RowKey, Rows};
+use crate::journal::postgres::shared::Conversation;
+use crate::journal::postgres::{Postgres, SharedApproval, SharedFile, Writer};
 use crate::journal::record::Slot;
 use crate::model::maps::HashMap;
 use crate::simulated;
@@ -70,7 +71,7 @@ type Asked = Box<dyn FnOnce() -> BoxFuture<'static, bool> + Send>;
 
 /// A connection to the made-up database.
 #[derive(Debug)]
-pub(super) struct Database {
+pub(in crate::journal::postgres) struct Database {
     server: Arc<Server>,
     of: usize,
     asks: tasks::Sender<Asked>,
@@ -83,11 +84,15 @@ fn broken() -> DatabaseError {
 }
 
 impl Database {
-    pub(super) async fn open(settings: &Postgres) -> Result<Self, DatabaseError> {
+    pub(in crate::journal::postgres) async fn open(
+        settings: &Postgres,
+    ) -> Result<Self, DatabaseError> {
         Self::connect(settings).await
     }
 
-    pub(super) async fn connect(settings: &Postgres) -> Result<Self, DatabaseError> {
+    pub(in crate::journal::postgres) async fn connect(
+        settings: &Postgres,
+    ) -> Result<Self, DatabaseError> {
         let world = simulated::world().expect("unit tests have no PostgreSQL but a simulated one");
         let server = world.database();
         let of = server.chance.process();
@@ -104,7 +109,7 @@ impl Database {
         Ok(Self { server, of, asks, closed, within })
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(in crate::journal::postgres) fn is_closed(&self) -> bool {
         self.closed.is_cancelled()
     }
 
@@ -154,7 +159,10 @@ impl Database {
     }
 
     #[expect(clippy::unused_async, reason = "the real one asks")]
-    pub(super) async fn facts(&self, _schema: &str) -> Result<Facts, DatabaseError> {
+    pub(in crate::journal::postgres) async fn facts(
+        &self,
+        _schema: &str,
+    ) -> Result<Facts, DatabaseError> {
         Ok(Facts {
             version: 150_004,
             is_standby: false,
@@ -164,7 +172,7 @@ impl Database {
         })
     }
 
-    pub(super) async fn publish(
+    pub(in crate::journal::postgres) async fn publish(
         &self,
         member: Member,
         backends: &BTreeMap<String, String>,
@@ -173,21 +181,30 @@ impl Database {
         self.run("publish", move |tx| statements::publish(tx, member, backends)).await
     }
 
-    pub(super) async fn join(&self, host: &str) -> Result<Member, DatabaseError> {
+    pub(in crate::journal::postgres) async fn join(
+        &self,
+        host: &str,
+    ) -> Result<Member, DatabaseError> {
         let (id, host) = (crate::random::uuid(), host.to_owned());
         self.run("join", move |tx| ready(statements::join(tx, id, host))).await
     }
 
-    pub(super) async fn begin(&self, member: Member) -> Result<Option<i64>, DatabaseError> {
+    pub(in crate::journal::postgres) async fn begin(
+        &self,
+        member: Member,
+    ) -> Result<Option<i64>, DatabaseError> {
         self.run("begin", move |tx| statements::begin(tx, member)).await
     }
 
-    pub(super) async fn fence(&self, dead: &Beat) -> Result<(), DatabaseError> {
+    pub(in crate::journal::postgres) async fn fence(
+        &self,
+        dead: &Beat,
+    ) -> Result<(), DatabaseError> {
         let dead = Member { id: dead.replica, generation: dead.generation };
         self.run("fence", move |tx| statements::fence(tx, dead)).await
     }
 
-    pub(super) async fn write(
+    pub(in crate::journal::postgres) async fn write(
         &self,
         (member, session): (Member, i64),
         rows: &Rows,
@@ -196,11 +213,14 @@ impl Database {
         self.run("write", move |tx| statements::write(tx, member, session, batch)).await
     }
 
-    pub(super) async fn beat(&self, member: Member) -> Result<Option<Vec<Beat>>, DatabaseError> {
+    pub(in crate::journal::postgres) async fn beat(
+        &self,
+        member: Member,
+    ) -> Result<Option<Vec<Beat>>, DatabaseError> {
         self.run("beat", move |tx| statements::beat(tx, member)).await
     }
 
-    pub(super) async fn claim(
+    pub(in crate::journal::postgres) async fn claim(
         &self,
         member: Member,
         dead: &[Uuid],
@@ -210,7 +230,7 @@ impl Database {
         self.run("claim", move |tx| statements::claim(tx, member, dead, backends)).await
     }
 
-    pub(super) async fn claim_waiting(
+    pub(in crate::journal::postgres) async fn claim_waiting(
         &self,
         member: Member,
         name: Id,
@@ -219,23 +239,23 @@ impl Database {
     }
 
     /// No agent is simulated.
-    pub(super) async fn enter_conversation(
+    pub(in crate::journal::postgres) fn enter_conversation(
         &self,
         _id: &str,
-    ) -> Result<(Option<String>, Option<String>), DatabaseError> {
-        Ok((None, None))
+    ) -> Ready<Result<Conversation, DatabaseError>> {
+        ready(Ok((None, None)))
     }
 
-    pub(super) async fn leave_conversation(
+    pub(in crate::journal::postgres) fn leave_conversation(
         &self,
         _id: &str,
         _context: Option<String>,
         _task: Option<String>,
-    ) -> Result<(), DatabaseError> {
-        Ok(())
+    ) -> Ready<Result<(), DatabaseError>> {
+        ready(Ok(()))
     }
 
-    pub(super) async fn of_runs(
+    pub(in crate::journal::postgres) async fn of_runs(
         &self,
         runs: &[Slot],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
@@ -243,7 +263,7 @@ impl Database {
         self.run("of_runs", move |tx| ready(statements::of_runs(tx, &runs))).await
     }
 
-    pub(super) async fn inherit(
+    pub(in crate::journal::postgres) async fn inherit(
         &self,
         member: Member,
         dead: &[Uuid],
@@ -252,11 +272,14 @@ impl Database {
         self.run("inherit", move |tx| statements::inherit(tx, member, dead)).await
     }
 
-    pub(super) async fn owned(&self, member: Member) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+    pub(in crate::journal::postgres) async fn owned(
+        &self,
+        member: Member,
+    ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
         self.run("owned", move |tx| ready(statements::owned(tx, member))).await
     }
 
-    pub(super) async fn find(
+    pub(in crate::journal::postgres) async fn find(
         &self,
         ids: &[Id],
         names: &[Id],
@@ -265,7 +288,7 @@ impl Database {
         self.run("find", move |tx| ready(statements::find(tx, &ids, &names))).await
     }
 
-    pub(super) async fn elsewhere(
+    pub(in crate::journal::postgres) async fn elsewhere(
         &self,
         own: Option<Uuid>,
         named: Option<&str>,
@@ -275,16 +298,22 @@ impl Database {
             .await
     }
 
-    pub(super) async fn leave(&self, member: Member) -> Result<(), DatabaseError> {
+    pub(in crate::journal::postgres) async fn leave(
+        &self,
+        member: Member,
+    ) -> Result<(), DatabaseError> {
         self.run("leave", move |tx| statements::leave(tx, member)).await
     }
 
-    pub(super) async fn bury(&self, dead: &[Uuid]) -> Result<(), DatabaseError> {
+    pub(in crate::journal::postgres) async fn bury(
+        &self,
+        dead: &[Uuid],
+    ) -> Result<(), DatabaseError> {
         let dead = dead.to_vec();
         self.run("bury", move |tx| statements::bury(tx, dead)).await
     }
 
-    pub(super) async fn files(
+    pub(in crate::journal::postgres) async fn files(
         &self,
         known: &HashMap<String, i64>,
     ) -> Result<Vec<SharedFile>, DatabaseError> {
@@ -292,7 +321,7 @@ impl Database {
         self.run("files", move |tx| ready(statements::files(tx, &known))).await
     }
 
-    pub(super) async fn write_file(
+    pub(in crate::journal::postgres) async fn write_file(
         &self,
         name: &str,
         known: Option<i64>,
@@ -302,7 +331,7 @@ impl Database {
         self.run("write_file", move |tx| statements::write_file(tx, name, known, text)).await
     }
 
-    pub(super) async fn ask(
+    pub(in crate::journal::postgres) async fn ask(
         &self,
         member: Member,
         id: &str,
@@ -313,7 +342,7 @@ impl Database {
         self.run("ask", move |tx| statements::ask(tx, member, id, asked, deadline)).await
     }
 
-    pub(super) async fn end(
+    pub(in crate::journal::postgres) async fn end(
         &self,
         id: &str,
         holder: Option<Uuid>,
@@ -323,7 +352,7 @@ impl Database {
         self.run("end", move |tx| statements::end(tx, id, holder, ended)).await
     }
 
-    pub(super) async fn approvals(
+    pub(in crate::journal::postgres) async fn approvals(
         &self,
         known: &[&str],
     ) -> Result<Vec<SharedApproval>, DatabaseError> {

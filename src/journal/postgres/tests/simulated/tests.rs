@@ -14,18 +14,18 @@ fn bare(text: &str) -> String {
 #[test]
 fn the_statements_are_those_that_are_simulated() {
     let texts = [
-        include_str!("../sql/approvals.sql"),
-        include_str!("../sql/ask.sql"),
-        include_str!("../sql/beat.sql"),
-        include_str!("../sql/claim.sql"),
-        include_str!("../sql/claim_waiting.sql"),
-        include_str!("../sql/decide.sql"),
-        include_str!("../sql/elsewhere.sql"),
-        include_str!("../sql/find.sql"),
-        include_str!("../sql/inherit.sql"),
-        include_str!("../sql/join.sql"),
-        include_str!("../sql/leave.sql"),
-        include_str!("../sql/write.sql"),
+        include_str!("../../sql/approvals.sql"),
+        include_str!("../../sql/ask.sql"),
+        include_str!("../../sql/beat.sql"),
+        include_str!("../../sql/claim.sql"),
+        include_str!("../../sql/claim_waiting.sql"),
+        include_str!("../../sql/decide.sql"),
+        include_str!("../../sql/elsewhere.sql"),
+        include_str!("../../sql/find.sql"),
+        include_str!("../../sql/inherit.sql"),
+        include_str!("../../sql/join.sql"),
+        include_str!("../../sql/leave.sql"),
+        include_str!("../../sql/write.sql"),
     ];
     let bytes: [u8; 32] = Sha256::digest(texts.map(bare).join("\n")).into();
     assert_eq!(hex(&bytes[..4]), "4a84325b", "see statements.rs");

@@ -23,7 +23,7 @@ const BITE: usize = 200;
 struct Clauses;
 
 impl Clauses {
-    const WRITE: &str = include_str!("../sql/write.sql");
+    const WRITE: &str = include_str!("../../sql/write.sql");
 
     /// How a write looks for its replica.
     fn me() -> &'static str {
@@ -73,7 +73,7 @@ impl Clauses {
 
     /// Each new owner of a run has an epoch of its own.
     fn raises_epochs() -> bool {
-        include_str!("../sql/claim.sql").contains("epoch = run.epoch + 1,")
+        include_str!("../../sql/claim.sql").contains("epoch = run.epoch + 1,")
     }
 }
 
