@@ -295,7 +295,7 @@ impl Journal {
                 let deadline = Instant::now() + within;
                 if let Ok(Ok(false)) = timeout(within, written).await {
                     let first = timeout_at(deadline, replica.first_answer(key)).await.ok();
-                    // Whoever drives the run now posts that one.
+                    // The replica that drives the run now posts that one.
                     return first.or_else(|| self.has_lost(key.slot).then(Bytes::new));
                 }
             }

@@ -1,4 +1,4 @@
--- Whoever takes over a run asks again what its calls had asked; what a person has decided by then still
+-- The next owner of a run asks again what its calls had asked; what a person has decided by then still
 -- counts.
 insert into approval (grp, id, holder, value, deadline)
 select $1, $2, replica.id, $5, $6 from replica where replica.id = $3 and generation = $4
