@@ -2,7 +2,7 @@
 //!
 //! Must not: have an effect on a call; its own replica has, by the decision that was first.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -23,7 +23,7 @@ use crate::model::maps::HashSet;
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What this replica has shown to the group, and under which of its ids.
-type Told = HashMap<String, Uuid>;
+type Told = BTreeMap<String, Uuid>;
 
 impl Approvals {
     /// Shows the group what waits here, and takes what its replicas have decided, for as long as it is
@@ -50,7 +50,7 @@ impl Approvals {
             }
         }
         let own: HashSet<&str> = waiting.iter().map(|approval| approval.id.as_str()).collect();
-        let over: Vec<_> = told.extract_if(|id, _| !own.contains(id.as_str())).collect();
+        let over: Vec<_> = told.extract_if(.., |id, _| !own.contains(id.as_str())).collect();
         for (id, holder) in over {
             let ended = self.get(None, &id).and_then(|approval| approval.ended);
             let withdrawn = || (clock::now(), Decision::none(Outcome::Withdrawn));

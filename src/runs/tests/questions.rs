@@ -42,9 +42,13 @@ async fn asked(harness: &Harness) -> Approval {
 #[tokio::test]
 async fn the_server_is_told_in_time_that_nobody_answers() {
     let harness = asking("Who?").await;
-    tokio::time::pause();
     let begun = Instant::now();
-    let made = harness.by_hand().await;
+    // Not before the journal's thread has done its part: paused time does not wait for a thread.
+    let pause = async {
+        asked(&harness).await;
+        tokio::time::pause();
+    };
+    let (made, ()) = tokio::join!(harness.by_hand(), pause);
     let told = error(&made);
     assert!(told.starts_with(r#"{"action":"cancel"} "#), "{told}");
     assert!(told.ends_with("nobody answered it in time."), "{told}");
