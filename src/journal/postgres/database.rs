@@ -2,6 +2,8 @@
 //!
 //! Must not: decide who owns a run, or try anything twice.
 
+mod shared;
+
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -20,10 +22,9 @@ use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::rows::{Id, Row, RowKey, Rows, call_of, id, kind};
-use crate::journal::postgres::shared::Conversation;
-use crate::journal::postgres::{Postgres, SharedApproval, SharedFile};
+use crate::journal::postgres::Postgres;
 use crate::journal::record::Slot;
-use crate::model::maps::{HashMap, HashSet};
+use crate::model::maps::HashSet;
 
 /// The version of the tables that this bridge knows.
 const SCHEMA: i32 = 1;
@@ -460,95 +461,6 @@ impl Database {
         let text = "delete from replica where id = any($1) \
                     and not exists (select from run where owner = replica.id)";
         self.query(text, &[&dead]).await.map(drop)
-    }
-
-    pub(super) async fn files(
-        &self,
-        known: &HashMap<String, i64>,
-    ) -> Result<Vec<SharedFile>, DatabaseError> {
-        let (names, versions): (Vec<&str>, Vec<i64>) =
-            known.iter().map(|(name, version)| (name.as_str(), *version)).unzip();
-        let text = "select name, version, value from file where grp = $1 and not exists (select \
-                    from unnest($2::text[], $3::bigint[]) as known(name, version) \
-                    where known.name = file.name and known.version = file.version)";
-        let file = |row: &Found| {
-            Ok(SharedFile {
-                name: row.try_get(0)?,
-                version: row.try_get(1)?,
-                text: row.try_get(2)?,
-            })
-        };
-        self.query(text, &[&self.group, &names, &versions]).await?.iter().map(file).collect()
-    }
-
-    pub(super) async fn write_file(
-        &self,
-        name: &str,
-        known: Option<i64>,
-        text: &str,
-    ) -> Result<Option<i64>, DatabaseError> {
-        let statement = "insert into file (grp, name, value) values ($1, $2, $3) \
-                         on conflict (grp, name) do update \
-                         set value = excluded.value, version = file.version + 1 \
-                         where file.version = $4 returning version";
-        let rows = self.query(statement, &[&self.group, &name, &text, &known]).await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
-    }
-
-    pub(super) async fn ask(
-        &self,
-        Member { id: holder, generation }: Member,
-        id: &str,
-        asked: &[u8],
-        deadline: SystemTime,
-    ) -> Result<(), DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] =
-            &[&self.group, &id, &holder, &generation, &asked, &deadline];
-        self.query(include_str!("sql/ask.sql"), values).await.map(drop)
-    }
-
-    pub(super) async fn end(
-        &self,
-        id: &str,
-        holder: Option<Uuid>,
-        ended: &[u8],
-    ) -> Result<Option<Option<Vec<u8>>>, DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] = &[&self.group, &id, &holder, &ended];
-        let rows = self.query(include_str!("sql/decide.sql"), values).await?;
-        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
-    }
-
-    pub(super) async fn enter_conversation(&self, id: &str) -> Result<Conversation, DatabaseError> {
-        let text = include_str!("sql/enter_conversation.sql");
-        let found = self.query(text, &[&self.group, &id]).await?;
-        let Some(row) = found.first() else { return Ok((None, None)) };
-        Ok((row.try_get(0)?, row.try_get(1)?))
-    }
-
-    pub(super) async fn leave_conversation(
-        &self,
-        id: &str,
-        context: Option<String>,
-        task: Option<String>,
-    ) -> Result<(), DatabaseError> {
-        let text = include_str!("sql/leave_conversation.sql");
-        self.query(text, &[&self.group, &id, &context, &task]).await.map(drop)
-    }
-
-    pub(super) async fn approvals(
-        &self,
-        known: &[&str],
-    ) -> Result<Vec<SharedApproval>, DatabaseError> {
-        let approval = |row: &Found| {
-            Ok(SharedApproval {
-                id: row.try_get(0)?,
-                ended: row.try_get(1)?,
-                by_person: row.try_get(2)?,
-                asked: row.try_get(3)?,
-            })
-        };
-        let rows = self.query(include_str!("sql/approvals.sql"), &[&self.group, &known]).await?;
-        rows.iter().map(approval).collect()
     }
 }
 
