@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use parking_lot::Mutex;
 use rustls_tokio_postgres::{
     CaCertError, MakeRustlsConnect, config_from_ca_cert, config_platform_verifier,
 };
@@ -17,14 +18,14 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{AsyncMessage, Client, Row as Found};
+use tokio_postgres::{AsyncMessage, Client, Row as Found, Statement};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
 use super::rows::{Id, Row, RowKey, Rows, call_of, id, kind};
 use crate::journal::postgres::Postgres;
 use crate::journal::record::Slot;
-use crate::model::maps::HashSet;
+use crate::model::maps::{HashMap, HashSet};
 
 /// The version of the tables that this bridge knows.
 const SCHEMA: i32 = 1;
@@ -110,6 +111,8 @@ impl Facts {
 #[derive(Debug)]
 pub(super) struct Database {
     client: Client,
+    /// Planning the statement of a write takes longer than the write.
+    prepared: Mutex<HashMap<&'static str, Statement>>,
     /// What PostgreSQL warned of since the last statement.
     warned: Arc<AtomicBool>,
     within: Duration,
@@ -200,7 +203,8 @@ impl Database {
         });
         let within = settings.statement_timeout;
         let group = settings.group.clone();
-        let this = Self { client, warned, within, group, _reader: reader };
+        let prepared = Mutex::default();
+        let this = Self { client, prepared, warned, within, group, _reader: reader };
         // The limits are this side's: cancelling a statement that waits for a standby commits it.
         let path = format!("set search_path to {}; set statement_timeout to 0", settings.schema);
         this.bounded(this.client.batch_execute(&path)).await?;
@@ -241,10 +245,19 @@ impl Database {
 
     async fn query(
         &self,
-        text: &str,
+        text: &'static str,
         values: &[&(dyn ToSql + Sync)],
     ) -> Result<Vec<Found>, DatabaseError> {
-        self.bounded(self.client.query(text, values)).await
+        let prepared = self.prepared.lock().get(text).cloned();
+        let statement = match prepared {
+            Some(statement) => statement,
+            None => {
+                let new = self.bounded(self.client.prepare(text)).await?;
+                self.prepared.lock().insert(text, new.clone());
+                new
+            }
+        };
+        self.bounded(self.client.query(&statement, values)).await
     }
 
     /// Says which backends this replica has, and how each is reached.
