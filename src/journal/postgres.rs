@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fmt::{Display, Formatter};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -114,6 +115,8 @@ pub struct Replica {
     doubt: Mutex<Option<&'static str>>,
     /// The identities of this replica's backends, by their names.
     backends: Mutex<BTreeMap<String, String>>,
+    /// A run may have become this replica's without an answer that says so.
+    doubts: AtomicBool,
     /// Cancelled when the journal closes.
     closing: CancellationToken,
 }
@@ -139,6 +142,7 @@ impl Replica {
             group: Mutex::default(),
             doubt: Mutex::default(),
             backends: Mutex::default(),
+            doubts: AtomicBool::default(),
             closing: CancellationToken::new(),
         };
         (Arc::new(this), happens)
@@ -339,6 +343,7 @@ impl Keeper {
             database.fence(one).await?;
         }
         let dead: Vec<_> = dead.iter().map(|beat| beat.replica).collect();
+        self.doubts |= replica.doubts.swap(false, Ordering::Relaxed);
         if std::mem::replace(&mut self.doubts, true) {
             let owned = database.owned(member).await?;
             // Not those that have begun here, whose write may not have returned yet.
@@ -375,12 +380,7 @@ impl Keeper {
             return Ok(());
         }
         let replica = &self.replica;
-        let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
-        let mut live = Live::of_rows(database.of_runs(&slots).await?);
-        let refers: Vec<_> = live.refers().iter().map(id_of).collect();
-        live.add_rows(database.find(&refers, &[]).await?);
-        replica.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
-        let kept = live.kept();
+        let kept = replica.kept_of(database, runs).await?;
         info!(runs = kept.runs.len(), "took over runs of other replicas");
         replica.shared.metrics.taken_over.inc_by(kept.runs.len() as u64);
         replica.events.send(Event::TakenOver(kept)).await.ok();

@@ -88,12 +88,18 @@ impl Runs {
     ///
     /// The database does not answer.
     pub async fn claim_waiting(self: &Arc<Self>, key: &RunKey) -> Result<(), DatabaseError> {
-        if let Some(replica) = self.journal().replica()
-            && let Some(kept) = replica.claim_waiting(key).await?
-        {
-            self.take_over(kept);
-        }
-        Ok(())
+        // In a task of its own: a client that hangs up must not leave the run claimed and not driven.
+        let runs = Arc::clone(self);
+        let key = key.clone();
+        let claiming = self.calls.tracker.spawn(async move {
+            if let Some(replica) = runs.journal().replica()
+                && let Some(kept) = replica.claim_waiting(&key).await?
+            {
+                runs.take_over(kept);
+            }
+            Ok(())
+        });
+        claiming.await.unwrap_or(Ok(()))
     }
 
     /// Makes a run of another replica known, as it is now.

@@ -81,7 +81,12 @@ impl Runs {
                 let known = inner.runs.get(&run.record.key);
                 known.is_some_and(|known| !known.is_guest() && !known.has_ended())
             };
-            ended.extend(runs.extract_if(.., |run| is_driven(&run)).map(|run| run.slot));
+            let driven = runs.extract_if(.., |run| is_driven(&run));
+            // Not the run itself, which may come a second time after a claim in doubt.
+            let is_other = |run: &KeptRun| {
+                inner.runs.get(&run.record.key).is_none_or(|it| it.slot != run.slot)
+            };
+            ended.extend(driven.filter(is_other).map(|run| run.slot));
             sessions.retain(|session| !inner.sessions.contains_key(&session.key));
             let is_new = |owned: Owned| inner.owners.get(&owned).is_none();
             owners.retain(|(key, _)| Owned::restore(key).is_none_or(is_new));

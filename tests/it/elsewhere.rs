@@ -2,6 +2,7 @@
 //! another's.
 
 mod backends;
+mod conversations;
 mod credentials;
 mod long_calls;
 mod people;

@@ -39,7 +39,7 @@ struct Sending<'a> {
 pub(super) async fn call(
     link: &Arc<Link>,
     tracker: &TaskTracker,
-    threads: &Threads,
+    threads: &Arc<Threads>,
     text: &str,
     call: &ToolCall,
 ) -> Called {
@@ -76,7 +76,7 @@ pub(super) async fn call(
         Err(Trouble::Call(error)) => (None, Err(error)),
     };
     if let (Some(owner), Some(next)) = (owner, next) {
-        threads.end(owner, next).await;
+        threads.end(tracker, owner, next).await;
     }
     answer
 }
@@ -85,7 +85,7 @@ pub(super) async fn call(
 pub(super) async fn resume(
     link: &Arc<Link>,
     tracker: &TaskTracker,
-    threads: &Threads,
+    threads: &Arc<Threads>,
     known: Known,
     call: &ToolCall,
 ) -> Called {
@@ -93,7 +93,7 @@ pub(super) async fn resume(
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);
     if let Some(owner) = Owner::of(&call.request) {
-        threads.end(owner, next).await;
+        threads.end(tracker, owner, next).await;
     }
     Ok(answer)
 }

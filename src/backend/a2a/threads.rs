@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use crate::error_chain::error_chain;
@@ -101,16 +102,23 @@ impl Threads {
         }
     }
 
-    /// [`Self::leave`] over all replicas.
-    pub(super) async fn end(&self, owner: Owner, thread: Thread) {
-        let short = |id: &Option<String>| id.clone().filter(|id| id.len() <= MAX_ID);
-        if let Some((replica, id)) = self.of_group(&owner) {
-            let left = replica.leave_conversation(&id, short(&thread.context), short(&thread.task));
+    /// [`Self::leave`] over all replicas, in a task of `tracker`: a call that is dropped meanwhile must
+    /// not lose where its message has led.
+    pub(super) async fn end(self: &Arc<Self>, tracker: &TaskTracker, owner: Owner, thread: Thread) {
+        self.leave(owner.clone(), thread.clone());
+        if self.of_group(&owner).is_none() {
+            return;
+        }
+        let threads = Arc::clone(self);
+        let leaving = tracker.spawn(async move {
+            let Some((replica, id)) = threads.of_group(&owner) else { return };
+            let short = |id: Option<String>| id.filter(|id| id.len() <= MAX_ID);
+            let left = replica.leave_conversation(&id, short(thread.context), short(thread.task));
             if let Err(error) = left.await {
                 warn!(error = error_chain(&error), "a conversation is not kept for other replicas");
             }
-        }
-        self.leave(owner, thread);
+        });
+        leaving.await.ok();
     }
 
     /// Where the next message of `owner` goes. A waiting task is given to one message only: a

@@ -152,7 +152,8 @@ fn http_json(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
 
 /// The request that sends a message.
 fn send(endpoint: &Endpoint, sent: Message<'_>, reply: Reply) -> Value {
-    let (of, text) = (endpoint.generation, sent.text);
+    let of = endpoint.generation;
+    let text = sent.text;
     let mut message = match (of, endpoint.binding) {
         (Generation::V10, _) => json!({"role": "ROLE_USER", "parts": [{"text": text}]}),
         // The JSON form of 0.3's protobuf messages differs from the JSON of its JSON-RPC binding.

@@ -3,13 +3,14 @@
 //! Must not: write a record; `claim_waiting` changes the owner of a run, as the keeper does.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::{sleep, timeout};
-use tracing::warn;
+use tracing::debug;
 
-use super::rows::{Id, RowKey, id_of, name};
+use super::rows::{RowKey, id_of, name};
 use super::{AGAIN, Database, DatabaseError, Replica};
 use crate::journal::live::Live;
 use crate::journal::record::{
@@ -35,9 +36,10 @@ impl Replica {
 
     async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
         loop {
-            match self.read(&[id_of(&Key::Answer(key.clone()))], &[]).await {
+            match self.read(&Key::Answer(key.clone())).await {
                 Ok(found) => return found.into_iter().next().map(|(_, value)| value.into()),
-                Err(error) => warn!(%error, "cannot read a kept answer"),
+                // The keeper tells the operator that the database is away.
+                Err(error) => debug!(%error, "cannot read a kept answer yet"),
             }
             sleep(AGAIN).await;
         }
@@ -50,40 +52,48 @@ impl Replica {
         let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
         let run = |kind| name(&RunKey { workspace: workspace.clone(), kind, run: named.into() });
         let names = [RunKind::Agent, RunKind::Eval].map(run);
-        self.with_routes(self.read(&keys.map(|key| id_of(&key)), &names).await?).await
+        let ids = keys.map(|key| id_of(&key));
+        let found =
+            async |reader: &Database| with_routes(reader, reader.find(&ids, &names).await?).await;
+        self.with_reader(found).await
     }
 
     /// The runs that other replicas drive, or those of them with the id `named`, which may have ended.
     pub async fn runs_elsewhere(&self, named: Option<&str>) -> Result<Vec<KeptRun>, DatabaseError> {
         let own = self.member.borrow().map(|member| member.id);
-        let found = self.with_reader(async |reader| reader.elsewhere(own, named).await);
-        Ok(self.with_routes(found.await?).await?.runs)
+        let found = async |reader: &Database| {
+            with_routes(reader, reader.elsewhere(own, named).await?).await
+        };
+        Ok(self.with_reader(found).await?.runs)
     }
 
     /// Takes over the run `key` if it waits for the credential of its app; what is kept of it then.
     pub async fn claim_waiting(&self, key: &RunKey) -> Result<Option<Kept>, DatabaseError> {
         let Some(member) = *self.member.borrow() else { return Ok(None) };
-        let found = self.with_reader(async |reader| {
+        let claimed = self.with_reader(async |reader| {
             let runs = reader.claim_waiting(member, name(key)).await?;
-            self.epochs.lock().extend(runs.iter().map(|(slot, epoch)| (*slot, Some(*epoch))));
-            let slots: Vec<Slot> = runs.into_iter().map(|(slot, _)| slot).collect();
-            reader.of_runs(&slots).await
+            self.kept_of(reader, runs).await
         });
-        let kept = self.with_routes(found.await?).await?;
-        Ok(Some(kept).filter(|kept| !kept.runs.is_empty()))
+        // Without an answer, the run may be this replica's all the same. The keeper looks.
+        let claimed = claimed.await.inspect_err(|_| self.doubts.store(true, Ordering::Relaxed))?;
+        Ok(Some(claimed).filter(|kept| !kept.runs.is_empty()))
     }
 
-    /// The records, with the routes that they refer to.
-    async fn with_routes(&self, found: Vec<(RowKey, Vec<u8>)>) -> Result<Kept, DatabaseError> {
-        let mut live = Live::of_rows(found);
-        let refers: Vec<_> = live.refers().iter().map(id_of).collect();
-        live.add_rows(self.read(&refers, &[]).await?);
-        Ok(live.kept())
+    /// What is kept of runs that are this replica's now, with these epochs.
+    pub(super) async fn kept_of(
+        &self,
+        database: &Database,
+        runs: Vec<(Slot, i64)>,
+    ) -> Result<Kept, DatabaseError> {
+        let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
+        let kept = with_routes(database, database.of_runs(&slots).await?).await?;
+        self.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
+        Ok(kept)
     }
 
     /// The long call with this id.
     pub async fn long_call(&self, id: &CallId) -> Result<Option<LongRecord>, DatabaseError> {
-        let found = self.read(&[id_of(&Key::Long(id.clone()))], &[]).await?;
+        let found = self.read(&Key::Long(id.clone())).await?;
         Ok(Live::of_rows(found).kept().long.pop().map(|(_, record)| record))
     }
 
@@ -92,19 +102,12 @@ impl Replica {
         &self,
         key: &RequestKey,
     ) -> Result<Option<RequestRecord>, DatabaseError> {
-        let found = self.read(&[id_of(&Key::Request(key.clone()))], &[]).await?;
+        let found = self.read(&Key::Request(key.clone())).await?;
         Ok(Live::of_rows(found).kept().requests.pop().map(|(_, record)| record))
     }
 
-    async fn read(
-        &self,
-        ids: &[Id],
-        names: &[Id],
-    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        if ids.is_empty() && names.is_empty() {
-            return Ok(Vec::new());
-        }
-        self.with_reader(async |reader| reader.find(ids, names).await).await
+    async fn read(&self, key: &Key) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+        self.with_reader(async |reader| reader.find(&[id_of(key)], &[]).await).await
     }
 
     /// Has the connection for reading do `work`. After an error, the next one has a new connection.
@@ -127,4 +130,17 @@ impl Replica {
         }
         done
     }
+}
+
+/// The records, with the routes that they refer to.
+async fn with_routes(
+    database: &Database,
+    found: Vec<(RowKey, Vec<u8>)>,
+) -> Result<Kept, DatabaseError> {
+    let mut live = Live::of_rows(found);
+    let refers: Vec<_> = live.refers().iter().map(id_of).collect();
+    if !refers.is_empty() {
+        live.add_rows(database.find(&refers, &[]).await?);
+    }
+    Ok(live.kept())
 }
