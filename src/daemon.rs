@@ -318,16 +318,14 @@ async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
             back.spawn("replica", async move {
                 stop.run_until_cancelled(keeping).await;
             });
-            let (stop, sharing) = (back.stop_token(), Arc::clone(runs));
-            back.spawn("shared approvals", async move {
+            let stop = back.stop_token();
+            let sharing = Arc::clone(runs);
+            back.spawn("replica's shared state", async move {
                 let Some(replica) = sharing.journal().replica() else { return };
-                stop.run_until_cancelled(sharing.calls.approvals.share(replica)).await;
-            });
-            let (stop, sharing) = (back.stop_token(), Arc::clone(runs));
-            back.spawn("shared files", async move {
-                let Some(replica) = sharing.journal().replica() else { return };
-                let registry = &sharing.calls.backends.registry;
-                stop.run_until_cancelled(GroupFiles::default().share(registry, replica)).await;
+                let Calls { approvals, backends, .. } = &*sharing.calls;
+                let approvals = Box::pin(approvals.share(replica));
+                let files = Box::pin(GroupFiles::default().share(&backends.registry, replica));
+                stop.run_until_cancelled(async { tokio::join!(approvals, files) }).await;
             });
             let stop = back.stop_token();
             let runs = Arc::clone(runs);

@@ -33,54 +33,72 @@ pub struct GroupFiles {
 impl GroupFiles {
     /// Exchanges them with the group, for as long as it is polled.
     pub async fn share(mut self, registry: &Registry, replica: &Replica) {
+        let mut version = registry.version();
+        version.mark_changed();
         loop {
+            let is_new = version.has_changed().unwrap_or(true);
+            version.mark_unchanged();
+            let exchanged = self.exchange(registry, replica, is_new).await;
+            if !matches!(exchanged, Ok(true)) {
+                version.mark_changed();
+            }
             // The keeper tells the operator that the database is away.
-            if let Err(error) = self.exchange(registry, replica).await {
+            if let Err(error) = exchanged {
                 debug!(error = error_chain(&error), "pins and catalogs are not shared now");
             }
             sleep(LOOK).await;
         }
     }
 
+    /// Takes what other replicas have written and, if the registry `is_new`, writes what is other there;
+    /// whether all is written.
     async fn exchange(
         &mut self,
         registry: &Registry,
         replica: &Replica,
-    ) -> Result<(), DatabaseError> {
-        let known = registry.snapshots();
-        let identity = |(name, known): (&BackendName, &Snapshot)| {
-            Some((name.to_string(), known.identity.as_ref()?.0.clone()))
-        };
-        replica.has_backends(known.iter().filter_map(identity).collect());
+        is_new: bool,
+    ) -> Result<bool, DatabaseError> {
         for file in replica.files(&self.versions).await? {
             if let Err(why) = self.take(registry, &file) {
                 warn!(file = file.name, why, "what another replica has written cannot be read");
             }
             self.versions.insert(file.name, file.version);
         }
+        if !is_new {
+            return Ok(true);
+        }
+        let known = registry.snapshots();
+        let identity = |(name, known): (&BackendName, &Snapshot)| {
+            Some((name.to_string(), known.identity.as_ref()?.0.clone()))
+        };
+        replica.has_backends(known.iter().filter_map(identity).collect());
         let pins = registry.pins().into_iter();
         let mut own: Vec<_> =
             pins.map(|(name, pins)| (format!("{PINS}{name}"), tool_pins::write(&pins))).collect();
-        for (name, known) in registry.snapshots() {
+        for (name, known) in known {
             if let (Some(identity), Some(catalog)) = (known.identity, known.catalog)
                 && !matches!(catalog.content(), Content::Local { .. })
             {
                 own.push((format!("{CATALOGS}{name}"), catalogs::write(&catalog, &identity)));
             }
         }
+        let mut is_written = true;
         for (name, text) in own {
             let digest = Sha256::digest(&text).into();
             if self.digests.get(&name) == Some(&digest) {
                 continue;
             }
             let known = self.versions.get(&name).copied();
-            // What another replica was faster with is read next time.
-            if let Some(version) = replica.write_file(&name, known, &text).await? {
-                self.versions.insert(name.clone(), version);
-                self.digests.insert(name, digest);
+            match replica.write_file(&name, known, &text).await? {
+                Some(version) => {
+                    self.versions.insert(name.clone(), version);
+                    self.digests.insert(name, digest);
+                }
+                // Another replica was faster; what it has written is read next time.
+                None => is_written = false,
             }
         }
-        Ok(())
+        Ok(is_written)
     }
 
     fn take(&mut self, registry: &Registry, file: &SharedFile) -> Result<(), String> {

@@ -175,7 +175,8 @@ impl McpDialer {
             Target::Http { endpoint, .. } => {
                 let state = ConnectionState::of(&self.redact);
                 let backend = self.backend.clone();
-                let (endpoint, its_state) = (Arc::clone(endpoint), Arc::clone(&state));
+                let endpoint = Arc::clone(endpoint);
+                let its_state = Arc::clone(&state);
                 let (running, stop) = if attempt == Attempt::Only(Era::Oldest) {
                     let opened = sse::Sse::open(backend, endpoint, its_state).await;
                     let transport = opened.map_err(|failure| Failed {

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ use tracing::warn;
 
 use super::trust::News;
 use super::{About, Peer};
+use crate::clock;
 use crate::model::offer::Source;
 use crate::model::pin::{Accepted, NotTaken, Pins, Take};
 use crate::model::words::words;
@@ -314,7 +315,7 @@ impl Registry {
         if let (Some(before), Some(new)) = (before, &known.catalog)
             && !Arc::ptr_eq(&before, new)
         {
-            known.catalog = Some(new.ordered_after(&before, now()));
+            known.catalog = Some(new.ordered_after(&before, clock::millis() / 1_000));
         }
         let available = known.connection.is_some();
         let same_catalog = match (&source.catalog, &known.catalog) {
@@ -384,7 +385,7 @@ impl Registry {
             return;
         }
         let catalog = match &known.catalog {
-            Some(catalog) => catalog.ordered_after(&kept, now()),
+            Some(catalog) => catalog.ordered_after(&kept, clock::millis() / 1_000),
             None => Arc::new(kept),
         };
         (known.catalog, source.catalog) = (Some(Arc::clone(&catalog)), Some(catalog));
@@ -577,9 +578,4 @@ impl Registry {
         };
         self.wait_for(settled).await;
     }
-}
-
-/// In seconds since 1970.
-fn now() -> u64 {
-    crate::clock::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -97,7 +97,8 @@ impl RunEnd {
 
     /// The run's log has reached the limit of the sandbox.
     pub(super) fn log_full() -> Self {
-        let (error, class) = ("the run has more events than the sandbox keeps", "server");
+        let error = "the run has more events than the sandbox keeps";
+        let class = "server";
         let data = json!({"error": error, "code": class, "errorClass": class, "retryable": false});
         Self { kind: "error", status: "failed", class: Some(class), data }
     }

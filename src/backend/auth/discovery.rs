@@ -49,7 +49,8 @@ pub(super) async fn find(
         let endpoint = endpoint.ok_or_else(|| wrong("names no token endpoint"))?;
         let url = self::endpoint(Some(base), &endpoint).map_err(|why| wrong(&why))?;
         let methods = metadata.get("token_endpoint_auth_methods_supported").map(strings);
-        let (is_own, scope) = (is_own(base, &url), challenge.scope.clone());
+        let is_own = is_own(base, &url);
+        let scope = challenge.scope.clone();
         let told = Told::Metadata;
         let endpoint = Endpoint { url, audience: named, resource, scope, told, is_own };
         return Ok((endpoint, shows(methods.as_deref())));

@@ -331,7 +331,8 @@ impl Api {
         asked: &ApiRequest,
         named: Option<&str>,
     ) -> Answered<Vec<Arc<DrivenRun>>> {
-        let (caller, headers) = (&asked.caller, asked.request.headers());
+        let caller = &asked.caller;
+        let headers = asked.request.headers();
         let sight = Sight::of(&self.runs, caller, headers);
         let id = named.map(RunId::from);
         let is_wanted = |run: &Arc<DrivenRun>| id.as_ref().is_none_or(|id| run.key.run == *id);

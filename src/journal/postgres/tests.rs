@@ -38,6 +38,20 @@ fn a_run_that_is_lost_is_written_no_more_but_for_its_answers() {
     assert_eq!(rows.first.len(), 1, "a replica that was taken over may bring the first answer");
 }
 
+/// Another replica may be about to send the call.
+#[test]
+fn an_answer_to_a_call_that_was_not_sent_is_the_owners() {
+    let refused = |slot| {
+        let Change::Answer(key, body) = answer(slot, "{}") else { unreachable!("it is one") };
+        Change::Refuse(key, body)
+    };
+    let epochs = owned(&[(1, Some(3)), (2, None)]);
+    let rows = rows(&[refused(1), refused(2)], &epochs);
+    assert_eq!(rows.owned.into_iter().collect::<Vec<_>>(), [(Slot(1), 3)]);
+    let first: Vec<_> = rows.first.values().map(|row| (row.run, row.is_owners)).collect();
+    assert_eq!(first, [(Some(Slot(1)), true)]);
+}
+
 #[test]
 fn the_last_value_of_a_key_counts() {
     let epochs = owned(&[(1, Some(1))]);

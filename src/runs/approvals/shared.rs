@@ -68,7 +68,8 @@ impl Approvals {
 
     /// Takes over what the group knows.
     fn learn(&self, found: Vec<SharedApproval>) {
-        let (mut changed, mut decided) = (Vec::new(), Vec::new());
+        let mut changed = Vec::new();
+        let mut decided = Vec::new();
         {
             let mut inner = self.inner.lock();
             let mut before = std::mem::take(&mut inner.others);

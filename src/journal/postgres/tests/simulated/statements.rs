@@ -92,6 +92,15 @@ fn is_member(tables: &Tables, member: Member) -> bool {
     tables.replicas.get(&member.id).is_some_and(|row| row.generation == member.generation)
 }
 
+/// Locks the row of `member`; whether no other has taken its place.
+async fn locks_member(tx: &mut Tx, member: Member, is_exclusive: bool) -> bool {
+    if !is_member(&tx.snapshot, member) {
+        return false;
+    }
+    tx.lock(Lock::Replica(member.id), is_exclusive).await;
+    is_member(&tx.latest(), member)
+}
+
 pub(super) fn join(mut tx: Tx, id: Uuid, host: String) -> (Tx, Member) {
     let now = tx.now();
     tx.write(move |tables| {
@@ -396,11 +405,7 @@ pub(super) async fn claim(
     dead: Vec<Uuid>,
     backends: Vec<String>,
 ) -> (Tx, Vec<(Slot, i64)>) {
-    if !is_member(&tx.snapshot, member) {
-        return (tx, Vec::new());
-    }
-    tx.lock(Lock::Replica(member.id), false).await;
-    if !is_member(&tx.latest(), member) {
+    if !locks_member(&mut tx, member, false).await {
         return (tx, Vec::new());
     }
     let snapshot = tx.snapshot.clone();
@@ -442,11 +447,7 @@ pub(super) async fn claim(
 }
 
 pub(super) async fn claim_waiting(mut tx: Tx, member: Member, name: Id) -> (Tx, Vec<(Slot, i64)>) {
-    if !is_member(&tx.snapshot, member) {
-        return (tx, Vec::new());
-    }
-    tx.lock(Lock::Replica(member.id), false).await;
-    if !is_member(&tx.latest(), member) {
+    if !locks_member(&mut tx, member, false).await {
         return (tx, Vec::new());
     }
     let is_it = |run: &RunRow| run.name == name && run.waits && !run.is_over;
@@ -474,11 +475,7 @@ pub(super) fn of_runs(tx: Tx, runs: &[Slot]) -> (Tx, Records) {
 }
 
 pub(super) async fn inherit(mut tx: Tx, member: Member, dead: Vec<Uuid>) -> (Tx, Records) {
-    if !is_member(&tx.snapshot, member) {
-        return (tx, Vec::new());
-    }
-    tx.lock(Lock::Replica(member.id), false).await;
-    if !is_member(&tx.latest(), member) {
+    if !locks_member(&mut tx, member, false).await {
         return (tx, Vec::new());
     }
     let snapshot = tx.snapshot.clone();
@@ -555,11 +552,7 @@ pub(super) fn elsewhere(tx: Tx, own: Option<Uuid>, named: Option<&str>) -> (Tx, 
 }
 
 pub(super) async fn leave(mut tx: Tx, member: Member) -> (Tx, ()) {
-    if !is_member(&tx.snapshot, member) {
-        return (tx, ());
-    }
-    tx.lock(Lock::Replica(member.id), true).await;
-    if !is_member(&tx.latest(), member) {
+    if !locks_member(&mut tx, member, true).await {
         return (tx, ());
     }
     tx.write(move |tables| {
