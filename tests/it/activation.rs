@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    net::{Ipv4Addr, SocketAddr, TcpListener},
+    net::{Ipv4Addr, SocketAddr},
     os::unix::fs::FileTypeExt as _,
     path::{Path, PathBuf},
     time::Duration,
@@ -23,7 +23,7 @@ use crate::{
     bridge::{self, DRAIN},
     certs::{Authority, Client},
     http::{Connection, PATIENCE, Request},
-    peers,
+    peers, ports,
     process::{self, Group},
     systemd::{is_there, told},
     wait,
@@ -53,8 +53,7 @@ impl Activated {
         let notify = dir.path().join("notify");
         let notified = UnixDatagram::bind(&notify).expect("a new path");
         // systemd-socket-activate takes no port 0.
-        let free = TcpListener::bind((ip, 0)).and_then(|socket| socket.local_addr());
-        let tcp = free.expect("there is a free port");
+        let tcp = SocketAddr::from((ip, ports::free().port()));
         let unix = dir.path().join("bridge.sock");
         let file = dir.path().join("bridge.yaml");
         let state = dir.path().join("state");

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::{
     http::{Answer, Request},
+    ports,
     process::{self, Group},
     wait,
 };
@@ -120,7 +121,7 @@ impl Bridge {
             log_format: "json",
             under: &[],
             process: None,
-            addr: SocketAddr::from(([127, 0, 0, 1], 0)),
+            addr: ports::free(),
             token: String::new(),
             dir,
         }

@@ -9,7 +9,6 @@
 
 use std::{
     fs,
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
     time::Duration,
@@ -17,7 +16,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{http::Request, peers, process::Group, wait};
+use crate::{http::Request, peers, ports, process::Group, wait};
 
 const PORT: &str = "7717";
 const START: Duration = Duration::from_secs(60);
@@ -79,8 +78,7 @@ pub(crate) struct User {
 impl User {
     fn new() -> Self {
         let dir = TempDir::new().expect("the temporary directory is writable");
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("it is bound").port();
+        let port = ports::free().port();
         let home = dir.path().join("home");
         fs::create_dir(&home).expect("a new directory");
         fs::create_dir(dir.path().join("work")).expect("a new directory");

@@ -5,7 +5,7 @@
 
 use std::{
     env, fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-use crate::{bridge::command_of, process::Group, wait};
+use crate::{bridge::command_of, ports, process::Group, wait};
 
 const START: Duration = Duration::from_secs(10);
 
@@ -34,8 +34,7 @@ impl Haproxy {
     /// A haproxy before the bridges at `servers`, which need not run yet.
     pub(crate) async fn before(servers: &[SocketAddr]) -> Self {
         let dir = TempDir::new().expect("the temporary directory is writable");
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        let addr = free.expect("a port of loopback is free");
+        let addr = ports::free();
         let file = dir.path().join("haproxy.cfg");
         fs::write(&file, config(addr, servers)).expect("the directory is writable");
         let program = program();

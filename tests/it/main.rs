@@ -28,6 +28,8 @@ mod mantyx;
 #[cfg(test)]
 mod peers;
 #[cfg(test)]
+mod ports;
+#[cfg(test)]
 mod postgres;
 #[cfg(test)]
 mod process;

@@ -17,7 +17,7 @@ use std::{
 use rustix::process::Pid;
 use tempfile::TempDir;
 
-use crate::{process::Group, wait};
+use crate::{ports, process::Group, wait};
 
 /// Interpreters and servers on two busy cores take their time to start.
 const START: Duration = Duration::from_secs(60);
@@ -44,7 +44,8 @@ struct Start {
 }
 
 impl Peer {
-    async fn start(start: Start, port: u16) -> Self {
+    async fn start(start: Start) -> Self {
+        let port = ports::free().port();
         let dir = TempDir::new().expect("the temporary directory is writable");
         let mut peer = Self { url: String::new(), port, start, process: None, dir };
         peer.restart().await;
@@ -130,7 +131,7 @@ pub(crate) async fn everything_http() -> Peer {
         port_flag: None,
         ready: "listening on port",
     };
-    Peer::start(start, free_port()).await
+    Peer::start(start).await
 }
 
 /// `server-everything` over the older HTTP+SSE; `url()` + `/sse` is its endpoint.
@@ -142,7 +143,7 @@ pub(crate) async fn everything_sse() -> Peer {
         port_flag: None,
         ready: "Server is running on port",
     };
-    Peer::start(start, free_port()).await
+    Peer::start(start).await
 }
 
 /// Stand-ins of the APIs of models.
@@ -154,7 +155,7 @@ pub(crate) async fn model_apis() -> Peer {
         port_flag: None,
         ready: "READY ",
     };
-    Peer::start(start, 0).await
+    Peer::start(start).await
 }
 
 /// Stand-ins of other runtimes.
@@ -166,7 +167,7 @@ pub(crate) async fn runtimes() -> Peer {
         port_flag: None,
         ready: "READY ",
     };
-    Peer::start(start, 0).await
+    Peer::start(start).await
 }
 
 /// A server on the Python SDK that listens on the unix socket `socket`.
@@ -180,7 +181,7 @@ pub(crate) async fn mcp_uds(socket: &Path, args: &[&str]) -> Peer {
         port_flag: None,
         ready: "READY ",
     };
-    Peer::start(start, 0).await
+    Peer::start(start).await
 }
 
 /// A server on the Python SDK that makes tasks of calls (2026-07-28); `url()` + `/mcp` is its
@@ -244,7 +245,7 @@ pub(crate) async fn otlp_collector(answers: &str) -> Peer {
     python_listener(fetch::python_otlp(), "otlp_collector.py", &["--answers", answers]).await
 }
 
-/// A script of tests/peers that takes a port, 0 for any, and tells it.
+/// A script of tests/peers that takes a port and tells it.
 async fn python_listener(python: PathBuf, script: &str, args: &[&str]) -> Peer {
     let script = repository("tests/peers").join(script).display().to_string();
     let args = args.iter().map(|arg| (*arg).to_owned());
@@ -254,7 +255,7 @@ async fn python_listener(python: PathBuf, script: &str, args: &[&str]) -> Peer {
         port_flag: Some("--port"),
         ready: "READY ",
     };
-    Peer::start(start, 0).await
+    Peer::start(start).await
 }
 
 /// The stdio server of the repository that writes down every call (tests/peers/ledger_mcp.py).
@@ -353,12 +354,6 @@ pub(crate) fn sdk(script: &str) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(fetch::python());
     command.arg(repository("tests/sdk").join(script)).kill_on_drop(true);
     command
-}
-
-/// A port that was free a moment ago, for programs that cannot tell the one that they chose.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("a bound listener has an address").port()
 }
 
 /// The child of a bridge whose command line holds `part`.

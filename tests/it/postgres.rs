@@ -5,7 +5,7 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     os::unix::fs::chown,
     path::{Path, PathBuf},
     process::Command,
@@ -15,7 +15,7 @@ use std::{
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{bridge::command_of, process::Group, wait};
+use crate::{bridge::command_of, ports, process::Group, wait};
 
 /// The password of its user, which no log may have.
 pub(crate) const PASSWORD: &str = "postgres-canary";
@@ -57,8 +57,7 @@ impl Postgres {
         if let Some((user, group)) = other_user() {
             chown(dir.path(), Some(user), Some(group)).expect("root may give its files away");
         }
-        let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-        Self { server: None, addr: free.expect("a port of loopback is free"), dir }
+        Self { server: None, addr: ports::free(), dir }
     }
 
     /// A synchronous standby of this server, which from now on confirms nothing that the standby has not.

@@ -12,10 +12,7 @@ mod plan;
 mod promotion;
 mod takeover;
 
-use std::{
-    net::{SocketAddr, TcpListener},
-    time::Duration,
-};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use tokio::{
@@ -32,9 +29,10 @@ use super::{Ledger, Reproduce, number};
 use crate::{
     bridge::Bridge,
     haproxy::{HOST, Haproxy},
+    http::Request,
     mantyx::Mantyx,
     owners::token,
-    peers,
+    peers, ports,
     postgres::Postgres,
     wait,
 };
@@ -43,6 +41,8 @@ const REPLICAS: usize = 3;
 /// A dead replica is noticed after 10 to 12 s; then its runs go on where they were.
 const ENDED_WITHIN: Duration = Duration::from_secs(120);
 const JOINED_WITHIN: Duration = Duration::from_secs(40);
+/// What is 0 where nothing goes on.
+const BUSY: [&str; 2] = ["mantyx_bridge_runs_driven", "mantyx_bridge_calls_in_flight"];
 
 /// Replicas, and what is around them. Fields drop in their order: the bridges before what they talk to.
 pub(super) struct Gateway {
@@ -93,7 +93,7 @@ impl Gateway {
             peers::with(&ledger.effects.trusted_server(), "required: true, concurrency: 32");
         let (mut replicas, mut addresses) = (Vec::new(), Vec::new());
         for index in 0..REPLICAS {
-            let (ways, addr) = (ways(index), free());
+            let (ways, addr) = (ways(index), ports::free());
             let config = format!(
                 "listen: {{tcp: \"{addr}\", hosts: [{HOST}]}}\n{}state: {{postgres: \"{}\"}}\n\
                  apps:\n  a: {{token: {}}}\nmcp:\n  sure: {server}\n",
@@ -170,8 +170,27 @@ impl Gateway {
         open.since.elapsed()
     }
 
+    /// Waits until no replica drives a run or makes a call. Runs of which no app was told are driven
+    /// to their end, too.
+    async fn wait_idle(&self) {
+        for replica in &self.replicas {
+            wait::until("its runs should end", ENDED_WITHIN, async || {
+                let request = Request::new("GET", "/metrics").bearer(&token("a"));
+                let metrics = request.answer(replica.addr()).await.text();
+                let is_zero = |name: &&str| {
+                    let mut values = metrics.lines().filter_map(|line| line.strip_prefix(name));
+                    let first = values.next().expect("the bridge tells it");
+                    first.ends_with(" 0.0") && values.all(|value| value.ends_with(" 0.0"))
+                };
+                BUSY.iter().all(is_zero).then_some(())
+            })
+            .await;
+        }
+    }
+
     /// Judges all that has happened since the last time.
-    fn assert_lawful(&mut self, apps: &[App], faults: usize, tally: &mut Tally) {
+    async fn assert_lawful(&mut self, apps: &[App], faults: usize, tally: &mut Tally) {
+        self.wait_idle().await;
         let ledger = self.ledger.news();
         let ids = self.mantyx.runs().into_iter();
         let runs = ids.map(|id| OfRun::of(id, self.plan, &self.mantyx)).collect();
@@ -189,12 +208,6 @@ impl Gateway {
 
 /// So many calls the apps' runs have in a second, in the everyday test.
 const CALLS_A_SECOND: u64 = 60;
-
-/// A port of loopback that was free a moment ago: haproxy has to know it before the bridge does.
-fn free() -> SocketAddr {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    free.expect("a port of loopback is free")
-}
 
 /// One replica is killed and started again, another one freezes and goes on, the database restarts.
 async fn cycles(count: usize, frozen_for: Duration) {
@@ -245,7 +258,7 @@ impl Gateway {
              {after_freeze:?} after the freeze, {after_restart:?} after the restart of the database"
         );
         // A repeatable call may be cut off by each.
-        self.assert_lawful(&apps, 3, tally);
+        self.assert_lawful(&apps, 3, tally).await;
     }
 }
 
@@ -270,7 +283,7 @@ async fn a_rolling_restart_fails_no_request_and_leaves_no_outcome_open() {
         gateway.wait_whole().await;
     }
     let apps = apps.end(ENDED_WITHIN).await;
-    gateway.assert_lawful(&apps, 0, &mut tally);
+    gateway.assert_lawful(&apps, 0, &mut tally).await;
     println!("a rolling restart with CRASH_SEED={seed}: {tally}");
     assert_eq!(tally.unknown, 0, "all calls are shorter than the drain: {tally}");
     let failed: Vec<_> = apps.iter().flat_map(App::failures).collect();

@@ -75,7 +75,7 @@ async fn cycles(from: From, count: usize) {
         println!(
             "cycle {cycle}: the runs that were open ended {took:?} after the cut from {from:?}"
         );
-        gateway.assert_lawful(&apps, 1, &mut tally);
+        gateway.assert_lawful(&apps, 1, &mut tally).await;
     }
     println!("cut off from {from:?} {count} times with CRASH_SEED={seed}: {tally}");
 }

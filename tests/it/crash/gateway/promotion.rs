@@ -35,7 +35,7 @@ async fn cycles(count: usize) {
         gateway.wait_whole().await;
         let apps = apps.end(ENDED_WITHIN).await;
         println!("cycle {cycle}: the runs that were open ended {took:?} after the primary's death");
-        gateway.assert_lawful(&apps, 1, &mut tally);
+        gateway.assert_lawful(&apps, 1, &mut tally).await;
     }
     println!("{count} promotions with CRASH_SEED={seed}: {tally}");
 }
