@@ -16,6 +16,7 @@ mod daemon;
 mod direct;
 mod nginx;
 mod parts;
+mod postgres;
 mod process;
 mod python;
 mod report;

@@ -11,6 +11,7 @@ mod gateways;
 mod inject;
 mod mcp;
 mod memory;
+mod replicas;
 mod runs;
 
 use std::{fs, path::PathBuf};
@@ -61,6 +62,11 @@ pub(crate) const ALL: &[Part] = &[
         name: "runs",
         what: "many runs at once, with calls in each",
         run: |setting, findings| Box::pin(runs::run(setting, findings)),
+    },
+    Part {
+        name: "replicas",
+        what: "one and three replicas on PostgreSQL beside a journal in a file (--postgres)",
+        run: |setting, findings| Box::pin(replicas::run(setting, findings)),
     },
     Part {
         name: "gateways",

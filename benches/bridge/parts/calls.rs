@@ -16,6 +16,7 @@ use crate::{
     clock::SECOND,
     daemon::Daemon,
     direct::{self, Tool},
+    postgres::Database,
     process::Process,
     python,
     report::{Findings, Table},
@@ -57,6 +58,7 @@ struct Compared {
     dir: PathBuf,
     // Behind what writes there.
     _memory: Option<TempDir>,
+    database: Option<Database>,
 }
 
 pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<()> {
@@ -77,7 +79,10 @@ pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<(
         findings.note(format!("{name}: {count:.0} writes of its journal, {mean} on average."));
         daemon.stop().await?;
     }
-    Ok(())
+    match compared.database {
+        Some(database) => database.drop_schema().await,
+        None => Ok(()),
+    }
 }
 
 impl Compared {
@@ -93,8 +98,11 @@ impl Compared {
             }
             None => findings.note("there is no file system in memory: that bridge is left out."),
         }
+        let mut database = None;
         if let Some(url) = &setting.arguments.postgres {
-            let config = format!("{config}state: {{postgres: {url:?}}}\n");
+            let there = Database::open(url).await?;
+            let config = format!("{config}{}", there.state());
+            database = Some(there);
             let (program, dir) = (&setting.arguments.daemon, setting.dir.join("calls-postgres"));
             daemons.push((IN_POSTGRES, Daemon::start(program, dir, world.mantyx, &config).await?));
         }
@@ -107,7 +115,7 @@ impl Compared {
         };
         let (_loopback, loopback) = Process::listening("loopback", &[]).await?;
         let dir = setting.dir.clone();
-        Ok(Self { world, daemons, sdk, loopback, _loopback, dir, _memory: memory })
+        Ok(Self { world, daemons, sdk, loopback, _loopback, dir, _memory: memory, database })
     }
 }
 

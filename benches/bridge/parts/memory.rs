@@ -88,7 +88,7 @@ async fn after_load(setting: &Setting, findings: &mut Findings, table: &mut Tabl
     let (mut rounds, first) = (0, setting.size(2, 1));
     let (begun, mut looks) = (clock::now(), 1);
     while rounds < first || clock::now() < end {
-        runs::round(&mut world, &daemon, Load::paced(setting)).await?;
+        runs::round(&mut world, &[&daemon], Load::paced(setting)).await?;
         events::through(&mut world, &mut reader, &way, 10, setting.size(50_000, 1_000)).await?;
         rounds += 1;
         if rounds == 1 {

@@ -36,7 +36,13 @@ impl Load {
         Self { name: "paced", runs, span, pause: setting.size(1_000, 50) }
     }
 
-    fn at_once(setting: &Setting) -> Self {
+    /// As many as a busy gateway has in a moment: what is added is not yet the wait for a core.
+    pub(super) fn few(setting: &Setting) -> Self {
+        let (runs, span) = (setting.size(48, 6), setting.size(2_000, 100));
+        Self { name: "few at once", runs, span, pause: 0 }
+    }
+
+    pub(super) fn at_once(setting: &Setting) -> Self {
         let (runs, span) = (setting.size(1_000, 50), setting.size(2_000, 100));
         Self { name: "at once", runs, span, pause: 0 }
     }
@@ -45,10 +51,10 @@ impl Load {
 /// What came of a round.
 #[derive(Debug)]
 pub(super) struct Round {
-    added: Vec<u64>,
-    /// Seconds of the daemon's processor time.
-    processor: f64,
-    seconds: f64,
+    pub(super) added: Vec<u64>,
+    /// Seconds of the daemons' processor time.
+    pub(super) processor: f64,
+    pub(super) seconds: f64,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +72,7 @@ pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<(
         let mut sums: Vec<Sum> = daemons.iter().map(|_| Sum::default()).collect();
         for _ in 0..setting.size(3, 1) {
             for ((_, daemon), sum) in daemons.iter().zip(&mut sums) {
-                let round = round(&mut world, daemon, load).await?;
+                let round = round(&mut world, &[daemon], load).await?;
                 sum.calls += round.added.len();
                 sum.processor += round.processor;
                 sum.seconds += round.seconds;
@@ -83,28 +89,30 @@ pub(super) async fn run(setting: &Setting, findings: &mut Findings) -> Outcome<(
     Ok(())
 }
 
-/// All runs are created, begin together, and each makes its calls. An error if one was lost.
-pub(super) async fn round(world: &mut World, daemon: &Daemon, load: Load) -> Outcome<Round> {
+/// All runs are created, at the daemons in turn, begin together, and each makes its calls. An error if
+/// one was lost.
+pub(super) async fn round(world: &mut World, daemons: &[&Daemon], load: Load) -> Outcome<Round> {
     world.gate(false).await?;
     let plan = format!("gated-calls-mix-1-{}-100000-{}", load.span, load.pause);
-    let mut client = daemon.client();
+    let mut clients: Vec<_> = daemons.iter().map(|daemon| daemon.client()).collect();
     let mut ids = Vec::with_capacity(load.runs);
-    for _ in 0..load.runs {
-        ids.push(create(&mut client, &plan).await?.0);
+    while ids.len() < load.runs {
+        for client in &mut clients {
+            ids.push(create(client, &plan).await?.0);
+        }
     }
-    let (processor, begun) = (processor_seconds(daemon.id()?)?, clock::now());
+    let (processor, begun) = (processor_of(daemons)?, clock::now());
     world.gate(true).await?;
     let patience = Duration::from_millis(load.span) + Duration::from_secs(60);
     let mut records = Vec::with_capacity(load.runs);
     for id in &ids {
-        records.push(
-            world.ended(id, patience).await.map_err(|error| {
-                format!("{error}\nthe bridge's log ends with:\n{}", daemon.log())
-            })?,
-        );
+        records.push(world.ended(id, patience).await.map_err(|error| {
+            let logs: Vec<_> = daemons.iter().map(|daemon| daemon.log()).collect();
+            format!("{error}\nthe bridge's log ends with:\n{}", logs.join("\n\n"))
+        })?);
     }
     let seconds = clock::seconds_since(begun);
-    let processor = processor_seconds(daemon.id()?)? - processor;
+    let processor = processor_of(daemons)? - processor;
     world.forget().await?;
     let mut added = Vec::new();
     for record in &records {
@@ -112,6 +120,10 @@ pub(super) async fn round(world: &mut World, daemon: &Daemon, load: Load) -> Out
         added.extend(record.added(0));
     }
     Ok(Round { added, processor, seconds })
+}
+
+fn processor_of(daemons: &[&Daemon]) -> Outcome<f64> {
+    daemons.iter().map(|daemon| processor_seconds(daemon.id()?)).sum()
 }
 
 fn tell<'a>(
