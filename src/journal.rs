@@ -31,7 +31,7 @@ use std::{io, thread};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
+use tokio::runtime;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -190,7 +190,6 @@ impl Journal {
         let shared: Arc<Shared> = Arc::default();
         let (replica, events) = Replica::new(settings, upstream, Arc::clone(&shared));
         let (jobs, given) = mpsc::channel();
-        let runtime = Handle::current();
         let writing = postgres::Writer::new(Arc::clone(&replica));
         let keeper = Keeper::new(Arc::clone(&replica));
         let place = Place::Database(replica);
@@ -203,6 +202,7 @@ impl Journal {
                 events,
             ));
         }
+        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
         let writer = spawn(move || writing.run(&runtime, &given))?;
         Ok((Self { jobs, shared, noted: 0, place, writer }, keeper, events))
     }

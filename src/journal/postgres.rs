@@ -23,9 +23,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
+use tokio::runtime::Runtime;
 use tokio::sync;
 use tokio::sync::watch;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::config::Host;
 use tokio_util::sync::CancellationToken;
@@ -402,8 +403,9 @@ impl Writer {
         Self { replica, session: None, routes: HashSet::default() }
     }
 
-    /// Writes until the journal is closed. Blocks the thread.
-    pub(super) fn run(mut self, runtime: &Handle, given: &mpsc::Receiver<Job>) {
+    /// Writes until the journal is closed. Blocks the thread, which reads its connection itself: a write
+    /// wakes no other.
+    pub(super) fn run(mut self, runtime: &Runtime, given: &mpsc::Receiver<Job>) {
         while let Some(batch) = gather(given) {
             if runtime.block_on(self.take(batch)) {
                 break;
@@ -499,6 +501,10 @@ impl Writer {
             let Some(member) = joined.and_then(|member| *member.ok()?) else {
                 return Ok(Verdict::default());
             };
+            // While nothing was written, nothing has read what PostgreSQL sent.
+            for _ in 0..2 {
+                yield_now().await;
+            }
             if self.session.as_ref().is_none_or(|(open, of, _)| open.is_closed() || *of != member) {
                 self.session = None;
                 let database = Database::connect(&replica.settings).await?;

@@ -32,6 +32,12 @@ const SCHEMA: i32 = 1;
 const VERSION: &str = "select version, min_binary from meta";
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
+/// Every statement finds its rows by their keys. These tables fill and empty so fast that what the
+/// planner believes of them is wrong: it would read all of a table for one row. The limits of time are
+/// this side's, as cancelling a statement that waits for a standby commits it.
+const SETTINGS: &str = "set statement_timeout = 0; set plan_cache_mode = force_generic_plan; \
+    set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
+    set enable_mergejoin = off; set jit = off";
 /// How many runs are taken over with one statement.
 const BITE: i64 = 200;
 
@@ -205,9 +211,8 @@ impl Database {
         let group = settings.group.clone();
         let prepared = Mutex::default();
         let this = Self { client, prepared, warned, within, group, _reader: reader };
-        // The limits are this side's: cancelling a statement that waits for a standby commits it.
-        let path = format!("set search_path to {}; set statement_timeout to 0", settings.schema);
-        this.bounded(this.client.batch_execute(&path)).await?;
+        let set = format!("set search_path to {}; {SETTINGS}", settings.schema);
+        this.bounded(this.client.batch_execute(&set)).await?;
         Ok(this)
     }
 
@@ -318,6 +323,8 @@ impl Database {
         let kept = Columns::of(&rows.records);
         let answers = Columns::of(&rows.first);
         let calls: Vec<Id> = rows.first.keys().map(|key| id(&call_of(key))).collect();
+        let claims = rows.records.values().filter_map(|row| Some((row.claim?, row.run?)));
+        let (claims, claimants): (Vec<Id>, Vec<Slot>) = claims.unzip();
         self.warned.store(false, Ordering::Relaxed);
         let found = self
             .query(
@@ -352,6 +359,8 @@ impl Database {
                     &needs,
                     &kept.claims,
                     &answers.are_owners,
+                    &slices(&claims),
+                    &numbers(&mut claimants.iter()),
                 ],
             )
             .await?;

@@ -62,7 +62,7 @@ create table if not exists record (
   attempts integer,
   dispatches boolean not null default false,
   value bytea not null,
-  primary key (grp, id)
+  primary key (id, grp)
 ) with (fillfactor = 70);
 create index if not exists record_of_run on record (run) where run is not null;
 create index if not exists record_of_kind on record (grp, kind) where run is null;

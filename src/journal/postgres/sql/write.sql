@@ -1,6 +1,7 @@
 -- Writes one batch, if this replica lives and still drives the runs that the rows belong to.
 -- The locks make a takeover wait for a batch that is not committed yet: a mere condition would read the
--- row as it was before. They are taken in one order, so that batches do not deadlock.
+-- row as it was before. They are taken in one order, so that batches do not deadlock. No index has
+-- `is not distinct from`: a run is looked for by its slot, not among all of its owner.
 with me as materialized (
   select id from replica where id = $1 and generation = $2 and session = $3 for share
 ), begun as (
@@ -13,7 +14,7 @@ with me as materialized (
 ), mine as materialized (
   select run.slot
   from me cross join unnest($7::bigint[], $8::bigint[]) as given(slot, epoch)
-  join run on run.slot = given.slot and run.epoch = given.epoch and run.owner = me.id
+  join run on run.slot = given.slot and run.epoch = given.epoch and run.owner is not distinct from me.id
   order by run.slot for share of run
 ), held as (
   select slot from begun union select slot from mine
@@ -46,8 +47,8 @@ with me as materialized (
   -- Of the drivers that may read a call, in an eval and in its agent run, one sends it.
   insert into claim (grp, id, run)
   select distinct on (row.claim) $4, row.claim, row.run
-  from me cross join unnest($28::bytea[], $17::bigint[]) as row(claim, run)
-  where row.claim is not null and row.run in (select slot from held)
+  from me cross join unnest($30::bytea[], $31::bigint[]) as row(claim, run)
+  where row.run in (select slot from held)
   order by row.claim
   on conflict (grp, id) do update set run = claim.run where claim.run = excluded.run
   returning id
@@ -76,8 +77,8 @@ with me as materialized (
     $19::bytea[], $20::bytea[], $21::text[], $22::bigint[], $23::bytea[], $24::bytea[], $29::boolean[]
   ) as row(id, key, kind, run, value, call, is_owners)
   where (not row.is_owners or row.run in (select slot from held))
-  -- Once its run has ended, a call is gone.
-  and (exists (select from record where grp = $4 and record.id = row.call)
+  -- Once its run has ended, a call is gone. (`exists` would be made a set of all records.)
+  and ((select true from record where grp = $4 and record.id = row.call)
     or (row.call = any($14::bytea[]) and row.run in (select slot from held))
     or (row.run is null and exists (select from me)))
   order by row.id

@@ -43,7 +43,8 @@ impl Clauses {
 
     /// A write is for runs that its replica owns.
     fn compares_owner() -> bool {
-        Self::WRITE.contains("and run.epoch = given.epoch and run.owner = me.id\n")
+        Self::WRITE
+            .contains("and run.epoch = given.epoch and run.owner is not distinct from me.id\n")
     }
 
     /// A write locks the runs that it is for.
