@@ -6,8 +6,11 @@ use serde_json::Value;
 
 use crate::{
     bridge::{self, Bridge},
+    frames::Script,
+    harness::ledger_in,
     http::Request,
     mantyx::Mantyx,
+    peers,
     postgres::{PASSWORD, Postgres},
     wait,
 };
@@ -163,4 +166,72 @@ async fn an_idle_replica_is_ready_again_when_its_database_is() {
     .await;
     postgres.restart().await;
     bridge.wait_ready().await;
+}
+
+async fn with_tools(mantyx: &Mantyx, postgres: &Postgres, dir: &tempfile::TempDir) -> Bridge {
+    let plain = peers::ledger(&ledger_in(dir), &[]);
+    let config = format!("{}mcp:\n  plain: {plain}\n", config(mantyx, &postgres.url()));
+    let bridge = Bridge::start_with(&config, &[("DATABASE", &postgres.url())]).await;
+    bridge.wait_ready().await;
+    bridge
+}
+
+/// What the planner believes of tables that fill and empty is wrong. A write that reads all records of
+/// the group gets slower with each call.
+#[tokio::test]
+async fn a_write_reads_the_records_that_it_names_and_no_others() {
+    const CALLS: usize = 100;
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let mut bridge = with_tools(&mantyx, &postgres, &dir).await;
+    let ids: Vec<String> = (0..CALLS).map(|number| format!("tu_{number}")).collect();
+    let script = ids.iter().fold(Script::new(), |script, id| {
+        script.mcp(id, "plain", "plain_note", r#"{"text":"x"}"#).answered(id)
+    });
+    mantyx.script(script.until("counted").done());
+    bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+    mantyx.answer(&ids[CALLS - 1]).await;
+    // The processes of its connections tell what they have counted when they end.
+    bridge.stop().await;
+    let read = wait::soon("PostgreSQL should have counted", async || {
+        let read = "select (select sum(idx_tup_read) from pg_stat_user_indexes \
+                            where relname = 'record') + seq_tup_read \
+                    from pg_stat_user_tables where relname = 'record' and not exists \
+                    (select from pg_stat_activity where application_name = 'mantyx-bridge')";
+        let read: usize = postgres.query(read).first()?.parse().ok()?;
+        (read >= CALLS).then_some(read)
+    })
+    .await;
+    assert!(read < 20 * CALLS, "{read} rows were read for {CALLS} calls");
+}
+
+/// The thread that writes reads its connection only then.
+#[tokio::test]
+async fn a_connection_that_broke_unnoticed_fails_no_write() {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let bridge = with_tools(&mantyx, &postgres, &dir).await;
+    let run = async |text: &str| {
+        mantyx.script(Script::new().delta(text).done());
+        bridge.post_run(r#"{"modelId":"m","prompt":"hi"}"#).await;
+    };
+    run("a").await;
+    let ended = "select count(pg_terminate_backend(pid)) from pg_stat_activity \
+                 where application_name = 'mantyx-bridge' and query like '%Writes one batch%'";
+    wait::soon("the connection should be ended", async || {
+        (postgres.query(ended) == ["1"]).then_some(())
+    })
+    .await;
+    wait::soon("PostgreSQL should have closed it", async || {
+        (postgres.query(ended) == ["0"]).then_some(())
+    })
+    .await;
+    run("b").await;
+    wait::soon("both runs should be written", async || {
+        let runs = postgres.query("select count(*) from mantyx_bridge.run");
+        (runs == ["2"]).then_some(())
+    })
+    .await;
+    let metrics = bridge.api("GET", "/metrics", None).await.text();
+    assert!(metrics.contains("\nmantyx_bridge_journal_errors_total 0\n"), "{metrics}");
 }
