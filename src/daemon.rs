@@ -291,13 +291,14 @@ enum Past {
 }
 
 fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartError> {
+    let path = state.path().join(JOURNAL);
     let (Some(postgres), config::Upstream::Mantyx(mantyx)) = (&config.state, &config.upstream)
     else {
-        let (journal, kept) = Journal::open(&state.path().join(JOURNAL), state.has_been_used())?;
+        let (journal, kept) = Journal::open(&path, state.has_been_used())?;
         return Ok((journal, Past::Kept(kept)));
     };
-    let replicated = Journal::replicated(postgres.clone(), mantyx.base_url.to_string());
-    let (journal, keeper, events) = replicated.map_err(inner)?;
+    let upstream = mantyx.base_url.to_string();
+    let (journal, keeper, events) = Journal::replicated(postgres.clone(), upstream, &path)?;
     Ok((journal, Past::Group(keeper, events)))
 }
 

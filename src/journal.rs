@@ -72,6 +72,8 @@ pub struct Journal {
     noted: Millis,
     place: Place,
     writer: Mutex<Option<JoinHandle<()>>>,
+    /// Of a replica; a file is locked by its writer.
+    _lock: Option<Lock>,
 }
 
 /// Where the records are.
@@ -174,19 +176,29 @@ impl Journal {
             crate::simulated::spawn_writer(writer.run_in(world, given));
             let writer = Mutex::default();
             let place = Place::File(path.to_owned(), <_>::default());
-            return Ok((Self { jobs, shared, noted: kept.noted, place, writer }, kept));
+            return Ok((
+                Self { jobs, shared, noted: kept.noted, place, writer, _lock: None },
+                kept,
+            ));
         }
         let writer = spawn(move || writer.run(&given)).map_err(|error| failed(error.into()))?;
         let place = Place::File(path.to_owned(), <_>::default());
-        Ok((Self { jobs, shared, noted: kept.noted, place, writer }, kept))
+        Ok((Self { jobs, shared, noted: kept.noted, place, writer, _lock: None }, kept))
     }
 
     /// The journal that this process shares with its replicas, which work for the MANTYX at `upstream`.
     /// It has no record before its [`Keeper`] runs and [`Event::Joined`] has come.
+    ///
+    /// # Errors
+    ///
+    /// Another bridge holds the lock of the journal that would be at `path`.
     pub fn replicated(
         settings: Postgres,
         upstream: String,
-    ) -> io::Result<(Self, Keeper, Receiver<Event>)> {
+        path: &Path,
+    ) -> Result<(Self, Keeper, Receiver<Event>), OpenError> {
+        let failed = |source| OpenError { path: path.to_owned(), source };
+        let lock = Some(Lock::take(path, false).map_err(failed)?);
         let shared: Arc<Shared> = Arc::default();
         let (replica, events) = Replica::new(settings, upstream, Arc::clone(&shared));
         let (jobs, given) = mpsc::channel();
@@ -197,14 +209,16 @@ impl Journal {
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writing.run_in(world, given));
             return Ok((
-                Self { jobs, shared, noted: 0, place, writer: <_>::default() },
+                Self { jobs, shared, noted: 0, place, writer: <_>::default(), _lock: lock },
                 keeper,
                 events,
             ));
         }
-        let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let writer = spawn(move || writing.run(&runtime, &given))?;
-        Ok((Self { jobs, shared, noted: 0, place, writer }, keeper, events))
+        let failed = |error: io::Error| failed(error.into());
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let writer = spawn(move || writing.run(&runtime, &given)).map_err(failed)?;
+        Ok((Self { jobs, shared, noted: 0, place, writer, _lock: lock }, keeper, events))
     }
 
     /// How long ago a moment of this process or an earlier one was. `None`: not known, as the clock

@@ -8,7 +8,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufWriter, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
@@ -93,8 +93,8 @@ struct FileContents<'a> {
 /// The file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    #[error("another mantyx-bridge uses {0}; give each its own `state_dir`")]
-    InUse(PathBuf),
+    #[error("a mantyx-bridge runs already{0}; stop it, or give each its own `state_dir`")]
+    InUse(String),
     #[error("{0} was written by a later version of mantyx-bridge; run that, or move the file away")]
     Later(PathBuf),
     #[error("the journal cannot be written or read: {0}")]
@@ -108,7 +108,7 @@ impl Lock {
         // lost.
         let file = owners().append(true).create(true).open(path.with_extension("lock"))?;
         file.try_lock().map_err(|error| match error {
-            TryLockError::WouldBlock => StoreError::InUse(path.to_owned()),
+            TryLockError::WouldBlock => StoreError::InUse(holder(&file, path)),
             TryLockError::Error(error) => error.into(),
         })?;
         let is_marked = file.metadata()?.len() > 0;
@@ -132,6 +132,18 @@ impl Lock {
             warn!(%error, "cannot mark the lock file; the next start tries again");
         }
     }
+}
+
+/// The process that holds the lock, and where it listens, as far as that can be told.
+fn holder(lock: &File, journal: &Path) -> String {
+    let inode = lock.metadata().map_or(0, |it| it.ino());
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let mut locks = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let held = locks.find(|words| words.iter().any(|it| it.ends_with(&format!(":{inode}"))));
+    let process = held.and_then(|words| words.get(4).map(|id| format!(", as process {id}")));
+    let listen = fs::read_to_string(journal.with_file_name("listen")).unwrap_or_default();
+    let at = listen.lines().next().map(|url| format!(" at {url}"));
+    process.into_iter().chain(at).collect()
 }
 
 /// What the file at `path` keeps; nothing, if there is no file.

@@ -307,7 +307,8 @@ async fn one_file_has_one_owner() {
     let path = dir.path().join("journal");
     let (journal, _) = Journal::open(&path, false).unwrap();
     let error = Journal::open(&path, false).unwrap_err();
-    assert!(matches!(error.source, StoreError::InUse(_)), "{error:?}");
+    let StoreError::InUse(whose) = &error.source else { panic!("{error:?}") };
+    assert_eq!(*whose, format!(", as process {}", std::process::id()));
     journal.close();
 }
 
@@ -322,7 +323,7 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     let (jobs, given) = mpsc::channel();
     let (shared, writer) = (Arc::default(), Mutex::new(None));
     let place = Place::File(PathBuf::new(), <_>::default());
-    let journal = Journal { jobs, shared, noted: 0, place, writer };
+    let journal = Journal { jobs, shared, noted: 0, place, writer, _lock: None };
     let lives = timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);

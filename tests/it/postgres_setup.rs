@@ -235,3 +235,18 @@ async fn a_connection_that_broke_unnoticed_fails_no_write() {
     let metrics = bridge.api("GET", "/metrics", None).await.text();
     assert!(metrics.contains("\nmantyx_bridge_journal_errors_total 0\n"), "{metrics}");
 }
+
+/// Two processes of one state directory would write over each other's catalogs and pins.
+#[tokio::test]
+async fn a_state_directory_is_one_replicas() {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let mut bridge = started(&mantyx, &postgres.url()).await;
+    let mut command = bridge::command();
+    command.args(["serve", "-c"]).arg(bridge.config_path()).env("DATABASE", postgres.url());
+    let second = tokio::task::spawn_blocking(move || command.output());
+    let second = second.await.expect("it does not panic").expect("the binary is there");
+    assert_eq!(second.status.code(), Some(1));
+    let told = String::from_utf8_lossy(&second.stderr).into_owned();
+    let whose = format!("as process {} at {};", bridge.process().pid(), bridge.url());
+    assert!(told.contains("a mantyx-bridge runs already") && told.contains(&whose), "{told}");
+}
