@@ -81,7 +81,8 @@ fn read_file(path: &Path) -> io::Result<SmallFile> {
         return Err(io::Error::other("it is too large"));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
-        io::Error::other(format!("it is not UTF-8 text: {}", error.utf8_error()))
+        let why = format!("it is not UTF-8 text: {}", error.utf8_error());
+        io::Error::new(io::ErrorKind::InvalidData, why)
     })?;
     let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&metadata.uid());
     Ok(SmallFile { text, mode: metadata.mode() & 0o777, is_ours })

@@ -181,7 +181,11 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
     ConfigErrors::without_place(
         path.display().to_string(),
         format!("the configuration cannot be read: {}", plain_reason(error)),
-        "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => "let it: `chown` or `chmod` the file".into(),
+            io::ErrorKind::InvalidData => "save the file as UTF-8".into(),
+            _ => "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
+        },
     )
 }
 

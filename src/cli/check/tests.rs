@@ -236,3 +236,12 @@ fn no_file() {
          needs none\n"
     );
 }
+
+#[test]
+fn a_file_that_is_no_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bridge.yaml");
+    std::fs::write(&path, b"listen: \xff\n").unwrap();
+    let report = check(Some(&path), &Environment::of_process()).to_string();
+    assert!(report.contains("not UTF-8") && report.contains("save the file as UTF-8"), "{report}");
+}

@@ -160,6 +160,10 @@ impl Validator<'_> {
             None => resolved.parse::<SocketAddr>().ok(),
         };
         let Some(address) = address else {
+            let port = resolved.rsplit(':').next().and_then(|port| port.parse::<u64>().ok());
+            if let Some(port) = port.filter(|port| *port > 65_535) {
+                return self.refuse(*node, format!("{port} is no port"), "ports end at 65535");
+            }
             let message = format!("`{text}` is no address to listen on");
             return self.refuse(*node, message, FORMS);
         };

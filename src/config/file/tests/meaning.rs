@@ -346,3 +346,17 @@ audit: {arguments: true}",
   = write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`",
     );
 }
+
+#[test]
+fn a_port_that_cannot_be() {
+    check(
+        r"upstream: {sandbox: true}
+listen: 127.0.0.1:98717",
+        r"error: 98717 is no port
+ --> /srv/bridge.yaml:2:9 (listen)
+  |
+2 | listen: 127.0.0.1:98717
+  |         ^^^^^^^^^^^^^^^
+  = ports end at 65535",
+    );
+}

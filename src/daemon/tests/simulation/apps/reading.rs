@@ -32,6 +32,8 @@ async fn follow(world: &Arc<World>, app: usize, at: usize, known: Known) {
         _ => path,
     };
     let asked = Asked { last_event, ..Asked::of(app, "GET", &path) };
+    // A stream that was opened before stays as it is.
+    let is_kept = world.state().is_durable(&known);
     let Some(Opened { response, _connection }) = open(world, asked.breaking(world)).await else {
         return;
     };
@@ -59,14 +61,14 @@ async fn follow(world: &Arc<World>, app: usize, at: usize, known: Known) {
         while let Some((event, rest)) = text.split_once("\n\n") {
             let event = event.to_owned();
             text = rest.to_owned();
-            world.state().check_event(app, at, &event);
+            world.state().check_event(app, at, &event, is_kept);
         }
     }
 }
 
 impl State {
     /// The law of streams: no gap, no event twice, nothing else than MANTYX has said.
-    fn check_event(&mut self, app: usize, at: usize, event: &str) {
+    fn check_event(&mut self, app: usize, at: usize, event: &str, is_kept: bool) {
         let field = |name: &str| {
             let mut lines = event.lines();
             lines.find_map(|line| line.strip_prefix(name)).map(|it| it.trim_start().to_owned())
@@ -76,7 +78,7 @@ impl State {
         let kind = field("event:").unwrap_or_default();
         let known = self.apps[app].runs[at].clone();
         if known.is_eval {
-            self.check_event_of_eval(app, at, &kind, &data);
+            self.check_event_of_eval(app, at, &kind, &data, is_kept);
             return;
         }
         let seq: usize = field("id:").and_then(|id| id.parse().ok()).unwrap_or_default();
@@ -98,10 +100,7 @@ impl State {
         let is_bridges = call.as_ref().is_some_and(|(_, is_bridges)| *is_bridges);
         let is_masked = kind == "tool_call" && is_bridges;
         // A run that was handed over may have tools that the bridge has not any more.
-        let must_mask = is_bridges
-            && known.is_driven
-            && !known.is_attached
-            && self.is_durable(&known.id, RunKind::Agent);
+        let must_mask = is_bridges && known.is_driven && !known.is_attached && is_kept;
         let expected = if must_mask { "tool_call" } else { said.kind };
         if kind != expected && !is_masked {
             let what = format!("{}: event {seq} is {kind} in place of {expected}", known.id);
@@ -122,12 +121,20 @@ impl State {
     }
 
     /// Whether all replicas can know of the run: the write that begins it is committed.
-    fn is_durable(&self, run: &str, kind: RunKind) -> bool {
-        let run = RunKey { workspace: "acme".into(), kind, run: run.into() };
+    fn is_durable(&self, known: &Known) -> bool {
+        let kind = if known.is_eval { RunKind::Eval } else { RunKind::Agent };
+        let run = RunKey { workspace: "acme".into(), kind, run: known.id.as_str().into() };
         self.server.as_ref().is_none_or(|server| server.knows_run(&run))
     }
 
-    fn check_event_of_eval(&mut self, app: usize, at: usize, kind: &str, data: &Value) {
+    fn check_event_of_eval(
+        &mut self,
+        app: usize,
+        at: usize,
+        kind: &str,
+        data: &Value,
+        is_kept: bool,
+    ) {
         let known = self.apps[app].runs[at].clone();
         let id = known.id;
         if kind == "local_tool_call" {
@@ -135,7 +142,7 @@ impl State {
             let agent_run = data["agentRunId"].as_str().unwrap_or_default().to_owned();
             let is_bridges =
                 self.mantyx.runs[&id].calls.get(&tool_use).is_none_or(|it| it.is_bridges);
-            if is_bridges && known.is_driven && self.is_durable(&id, RunKind::Eval) {
+            if is_bridges && known.is_driven && is_kept {
                 return self.breaks(format!("{id}: {tool_use} is shown to its app"));
             }
             if !self.apps[app].own.iter().any(|(_, it)| *it == tool_use) {
