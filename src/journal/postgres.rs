@@ -54,6 +54,9 @@ use crate::model::maps::HashSet;
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a heartbeat may take before its connection counts as broken.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(3);
+/// How long a statement of the keeper may take, whatever `statement_timeout` says: no heartbeat is sent
+/// meanwhile.
+const KEEPS_WITHIN: Duration = Duration::from_secs(5);
 /// How long the last writes may take at the stop while the database fails.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -280,7 +283,11 @@ impl Keeper {
     ) -> Result<(), DatabaseError> {
         let database = match self.database.take() {
             Some(open) if !open.is_closed() => open,
-            _ => Database::open(&self.replica.settings).await?,
+            _ => {
+                let settings = &self.replica.settings;
+                let statement_timeout = settings.statement_timeout.min(KEEPS_WITHIN);
+                Database::open(&Postgres { statement_timeout, ..settings.clone() }).await?
+            }
         };
         let known = *self.replica.member.borrow();
         match known {

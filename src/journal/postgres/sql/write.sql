@@ -12,12 +12,12 @@ with me as materialized (
   on conflict do nothing
   returning slot
 ), mine as materialized (
-  select run.slot
+  select run.slot, run.is_over
   from me cross join unnest($7::bigint[], $8::bigint[]) as given(slot, epoch)
   join run on run.slot = given.slot and run.epoch = given.epoch and run.owner is not distinct from me.id
   order by run.slot for share of run
 ), held as (
-  select slot from begun union select slot from mine
+  select slot, false as is_over from begun union select slot, is_over from mine
 ), ended as (
   -- Of $9, other replicas may take the runs. Those of $10 have ended.
   update run set
@@ -77,9 +77,10 @@ with me as materialized (
     $19::bytea[], $20::bytea[], $21::text[], $22::bigint[], $23::bytea[], $24::bytea[], $29::boolean[]
   ) as row(id, key, kind, run, value, call, is_owners)
   where (not row.is_owners or row.run in (select slot from held))
-  -- Once its run has ended, a call is gone. (`exists` would be made a set of all records.)
+  -- Once its run has ended, a call is gone; a replica that gets the run back then may still bring an
+  -- answer. (`exists` would be made a set of all records.)
   and ((select true from record where grp = $4 and record.id = row.call)
-    or (row.call = any($14::bytea[]) and row.run in (select slot from held))
+    or (row.call = any($14::bytea[]) and row.run in (select slot from held where not is_over))
     or (row.run is null and exists (select from me)))
   order by row.id
   on conflict (grp, id) do nothing

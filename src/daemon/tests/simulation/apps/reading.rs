@@ -87,7 +87,8 @@ impl State {
         let Some(said) = run.log.get(seq.wrapping_sub(1)) else {
             return self.breaks(format!("{} has no event {seq}: {event}", known.id));
         };
-        if seq != known.last + 1 && !known.is_driven {
+        let is_passed = !known.is_driven || !is_kept;
+        if seq != known.last + 1 && is_passed {
             // The bridge passes MANTYX's bytes through, repetitions included.
             return;
         }
@@ -100,7 +101,7 @@ impl State {
         let is_bridges = call.as_ref().is_some_and(|(_, is_bridges)| *is_bridges);
         let is_masked = kind == "tool_call" && is_bridges;
         // A run that was handed over may have tools that the bridge has not any more.
-        let must_mask = is_bridges && known.is_driven && !known.is_attached && is_kept;
+        let must_mask = is_bridges && !is_passed && !known.is_attached;
         let expected = if must_mask { "tool_call" } else { said.kind };
         if kind != expected && !is_masked {
             let what = format!("{}: event {seq} is {kind} in place of {expected}", known.id);

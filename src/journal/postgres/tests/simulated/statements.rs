@@ -277,7 +277,9 @@ async fn add_first(
         if is_owners && Clauses::fences_refusals() && !holds(row.run) {
             continue;
         }
-        let is_with_call = || batch.kept.iter().any(|kept| kept.id == call) && holds(row.run);
+        let is_over = |run: i64| tx.snapshot.runs.get(&run).is_some_and(|run| run.is_over);
+        let goes_on = holds(row.run) && !row.run.is_some_and(is_over);
+        let is_with_call = || goes_on && batch.kept.iter().any(|kept| kept.id == call);
         let may = tx.snapshot.records.contains_key(&call)
             || is_with_call()
             || (row.run.is_none() && verdict.lives);
