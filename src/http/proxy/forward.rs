@@ -179,6 +179,15 @@ impl<'a> Outgoing<'a> {
     /// own credential, the bridge asks MANTYX whether it opens the run, unless MANTYX has recently
     /// said so. The error is MANTYX's refusal, for the app.
     pub async fn own_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
+        if let Some(run) = self.known_run(key).await? {
+            return Ok(Some(run));
+        }
+        // Since the request was read, another replica may have taken the run over.
+        self.learn_of(&key.workspace, &[key.run.as_str().to_owned()]).await?;
+        self.known_run(key).await
+    }
+
+    async fn known_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
         let app = &self.caller.app.name;
         // Read in this order: a run that is resumed in between is then found among the driven ones.
         let awaits_credential = self.runs.awaits_credential(key, app);
