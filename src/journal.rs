@@ -381,11 +381,12 @@ impl Journal {
 
     /// Writes `changes`. When this returns, they are on disk, with all changes that were given
     /// before; or the disk fails, and the journal keeps them to write them when it works again.
-    pub async fn keep(&self, changes: Vec<Change>) {
+    ///
+    /// `false`: a database is away, and the caller has waited for long enough.
+    pub async fn keep(&self, changes: Vec<Change>) -> bool {
         let (done, written) = oneshot::channel();
-        if self.give(changes, Waiter::Kept(Some(done))).is_ok() {
-            self.patient(written).await;
-        }
+        let given = self.give(changes, Waiter::Kept(Some(done)));
+        given.is_err() || self.patient(written).await.is_some()
     }
 
     /// The kept answer to this call, read from the file. `None`: the file has none, or cannot be

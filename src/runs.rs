@@ -148,6 +148,9 @@ pub enum NotStarted {
     Driven(Arc<DrivenRun>),
     /// The run belongs to another app, or is an agent run of an eval.
     Taken,
+    /// The replicas' database is away, so that the others cannot know of the run. Its driver makes no
+    /// call before they can.
+    NotKept(Arc<DrivenRun>),
 }
 
 /// A run that is to be driven.
@@ -230,7 +233,9 @@ impl Runs {
         }
         info!(run = %run.key.run, app = %run.app, "run driver started");
         self.drive(&run, Vec::new(), false);
-        self.settled().await;
+        if !self.settled().await {
+            return Err(NotStarted::NotKept(run));
+        }
         if self.journal().has_lost(run.slot) {
             // Another replica was faster. The run may be another app's there.
             self.lose(&[run.slot]);
@@ -257,9 +262,9 @@ impl Runs {
 
     /// Waits until the journal has on disk all changes that it was given. If the disk fails, the
     /// run starts all the same: the journal keeps the changes, and no call is made until they are
-    /// written.
-    async fn settled(&self) {
-        self.journal().keep(Vec::new()).await;
+    /// written. `false`: the replicas' database is away.
+    async fn settled(&self) -> bool {
+        self.journal().keep(Vec::new()).await
     }
 
     pub fn get(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
@@ -362,14 +367,14 @@ impl Runs {
     }
 
     /// Remembers a session. When this returns, the journal has it on disk, or keeps it to write it
-    /// when the disk works again.
+    /// when the disk works again. `false`: the replicas' database is away.
     pub async fn remember_session(
         &self,
         workspace: Workspace,
         id: SessionId,
         app: AppName,
         given: (Option<Bytes>, Selection, Table),
-    ) {
+    ) -> bool {
         let (tools, selection, table) = given;
         let session = Session {
             app,
@@ -384,13 +389,13 @@ impl Runs {
             let mut inner = self.inner.lock();
             self.sweep(&mut inner);
             let owned = Owned::Session(workspace.clone(), id.clone());
-            let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return };
+            let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return true };
             changes.extend(owner);
             inner.sessions.insert((workspace, id), Arc::new(session));
             changes.extend(inner.make_room_for_sessions());
         }
         self.journal().write(changes);
-        self.settled().await;
+        self.settled().await
     }
 
     pub fn session(&self, workspace: &Workspace, id: &SessionId) -> Option<Arc<Session>> {

@@ -238,6 +238,7 @@ impl Api {
                 Ok(response::json(StatusCode::ACCEPTED, &Shown::of(&run)))
             }
             Err(NotStarted::Driven(known)) => known_run(&known, &app),
+            Err(NotStarted::NotKept(_)) => Err(forward::away()),
             // Another request has claimed the run since the look-up above.
             Err(NotStarted::Taken) => Err(match self.runs.driven_by_eval(&handed_over) {
                 Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {

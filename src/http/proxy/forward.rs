@@ -37,7 +37,7 @@ const HOP_BY_HOP: &str = "connection keep-alive proxy-connection proxy-authentic
 const NOT_UPSTREAM: &str = "host authorization x-api-key content-length expect cookie cookie2";
 
 /// How long MANTYX may take to say whether a credential opens a run.
-const ASK_WITHIN: Duration = Duration::from_secs(15);
+pub(super) const ASK_WITHIN: Duration = Duration::from_secs(15);
 
 /// The prefix of headers from apps to the bridge alone.
 const OWN_PREFIX: &str = "x-bridge-";

@@ -8,19 +8,20 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::forward::Outgoing;
+use super::forward::{ASK_WITHIN, Outgoing, away};
 use super::id_in;
+use crate::error_chain::error_chain;
 use crate::http::{Answered, Body, Code, response};
 use crate::model::spec::{InjectError, Injected, SpecError};
 use crate::model::{
     Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace, trace,
 };
-use crate::runs::{How, NewRun, NotStarted, Owned, Session};
+use crate::runs::{DrivenRun, How, NewRun, NotStarted, Owned, Session};
 use crate::tasks::in_background;
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
@@ -94,7 +95,9 @@ impl Outgoing<'_> {
                 Some(id) => {
                     info!(session = %id, %app, "a session got our tools");
                     let given = (tools, taken.selection, injected.table);
-                    self.runs.remember_session(workspace, id, app, given).await;
+                    if !self.runs.remember_session(workspace, id, app, given).await {
+                        return Err(away());
+                    }
                 }
                 None => warn!("MANTYX's answer names no sessionId; its runs cannot be driven"),
             }
@@ -183,7 +186,7 @@ impl Outgoing<'_> {
     ) -> Result<Taken, Response<Body>> {
         // Without its owner on record, another replica would give the run to any app that asks.
         if !self.runs.journal().is_back().await {
-            return Err(super::forward::away());
+            return Err(away());
         }
         let (mut parts, body) = request.into_parts();
         let selection = selection(&parts.headers);
@@ -270,8 +273,24 @@ impl Outgoing<'_> {
             Err(NotStarted::Taken) => {
                 warn!("MANTYX gave out an id again; that run is another app's, and not driven");
             }
+            Err(NotStarted::NotKept(run)) => return Err(self.cancel_unkept(&run).await),
         }
         Ok(response)
+    }
+
+    /// Cancels a run of which other replicas cannot know: to them, it would be anybody's.
+    async fn cancel_unkept(&self, run: &DrivenRun) -> Response<Body> {
+        let path = format!("{}/cancel", run.key.path());
+        let asked = self.runs.upstream.send((Method::POST, &path), &self.credential, |request| {
+            Ok(request.body(Vec::new()).timeout(ASK_WITHIN))
+        });
+        let outcome = match asked.await {
+            Ok(answer) => answer.status().to_string(),
+            Err(error) => error_chain(&error),
+        };
+        let run = &run.key.run;
+        warn!(%run, outcome, "a run that cannot be kept for other replicas was cancelled");
+        away()
     }
 
     /// Forwards a request whose effect concerns the bridge, with a time limit for MANTYX's answer.
