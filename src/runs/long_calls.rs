@@ -367,6 +367,10 @@ impl Calls {
         self.long.begin(id.clone(), scope, tool, work, stop.clone());
         call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
         self.spawn_long(executed, call, id, stop);
+        // Whoever is given the id may show it to another replica at once.
+        if self.journal.replica().is_some() {
+            self.journal.keep(Vec::new()).await;
+        }
         Ok(Made::from(first))
     }
 
@@ -460,6 +464,14 @@ impl Calls {
             () = self.drain.cancelled() => self.long.fetch(&asked.call, &scope),
         };
         let fetched = match (fetched, self.journal.replica()) {
+            // The first result that is durable is the call's. It may be that of a replica which took
+            // this one for dead.
+            (Fetched::Finished(answer, backend), Some(replica)) => {
+                match self.fetch_elsewhere(replica, &asked.call, &scope, Instant::now()).await {
+                    Ok(durable @ Fetched::Finished(..)) => durable,
+                    _ => Fetched::Finished(answer, backend),
+                }
+            }
             (Fetched::Unknown, Some(replica)) => {
                 match self.fetch_elsewhere(replica, &asked.call, &scope, deadline).await {
                     Ok(fetched) => fetched,

@@ -295,6 +295,30 @@ async fn without_the_database_no_run_is_taken_and_no_key_is_answered_for_another
     assert_eq!(it.executions(), 1);
 }
 
+/// To the other replicas, a run that is not written is nobody's, and any app could hand it over.
+#[tokio::test]
+async fn a_run_that_cannot_be_written_is_refused_and_cancelled() {
+    let it = two().await;
+    let lock = "begin; select from mantyx_bridge.replica for update; select pg_sleep(14)";
+    let locking = it.postgres.start_query(lock);
+    wait::soon("the replicas' rows should be locked", async || {
+        let sleeping = "select count(*) from pg_stat_activity where wait_event = 'PgSleep'";
+        (it.postgres.query(sleeping) == ["1"]).then_some(())
+    })
+    .await;
+    let target = format!("{API}/agent-runs");
+    let script = Script::one_call("tu_1", "plain", "plain_note", r#"{"text":"x"}"#);
+    it.mantyx.script(script.until("never"));
+    let run = r#"{"modelId":"m","prompt":"hi"}"#;
+    ask(&it.one, "a", "POST", &target, run).await.expect_error(503);
+    assert_eq!(it.mantyx.requests("POST", "/cancel").len(), 1);
+    drop(locking);
+    it.mantyx.script(Script::one_call("tu_2", "plain", "plain_note", r#"{"text":"y"}"#));
+    ask(&it.one, "a", "POST", &target, run).await.expect(202);
+    assert_eq!(it.mantyx.answer("tu_2").await["result"], "noted: y");
+    assert_eq!(it.executions(), 1);
+}
+
 /// A load balancer has the time to see that no more requests may come.
 #[tokio::test]
 async fn a_replica_that_is_asked_to_stop_says_so_and_serves_on_for_a_while() {

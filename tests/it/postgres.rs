@@ -124,6 +124,13 @@ impl Postgres {
         self.try_query(statement).unwrap_or_else(|| panic!("{statement} should be taken"))
     }
 
+    /// Begins statements, which end with what this returns.
+    pub(crate) fn start_query(&self, statements: &str) -> Group {
+        let mut command = command_of("psql");
+        command.args(["-XAtq", "-c", statements, &self.url()]);
+        Group::spawn(&mut command, &self.dir.path().join("psql.log"))
+    }
+
     fn try_query(&self, statement: &str) -> Option<Vec<String>> {
         let asked =
             command_of("psql").args(["-XAtq", "-c", statement, &self.url()]).output().ok()?;

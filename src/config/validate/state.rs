@@ -38,10 +38,13 @@ impl Validator<'_> {
         let schema = section.schema.as_ref().map_or("mantyx_bridge", |at| at.value.as_str());
         let is_part = |byte: u8| byte == b'_' || byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let begins = schema.starts_with(|first: char| first == '_' || first.is_ascii_lowercase());
+        // PostgreSQL cuts longer names, and keeps those that begin so for itself.
+        let is_free = schema.len() <= 63 && !schema.starts_with("pg_");
         if let Some(at) = &section.schema
-            && !(begins && schema.bytes().all(is_part))
+            && !(begins && is_free && schema.bytes().all(is_part))
         {
-            let cure = "write lower-case letters, digits and `_`";
+            let cure =
+                "write at most 63 lower-case letters, digits and `_`, and not `pg_` in front";
             self.error(at.node, "this is no name of a schema", cure);
         }
         let longest = Duration::from_secs(60);

@@ -186,6 +186,12 @@ impl Api {
         let by = if caller.is_operator { "operator" } else { caller.app.name.as_str() };
         let decision = Decision { outcome, content, by: Some(by.to_owned()), reason };
         let sight = Sight::of(&self.runs, &caller, &headers);
+        // Another replica may have listed it a moment ago.
+        if let Some(replica) = self.runs.journal().replica()
+            && self.runs.calls.approvals.get(None, &id).is_none()
+        {
+            self.runs.calls.approvals.look(replica).await.ok();
+        }
         let seen = self.runs.calls.approvals.get(caller.sees(), &id);
         let seen = seen.filter(|one| sight.has_call(&self.runs, &one.app, one.run.as_ref()));
         let approvals = &self.runs.calls.approvals;

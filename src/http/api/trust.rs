@@ -18,6 +18,7 @@ use tracing::info;
 use super::routes::ApiRequest;
 use super::{Api, bad_request, names, status, unknown_backend};
 use crate::backend::registry::Snapshot;
+use crate::http::proxy::forward;
 use crate::http::{Answered, Code, response};
 use crate::model::pin::{CARD, Finding, NotTaken, Take};
 use crate::model::{BackendName, Review, Rights};
@@ -154,6 +155,9 @@ impl Api {
             ));
         }
         let (_, body) = self.read_json(&mut caller, request, MAX_ACCEPT).await?;
+        if !self.runs.journal().is_back().await {
+            return Err(forward::away());
+        }
         let wanted: Acceptance = serde_json::from_slice(&body)
             .map_err(|error| bad_request(&format!("The body cannot be used: {error}.")))?;
         let take = match &wanted.accept {

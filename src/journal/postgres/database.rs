@@ -71,8 +71,10 @@ pub enum DatabaseError {
 impl DatabaseError {
     /// What the operator can do about it.
     pub fn cure(&self) -> &'static str {
-        let Self::Failed(error) = self else {
-            return "see that PostgreSQL runs, and answers from this machine";
+        let error = match self {
+            Self::Failed(error) => error,
+            Self::Later(_) | Self::TooOld(_) => return "upgrade this mantyx-bridge",
+            _ => return "see that PostgreSQL runs, and answers from this machine",
         };
         match error.code().map(SqlState::code) {
             Some("28P01" | "28000") => "correct the user and the password in `state.postgres`",
@@ -227,6 +229,9 @@ impl Database {
             true => Some(self.bounded(self.client.query_one(VERSION, &[])).await?.try_get(0)?),
             false => None,
         };
+        if let Some(later) = tables.filter(|version| *version > SCHEMA) {
+            return Err(DatabaseError::Later(later));
+        }
         Ok(Facts {
             version: row.try_get(0)?,
             is_standby: row.try_get(1)?,

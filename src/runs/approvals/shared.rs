@@ -56,7 +56,14 @@ impl Approvals {
             let withdrawn = || (clock::now(), Decision::none(Outcome::Withdrawn));
             replica.end(&id, Some(holder), &json(&ended.unwrap_or_else(withdrawn))).await?;
         }
+        self.look(replica).await
+    }
+
+    /// Looks at what waits at other replicas.
+    pub async fn look(&self, replica: &Replica) -> Result<(), DatabaseError> {
         let others: Vec<String> = self.inner.lock().others.keys().cloned().collect();
+        let own = self.own();
+        let own = own.iter().map(|approval| approval.id.as_str());
         let known: Vec<&str> = others.iter().map(String::as_str).chain(own).collect();
         self.learn(replica.approvals(&known).await?);
         Ok(())

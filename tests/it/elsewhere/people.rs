@@ -41,6 +41,21 @@ async fn a_call_is_approved_at_another_replica() {
     }
 }
 
+/// Who has just seen it at one replica may decide at another, which looks only once a second.
+#[tokio::test]
+async fn what_one_replica_lists_another_decides_at_once() {
+    for _ in 0..3 {
+        let it = with_waiting_call().await;
+        let id = asked(&it.one).await;
+        let shared = "select count(*) from mantyx_bridge.approval";
+        wait::soon("it should be shared", async || {
+            (it.postgres.query(shared) == ["1"]).then_some(())
+        })
+        .await;
+        assert_eq!(approve(&it.two, &id).await["state"], "approved");
+    }
+}
+
 #[tokio::test]
 async fn of_two_decisions_at_two_replicas_one_counts() {
     let it = with_waiting_call().await;
