@@ -541,9 +541,13 @@ impl Chance for World {
         self.state().at.expect("a process connects")
     }
 
-    fn fate(&self, of: usize, _statement: &'static str) -> Fate {
+    fn fate(&self, of: usize, statement: &'static str) -> Fate {
         let is_reached = self.is_reached(of);
         let mut state = self.state();
+        if statement == "fence" {
+            // The runs that it takes over wait for the credential of their app.
+            state.sleep(|_, run| run.app == 1);
+        }
         let mut fate = Fate {
             is_lost: !is_reached || state.fault(1),
             before: state.wait(Duration::from_millis(3)),
@@ -552,7 +556,7 @@ impl Chance for World {
         };
         fate.unhappy(&mut state);
         if fate.is_lost {
-            state.step(format!("database: {_statement} of {of} does not arrive"));
+            state.step(format!("database: {statement} of {of} does not arrive"));
         }
         fate
     }
