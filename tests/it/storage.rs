@@ -279,7 +279,7 @@ async fn a_state_directory_is_one_bridges_own() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     let names = state.to_str().expect("a path of the tests is UTF-8").trim_end_matches('/');
     assert!(error.contains(names), "it names the directory: {error}");
-    assert!(error.contains("another"), "and says who has it: {error}");
+    assert!(error.contains("runs already, as process"), "and says who has it: {error}");
     assert!(!error.contains("panicked"), "{error}");
     rig.bridge.api("GET", "/healthz", None).await.expect(200);
 }
