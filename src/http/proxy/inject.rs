@@ -289,7 +289,7 @@ impl Outgoing<'_> {
             Err(error) => error_chain(&error),
         };
         let run = &run.key.run;
-        warn!(%run, outcome, "a run that cannot be kept for other replicas was cancelled");
+        warn!(%run, outcome, "asked MANTYX to cancel a run that cannot be kept for other replicas");
         away()
     }
 
