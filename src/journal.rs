@@ -171,19 +171,16 @@ impl Journal {
         let opened = Writer::open(path, lock, max_size, Arc::clone(&shared));
         let (writer, kept) = opened.map_err(failed)?;
         let (jobs, given) = mpsc::channel();
+        let place = Place::File(path.to_owned(), <_>::default());
+        let noted = kept.noted;
+        let mut this = Self { jobs, shared, noted, place, writer: <_>::default(), _lock: None };
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writer.run_in(world, given));
-            let writer = Mutex::default();
-            let place = Place::File(path.to_owned(), <_>::default());
-            return Ok((
-                Self { jobs, shared, noted: kept.noted, place, writer, _lock: None },
-                kept,
-            ));
+            return Ok((this, kept));
         }
-        let writer = spawn(move || writer.run(&given)).map_err(|error| failed(error.into()))?;
-        let place = Place::File(path.to_owned(), <_>::default());
-        Ok((Self { jobs, shared, noted: kept.noted, place, writer, _lock: None }, kept))
+        this.writer = spawn(move || writer.run(&given)).map_err(|error| failed(error.into()))?;
+        Ok((this, kept))
     }
 
     /// The journal that this process shares with its replicas, which work for the MANTYX at `upstream`.
@@ -205,20 +202,17 @@ impl Journal {
         let writing = postgres::Writer::new(Arc::clone(&replica));
         let keeper = Keeper::new(Arc::clone(&replica));
         let place = Place::Database(replica);
+        let writer = Mutex::default();
+        let mut this = Self { jobs, shared, noted: 0, place, writer, _lock: lock };
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writing.run_in(world, given));
-            return Ok((
-                Self { jobs, shared, noted: 0, place, writer: <_>::default(), _lock: lock },
-                keeper,
-                events,
-            ));
+            return Ok((this, keeper, events));
         }
-        let failed = |error: io::Error| failed(error.into());
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(failed)?;
-        let writer = spawn(move || writing.run(&runtime, &given)).map_err(failed)?;
-        Ok((Self { jobs, shared, noted: 0, place, writer, _lock: lock }, keeper, events))
+        let writing = runtime.and_then(|runtime| spawn(move || writing.run(&runtime, &given)));
+        this.writer = writing.map_err(|error| failed(error.into()))?;
+        Ok((this, keeper, events))
     }
 
     /// How long ago a moment of this process or an earlier one was. `None`: not known, as the clock

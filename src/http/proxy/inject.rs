@@ -284,10 +284,8 @@ impl Outgoing<'_> {
         let asked = self.runs.upstream.send((Method::POST, &path), &self.credential, |request| {
             Ok(request.body(Vec::new()).timeout(ASK_WITHIN))
         });
-        let outcome = match asked.await {
-            Ok(answer) => answer.status().to_string(),
-            Err(error) => error_chain(&error),
-        };
+        let asked = asked.await.map(|answer| answer.status().to_string());
+        let outcome = asked.unwrap_or_else(|error| error_chain(&error));
         let run = &run.key.run;
         warn!(%run, outcome, "asked MANTYX to cancel a run that cannot be kept for other replicas");
         away()

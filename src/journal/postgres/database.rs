@@ -277,9 +277,8 @@ impl Database {
         backends: &BTreeMap<String, String>,
     ) -> Result<(), DatabaseError> {
         let (names, identities): (Vec<&String>, Vec<&String>) = backends.iter().unzip();
-        let text = "update replica set backends = $3, identities = $4 \
-                    where id = $1 and generation = $2";
-        self.query(text, &[&member.id, &member.generation, &names, &identities]).await.map(drop)
+        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &names, &identities];
+        self.query(include_str!("sql/publish.sql"), values).await.map(drop)
     }
 
     /// Adds this process to its group.
@@ -298,8 +297,7 @@ impl Database {
     /// Begins a session of writes, and waits for the end of every statement of an earlier one. `None`:
     /// another replica has taken over.
     pub(super) async fn begin(&self, member: Member) -> Result<Option<i64>, DatabaseError> {
-        let text = "update replica set session = session + 1 where id = $1 and generation = $2 \
-                    returning session";
+        let text = include_str!("sql/begin.sql");
         let rows = self.query(text, &[&member.id, &member.generation]).await?;
         rows.first().map(|row| row.try_get(0)).transpose().map_err(Into::into)
     }
@@ -307,8 +305,7 @@ impl Database {
     /// Takes a replica's place, and waits for the end of what it is writing. Nothing of it is written
     /// afterwards.
     pub(super) async fn fence(&self, dead: &Beat) -> Result<(), DatabaseError> {
-        let text =
-            "update replica set generation = generation + 1 where id = $1 and generation = $2";
+        let text = include_str!("sql/fence.sql");
         self.query(text, &[&dead.replica, &dead.generation]).await.map(drop)
     }
 
@@ -485,9 +482,7 @@ impl Database {
 
     /// Removes the rows of replicas that own nothing any more.
     pub(super) async fn bury(&self, dead: &[Uuid]) -> Result<(), DatabaseError> {
-        let text = "delete from replica where id = any($1) \
-                    and not exists (select from run where owner = replica.id)";
-        self.query(text, &[&dead]).await.map(drop)
+        self.query(include_str!("sql/bury.sql"), &[&dead]).await.map(drop)
     }
 }
 

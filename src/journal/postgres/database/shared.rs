@@ -20,9 +20,7 @@ impl Database {
     ) -> Result<Vec<SharedFile>, DatabaseError> {
         let (names, versions): (Vec<&str>, Vec<i64>) =
             known.iter().map(|(name, version)| (name.as_str(), *version)).unzip();
-        let text = "select name, version, value from file where grp = $1 and not exists (select \
-                    from unnest($2::text[], $3::bigint[]) as known(name, version) \
-                    where known.name = file.name and known.version = file.version)";
+        let text = include_str!("../sql/files.sql");
         let file = |row: &Found| {
             Ok(SharedFile {
                 name: row.try_get(0)?,
@@ -39,10 +37,7 @@ impl Database {
         known: Option<i64>,
         text: &str,
     ) -> Result<Option<i64>, DatabaseError> {
-        let statement = "insert into file (grp, name, value) values ($1, $2, $3) \
-                         on conflict (grp, name) do update \
-                         set value = excluded.value, version = file.version + 1 \
-                         where file.version = $4 returning version";
+        let statement = include_str!("../sql/write_file.sql");
         let rows = self.query(statement, &[&self.group, &name, &text, &known]).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
