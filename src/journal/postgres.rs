@@ -38,7 +38,7 @@ use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, FIRST_EPOCH, Rows, id_of, json, run_of};
+use self::rows::{Epochs, FIRST_EPOCH, RowKey, Rows, id_of, json, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
 #[cfg(test)]
 use self::tests::simulated::Database;
@@ -458,7 +458,7 @@ impl Writer {
             }
             sleep(AGAIN).await;
         };
-        let verdict = verdict.unwrap_or_default();
+        let mut verdict = verdict.unwrap_or_default();
         for (range, waiter) in waiting {
             let changes = changes.get(range).unwrap_or_default();
             let is_held =
@@ -467,11 +467,12 @@ impl Writer {
                 Change::Dispatch(key, _) => verdict.first.contains(&json(&Key::Call(key.clone()))),
                 _ => true,
             };
-            let is_first = |change: &Change| match change {
+            // Two drivers of a run that was lost and got back may answer a call in one batch.
+            let is_first = |first: &mut HashSet<RowKey>, change: &Change| match change {
                 Change::Answer(key, _) | Change::Refuse(key, _) => {
-                    verdict.first.contains(&json(&Key::Answer(key.clone())))
+                    first.remove(&json(&Key::Answer(key.clone())))
                 }
-                Change::Begin(key, _) => verdict.first.contains(&json(&Key::Request(key.clone()))),
+                Change::Begin(key, _) => first.remove(&json(&Key::Request(key.clone()))),
                 _ => true,
             };
             // The caller may have gone away.
@@ -487,7 +488,10 @@ impl Writer {
                     done.send(written).ok();
                 }
                 Waiter::Kept(done) => drop(done.map(|done| done.send(()))),
-                Waiter::First(done) => drop(done.send(changes.iter().all(is_first))),
+                Waiter::First(done) => {
+                    let is_first = |change| is_first(&mut verdict.first, change);
+                    done.send(changes.iter().all(is_first)).ok();
+                }
             }
         }
         replica.shared.queue.remove(weight);

@@ -178,9 +178,12 @@ impl To<'_> {
     fn set(&mut self, key: &Key, value: Option<Vec<u8>>) {
         let Self { rows, run, is_first, attempts, claim, is_owners } = self;
         let text = json(key);
-        rows.first.remove(&text);
         // An answer in place of one that is removed is the owner's.
         let is_first = *is_first && !rows.records.contains_key(&text);
+        if is_first && rows.first.contains_key(&text) {
+            return;
+        }
+        rows.first.remove(&text);
         // What follows a dispatch in its batch stands and falls with it.
         let before = rows.records.get(&text);
         let is_sent = before.and_then(|row| row.attempts).is_some_and(|(_, sends)| sends);
