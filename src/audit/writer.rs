@@ -77,10 +77,14 @@ impl Writer {
         let outcome = self.try_write();
         let mut health = self.shared.health.lock();
         let before = health.error.take();
-        match (&outcome, before) {
-            (Ok(()), None) => (),
-            (Ok(()), Some(_)) => info!("the audit log can be written again"),
-            (Err(error), before) => {
+        match outcome {
+            Ok(lines) => {
+                health.written += lines;
+                if before.is_some() {
+                    info!("the audit log can be written again");
+                }
+            }
+            Err(error) => {
                 if before.is_none() {
                     let path = self.path.display();
                     error!(%path, %error, "the audit log cannot be written; its lines wait");
@@ -90,8 +94,9 @@ impl Writer {
         }
     }
 
-    /// Opens the file anew: the one before may have been renamed or removed.
-    fn try_write(&mut self) -> io::Result<()> {
+    /// Opens the file anew: the one before may have been renamed or removed. Returns how many lines
+    /// were written.
+    fn try_write(&mut self) -> io::Result<u64> {
         let mut file = open(&self.path)?;
         let before = file.metadata()?.len();
         let start: &[u8] = if ends_whole(&file) { b"" } else { b"\n" };
@@ -101,9 +106,9 @@ impl Writer {
             return Err(error);
         }
         self.shared.free(self.lines.len());
-        self.shared.health.lock().written += count_lines(&self.lines);
+        let written = count_lines(&self.lines);
         self.lines.clear();
-        Ok(())
+        Ok(written)
     }
 }
 
