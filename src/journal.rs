@@ -188,7 +188,7 @@ impl Journal {
     ///
     /// # Errors
     ///
-    /// Another bridge holds the lock of the journal that would be at `path`.
+    /// Another bridge holds the lock of the journal that would be at `path`, or the thread cannot start.
     pub fn replicated(
         settings: Postgres,
         upstream: String,

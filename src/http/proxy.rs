@@ -20,7 +20,7 @@ pub use self::inject::{MAX_SPEC, injected_header, names, read_spec, selection, t
 pub use self::route::{Proxied, Resource};
 use crate::http::{Answered, Body, Caller, Code, response};
 use crate::model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member};
-use crate::runs::{Runs, Thing, app_stream};
+use crate::runs::{Runs, app_stream};
 
 /// The largest tool result that an app may post, in bytes. MANTYX takes 2 MB of text and 5 MB of
 /// files, which become 7 MB in base64.
@@ -35,14 +35,6 @@ pub async fn handle(
 ) -> Answered {
     let mut from = Outgoing::new(runs, &caller, request.headers(), resource);
     from.learn().await?;
-    if let Some(thing) = from.others() {
-        // The answer does not reveal that the thing exists.
-        let message = match thing {
-            Thing::Run => "There is no such run.",
-            Thing::Session => "There is no such session.",
-        };
-        return Err(response::error(Code::NotFound, message));
-    }
     Ok(match route {
         Proxied::CreateRun(workspace, kind) => from.create_run(workspace, kind, request).await?,
         Proxied::CreateSession(workspace) => from.create_session(workspace, request).await?,

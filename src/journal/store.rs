@@ -24,6 +24,7 @@ use super::record::{CallKey, Change, Kept, LossRecord, Millis};
 use super::{frames, live};
 use crate::clock;
 use crate::model::maps::HashSet;
+use crate::state_dir::StateDir;
 
 /// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;
@@ -141,8 +142,8 @@ fn holder(lock: &File, journal: &Path) -> String {
     let mut locks = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let held = locks.find(|words| words.iter().any(|it| it.ends_with(&format!(":{inode}"))));
     let process = held.and_then(|words| words.get(4).map(|id| format!(", as process {id}")));
-    let listen = fs::read_to_string(journal.with_file_name("listen")).unwrap_or_default();
-    let at = listen.lines().next().map(|url| format!(" at {url}"));
+    let state = StateDir::new(journal.parent().unwrap_or(journal).to_owned());
+    let at = state.listen().unwrap_or_default().first().map(|url| format!(" at {url}"));
     process.into_iter().chain(at).collect()
 }
 

@@ -367,7 +367,7 @@ impl Calls {
         self.long.begin(id.clone(), scope, tool, work, stop.clone());
         call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
         self.spawn_long(executed, call, id, stop);
-        // Whoever is given the id may show it to another replica at once.
+        // The caller may show the id to another replica at once, which finds only what is written.
         if self.journal.replica().is_some() {
             self.journal.keep(Vec::new()).await;
         }
@@ -466,11 +466,10 @@ impl Calls {
         let fetched = match (fetched, self.journal.replica()) {
             // The first result that is durable is the call's. It may be that of a replica which took
             // this one for dead.
-            (Fetched::Finished(answer, backend), Some(replica)) => {
-                match self.fetch_elsewhere(replica, &asked.call, &scope, Instant::now()).await {
-                    Ok(durable @ Fetched::Finished(..)) => durable,
-                    _ => Fetched::Finished(answer, backend),
-                }
+            (own @ Fetched::Finished(..), Some(replica)) => {
+                let durable = self.fetch_elsewhere(replica, &asked.call, &scope, Instant::now());
+                let durable = durable.await.ok();
+                durable.filter(|it| matches!(it, Fetched::Finished(..))).unwrap_or(own)
             }
             (Fetched::Unknown, Some(replica)) => {
                 match self.fetch_elsewhere(replica, &asked.call, &scope, deadline).await {

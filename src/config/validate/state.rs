@@ -43,8 +43,7 @@ impl Validator<'_> {
         if let Some(at) = &section.schema
             && !(begins && is_free && schema.bytes().all(is_part))
         {
-            let cure =
-                "write at most 63 lower-case letters, digits and `_`, and not `pg_` in front";
+            let cure = "write at most 63 lower-case letters, digits and `_`; not `pg_` in front";
             self.error(at.node, "this is no name of a schema", cure);
         }
         let longest = Duration::from_secs(60);

@@ -18,7 +18,6 @@ use tracing::info;
 use super::routes::ApiRequest;
 use super::{Api, bad_request, names, status, unknown_backend};
 use crate::backend::registry::Snapshot;
-use crate::http::proxy::forward;
 use crate::http::{Answered, Code, response};
 use crate::model::pin::{CARD, Finding, NotTaken, Take};
 use crate::model::{BackendName, Review, Rights};
@@ -156,7 +155,11 @@ impl Api {
         }
         let (_, body) = self.read_json(&mut caller, request, MAX_ACCEPT).await?;
         if !self.runs.journal().is_back().await {
-            return Err(forward::away());
+            return Err(response::error(
+                Code::NotReady,
+                "The replicas' database does not answer, so nothing was accepted. Accept again once \
+                 GET /readyz answers 200.",
+            ));
         }
         let wanted: Acceptance = serde_json::from_slice(&body)
             .map_err(|error| bad_request(&format!("The body cannot be used: {error}.")))?;

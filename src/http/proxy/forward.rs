@@ -81,13 +81,21 @@ impl<'a> Outgoing<'a> {
         Ok(())
     }
 
-    /// Looks up what other replicas know of the path's target.
+    /// Looks up what other replicas know of the path's target, and refuses another app's. The bridge
+    /// must not ask MANTYX for that, since the bridge's own credential would open it.
     pub(super) async fn learn(&self) -> Result<(), Response<Body>> {
         let Resource { workspace, ids, .. } = &self.resource;
-        self.learn_of(workspace, ids).await
+        self.learn_of(workspace, ids).await?;
+        // The answer does not reveal that the thing exists.
+        let message = match others(self.runs, &self.caller.app, &self.resource) {
+            None => return Ok(()),
+            Some(Thing::Run) => "There is no such run.",
+            Some(Thing::Session) => "There is no such session.",
+        };
+        Err(response::error(Code::NotFound, message))
     }
 
-    /// The same, for the runs or sessions `ids`.
+    /// Looks up what other replicas know of the runs or sessions `ids`.
     pub async fn learn_of(
         &self,
         workspace: &Workspace,
@@ -100,12 +108,6 @@ impl<'a> Outgoing<'a> {
             return Ok(());
         }
         Err(away())
-    }
-
-    /// The target of the path, if another app began it. The bridge must not ask MANTYX for it,
-    /// since the bridge's own credential would open it.
-    pub(super) fn others(&self) -> Option<Thing> {
-        others(self.runs, &self.caller.app, &self.resource)
     }
 
     /// Forwards the request as it is. If the app loses its right before the body has ended, the
@@ -183,7 +185,7 @@ impl<'a> Outgoing<'a> {
             return Ok(Some(run));
         }
         // Since the request was read, another replica may have taken the run over.
-        self.learn_of(&key.workspace, &[key.run.as_str().to_owned()]).await?;
+        self.learn().await?;
         self.known_run(key).await
     }
 

@@ -32,12 +32,6 @@ const SCHEMA: i32 = 1;
 const VERSION: &str = "select version, min_binary from meta";
 /// How long connecting may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// Every statement finds its rows by their keys. These tables fill and empty so fast that what the
-/// planner believes of them is wrong: it would read all of a table for one row. The limits of time are
-/// this side's, as cancelling a statement that waits for a standby commits it.
-const SETTINGS: &str = "set statement_timeout = 0; set plan_cache_mode = force_generic_plan; \
-    set enable_seqscan = off; set enable_bitmapscan = off; set enable_hashjoin = off; \
-    set enable_mergejoin = off; set jit = off";
 /// How many runs are taken over with one statement.
 const BITE: i64 = 200;
 
@@ -213,7 +207,7 @@ impl Database {
         let group = settings.group.clone();
         let prepared = Mutex::default();
         let this = Self { client, prepared, warned, within, group, _reader: reader };
-        let set = format!("set search_path to {}; {SETTINGS}", settings.schema);
+        let set = include_str!("sql/settings.sql").replace("{schema}", &settings.schema);
         this.bounded(this.client.batch_execute(&set)).await?;
         Ok(this)
     }

@@ -52,6 +52,14 @@ fn an_answer_to_a_call_that_was_not_sent_is_the_owners() {
     assert_eq!(first, [(Some(Slot(1)), true)]);
 }
 
+/// A replica may have two drivers of a run that it has lost and got back.
+#[test]
+fn of_two_answers_in_a_batch_the_first_is_written() {
+    let rows = rows(&[answer(1, "{}"), answer(1, "[]")], &owned(&[(1, Some(1))]));
+    let values: Vec<_> = rows.first.values().map(|row| row.value.clone()).collect();
+    assert_eq!(values, [Some(b"{}".to_vec())]);
+}
+
 #[test]
 fn the_last_value_of_a_key_counts() {
     let epochs = owned(&[(1, Some(1))]);

@@ -61,10 +61,12 @@ impl Approvals {
 
     /// Looks at what waits at other replicas.
     pub async fn look(&self, replica: &Replica) -> Result<(), DatabaseError> {
-        let others: Vec<String> = self.inner.lock().others.keys().cloned().collect();
-        let own = self.own();
-        let own = own.iter().map(|approval| approval.id.as_str());
-        let known: Vec<&str> = others.iter().map(String::as_str).chain(own).collect();
+        let known: Vec<String> = {
+            let inner = self.inner.lock();
+            let own = inner.waiting.values().map(|waiting| waiting.approval.id.to_string());
+            inner.others.keys().cloned().chain(own).collect()
+        };
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
         self.learn(replica.approvals(&known).await?);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Mistakes of meaning in `listen`, `upstream` and `apps`: ranges, clashes, what is missing.
 
-use super::check;
+use super::{check, parse};
 
 #[test]
 fn no_upstream() {
@@ -359,4 +359,19 @@ listen: 127.0.0.1:98717",
   |         ^^^^^^^^^^^^^^^
   = ports end at 65535",
     );
+}
+
+#[test]
+fn schemas_that_postgresql_does_not_take_as_they_are() {
+    let longest = "a".repeat(63);
+    for (schema, is_good) in
+        [(longest.as_str(), true), (&format!("{longest}a"), false), ("pg_x", false)]
+    {
+        let text = format!(
+            "upstream: {{credential: 0123456789abcdef}}\n\
+             state: {{postgres: 'postgres://a@127.0.0.1/b', schema: {schema}}}"
+        );
+        let told = parse(&text).err().map(|errors| errors.to_string()).unwrap_or_default();
+        assert_eq!(!told.contains("no name of a schema"), is_good, "{schema}: {told}");
+    }
 }
