@@ -26,12 +26,6 @@ pub(crate) fn free() -> SocketAddr {
 }
 
 fn next() -> u16 {
-    let after = |port| if port + 1 < OURS.end { port + 1 } else { OURS.start };
-    let mut port = NEXT.load(Ordering::Relaxed);
-    while let Err(seen) =
-        NEXT.compare_exchange(port, after(port), Ordering::Relaxed, Ordering::Relaxed)
-    {
-        port = seen;
-    }
-    port
+    let after = |port| Some(if port + 1 < OURS.end { port + 1 } else { OURS.start });
+    NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, after).expect("there is a next one")
 }

@@ -109,6 +109,8 @@ async fn later_tables_and_another_mantyx_are_refused() {
     let third = started(&mantyx, &postgres.url()).await;
     let (message, _) = problem(&third, "version 99").await;
     assert!(message.contains("later"), "{message}");
+    let (done, told) = doctor(&mantyx, &postgres.url()).await;
+    assert!(!done.status.success() && told.contains("version 99"), "{told}");
     postgres.query("update mantyx_bridge.meta set version = 1, min_binary = '7.0'");
     let fourth = started(&mantyx, &postgres.url()).await;
     problem(&fourth, "7.0").await;

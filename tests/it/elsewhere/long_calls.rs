@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
 use super::{submitted, two_with};
 use crate::{
-    bridge::API,
+    bridge::{API, Bridge},
     frames::Script,
     http::{Answer, Request},
     owners::token,
@@ -86,4 +89,62 @@ async fn a_result_is_fetched_at_another_replica() {
     gate.open();
     assert_eq!(it.mantyx.answer("tu_4").await["result"].as_str().map(str::trim), Some("opened"));
     assert_eq!(gate.calls(), 1);
+}
+
+/// What the caller is given, it may show to another replica at once.
+#[tokio::test]
+async fn a_call_by_hand_is_known_at_another_replica_at_once() {
+    let gate = Gate::new();
+    let keys = format!("apps:\n  a: {{token: {}}}\n{}", token("a"), gate.section());
+    let it = two_with(&keys, "").await;
+    for number in 0..3 {
+        let by_hand = async |bridge: &Bridge, name: &str, args: Value| {
+            let call = json!({"toolUseId": format!("tu_{number}"), "name": name, "args": args, "kind": "local"});
+            let request = Request::new("POST", "/v1/tool-calls").bearer(&token("a"));
+            request.json(call.to_string()).answer(bridge.addr()).await.expect(200)
+        };
+        let first = pending(&by_hand(&it.one, "gate", json!({})).await);
+        let asked = json!({"callId": first["callId"], "wait": 0});
+        let told = by_hand(&it.two, "bridge_call_result", asked).await.to_string();
+        assert!(told.contains("still runs"), "{told}");
+    }
+    gate.open();
+}
+
+/// The replica that is taken for dead has a result of its own.
+#[tokio::test]
+async fn the_first_result_that_is_durable_is_the_calls_at_every_replica() {
+    let gate = Gate::new();
+    let keys = format!("apps:\n  a: {{token: {}}}\n{}", token("a"), gate.section());
+    let mut it = two_with(&keys, "").await;
+    let target = format!("{API}/agent-sessions");
+    let made = Request::new("POST", &target).bearer(&token("a")).json("{}");
+    let made = made.answer(it.one.addr()).await.expect(201);
+    let messages =
+        format!("agent-sessions/{}/messages", made["sessionId"].as_str().expect("an id"));
+    let hello = r#"{"prompt":"hi"}"#;
+    it.mantyx.script(Script::new().local("tu_1", "gate", "{}").answered("tu_1").done());
+    submitted(&it.one, &messages, hello).await;
+    it.mantyx
+        .fill("@call", pending(&it.mantyx.answer("tu_1").await)["callId"].as_str().expect("an id"));
+
+    it.one.process().signal(Signal::STOP);
+    it.mantyx.script(fetch(Script::new(), "tu_2", 60).answered("tu_2").done());
+    submitted(&it.two, &messages, hello).await;
+    wait::until("its outcome should be unknown", Duration::from_secs(40), async || {
+        it.mantyx.is_answered("tu_2").then_some(())
+    })
+    .await;
+    assert!(it.mantyx.answer("tu_2").await.to_string().contains("OUTCOME_UNKNOWN"));
+    gate.open();
+    it.one.process().signal(Signal::CONT);
+    wait::soon("the call should end", async || {
+        it.one.log().contains("the call has ended").then_some(())
+    })
+    .await;
+    it.one.wait_ready().await;
+    it.mantyx.script(fetch(Script::new(), "tu_3", 0).answered("tu_3").done());
+    submitted(&it.one, &messages, hello).await;
+    let told = it.mantyx.answer("tu_3").await.to_string();
+    assert!(told.contains("OUTCOME_UNKNOWN"), "{told}");
 }

@@ -38,7 +38,7 @@ async fn what_is_accepted_at_one_replica_is_accepted_at_all() {
     let path = dir.path().join("catalog.json");
     fs::write(&path, catalog(&[("b", "B."), ("a", "A.")])).expect("a new directory");
     let entry = peers::with(&peers::changing(&path, &[]), "pin: enforce");
-    let it = two_of(dir, &format!("mcp:\n  chg: {entry}\n")).await;
+    let mut it = two_of(dir, &format!("mcp:\n  chg: {entry}\n")).await;
     for bridge in [&it.one, &it.two] {
         bridge.wait_backend("chg", "ready").await;
     }
@@ -53,7 +53,7 @@ async fn what_is_accepted_at_one_replica_is_accepted_at_all() {
     let accept = json!({"accept": "all", "digest": digest}).to_string();
     let request = it.two.request("POST", "/v1/trust/chg").json(accept);
     let request: Request = request.header("X-Bridge-Operator", &it.two.operator());
-    request.answer(it.two.addr()).await.expect(200);
+    request.clone().answer(it.two.addr()).await.expect(200);
     for bridge in [&it.two, &it.one] {
         wait_findings(bridge, 0).await;
         assert_eq!(offered(bridge).await, ["chg_b", "chg_a", "chg_c"]);
@@ -67,4 +67,12 @@ async fn what_is_accepted_at_one_replica_is_accepted_at_all() {
     })
     .await;
     assert_eq!(trust(&later).await["findings"], json!([]));
+
+    it.postgres.stop().await;
+    wait::soon("the replica should miss the database", async || {
+        (Request::new("GET", "/readyz").answer(it.two.addr()).await.status == 503).then_some(())
+    })
+    .await;
+    let refused = request.answer(it.two.addr()).await.expect_error(503);
+    assert_eq!(refused["error"], "not_ready", "{refused}");
 }
