@@ -473,6 +473,7 @@ impl Writer {
                     first.remove(&json(&Key::Answer(key.clone())))
                 }
                 Change::Begin(key, _) => first.remove(&json(&Key::Request(key.clone()))),
+                Change::Replace(..) => is_held(change),
                 _ => true,
             };
             // The caller may have gone away.
