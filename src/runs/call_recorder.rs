@@ -165,16 +165,21 @@ impl CallRecorder {
         }
     }
 
+    /// Resolves when another driver sends the call.
+    pub(super) async fn is_taken(&self) {
+        self.taken.cancelled().await;
+    }
+
     /// Resolves when another replica has taken the run over, by `lost`, or sends the call, if the call
     /// has not reached its tool here.
     pub(super) async fn lost_with(&self, lost: &CancellationToken) {
         tokio::select! {
-            () = self.taken.cancelled() => return,
+            () = self.is_taken() => return,
             () = lost.cancelled() => (),
         }
         // Its dispatch may still wait for the journal, which then says that it is another's.
         if self.has_reached_tool() {
-            self.taken.cancelled().await;
+            self.is_taken().await;
         }
     }
 

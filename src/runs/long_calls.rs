@@ -24,6 +24,7 @@ pub(super) use self::kept::Work;
 use super::calls::{ActiveCall, Calls, Left};
 use super::forgetting::{beyond, beyond_bytes};
 use super::{DrivenRun, KEEP_BESIDE};
+use crate::backend::NotRecorded;
 use crate::error_chain::error_chain;
 use crate::journal::record::{LongRecord, Millis};
 use crate::journal::{DatabaseError, Journal, Replica};
@@ -409,6 +410,10 @@ impl Calls {
                         return;
                     }
                 },
+                // It became a long call while its dispatch was written.
+                () = call.recorder.is_taken() => {
+                    Answer::Error(NotRecorded::Unwritable.for_model(call.tool()))
+                }
                 () = calls.left(&id) => {
                     info!(call = %id, "left to the next process, which asks the peer for the call");
                     return;
