@@ -38,7 +38,7 @@ use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, FIRST_EPOCH, RowKey, Rows, id_of, json, run_of};
+use self::rows::{Epochs, RowKey, Rows, id_of, json, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
 #[cfg(test)]
 use self::tests::simulated::Database;
@@ -353,12 +353,13 @@ impl Keeper {
         let dead: Vec<_> = dead.iter().map(|beat| beat.replica).collect();
         self.doubts |= replica.doubts.swap(false, Ordering::Relaxed);
         if std::mem::replace(&mut self.doubts, true) {
-            let owned = database.owned(member).await?;
-            // Not those that have begun here, whose write may not have returned yet.
-            let is_claimed = |(slot, epoch): &(Slot, i64)| {
-                *epoch > FIRST_EPOCH && replica.epochs.lock().get(slot) != Some(&Some(*epoch))
-            };
-            self.adopt(database, owned.into_iter().filter(is_claimed).collect()).await?;
+            let known = replica
+                .epochs
+                .lock()
+                .iter()
+                .filter_map(|(slot, epoch)| Some((*slot, (*epoch)?)))
+                .collect();
+            self.adopt(database, database.claimed(member, known).await?).await?;
         }
         // What is not of a run is looked at only when a replica is gone.
         if !dead.is_empty() || self.known != all {

@@ -245,7 +245,10 @@ impl AppStream {
             };
             match turn {
                 Err(_elapsed) if is_inside => return None,
-                Err(_elapsed) => return Some(HEARTBEAT_FRAME),
+                Err(_elapsed) => {
+                    self.runs.claim_guest(&self.run).await;
+                    return Some(HEARTBEAT_FRAME);
+                }
                 Ok(Turn::Bytes(bytes)) => return Some(bytes),
                 Ok(Turn::To(From::Ended)) => return None,
                 Ok(Turn::Last(bytes)) => {

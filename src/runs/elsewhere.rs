@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use tracing::debug;
+
 use super::driven::Left;
 use super::{DrivenRun, NewRun, Runs};
 use crate::journal::DatabaseError;
@@ -82,24 +84,40 @@ impl Runs {
         Ok(found.filter_map(|run| self.guest(run, credential)).collect())
     }
 
-    /// Has this replica drive `key` on, if that waits for the credential that its app shows here.
+    /// Has this replica drive `key` on, if that waits for the `credential` that `app` shows here.
     ///
     /// # Errors
     ///
     /// The database does not answer.
-    pub async fn claim_waiting(self: &Arc<Self>, key: &RunKey) -> Result<(), DatabaseError> {
+    pub async fn claim_waiting(
+        self: &Arc<Self>,
+        key: &RunKey,
+        app: &AppName,
+        credential: &UpstreamCredential,
+    ) -> Result<(), DatabaseError> {
         // In a task of its own: a client that hangs up must not leave the run claimed and not driven.
         let runs = Arc::clone(self);
-        let key = key.clone();
+        let (key, app, credential) = (key.clone(), app.clone(), credential.clone());
         let claiming = self.calls.tracker.spawn(async move {
             if let Some(replica) = runs.journal().replica()
                 && let Some(kept) = replica.claim_waiting(&key).await?
             {
                 runs.take_over(kept);
+                runs.get_or_resume(&key, &app, &credential);
             }
             Ok(())
         });
         claiming.await.unwrap_or(Ok(()))
+    }
+
+    /// Has this replica drive on a guest whose replica has died: an app that reads the guest's events has
+    /// shown its credential here, and has no reason to show it again.
+    pub(super) async fn claim_guest(self: &Arc<Self>, guest: &DrivenRun) {
+        let credential = self.credential_of(guest);
+        if guest.is_guest() && credential.is_callers() {
+            let claimed = self.claim_waiting(&guest.key, &guest.app, &credential).await;
+            claimed.inspect_err(|error| debug!(%error, "cannot take over a run yet")).ok();
+        }
     }
 
     /// Makes a run of another replica known, as it is now.

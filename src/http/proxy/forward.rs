@@ -199,7 +199,7 @@ impl<'a> Outgoing<'a> {
         }
         self.vouch(run.as_ref(), key).await?;
         if self.credential.is_callers() && run.is_none_or(|run| run.is_guest()) {
-            self.runs.claim_waiting(key).await.map_err(|error| {
+            self.runs.claim_waiting(key, app, &self.credential).await.map_err(|error| {
                 warn!(error = error_chain(&error), run = %key.run, "cannot take over a run");
                 away()
             })?;

@@ -442,9 +442,16 @@ impl Database {
         records(self.query(include_str!("sql/inherit.sql"), values).await?)
     }
 
-    /// The runs that `member` owns, with their epochs.
-    pub(super) async fn owned(&self, member: Member) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-        runs(self.query("select slot, epoch from run where owner = $1", &[&member.id]).await?)
+    /// The runs that `member` has claimed, with their epochs, but for those that it knows with theirs.
+    pub(super) async fn claimed(
+        &self,
+        member: Member,
+        known: Vec<(Slot, i64)>,
+    ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+        let known = known.iter().map(|(slot, epoch)| (number(slot), *epoch));
+        let (slots, epochs): (Vec<i64>, Vec<i64>) = known.unzip();
+        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &slots, &epochs];
+        runs(self.query(include_str!("sql/claimed.sql"), values).await?)
     }
 
     /// The records with these ids, and those of the runs with these names.

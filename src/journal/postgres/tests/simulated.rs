@@ -272,11 +272,12 @@ impl Database {
         self.run("inherit", move |tx| statements::inherit(tx, member, dead)).await
     }
 
-    pub(in crate::journal::postgres) async fn owned(
+    pub(in crate::journal::postgres) async fn claimed(
         &self,
         member: Member,
+        known: Vec<(Slot, i64)>,
     ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-        self.run("owned", move |tx| ready(statements::owned(tx, member))).await
+        self.run("claimed", move |tx| statements::claimed(tx, member, known)).await
     }
 
     pub(in crate::journal::postgres) async fn find(

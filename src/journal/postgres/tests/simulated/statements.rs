@@ -435,10 +435,7 @@ pub(super) async fn claim(
         let Some(run) = latest.runs.get(&number).filter(|run| is_free(run)) else { continue };
         let epoch = run.epoch + i64::from(Clauses::raises_epochs());
         claimed.push((slot(number), epoch));
-        let of_run =
-            snapshot.records.values().find(|row| row.run == Some(number) && row.kind == "run");
-        let record = of_run.and_then(|row| serde_json::from_slice::<Value>(&row.value).ok());
-        let waits = record.is_some_and(|record| record["callers_credential"] == true);
+        let waits = waits(&snapshot, number);
         tx.write(move |tables| {
             let Some(run) = tables.runs.get_mut(&number) else { return };
             run.owner = Some(member.id);
@@ -511,10 +508,34 @@ pub(super) async fn inherit(mut tx: Tx, member: Member, dead: Vec<Uuid>) -> (Tx,
     (tx, found)
 }
 
-pub(super) fn owned(tx: Tx, member: Member) -> (Tx, Vec<(Slot, i64)>) {
-    let runs = tx.snapshot.runs.iter().filter(|(_, run)| run.owner == Some(member.id));
-    let found = runs.map(|(number, run)| (slot(*number), run.epoch)).collect();
-    (tx, found)
+pub(super) async fn claimed(
+    mut tx: Tx,
+    member: Member,
+    known: Vec<(Slot, i64)>,
+) -> (Tx, Vec<(Slot, i64)>) {
+    let snapshot = tx.snapshot.clone();
+    let is_it = |number: i64, run: &RunRow| {
+        run.owner == Some(member.id) && run.epoch > 1 && !known.contains(&(slot(number), run.epoch))
+    };
+    let mut claimed = Vec::new();
+    for (number, _) in snapshot.runs.iter().filter(|(number, run)| is_it(**number, run)) {
+        let number = *number;
+        tx.lock(Lock::Run(number), true).await;
+        let latest = tx.latest();
+        let Some(run) = latest.runs.get(&number).filter(|run| is_it(number, run)) else { continue };
+        claimed.push((slot(number), run.epoch));
+        let waits = waits(&snapshot, number);
+        tx.write(move |tables| {
+            tables.runs.entry(number).and_modify(|run| run.waits = waits);
+        });
+    }
+    (tx, claimed)
+}
+
+fn waits(tables: &Tables, run: i64) -> bool {
+    let of_run = tables.records.values().find(|row| row.run == Some(run) && row.kind == "run");
+    let record = of_run.and_then(|row| serde_json::from_slice::<Value>(&row.value).ok());
+    record.is_some_and(|record| record["callers_credential"] == true)
 }
 
 pub(super) fn find(tx: Tx, ids: &[Id], names: &[Id]) -> (Tx, Records) {
