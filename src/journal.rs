@@ -302,9 +302,11 @@ impl Journal {
             Place::Database(replica) => {
                 let deadline = Instant::now() + within;
                 if let Ok(Ok(false)) = timeout(within, written).await {
-                    let first = timeout_at(deadline, replica.first_answer(key)).await.ok();
+                    let first = timeout_at(deadline, replica.read_answer(key)).await.ok();
                     // The replica that drives the run now posts that one.
-                    return first.or_else(|| self.has_lost(key.slot).then(Bytes::new));
+                    return first
+                        .map(Option::unwrap_or_default)
+                        .or_else(|| self.has_lost(key.slot).then(Bytes::new));
                 }
             }
         }

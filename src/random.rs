@@ -2,8 +2,6 @@
 //!
 //! Must not: be the source of a secret.
 
-use std::time::Duration;
-
 use uuid::Uuid;
 
 /// A number of at least 0 and below 1.
@@ -14,11 +12,6 @@ pub fn share() -> f64 {
         return f64::from(bits) / (f64::from(u32::MAX) + 1.0);
     }
     rand::random()
-}
-
-/// Up to `most`.
-pub fn up_to(most: Duration) -> Duration {
-    most.mul_f64(share())
 }
 
 /// A name that nothing else has.

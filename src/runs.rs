@@ -171,19 +171,17 @@ pub struct NewRun {
     pub trace: Context,
 }
 
-/// The number of the first run. Replicas share the numbers, and cannot ask each other.
-fn first_slot(journal: &Journal) -> u64 {
-    if journal.replica().is_some() { random::uuid().as_u64_pair().0 >> 2 } else { 1 }
-}
-
 impl Runs {
     /// Starts without runs. `calls` makes the calls of the runs that follow.
     pub fn new(upstream: Arc<Upstream>, calls: Arc<Calls>, traces: Traces) -> Self {
+        // Replicas share the numbers of runs, and cannot ask each other.
+        let is_alone = calls.journal.replica().is_none();
+        let first_slot = if is_alone { 1 } else { random::uuid().as_u64_pair().0 >> 2 };
         Self {
             upstream,
             metrics: metrics::Runs::default(),
             traces,
-            next_slot: AtomicU64::new(first_slot(&calls.journal)),
+            next_slot: AtomicU64::new(first_slot),
             room: Room::default(),
             inner: Mutex::default(),
             calls,

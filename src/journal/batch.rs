@@ -50,10 +50,6 @@ impl Batch {
     pub(super) fn is_full(&self) -> bool {
         self.stop || self.changes.len() >= BATCH || self.weight >= BATCH_BYTES
     }
-
-    fn is_waited_for(&self) -> bool {
-        self.waiting.iter().any(|(_, waiter)| !matches!(waiter, Waiter::Kept(None)))
-    }
 }
 
 /// Waits for changes, and takes all that there are; an empty batch after [`RETRY`]. Changes that no
@@ -72,7 +68,8 @@ pub(super) fn gather(given: &mpsc::Receiver<Job>) -> Option<Batch> {
         if batch.is_full() {
             break;
         }
-        next = if batch.is_waited_for() {
+        let is_waited_for = |(_, waiter): &Waiting| !matches!(waiter, Waiter::Kept(None));
+        next = if batch.waiting.iter().any(is_waited_for) {
             given.try_recv().ok()
         } else {
             given.recv_timeout(until.saturating_duration_since(Instant::now())).ok()

@@ -54,7 +54,7 @@ pub(super) struct CallRecorder {
     /// For how long earlier processes had known it, by the clocks that outlive a process.
     before: Duration,
     /// Cancelled when the journal has refused its dispatch, as another driver makes the call.
-    taken: CancellationToken,
+    pub(super) taken: CancellationToken,
 }
 
 impl CallRecorder {
@@ -165,21 +165,16 @@ impl CallRecorder {
         }
     }
 
-    /// Resolves when another driver sends the call.
-    pub(super) async fn is_taken(&self) {
-        self.taken.cancelled().await;
-    }
-
     /// Resolves when another replica has taken the run over, by `lost`, or sends the call, if the call
     /// has not reached its tool here.
     pub(super) async fn lost_with(&self, lost: &CancellationToken) {
         tokio::select! {
-            () = self.is_taken() => return,
+            () = self.taken.cancelled() => return,
             () = lost.cancelled() => (),
         }
         // Its dispatch may still wait for the journal, which then says that it is another's.
         if self.has_reached_tool() {
-            self.is_taken().await;
+            self.taken.cancelled().await;
         }
     }
 

@@ -411,7 +411,7 @@ impl Calls {
                     }
                 },
                 // It became a long call while its dispatch was written.
-                () = call.recorder.is_taken() => {
+                () = call.recorder.taken.cancelled() => {
                     Answer::Error(NotRecorded::Unwritable.for_model(call.tool()))
                 }
                 () = calls.left(&id) => {

@@ -84,7 +84,7 @@ impl RateLimiter {
             if until >= deadline {
                 return None;
             }
-            sleep_until(until + random::up_to(PAUSE_JITTER)).await;
+            sleep_until(until + PAUSE_JITTER.mul_f64(random::share())).await;
         }
         let waited = begun.elapsed();
         if !waited.is_zero() {

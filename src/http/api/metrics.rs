@@ -261,14 +261,11 @@ fn journal(runs: &Runs) -> Vec<Row> {
     let writable = gauge(f64::from(health.error.is_none()));
     let commits = Box::new(counted.commits.metric());
     let errors = counter(counted.errors.get());
+    let taken_over = counter(counted.taken_over.get());
     let replicas = runs.journal().replica().map_or(0, |replica| replica.members().0.len());
     vec![
         ("replicas", "Replicas of the group; 0 without a group", gauge(count(replicas))),
-        (
-            "runs_taken_over",
-            "Runs taken over from other replicas",
-            counter(counted.taken_over.get()),
-        ),
+        ("runs_taken_over", "Runs taken over from other replicas", taken_over),
         ("runs_lost", "Runs that another replica has taken over", counter(counted.lost.get())),
         ("journal_bytes", "Size of the journal's file", gauge(as_f64(health.bytes))),
         ("journal_writable", "0 while it cannot be written; no calls are made then", writable),

@@ -28,13 +28,8 @@ impl Replica {
         timeout(READ_WITHIN, self.read_answer(key)).await.ok().flatten()
     }
 
-    /// The answer that a call has; an empty one, if MANTYX waits for it no longer. Waits until the
-    /// database can tell.
-    pub(in crate::journal) async fn first_answer(&self, key: &CallKey) -> Bytes {
-        self.read_answer(key).await.unwrap_or_default()
-    }
-
-    async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
+    /// The same; waits until the database can tell.
+    pub(in crate::journal) async fn read_answer(&self, key: &CallKey) -> Option<Bytes> {
         loop {
             match self.read(&Key::Answer(key.clone())).await {
                 Ok(found) => return found.into_iter().next().map(|(_, value)| value.into()),
