@@ -406,9 +406,9 @@ impl Group {
         let was_killed = !matches!(replica.phase, Phase::Writes { .. });
         self.drop_replica(at, replica);
         let mut state = self.world.state();
+        state.jobs_after_death(at);
         if was_killed {
             state.troubles.of_replicas.push((self.now, again + Duration::from_secs(15)));
-            state.jobs_after_death(at);
             state.doubt_new_runs();
         }
         state.sleep(|_, run| run.app == 1);
