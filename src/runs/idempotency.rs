@@ -13,10 +13,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::KEEP_ANSWERS;
 use super::calls::Calls;
 use super::forgetting::beyond_bytes;
+use super::long_calls::AGAIN;
+use crate::journal::Replica;
 use crate::journal::record::{Change, Key, Millis, RequestKey, RequestRecord};
 use crate::model::AppName;
 use crate::model::maps::HashMap;
@@ -156,16 +159,21 @@ impl Calls {
         work: impl Future<Output = Answered>,
         tell: watch::Sender<Option<Answered>>,
     ) {
-        let answer = match self.journal.begin(&key, &record).await {
-            Ok(None) if self.journal.is_open() => work.await,
-            Ok(Some(first)) => {
+        let answer = match (self.journal.begin(&key, &record).await, self.journal.replica()) {
+            (Ok(None), _) if self.journal.is_open() => work.await,
+            (first, Some(replica)) => {
                 // The next request with this key asks again.
                 self.requests.lock().remove(&key);
-                tell.send_replace(Some(elsewhere(&record, first)));
+                // Another replica may have made the calls, also where the database does not say.
+                let is_written = first.is_ok();
+                let first = first.ok().flatten();
+                let answer = first.map_or(Err(NotAnswered::Elsewhere), |it| elsewhere(&record, it));
+                tell.send_replace(Some(answer));
+                if !is_written {
+                    self.withdraw(replica, key, record.nonce).await;
+                }
                 return;
             }
-            // Another replica may have made the calls.
-            _ if self.journal.replica().is_some() => Err(NotAnswered::Elsewhere),
             _ => Err(NotAnswered::Unwritable),
         };
         let ended = if let Ok(body) = &answer {
@@ -190,6 +198,21 @@ impl Calls {
         // The answer counts now, too.
         let forgotten = make_room(&mut self.requests.lock());
         self.journal.write(forgotten);
+    }
+
+    /// Withdraws a request that the database may write yet. What another replica has written under its
+    /// key stays, also where this replica has inherited it.
+    async fn withdraw(&self, replica: &Replica, key: RequestKey, nonce: u64) {
+        while !self.journal.keep(Vec::new()).await && !self.drain.is_cancelled() {}
+        loop {
+            match replica.request(&key).await {
+                Ok(Some(first)) if first.nonce == nonce => {
+                    return self.journal.write(vec![Change::Forget(Key::Request(key))]);
+                }
+                Err(_) if !self.drain.is_cancelled() => sleep(AGAIN).await,
+                _ => return,
+            }
+        }
     }
 
     /// Restores the requests that earlier processes have recorded.

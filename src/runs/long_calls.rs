@@ -37,7 +37,7 @@ use crate::model::{
 use crate::{budget, clock, random};
 
 /// How often a call that waits for its user, or that another replica makes, is looked at.
-const AGAIN: Duration = Duration::from_secs(1);
+pub(super) const AGAIN: Duration = Duration::from_secs(1);
 /// How long a result is kept.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most results of one app that are kept; the oldest are forgotten first.

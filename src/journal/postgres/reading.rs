@@ -93,10 +93,7 @@ impl Replica {
     }
 
     /// The request with this key.
-    pub(in crate::journal) async fn request(
-        &self,
-        key: &RequestKey,
-    ) -> Result<Option<RequestRecord>, DatabaseError> {
+    pub async fn request(&self, key: &RequestKey) -> Result<Option<RequestRecord>, DatabaseError> {
         let found = self.read(&Key::Request(key.clone())).await?;
         Ok(Live::of_rows(found).kept().requests.pop().map(|(_, record)| record))
     }
