@@ -3,7 +3,11 @@
 // Text of apps and backends reaches the page only by `textContent`, never as markup.
 "use strict";
 
-const SHOWN = 100;
+/** How many rows a list has at first, and how many more a person gets at once. */
+const SHOWN = 25;
+/** How many runs and calls are kept. */
+const KEPT = 500;
+const HOUR = 3600000;
 const state = { status: null, mayDecide: false, backends: new Map(), trust: [], tools: [], runs: new Map(), calls: new Map() };
 const at = (id) => document.getElementById(id);
 
@@ -23,11 +27,16 @@ function cell(label, content, kind) {
 }
 
 const TONES = {
-  ready: "good", answered: "good", result: "good", driven: "good", live: "good",
+  ready: "good", answered: "good", result: "good", driven: "good", live: "good", ended: "",
   degraded: "warn", connecting: "warn", running: "warn", waiting: "warn", pending: "warn", attaching: "warn",
-  down: "bad", error: "bad", given_up: "bad", cancelled: "warn",
+  cancelled: "warn", not_approved: "warn", left: "warn", down: "bad", given_up: "bad",
 };
-const dot = (word) => make("span", `state ${TONES[word] ?? ""}`, word);
+/** The tone of a state, or of how a call has ended. */
+const tone = (word) => TONES[word] ?? "bad";
+const dot = (word) => make("span", `state ${tone(word)}`, word.replaceAll("_", " "));
+/** Text with its commands and names, which stand between backticks, as such. */
+const prose = (text) => make("span", "", ...text.split("`").map((part, at) => at % 2 ? make("code", "", part) : part));
+const counted = (count, what) => `${count.toLocaleString()} ${what}${count === 1 ? "" : "s"}`;
 
 function ago(time) {
   if (!time) return "never";
@@ -85,21 +94,115 @@ function fill(table, rows, empty) {
 
 // Drawing.
 
+/** How calls have ended: { at, ms, bad, backend }, of the last hour, the oldest first. */
+let hour = [];
+const known = new Set();
+/** When the oldest call ended that this page can know of, or `null` if it knows the whole hour. */
+let since = null;
+
+function count(call) {
+  const at = Date.parse(call.startedAt) + call.ms;
+  if (call.state !== "answered" || known.has(call.number) || at < Date.now() - HOUR) return;
+  known.add(call.number);
+  hour.push({ at, ms: call.ms, bad: tone(call.outcome ?? "result") === "bad", backend: call.backend });
+}
+
+/** What the calls of the last hour say, of all backends or one. */
+function measured(backend) {
+  const all = backend === undefined ? hour : hour.filter((one) => one.backend === backend);
+  const times = all.map((one) => one.ms).sort((a, b) => a - b);
+  const share = (part) => times.length ? took(times[Math.min(times.length - 1, Math.floor(part * times.length))]) : "–";
+  return { calls: all.length, errors: all.filter((one) => one.bad).length, p50: share(0.5), p95: share(0.95) };
+}
+
+/** Bars of the last sixty minutes. */
+function bars(values, kind, label) {
+  const svg = (tag, facts) => {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(facts)) made.setAttribute(name, value);
+    return made;
+  };
+  const most = Math.max(1, ...values);
+  const made = svg("svg", { viewBox: "0 0 240 32", preserveAspectRatio: "none", role: "img", "aria-label": label });
+  values.forEach((value, at) => {
+    const height = value ? Math.max(2, 32 * value / most) : 0.5;
+    made.append(svg("rect", { x: 4 * at, y: 32 - height, width: 3, height, class: kind }));
+  });
+  return made;
+}
+
+function tile(title, value, note, ...more) {
+  const made = make("div", "tile", make("span", "soft", title), make("b", "", value), make("span", "soft", note), ...more);
+  made.says = JSON.stringify([title, value, note, more.map((one) => one.outerHTML)]);
+  return made;
+}
+
+function drawTiles() {
+  const now = Date.now();
+  const old = hour.findIndex((one) => one.at >= now - HOUR);
+  hour = old < 0 ? [] : hour.slice(old);
+  const minutes = (take) => {
+    const all = Array(60).fill(0);
+    for (const one of hour.filter(take)) all[Math.min(59, Math.floor((one.at - (now - HOUR)) / 60000))] += 1;
+    return all;
+  };
+  const { calls, errors, p50, p95 } = measured();
+  const [all, bad, slow] = [minutes(() => true), minutes((one) => one.bad), minutes((one) => one.ms >= 1000)];
+  const soFar = since && since > now - HOUR ? ` since ${new Date(since).toLocaleTimeString()}` : " in the last hour";
+  const inFlight = [...state.backends.values()].reduce((sum, one) => sum + one.callsInFlight, 0);
+  const dearest = (state.status.injected ?? []).reduce((most, one) => one.tokens > (most?.tokens ?? -1) ? one : most, null);
+  put(at("tiles"), [
+    tile("Calls a minute", (all.slice(-5).reduce((a, b) => a + b, 0) / 5).toLocaleString(undefined, { maximumFractionDigits: 1 }),
+      counted(calls, "call") + soFar, bars(all, "", `${counted(calls, "call")}, by minute`)),
+    tile("Errors", errors.toLocaleString(), calls ? `${(100 * errors / calls).toFixed(1)} % of calls` : "no calls", bars(bad, "bad-bar", `${counted(errors, "error")}, by minute`)),
+    tile("Half of the calls take", p50, calls ? `95 % take at most ${p95}` : "no calls", bars(slow, "", `calls of a second or more, by minute`)),
+    tile("Runs driven now", state.status.runs.driven.toLocaleString(), `${counted(inFlight, "call")} in flight`),
+    tile("Tokens in each run", dearest ? dearest.tokens.toLocaleString() : "0", dearest ? `the definitions of ${counted(dearest.tools, "tool")}, app ${dearest.app}` : "no tools"),
+  ]);
+}
+
+/** The number of a section's matters, beside its name. */
+function badge(section, number) {
+  at(`count-${section}`).textContent = number;
+  at(`count-${section}`).hidden = !number;
+}
+
 function drawStatus() {
-  drawInjected();
-  const { upstream, runs, problems, approvals, runtimes } = state.status;
+  const { upstream, runs, problems, approvals, runtimes, replicas } = state.status;
   const reached = { true: "reachable", false: "not reachable", null: "not asked yet" }[String(upstream.reachable)];
-  at("upstream").replaceChildren("MANTYX: ", make("code", "", upstream.baseUrl), make("span", "soft", ` ${reached}`));
+  at("upstream").replaceChildren("MANTYX: ", make("code", "", upstream.baseUrl), ` ${reached}`);
   at("driven").textContent = `${runs.driven} driven now`;
+  at("group").hidden = !replicas.length;
+  fill("replicas", replicas.map((one) => make("tr", "", cell("", make("span", "", make("strong", "", one.host), one.isSelf ? make("span", "soft", " answers this page") : null)),
+    cell("Version", one.version), cell("Since", ago(one.since)))), "");
   at("others").hidden = !runtimes.length;
   fill("runtimes", runtimes.map((one) => make("tr", "",
     cell("", make("strong", "", one.name)), cell("", dot(one.state)), cell("Kind", one.kind),
     cell("Open calls", String(one.openCalls), "number"))), "");
-  at("problems").replaceChildren(...problems.map((problem) => make("div", "problem",
-    make("p", "", make("strong", "", problem.subject), `: ${problem.message}`),
-    make("p", "soft", problem.cure))));
+  put(at("problems"), problems.map((problem) => {
+    const made = make("div", "problem", make("p", "", make("strong", "", problem.subject), ": ", prose(problem.message)), make("p", "soft", prose(problem.cure)));
+    made.says = JSON.stringify(problem);
+    return made;
+  }));
   const news = problems.length + approvals.waiting;
   document.title = news ? `(${news}) mantyx-bridge` : "mantyx-bridge";
+  badge("overview", news);
+  const all = [...state.backends.values()];
+  badge("backends", all.filter((one) => one.state === "down").length);
+  badge("trust", all.reduce((sum, one) => sum + (one.pin?.changed ?? 0), 0));
+  const told = [
+    approvals.waiting ? `${counted(approvals.waiting, "call")} ${approvals.waiting === 1 ? "waits" : "wait"} for you` : "",
+    problems.length ? counted(problems.length, "problem") : "",
+  ].filter(Boolean);
+  const isNew = !all.length && !told.length;
+  at("verdict").textContent = isNew ? "No backends yet: add mcp, a2a or local entries to bridge.yaml"
+    : told.length ? told.join(", ") : `All is well: ${counted(all.length, "backend")}, nothing waits for you`;
+  at("verdict").className = `state ${problems.length ? "bad" : approvals.waiting || isNew ? "warn" : "good"}`;
+}
+
+function drawLatest() {
+  const rows = [...state.calls.values()].sort((a, b) => b.number - a.number).slice(0, 5).map((call) => make("tr", "", ...ofCall(call)));
+  fill("latest", rows, "No calls since the bridge was started.");
 }
 
 /** The cards of questions to a person, by their ids. */
@@ -289,122 +392,283 @@ function drawBackends() {
   for (const one of (state.status?.injected ?? []).flatMap((one) => one.backends)) {
     tokens.set(one.name, Math.max(one.tokens, tokens.get(one.name) ?? 0));
   }
-  const rows = [...state.backends.values()].sort((a, b) => a.name < b.name ? -1 : 1).map((one) => {
+  const problems = new Map((state.status?.problems ?? []).map((one) => [one.subject, one]));
+  // What needs somebody stands first.
+  const rank = (one) => one.state === "ready" && one.breaker.state === "closed" ? 1 : 0;
+  const rows = [...state.backends.values()].sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1)).map((one) => {
     const refresh = make("button", "", "Refresh");
     refresh.setAttribute("aria-label", `Refresh ${one.name}`);
     refresh.onclick = () => refreshed(refresh, one.name);
     const how = [one.kind, one.transport, one.protocolVersion].filter(Boolean).join(" · ");
     const stale = one.stale ? make("span", "soft", " stale tools") : null;
     const breaker = one.breaker.state === "closed" ? null : make("span", "soft", " calls rejected");
+    const problem = problems.get(one.name);
+    const why = problem ? make("span", "why", make("span", "bad-word", prose(problem.message)), make("br"), make("span", "soft", prose(problem.cure))) : null;
     const last = one.lastCall
       ? make("span", "", ago(one.lastCall.at), one.lastCall.answered ? null : make("span", "soft", " no answer"))
       : "none yet";
-    return make("tr", "",
-      cell("", make("strong", "", one.name)),
-      cell("", make("span", "", dot(one.state), stale, breaker)),
-      cell("Reached by", how),
+    const { calls, errors, p95 } = measured(one.name);
+    const row = make("tr", "",
+      cell("", make("span", "", make("strong", "", one.name), make("br"), make("small", "soft how", how))),
+      cell("", make("span", "", dot(one.state), stale, breaker, why)),
       cell("Tools", one.pin?.withdrawn ? `${Math.max(0, one.tools - one.pin.withdrawn)} of ${one.tools}` : String(one.tools), "number"),
       cell("Tokens", tokens.has(one.name) ? tokens.get(one.name).toLocaleString() : "", "number"),
       cell("In flight", String(one.callsInFlight), "number"),
+      cell("Calls in the last hour", calls.toLocaleString(), "number"),
+      cell("Errors", errors.toLocaleString(), `number ${errors ? "bad-word" : ""}`),
+      cell("p95", p95, "number"),
       cell("Last call", last),
-      cell("Last refresh", ago(one.lastRefresh)),
+      cell("Refreshed", ago(one.lastRefresh)),
       cell("", refresh));
+    row.dataset.backend = one.name;
+    return row;
   });
   fill("backends", rows, "No backends. Add mcp, a2a or local entries to bridge.yaml.");
 }
 
-/** The differences from what was accepted, line by line. The operator accepts them here, or on the host. */
+/** Which words two texts do not share, by their longest common part; `null` if they are too long. */
+function changedWords(before, after) {
+  const [a, b] = [before, after].map((text) => text.match(/\s+|[\p{L}\p{N}_]+|[^\s\p{L}\p{N}_]/gu) ?? []);
+  if (a.length * b.length > 4e6) return null;
+  const width = b.length + 1;
+  const best = new Uint16Array((a.length + 1) * width);
+  for (let i = a.length - 1; i >= 0; i--) {
+    for (let j = b.length - 1; j >= 0; j--) {
+      best[i * width + j] = a[i] === b[j] ? best[(i + 1) * width + j + 1] + 1 : Math.max(best[(i + 1) * width + j], best[i * width + j + 1]);
+    }
+  }
+  const parts = [[], []];
+  const add = (side, word, isNew) => {
+    const last = parts[side].at(-1);
+    if (last?.isNew === isNew) last.text += word;
+    else parts[side].push({ text: word, isNew });
+  };
+  let [i, j] = [0, 0];
+  while (i < a.length || j < b.length) {
+    if (i < a.length && j < b.length && a[i] === b[j]) {
+      add(0, a[i++], false);
+      add(1, b[j++], false);
+    } else if (j >= b.length || (i < a.length && best[(i + 1) * width + j] >= best[i * width + j + 1])) add(0, a[i++], true);
+    else add(1, b[j++], true);
+  }
+  return parts;
+}
+
+/** The lines of a difference; of a line that replaces another one, the changed words are marked. */
+function diff(lines) {
+  const marked = (tag, kind, line, parts) => parts === undefined || parts === null
+    ? make("span", kind, `${line}\n`)
+    : make("span", kind, line[0], ...parts.map(({ text, isNew }) => isNew ? make(tag, "", text) : text), "\n");
+  const made = [];
+  for (let at = 0; at < lines.length;) {
+    const run = (sign, from) => {
+      let to = from;
+      while (to < lines.length && lines[to][0] === sign) to++;
+      return lines.slice(from, to);
+    };
+    const gone = run("-", at);
+    const come = run("+", at + gone.length);
+    const pairs = Array.from({ length: Math.min(gone.length, come.length) }, (_, one) => changedWords(gone[one].slice(1), come[one].slice(1)));
+    gone.forEach((line, one) => made.push(marked("del", "removed", line, pairs[one]?.[0])));
+    come.forEach((line, one) => made.push(marked("ins", "added", line, pairs[one]?.[1])));
+    at += gone.length + come.length;
+    if (!gone.length && !come.length) made.push(marked("", "", lines[at++]));
+  }
+  return make("pre", "diff", ...made);
+}
+
+/** The differences from what was accepted. The operator accepts them here, or on the host. */
 function drawTrust() {
-  const tones = { "+": "added", "-": "removed" };
   const drawn = state.trust.filter((one) => one.damaged || one.findings.some((found) => found.change !== "gone")).map((one) => {
     const found = one.findings.map((found) => {
       const becomes = found.withdrawn ? ", withdrawn" : found.change === "gone" ? "" : ", still offered";
       const unseen = found.hidden.length ? make("span", "soft", ` with invisible characters: ${found.hidden.join(" ")}`) : null;
-      const lines = found.diff.map((line) => make("span", tones[line[0]] ?? "", `${line}\n`));
       const name = found.tool === null ? make("span", "", "the card") : make("code", "", found.tool);
-      return make("details", "", make("summary", "", name, make("span", "soft", found.change + becomes), unseen), make("pre", "", ...lines));
+      const made = make("details", "", make("summary", "", name, make("span", "soft", found.change + becomes), unseen), diff(found.diff));
+      made.open = one.findings.length <= 20;
+      return made;
     });
     const command = `mantyx-bridge trust accept ${one.name} --all --digest ${one.digest.slice(0, 16)}`;
-    const accept = make("button", "", "Accept all of it");
-    accept.setAttribute("aria-label", `Accept all of ${one.name}`);
+    const accept = make("button", "accept", `Accept all of ${one.name}`);
     const word = make("span", "soft", "");
     accept.onclick = () => accepted(accept, word, one);
-    const section = make("section", "",
+    const section = make("section", "finding",
       make("p", "", make("strong", "", one.name), one.damaged ? ` Its accepted tools cannot be read: ${one.damaged}` : null),
       make("div", "", ...found),
       state.status?.operator
-        ? make("p", "", accept, " ", word)
+        ? make("p", "", accept, make("span", "soft", " What you do not accept stays as it is. "), word)
         : make("p", "soft", "As the user that the bridge runs as: ", make("code", "", command)));
     section.says = JSON.stringify([one, state.status?.operator]);
     return section;
   });
-  at("trust").hidden = !drawn.length;
-  put(at("findings"), drawn);
+  put(at("findings"), drawn.length ? drawn : [make("p", "empty", "Everything that backends show a model is accepted.")]);
 }
 
 /** The tools of one ref, under the names that models see. */
 function toolsOf(ref) {
   if (ref.kind === "mcp_local") {
-    return ref.tools.map((tool) => ({ name: tool.name, text: tool.description ?? "", more: tool }));
+    return ref.tools.map((tool) => ({ name: tool.name, text: tool.description ?? "", more: tool, group: ref.name }));
   }
   if (ref.kind === "a2a_local") {
     const text = ref.description ?? ref.agentCard.description ?? "";
-    return [{ name: ref.name, text, more: ref.agentCard }];
+    return [{ name: ref.name, text, more: ref.agentCard, group: "Agents" }];
   }
-  return [{ name: ref.name, text: ref.description ?? "", more: ref }];
+  return [{ name: ref.name, text: ref.description ?? "", more: ref, group: "Local tools" }];
 }
 
+/** A tool's arguments as a table. */
+function schema(of) {
+  const required = Array.isArray(of?.required) ? of.required : [];
+  const rows = Object.entries(of?.properties ?? {}).map(([name, one]) => {
+    const type = [one?.type ?? one?.anyOf?.map((it) => it.type) ?? []].flat().filter(Boolean).join(" or ");
+    const more = [one?.enum && `one of ${one.enum.map((it) => JSON.stringify(it)).join(", ")}`, one?.default !== undefined && `default ${JSON.stringify(one.default)}`]
+      .filter(Boolean).join("; ");
+    return make("tr", "", cell("", make("span", "", make("code", "", name), required.includes(name) ? make("span", "soft", " required") : null)),
+      cell("Type", type), cell("", [one?.description, more].filter(Boolean).join(" · ")));
+  });
+  return rows.length ? make("table", "schema", make("tbody", "", ...rows)) : make("p", "soft", "It takes no arguments.");
+}
+
+function drawTool(tool) {
+  const line = tool.text.split("\n", 1)[0];
+  const brief = line.length > 160 ? `${line.slice(0, 160)}…` : line;
+  const hints = tool.more.annotations ?? {};
+  const chip = (text, kind) => make("span", `chip ${kind}`, text);
+  const made = make("details", "tool", make("summary", "", make("code", "", tool.name), make("span", "soft", brief),
+    hints.readOnlyHint || tool.more.readOnly ? chip("reads only", "") : null,
+    hints.destructiveHint === true ? chip("destructive", "warn-chip") : null));
+  // Schemas are written only when a person opens the entry.
+  made.addEventListener("toggle", () => made.append(
+    brief === tool.text ? "" : make("p", "text", tool.text),
+    tool.more.inputSchema || tool.more.parameters ? schema(tool.more.inputSchema ?? tool.more.parameters) : "",
+    make("details", "", make("summary", "soft", "JSON"), make("pre", "", JSON.stringify(tool.more, null, 2)))), { once: true });
+  made.says = JSON.stringify(tool);
+  return made;
+}
+
+/** The groups that are drawn, by name; a group's tools are drawn while it is open. */
+const groups = new Map();
 function drawTools() {
+  drawInjected();
   const wanted = at("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = state.tools.filter((tool) => {
     const text = `${tool.name} ${tool.text}`.toLowerCase();
     return wanted.every((word) => text.includes(word));
   });
-  at("found").textContent = wanted.length ? `${found.length} of ${state.tools.length}` : `${found.length}`;
-  const drawn = found.map((tool) => {
-    const line = tool.text.split("\n", 1)[0];
-    const brief = line.length > 160 ? `${line.slice(0, 160)}…` : line;
-    const made = make("details", "", make("summary", "", make("code", "", tool.name), make("span", "soft", brief)));
-    // Large schemas are written only when a person opens the entry.
-    made.addEventListener("toggle", () => made.append(
-      brief === tool.text ? "" : make("p", "text", tool.text),
-      make("pre", "", JSON.stringify(tool.more, null, 2))), { once: true });
-    made.says = JSON.stringify(tool);
-    return made;
+  at("found").textContent = wanted.length ? `${found.length} of ${counted(state.tools.length, "tool")}` : counted(found.length, "tool");
+  const all = Map.groupBy(found, (tool) => tool.group);
+  const drawn = [...all].map(([name, tools]) => {
+    const group = groups.get(name) ?? (() => {
+      const made = make("details", "group", make("summary", "", make("strong", "", name), make("span", "soft", "")), make("div", ""));
+      made.says = name;
+      // Few tools are shown at once, many when a person wants them.
+      made.open = state.tools.length <= 60;
+      made.addEventListener("toggle", () => made.fill());
+      groups.set(name, made);
+      return made;
+    })();
+    group.querySelector("summary span").textContent = counted(tools.length, "tool");
+    group.fill = () => put(group.lastElementChild, group.open ? tools.map(drawTool) : []);
+    if (wanted.length) group.open = true;
+    group.fill();
+    return group;
   });
-  put(at("tools"), found.length ? drawn : [make("p", "empty", state.tools.length ? "No tool has these words." : "No tools.")]);
+  put(at("tools"), drawn.length ? drawn : [make("p", "empty", state.tools.length ? "No tool has these words." : "No tools.")]);
 }
 
-function latest(map, newest) {
-  const all = [...map.values()].sort(newest);
-  for (const old of all.slice(5 * SHOWN)) map.delete(key(old));
-  return all.slice(0, SHOWN);
+const shown = { runs: SHOWN, calls: SHOWN };
+/** The latest ones that match, as many as a person wants to see. */
+function latest(list, newest, matches) {
+  const all = [...state[list].values()].sort(newest);
+  for (const old of all.slice(KEPT)) state[list].delete(key(old));
+  const found = all.filter(matches);
+  const more = at(`more-${list}`);
+  more.hidden = found.length <= shown[list];
+  more.textContent = `Show ${Math.min(SHOWN, found.length - shown[list])} more of ${found.length}`;
+  more.onclick = () => { shown[list] += SHOWN; drawActivity(); };
+  return found.slice(0, shown[list]);
 }
 
 const key = (one) => "number" in one ? one.number : `${one.workspace}/${one.kind}/${one.runId}`;
 
-function drawRuns() {
-  const rows = latest(state.runs, (a, b) => a.startedAt < b.startedAt ? 1 : -1).map((run) => make("tr", "",
-    cell("", make("span", "", make("code", "", run.runId), run.kind === "eval" ? make("span", "soft", " eval") : null)),
+/** Offers the values that there are, and returns whether something has the chosen ones. */
+function filtered() {
+  const all = [...state.calls.values()];
+  const offer = (id, words) => {
+    const list = at(id);
+    for (const word of new Set(words)) {
+      if (![...list.options].some((option) => option.value === word)) list.add(new Option(word.replaceAll("_", " "), word));
+    }
+    return list.value;
+  };
+  const app = offer("by-app", [...all, ...state.runs.values()].map((one) => one.app));
+  const backend = offer("by-backend", all.map((one) => one.backend));
+  const how = offer("by-state", all.map(stateOf));
+  const text = at("by-text").value.trim().toLowerCase();
+  const has = (...words) => words.some((word) => word?.toLowerCase().includes(text));
+  return {
+    call: (one) => (!app || one.app === app) && (!backend || one.backend === backend) && (!how || stateOf(one) === how) && has(one.name, one.runId),
+    run: (one) => (!app || one.app === app) && (!backend || one.backends.includes(backend)) && has(one.runId),
+  };
+}
+
+const stateOf = (call) => call.outcome ?? (call.pending ? "pending" : call.state);
+
+/** The cells that every list of calls has. */
+const ofCall = (call) => [
+  cell("", clock(call.startedAt)), cell("App", call.app), cell("", make("code", "", call.name)), cell("Backend", call.backend),
+  cell("", dot(stateOf(call))), cell("Took", took(call.ms), "number"),
+];
+
+function runLink(run) {
+  const made = make("a", "", make("code", "", run.runId));
+  made.href = `#activity/${encodeURIComponent(key(run))}`;
+  return made;
+}
+
+function drawActivity() {
+  const [, one] = location.hash.split("/");
+  at("run").hidden = !one;
+  at("lists").hidden = !!one;
+  if (one) return drawRun(state.runs.get(decodeURIComponent(one)));
+  const matches = filtered();
+  const runs = latest("runs", (a, b) => a.startedAt < b.startedAt ? 1 : -1, matches.run).map((run) => make("tr", "",
+    cell("", make("span", "", runLink(run), run.kind === "eval" ? make("span", "soft", " eval") : null)),
     cell("App", run.app),
     cell("", dot(run.state)),
     cell("Started", clock(run.startedAt)),
     cell("Calls", String(run.calls), "number"),
     cell("In flight", String(run.callsInFlight), "number"),
     cell("Backends", run.backends.join(", "))));
-  fill("runs", rows, "No runs since the bridge was started.");
+  fill("runs", runs, state.runs.size ? "No run is like that." : "No runs since the bridge was started.");
+  const ofRun = (id) => [...state.runs.values()].find((run) => run.runId === id);
+  const calls = latest("calls", (a, b) => b.number - a.number, matches.call).map((call) => {
+    const run = call.runId && ofRun(call.runId);
+    return make("tr", "", ...ofCall(call), cell("Run", run ? runLink(run) : call.runId ? make("code", "", call.runId) : "by hand"));
+  });
+  fill("calls", calls, state.calls.size ? "No call is like that." : "No calls since the bridge was started.");
 }
 
-function drawCalls() {
-  const rows = latest(state.calls, (a, b) => b.number - a.number).map((call) => make("tr", "",
-    cell("", clock(call.startedAt)),
-    cell("App", call.app),
-    cell("", make("code", "", call.name)),
-    cell("Backend", call.backend),
-    cell("", dot(call.outcome ?? (call.pending ? "pending" : call.state))),
-    cell("Took", took(call.ms), "number"),
-    cell("Run", call.runId ? make("code", "", call.runId) : "by hand")));
-  fill("calls", rows, "No calls since the bridge was started.");
+/** One run: what it is, and a bar for each of its calls. */
+function drawRun(run) {
+  const back = make("p", "", (() => { const made = make("a", "", "All activity"); made.href = "#activity"; return made; })());
+  if (!run) return put(at("run"), [back, make("p", "empty", "The bridge does not know this run any more.")]);
+  const calls = [...state.calls.values()].filter((call) => call.runId === run.runId).sort((a, b) => a.number - b.number);
+  const begins = Date.parse(run.startedAt);
+  const ends = run.endedAt ? Date.parse(run.endedAt) : Math.max(Date.now(), begins + 1);
+  const place = (at) => `${Math.min(100, Math.max(0, 100 * (at - begins) / Math.max(1, ends - begins)))}%`;
+  const drawn = calls.map((call) => {
+    const started = Date.parse(call.startedAt);
+    const bar = make("span", { bad: "bad-bar", warn: "warn-bar" }[tone(stateOf(call))] ?? "");
+    bar.style.left = place(started);
+    bar.style.width = `calc(${place(started + call.ms)} - ${place(started)})`;
+    return make("div", "bar", make("code", "", call.name), make("div", "track", bar),
+      make("span", "number", `${took(call.ms)} `, dot(stateOf(call))));
+  });
+  const facts = [dot(run.state), `, app ${run.app}, started `, clock(run.startedAt), run.endedAt ? `, took ${took(ends - begins)}` : "",
+    `, ${counted(run.calls, "call")}`];
+  put(at("run"), [back, make("h2", "", make("code", "", run.runId)), make("p", "", ...facts),
+    drawn.length ? make("div", "bars", ...drawn) : make("p", "empty", "It has made no calls that the bridge remembers.")]);
 }
 
 // Requests.
@@ -508,10 +772,41 @@ function drawSoon(draw) {
   due.add(draw);
 }
 
+/** What each section shows. Only the one that a person looks at is drawn. */
+const VIEWS = { overview: [drawTiles, drawLatest], backends: [drawBackends], tools: [drawTools], activity: [drawActivity], trust: [drawTrust] };
+let view = "overview";
+const drawView = () => VIEWS[view].forEach((draw) => draw());
+
+/** Shows the section that the address names. */
+function show() {
+  const wanted = location.hash.slice(1).split("/")[0];
+  view = wanted in VIEWS ? wanted : "overview";
+  for (const name of Object.keys(VIEWS)) at(`view-${name}`).hidden = name !== view;
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${view}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  if (!state.status) return;
+  drawView();
+  readView().catch(lost);
+}
+
+/** Reads what is large, and needed by one section alone. */
+async function readView() {
+  if (view === "tools") await readTools();
+  if (view === "trust") await readTrust();
+  if (view === "activity") {
+    const { runs } = await get("/v1/runs");
+    for (const run of runs) state.runs.set(key(run), run);
+    drawActivity();
+  }
+}
+
 function take(event, data) {
   if (event === "status") {
     state.status = data;
     drawSoon(drawStatus);
+    drawSoon(drawView);
     // Reads the approvals if some wait, or if the hint about the key may be obsolete.
     if (!at("keyless").hidden || data.approvals.waiting) readApprovals().catch(lost);
   } else if (event === "approval") {
@@ -520,34 +815,43 @@ function take(event, data) {
     const before = state.backends.get(data.name);
     if (data.state === "removed") state.backends.delete(data.name);
     else state.backends.set(data.name, data);
-    const isOther = before?.digest !== data.digest || JSON.stringify(before?.pin) !== JSON.stringify(data.pin);
-    if (isOther) readTrust().catch(lost);
-    if (isOther || (before?.state === "ready") !== (data.state === "ready")) readTools().catch(lost);
-    drawSoon(drawBackends);
+    const isOther = before?.digest !== data.digest || JSON.stringify(before?.pin) !== JSON.stringify(data.pin)
+      || (before?.state === "ready") !== (data.state === "ready");
+    if (isOther && view !== "activity") readView().catch(lost);
+    drawSoon(drawStatus);
+    drawSoon(drawView);
   } else if (event === "run") {
     state.runs.set(key(data), data);
-    drawSoon(drawRuns);
+    drawSoon(drawView);
   } else if (event === "call") {
     state.calls.set(key(data), data);
-    drawSoon(drawCalls);
+    count(data);
+    drawSoon(drawView);
   }
 }
 
 async function readAll() {
-  const [status, runs, calls] = await Promise.all([get("/v1/status"), get("/v1/runs"), get("/v1/calls"), readTools(), readTrust()]);
+  const [status, { calls }] = await Promise.all([get("/v1/status"), get("/v1/calls")]);
   at("version").textContent = status.version;
+  if (status.uptimeSeconds < (state.status?.uptimeSeconds ?? 0)) {
+    // The bridge has begun anew, and its calls are numbered from the beginning.
+    known.clear();
+    state.runs.clear();
+  }
   state.backends = new Map(status.backends.map((one) => [one.name, one]));
-  state.runs = new Map(runs.runs.map((one) => [key(one), one]));
-  state.calls = new Map(calls.calls.map((one) => [key(one), one]));
+  state.calls = new Map(calls.map((one) => [key(one), one]));
+  calls.sort((a, b) => a.number - b.number).forEach(count);
+  hour.sort((a, b) => a.at - b.at);
+  since ??= calls.length && calls[0].number > 0 ? Date.parse(calls[0].startedAt) : Date.now() - 1000 * status.uptimeSeconds;
   state.status = status;
-  drawTrust();
-  [drawStatus, drawBackends, drawRuns, drawCalls].forEach((draw) => draw());
+  drawStatus();
+  show();
   await readApprovals();
 }
 
-function live(word, tone) {
+function live(word, kind) {
   at("live").textContent = word;
-  at("live").className = `state push ${tone}`;
+  at("live").className = `state push ${kind}`;
 }
 
 function lost() {
@@ -570,7 +874,9 @@ function follow() {
 }
 
 at("search").addEventListener("input", drawTools);
+for (const id of ["by-app", "by-backend", "by-state", "by-text"]) at(id).addEventListener("input", drawActivity);
+addEventListener("hashchange", show);
 for (const leaving of ["pointerleave", "focusout"]) at("approvals").addEventListener(leaving, () => setTimeout(sweep));
 // Redraws relative times and the durations of running calls.
-setInterval(() => { if (state.status) [drawBackends, drawCalls].forEach(drawSoon); }, 30000);
+setInterval(() => { if (state.status) drawSoon(drawView); }, 30000);
 follow();

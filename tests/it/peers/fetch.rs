@@ -72,7 +72,8 @@ const PYTHON_ATLASSIAN: &[&str] = &["mcp-atlassian==0.23.1"];
 const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
 /// The messages of OTLP.
 const OTLP: &[&str] = &["opentelemetry-proto==1.45.2"];
-const PUPPETEER: &[&str] = &["puppeteer-core@24.9.0"];
+/// What steers a browser, and what finds barriers in a page.
+const PUPPETEER: &[&str] = &["puppeteer-core@24.9.0", "axe-core@4.14.1"];
 /// A browser with its libraries and a font.
 const CHROMIUM: &[&str] = &["@sparticuz/chromium@153.0.0"];
 
