@@ -347,7 +347,8 @@ pub enum Change {
     /// The body to post for a call that has not been sent. Only the replica that drives the run may
     /// write it: another one may be about to send the call.
     Refuse(CallKey, Bytes),
-    /// The body to post in place of one that MANTYX does not take.
+    /// The body to post in place of one that MANTYX does not take. Only the replica that drives the run
+    /// may write it.
     Replace(CallKey, Bytes),
     /// A run and its calls.
     ForgetRun(Slot),

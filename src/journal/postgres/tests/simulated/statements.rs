@@ -4,6 +4,7 @@
 //! The clauses on which safety rests are looked up in the text of the statement (`Clauses`): without one,
 //! the statement works without it.
 
+mod claims;
 mod shared;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 use uuid::Uuid;
 
+pub(super) use self::claims::{claim, claim_waiting, claimed};
 pub(super) use self::shared::{approvals, ask, end, files, write_file};
 use super::tables::{Batch, Given, Lock, RecordRow, ReplicaRow, RunRow, Tables, Tx};
 use crate::journal::postgres::database::{Beat, Member, Verdict};
 use crate::journal::postgres::rows::{Id, RowKey};
 use crate::journal::record::Slot;
-
-/// How many runs `claim` takes at once.
-const BITE: usize = 200;
 
 /// What the texts of the statements say.
 struct Clauses;
@@ -402,72 +401,6 @@ async fn end_runs(tx: &mut Tx, batch: &Batch, mine: &BTreeSet<i64>) {
     }
 }
 
-pub(super) async fn claim(
-    mut tx: Tx,
-    member: Member,
-    dead: Vec<Uuid>,
-    backends: Vec<String>,
-) -> (Tx, Vec<(Slot, i64)>) {
-    if !locks_member(&mut tx, member, false).await {
-        return (tx, Vec::new());
-    }
-    let snapshot = tx.snapshot.clone();
-    let others: Vec<&ReplicaRow> = snapshot
-        .replicas
-        .iter()
-        .filter(|(id, _)| !dead.contains(id) && **id != member.id)
-        .map(|(_, row)| row)
-        .collect();
-    let is_free = |run: &RunRow| {
-        let is_left = run.owner.is_none_or(|owner| dead.contains(&owner));
-        let served =
-            |other: &&ReplicaRow| run.needs.iter().all(|it| other.backends.contains_key(it));
-        is_left
-            && (run.needs.iter().all(|need| backends.contains(need)) || !others.iter().any(served))
-    };
-    let mut claimed = Vec::new();
-    for (number, _) in snapshot.runs.iter().filter(|(_, run)| is_free(run)).take(BITE) {
-        let number = *number;
-        if !tx.try_lock(Lock::Run(number), true) {
-            continue;
-        }
-        let latest = tx.latest();
-        let Some(run) = latest.runs.get(&number).filter(|run| is_free(run)) else { continue };
-        let epoch = run.epoch + i64::from(Clauses::raises_epochs());
-        claimed.push((slot(number), epoch));
-        let waits = waits(&snapshot, number);
-        tx.write(move |tables| {
-            let Some(run) = tables.runs.get_mut(&number) else { return };
-            run.owner = Some(member.id);
-            run.epoch = epoch;
-            run.waits = waits;
-        });
-    }
-    (tx, claimed)
-}
-
-pub(super) async fn claim_waiting(mut tx: Tx, member: Member, name: Id) -> (Tx, Vec<(Slot, i64)>) {
-    if !locks_member(&mut tx, member, false).await {
-        return (tx, Vec::new());
-    }
-    let is_it = |run: &RunRow| run.name == name && run.waits && !run.is_over;
-    let snapshot = tx.snapshot.clone();
-    let mut claimed = Vec::new();
-    for (number, _) in snapshot.runs.iter().filter(|(_, run)| is_it(run)) {
-        let number = *number;
-        tx.lock(Lock::Run(number), true).await;
-        let latest = tx.latest();
-        let Some(run) = latest.runs.get(&number).filter(|run| is_it(run)) else { continue };
-        let epoch = run.epoch + 1;
-        claimed.push((slot(number), epoch));
-        tx.write(move |tables| {
-            let Some(run) = tables.runs.get_mut(&number) else { return };
-            (run.owner, run.epoch, run.waits) = (Some(member.id), epoch, false);
-        });
-    }
-    (tx, claimed)
-}
-
 pub(super) fn of_runs(tx: Tx, runs: &[Slot]) -> (Tx, Records) {
     let is_of = |row: &&RecordRow| row.run.is_some_and(|run| runs.contains(&slot(run)));
     let found = values(tx.snapshot.records.values().filter(is_of));
@@ -506,36 +439,6 @@ pub(super) async fn inherit(mut tx: Tx, member: Member, dead: Vec<Uuid>) -> (Tx,
         });
     }
     (tx, found)
-}
-
-pub(super) async fn claimed(
-    mut tx: Tx,
-    member: Member,
-    known: Vec<(Slot, i64)>,
-) -> (Tx, Vec<(Slot, i64)>) {
-    let snapshot = tx.snapshot.clone();
-    let is_it = |number: i64, run: &RunRow| {
-        run.owner == Some(member.id) && run.epoch > 1 && !known.contains(&(slot(number), run.epoch))
-    };
-    let mut claimed = Vec::new();
-    for (number, _) in snapshot.runs.iter().filter(|(number, run)| is_it(**number, run)) {
-        let number = *number;
-        tx.lock(Lock::Run(number), true).await;
-        let latest = tx.latest();
-        let Some(run) = latest.runs.get(&number).filter(|run| is_it(number, run)) else { continue };
-        claimed.push((slot(number), run.epoch));
-        let waits = waits(&snapshot, number);
-        tx.write(move |tables| {
-            tables.runs.entry(number).and_modify(|run| run.waits = waits);
-        });
-    }
-    (tx, claimed)
-}
-
-fn waits(tables: &Tables, run: i64) -> bool {
-    let of_run = tables.records.values().find(|row| row.run == Some(run) && row.kind == "run");
-    let record = of_run.and_then(|row| serde_json::from_slice::<Value>(&row.value).ok());
-    record.is_some_and(|record| record["callers_credential"] == true)
 }
 
 pub(super) fn find(tx: Tx, ids: &[Id], names: &[Id]) -> (Tx, Records) {
