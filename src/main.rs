@@ -7,6 +7,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use mantyx_bridge::{Cli, guard, launcher, mask};
 
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
     // Before clap and before any thread: these three are no commands of a user's.
