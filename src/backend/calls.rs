@@ -464,11 +464,14 @@ impl Backends {
 
     fn why_unavailable(&self, name: &BackendName) -> String {
         let known = self.registry.snapshot(name.as_str());
-        let said = match known.map(|known| known.phase) {
-            Some(Phase::Ready | Phase::Degraded) => "available_next_run",
-            Some(Phase::Connecting | Phase::Down) | None => "never_reached",
-        };
-        sentence(said, &[("backend", name)])
+        match known.map(|known| known.phase) {
+            Some(Phase::Ready | Phase::Degraded) => {
+                sentence("available_next_run", &[("backend", name)])
+            }
+            Some(Phase::Connecting | Phase::Down) | None => {
+                sentence("never_reached", &[("backend", name)])
+            }
+        }
     }
 
     /// Refreshes `name` now and waits for the attempt to end, failed or not. `None`: there is no

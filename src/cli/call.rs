@@ -107,9 +107,7 @@ mod tests {
     #[test]
     fn an_answer_for_the_time_being_is_known() {
         let id: CallId = "call_1".to_owned().into();
-        let answer::Answer::Result { text, .. } =
-            pending::answer(&id, "t", "goes_on", pending::TOOL)
-        else {
+        let answer::Answer::Result { text, .. } = pending::goes_on(&id, "t", pending::TOOL) else {
             panic!("no error");
         };
         let answered =

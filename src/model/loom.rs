@@ -264,8 +264,7 @@ mod tests {
             assert_eq!(said["Error"], json!({ "Message": "no" }));
             assert_eq!(said["RetryHint"]["Reason"], reason);
         }
-        let first =
-            pending::answer(&"call_1".into(), "helpers.text", "goes_on", "bridge_call_result");
+        let first = pending::goes_on(&"call_1".into(), "helpers.text", "bridge_call_result");
         let said = result(1, &Made::from(first), None);
         assert!(said["Error"]["Message"].as_str().unwrap().contains("goes on"), "{said}");
     }

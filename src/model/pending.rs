@@ -49,17 +49,42 @@ pub fn read(arguments: &str) -> Result<Asked, String> {
 /// How the text of each first answer begins.
 const FIRST: &str = r#"{"status":"pending","callId":"#;
 
-/// The answer for a call of `tool` that waits or runs, as the sentence `said` tells; `fetch` is the name
-/// that [`TOOL`] has in the run.
-pub fn answer(call: &CallId, tool: &str, said: &str, fetch: &str) -> Answer {
-    let message = sentence(said, &[("fetch", &fetch), ("seconds", &MAX_WAIT.as_secs())]);
-    let [call, tool, message] = [call.as_str(), tool, &message].map(Value::from);
+fn pending(call: &CallId, tool: &str, message: &str) -> Answer {
+    let [call, tool, message] = [call.as_str(), tool, message].map(Value::from);
     Answer::text(format!(r#"{FIRST}{call},"tool":{tool},"message":{message}}}"#))
 }
 
 /// Whether a text is that of a first answer.
 pub fn is_first_answer(text: &str) -> bool {
     text.strip_prefix(FIRST).is_some_and(|rest| rest.starts_with('"'))
+}
+
+/// The first answer of a call of `tool` that continues; `fetch` is the name that [`TOOL`] has in
+/// the run.
+pub fn goes_on(call: &CallId, tool: &str, fetch: &str) -> Answer {
+    pending(call, tool, &sentence("goes_on", &[("fetch", &fetch)]))
+}
+
+/// The first answer of a call of `tool` that a person must approve before it is made.
+pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
+    pending(call, tool, &sentence("awaits_approval", &[("fetch", &fetch)]))
+}
+
+/// The answer to a fetch for a call of `tool` that has not been made yet.
+pub fn still_waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
+    let most = MAX_WAIT.as_secs();
+    pending(call, tool, &sentence("still_waits", &[("fetch", &fetch), ("seconds", &most)]))
+}
+
+/// The answer to a fetch for a call of `tool` that still runs.
+pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
+    let most = MAX_WAIT.as_secs();
+    pending(call, tool, &sentence("still_runs", &[("fetch", &fetch), ("seconds", &most)]))
+}
+
+/// The answer to a fetch for a call that does not exist, or belongs to another scope.
+pub fn unknown() -> Answer {
+    Answer::Error(sentence("no_such_call", &[]))
 }
 
 /// The answer to a fetch while the replicas' database is away.
@@ -69,6 +94,16 @@ pub const CANNOT_TELL: &str = "The bridge cannot look up the call at the moment.
 /// The result of a call of `tool` that ran during a restart and whose work the peer had not named.
 pub fn lost(tool: &str) -> Answer {
     Answer::Error(sentence("lost_by_restart", &[("tool", &tool)]))
+}
+
+/// The result of a call of `tool` whose time ran out while the bridge was down.
+pub fn too_late(tool: &str) -> Answer {
+    Answer::Error(sentence("too_late", &[("tool", &tool)]))
+}
+
+/// The result of a long call that was cancelled.
+pub fn cancelled() -> Answer {
+    Answer::Error(sentence("cancelled_with_run", &[]))
 }
 
 #[cfg(test)]

@@ -36,7 +36,6 @@ use crate::journal::Journal;
 use crate::model::approval::Outcome;
 use crate::model::catalog_search::{resolved, unresolved};
 use crate::model::rights::CallRefusal;
-use crate::model::sentences::sentence;
 use crate::model::{
     Answer, AppName, Call, CallRequest, CallingRun, Ending, Made, Offer, Own, Permission, Route,
     Target, approval, catalog_search, globs,
@@ -122,11 +121,10 @@ impl ActiveCall {
 
     /// The answer of a call by hand that has not ended when the bridge shuts down.
     fn going_down(&self) -> Made {
-        let (ending, said) = match self.recorder.has_reached_tool() {
-            true => (Ending::Cancelled, "cut_by_shutdown"),
-            false => (Ending::Unavailable, "going_down"),
-        };
-        Made::failed(ending, sentence(said, &[("tool", &self.tool())]))
+        match self.recorder.has_reached_tool() {
+            true => Made::failed(Ending::Cancelled, approval::cut(self.tool())),
+            false => Made::failed(Ending::Unavailable, approval::going_down(self.tool())),
+        }
     }
 
     /// Ends the call for its observers and returns its result. A panic becomes an answer as well:
@@ -393,12 +391,12 @@ impl Calls {
         let Ok(Decision { outcome, reason, .. }) =
             self.decided(call, None, future::pending()).await
         else {
-            return not_made(sentence("too_many_waiting", &[("tool", &call.tool())]));
+            return not_made(approval::too_many(call.tool()));
         };
         match outcome {
             Outcome::Approved | Outcome::Answered => Ok(None),
             Outcome::Denied => not_made(approval::denied(call.tool(), reason.as_deref())),
-            Outcome::Expired => not_made(sentence("expired", &[("tool", &call.tool())])),
+            Outcome::Expired => not_made(approval::expired(call.tool())),
             Outcome::Withdrawn => Err(Left),
         }
     }

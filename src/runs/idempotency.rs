@@ -66,11 +66,14 @@ pub enum NotAnswered {
 }
 
 impl Asked {
+    fn is_under_way(&self) -> bool {
+        self.answer.borrow().is_none() && self.answer.has_changed().is_ok()
+    }
+
     /// Whether it may be forgotten now, if it is that old.
     fn has_ended(&self, now: Millis) -> bool {
         let waits = self.record.post_to.is_some() && now < self.record.begun_at + KEEP_UNPOSTED;
-        let is_under_way = self.answer.borrow().is_none() && self.answer.has_changed().is_ok();
-        !waits && !is_under_way
+        !waits && !self.is_under_way()
     }
 
     /// How many bytes of answer it keeps.

@@ -30,7 +30,6 @@ use crate::journal::record::{LongRecord, Millis};
 use crate::journal::{DatabaseError, Journal, Replica};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::pending::Asked;
-use crate::model::sentences::sentence;
 use crate::model::{
     Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target, paging,
     pending,
@@ -359,9 +358,10 @@ impl Calls {
         call.observer.goes_on();
         let tool = call.tool();
         info!(app = %call.request().app, tool, call = %id, "the call goes on");
-        let waits = call.observer.is_waiting() && !call.recorder.has_reached_tool();
-        let said = if waits { "awaits_approval" } else { "goes_on" };
-        let first = pending::answer(&id, tool, said, &fetch);
+        let first = match call.observer.is_waiting() && !call.recorder.has_reached_tool() {
+            true => pending::waits(&id, tool, &fetch),
+            false => pending::goes_on(&id, tool, &fetch),
+        };
         let stop = call.in_flight.as_ref().map(|run| run.stop.child_token()).unwrap_or_default();
         let scope = Scope::new(&call);
         let work = Some(Work::of(&call));
@@ -399,7 +399,7 @@ impl Calls {
             let answer = tokio::select! {
                 // The end first, as for other calls.
                 biased;
-                () = stop.cancelled() => Answer::Error(sentence("cancelled_with_run", &[])),
+                () = stop.cancelled() => pending::cancelled(),
                 made = executed => match call.ends(made) {
                     Ok(made) => made.answer,
                     Err(Left) => {
@@ -490,19 +490,14 @@ impl Calls {
         match fetched {
             Fetched::Running { tool, waits } => {
                 let fetch = self.fetch_tool(call.driven());
-                let still = if waits { "still_waits" } else { "still_runs" };
-                pending::answer(
-                    &asked.call,
-                    &tool,
-                    still,
-                    fetch.as_deref().unwrap_or(pending::TOOL),
-                )
+                let still = if waits { pending::still_waits } else { pending::still_runs };
+                still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
             }
             Fetched::Finished(answer, backend) => {
                 let max = backend.and_then(|name| self.backends.rules(&name)?.max_result);
                 part(&answer, &asked, max, self.fetch_tool(call.driven()).as_deref())
             }
-            Fetched::Unknown => Answer::Error(sentence("no_such_call", &[])),
+            Fetched::Unknown => pending::unknown(),
         }
     }
 }

@@ -73,13 +73,14 @@ impl CallFailure {
 
     /// The text for a client whose request only reads.
     pub(super) fn for_reader(&self, name: &BackendName) -> String {
-        let plain = |said| sentence(said, &[("backend", name)]);
         match self {
             Self::TimedOut(waited) => {
                 sentence("read_timed_out", &[("backend", name), ("seconds", &seconds(*waited))])
             }
-            Self::Call(CallError::Lost(_)) => plain("read_lost"),
-            Self::Call(CallError::Unreadable(_)) => plain("read_unreadable"),
+            Self::Call(CallError::Lost(_)) => sentence("read_lost", &[("backend", name)]),
+            Self::Call(CallError::Unreadable(_)) => {
+                sentence("read_unreadable", &[("backend", name)])
+            }
             Self::Call(CallError::NotRead(why)) => {
                 sentence("read_too_large", &[("backend", name), ("why", why)])
             }
@@ -88,28 +89,36 @@ impl CallFailure {
     }
 
     pub(super) fn for_model(&self, name: &BackendName) -> String {
-        let plain = |said| sentence(said, &[("backend", name)]);
-        let after =
-            |said, seconds: f64| sentence(said, &[("backend", name), ("seconds", &seconds)]);
         match self {
-            Self::Shut(Shut(wait)) => after("keeps_failing", wait.as_secs_f64().ceil()),
-            Self::Rejected(Rejected::QueueFull, _) => plain("queue_full"),
-            Self::Rejected(Rejected::Late, waited) => after("no_turn", seconds(*waited)),
-            Self::NotConnected | Self::Call(CallError::NotSent(_)) => plain("unreachable"),
+            Self::Shut(Shut(wait)) => {
+                let wait = wait.as_secs_f64().ceil();
+                sentence("keeps_failing", &[("backend", name), ("seconds", &wait)])
+            }
+            Self::Rejected(Rejected::QueueFull, _) => sentence("queue_full", &[("backend", name)]),
+            Self::Rejected(Rejected::Late, waited) => {
+                sentence("no_turn", &[("backend", name), ("seconds", &seconds(*waited))])
+            }
+            Self::NotConnected | Self::Call(CallError::NotSent(_)) => {
+                sentence("unreachable", &[("backend", name)])
+            }
             Self::Removed => CallRefusal::Removed.for_model(name),
             Self::NotPermitted(refusal) => refusal.for_model(name),
-            Self::NotApproved => plain("not_approved"),
-            Self::Withdrawn => plain("not_as_accepted"),
+            Self::NotApproved => sentence("not_approved", &[("backend", name)]),
+            Self::Withdrawn => sentence("not_as_accepted", &[("backend", name)]),
             Self::NotRecorded(why) => why.for_model(name.as_str()),
-            Self::NotRepeatable => plain("not_repeatable"),
-            Self::AnotherPeer => plain("another_peer"),
-            Self::TimedOut(waited) => after("timed_out", seconds(*waited)),
-            Self::Call(CallError::Lost(_)) => plain("connection_lost"),
-            Self::Call(CallError::Unreadable(_)) => plain("unreadable"),
+            Self::NotRepeatable => sentence("not_repeatable", &[("backend", name)]),
+            Self::AnotherPeer => sentence("another_peer", &[("backend", name)]),
+            Self::TimedOut(waited) => {
+                sentence("timed_out", &[("backend", name), ("seconds", &seconds(*waited))])
+            }
+            Self::Call(CallError::Lost(_)) => sentence("connection_lost", &[("backend", name)]),
+            Self::Call(CallError::Unreadable(_)) => sentence("unreadable", &[("backend", name)]),
             Self::Call(CallError::NotRead(why @ NotRead::TooLarge { .. })) => {
                 sentence("answer_too_large", &[("backend", name), ("why", why)])
             }
-            Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => plain("no_room"),
+            Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => {
+                sentence("no_room", &[("backend", name)])
+            }
             Self::Call(CallError::Refused(words)) | Self::OverQuota(words) => words.clone(),
         }
     }

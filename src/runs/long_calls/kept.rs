@@ -14,7 +14,6 @@ use crate::backend::{Handle, NotRecorded};
 use crate::clock;
 use crate::journal::record::{Change, Key, LongRecord, Slot};
 use crate::model::recovery::LEAST_BUDGET;
-use crate::model::sentences::sentence;
 use crate::model::{
     Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target, pending,
 };
@@ -241,10 +240,7 @@ impl Runs {
         let within = self.calls.settings().limits.pending_timeout;
         let left = within.saturating_sub(spent);
         let over = match (&work.handle, waits) {
-            (None, true) => {
-                let late = sentence("too_late", &[("tool", &request.name)]);
-                (left < LEAST_BUDGET).then_some(Answer::Error(late))
-            }
+            (None, true) => (left < LEAST_BUDGET).then(|| pending::too_late(&request.name)),
             (Some(_), _) if !left.is_zero() => None,
             _ => Some(pending::lost(&request.name)),
         };
