@@ -370,6 +370,15 @@ impl Journal {
         }
     }
 
+    /// Waits until all changes that were given before are written, however long that takes, or the
+    /// journal is closed.
+    pub async fn flushed(&self) {
+        let (done, written) = oneshot::channel();
+        if self.give(Vec::new(), Waiter::Kept(Some(done))).is_ok() {
+            written.await.ok();
+        }
+    }
+
     /// Whether a call may be sent now: no other process can have taken over its run.
     pub fn may_dispatch(&self) -> bool {
         self.replica().is_none_or(Replica::holds_lease)

@@ -377,7 +377,7 @@ impl Backends {
                 biased;
                 answer = &mut answer => break answer.map_err(CallFailure::Call),
                 () = &mut silent_until => break Err(CallFailure::TimedOut(limits.waited())),
-                () = progress.touched() => silent_until.as_mut().reset(limits.deadline.min(Instant::now() + limits.idle)),
+                () = progress.touched() => silent_until.as_mut().reset(limits.next_end()),
             }
         };
         let ending = match &outcome {
@@ -563,6 +563,11 @@ impl Limits {
     /// The end of a call that shows no progress.
     fn first_end(&self) -> Instant {
         self.deadline.min(self.start + self.idle)
+    }
+
+    /// The end of a call that has shown progress just now.
+    fn next_end(&self) -> Instant {
+        self.deadline.min(Instant::now() + self.idle)
     }
 
     /// The latest time for a permit. Only half of the time is for waiting, so that a call which

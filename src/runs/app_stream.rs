@@ -246,7 +246,7 @@ impl AppStream {
             match turn {
                 Err(_elapsed) if is_inside => return None,
                 Err(_elapsed) => {
-                    self.runs.claim_guest(&self.run).await;
+                    self.runs.claim_guest(&self.run);
                     return Some(HEARTBEAT_FRAME);
                 }
                 Ok(Turn::Bytes(bytes)) => return Some(bytes),

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use tracing::debug;
+use tokio::task::JoinHandle;
 
 use super::driven::Left;
 use super::{DrivenRun, NewRun, Runs};
@@ -95,10 +95,19 @@ impl Runs {
         app: &AppName,
         credential: &UpstreamCredential,
     ) -> Result<(), DatabaseError> {
-        // In a task of its own: a client that hangs up must not leave the run claimed and not driven.
+        self.claiming(key, app, credential).await.unwrap_or(Ok(()))
+    }
+
+    /// In a task of its own: a client that hangs up must not leave the run claimed and not driven.
+    fn claiming(
+        self: &Arc<Self>,
+        key: &RunKey,
+        app: &AppName,
+        credential: &UpstreamCredential,
+    ) -> JoinHandle<Result<(), DatabaseError>> {
         let runs = Arc::clone(self);
         let (key, app, credential) = (key.clone(), app.clone(), credential.clone());
-        let claiming = self.calls.tracker.spawn(async move {
+        self.calls.tracker.spawn(async move {
             if let Some(replica) = runs.journal().replica()
                 && let Some(kept) = replica.claim_waiting(&key).await?
             {
@@ -106,17 +115,17 @@ impl Runs {
                 runs.get_or_resume(&key, &app, &credential);
             }
             Ok(())
-        });
-        claiming.await.unwrap_or(Ok(()))
+        })
     }
 
     /// Has this replica drive on a guest whose replica has died: an app that reads the guest's events has
-    /// shown its credential here, and has no reason to show it again.
-    pub(super) async fn claim_guest(self: &Arc<Self>, guest: &DrivenRun) {
+    /// shown its credential here, and has no reason to show it again. Does not wait: the app's stream
+    /// must not fall silent while the database is slow.
+    pub(super) fn claim_guest(self: &Arc<Self>, guest: &DrivenRun) {
         let credential = self.credential_of(guest);
         if guest.is_guest() && credential.is_callers() {
-            let claimed = self.claim_waiting(&guest.key, &guest.app, &credential).await;
-            claimed.inspect_err(|error| debug!(%error, "cannot take over a run yet")).ok();
+            // A failure is for the next time, with the next heartbeat.
+            drop(self.claiming(&guest.key, &guest.app, &credential));
         }
     }
 

@@ -203,7 +203,7 @@ impl Calls {
     /// Withdraws a request that the database may write yet. What another replica has written under its
     /// key stays, also where this replica has inherited it.
     async fn withdraw(&self, replica: &Replica, key: RequestKey, nonce: u64) {
-        while !self.journal.keep(Vec::new()).await && !self.drain.is_cancelled() {}
+        self.drain.run_until_cancelled(self.journal.flushed()).await;
         loop {
             match replica.request(&key).await {
                 Ok(Some(first)) if first.nonce == nonce => {
