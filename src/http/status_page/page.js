@@ -19,6 +19,12 @@ function make(tag, kind, ...children) {
   return element;
 }
 
+function link(to, ...children) {
+  const made = make("a", "", ...children);
+  made.href = to;
+  return made;
+}
+
 /** A table cell. Its label is shown if there is no room for columns. */
 function cell(label, content, kind) {
   const made = make("td", kind, content);
@@ -393,7 +399,7 @@ function drawBackends() {
     tokens.set(one.name, Math.max(one.tokens, tokens.get(one.name) ?? 0));
   }
   const problems = new Map((state.status?.problems ?? []).map((one) => [one.subject, one]));
-  // What needs somebody stands first.
+  // Backends with trouble stand first.
   const rank = (one) => one.state === "ready" && one.breaker.state === "closed" ? 1 : 0;
   const rows = [...state.backends.values()].sort((a, b) => rank(a) - rank(b) || (a.name < b.name ? -1 : 1)).map((one) => {
     const refresh = make("button", "", "Refresh");
@@ -620,11 +626,7 @@ const ofCall = (call) => [
   cell("", dot(stateOf(call))), cell("Took", took(call.ms), "number"),
 ];
 
-function runLink(run) {
-  const made = make("a", "", make("code", "", run.runId));
-  made.href = `#activity/${encodeURIComponent(key(run))}`;
-  return made;
-}
+const runLink = (run) => link(`#activity/${encodeURIComponent(key(run))}`, make("code", "", run.runId));
 
 function drawActivity() {
   const [, one] = location.hash.split("/");
@@ -651,7 +653,7 @@ function drawActivity() {
 
 /** One run: what it is, and a bar for each of its calls. */
 function drawRun(run) {
-  const back = make("p", "", (() => { const made = make("a", "", "All activity"); made.href = "#activity"; return made; })());
+  const back = make("p", "", link("#activity", "All activity"));
   if (!run) return put(at("run"), [back, make("p", "empty", "The bridge does not know this run any more.")]);
   const calls = [...state.calls.values()].filter((call) => call.runId === run.runId).sort((a, b) => a.number - b.number);
   const begins = Date.parse(run.startedAt);
@@ -834,7 +836,7 @@ async function readAll() {
   const [status, { calls }] = await Promise.all([get("/v1/status"), get("/v1/calls")]);
   at("version").textContent = status.version;
   if (status.uptimeSeconds < (state.status?.uptimeSeconds ?? 0)) {
-    // The bridge has begun anew, and its calls are numbered from the beginning.
+    // The bridge was restarted, and numbers its calls from 0 again.
     known.clear();
     state.runs.clear();
   }
