@@ -87,9 +87,13 @@ impl State {
         let Some(said) = run.log.get(seq.wrapping_sub(1)) else {
             return self.breaks(format!("{} has no event {seq}: {event}", known.id));
         };
+        // A client stops reading there, also if an earlier event was left out.
+        if matches!(kind.as_str(), "result" | "error" | "cancelled") {
+            self.apps[app].runs[at].has_ended = true;
+        }
         let is_passed = !known.is_driven || !is_kept;
         if seq != known.last + 1 && is_passed {
-            // The bridge passes MANTYX's bytes through, repetitions included.
+            // The bridge passes MANTYX's bytes through, repetitions and changed order included.
             return;
         }
         // What came behind a later event is left out, as the app has read past it.
@@ -115,9 +119,6 @@ impl State {
         let is_own = !is_bridges || known.is_driven;
         if let (Some((tool_use, _)), "local_tool_call", true) = (call, kind.as_str(), is_own) {
             self.apps[app].own.push((known.id.clone(), tool_use));
-        }
-        if matches!(kind.as_str(), "result" | "error" | "cancelled") {
-            self.apps[app].runs[at].has_ended = true;
         }
     }
 
