@@ -11,6 +11,9 @@ use super::world::State;
 /// How long an answer may take to reach MANTYX, faults included.
 const TIME_TO_POST: Duration = Duration::from_secs(120);
 
+/// How answers say that the tool has done nothing.
+const NOT_MADE: [&str; 4] = ["not made", "not called", "not run", "nothing was called"];
+
 impl State {
     /// The law of drivers: a run has one. The daemon's log says when one starts and ends.
     pub(super) fn driver_says(&mut self, line: &str) {
@@ -98,7 +101,7 @@ impl State {
     /// The law of answers: each call of the bridge's gets one. Faults pass, so that an answer which was
     /// there in time has reached MANTYX.
     pub(super) fn judge(&mut self) {
-        let mut broken = Vec::new();
+        let mut broken = self.denials();
         for (id, run) in self.mantyx.runs.iter().filter(|(_, run)| run.is_driven) {
             let calls = run.calls.iter().filter(|(_, call)| call.is_bridges && call.expired);
             for (tool_use, call) in calls {
@@ -130,5 +133,19 @@ impl State {
         for what in broken {
             self.breaks(what);
         }
+    }
+
+    /// The law of truth: no answer says that a call was not made which has had its effect. (A call that
+    /// only reads may be sent again, and that may fail before it is sent.)
+    fn denials(&self) -> Vec<String> {
+        let calls = self.mantyx.runs.values().flat_map(|run| &run.calls);
+        let lies = calls.filter_map(|(tool_use, call)| {
+            let answer = call.answer.as_ref()?.to_string();
+            let job = self.peers.jobs.get(&call.intent)?;
+            let says_no = NOT_MADE.iter().any(|it| answer.contains(it));
+            (says_no && job.effects > 0 && job.tool != "read")
+                .then(|| format!("{tool_use} has had its effect, and its answer is {answer}"))
+        });
+        lies.collect()
     }
 }
