@@ -555,6 +555,12 @@ impl Chance for World {
             ..Fate::default()
         };
         fate.unhappy(&mut state);
+        if state.fault(3) {
+            // The machine hangs while the statement is on its way: those who wait for it are late.
+            let wait = state.wait(Duration::from_secs(60));
+            state.processes[of].freezes = Some(wait);
+            state.processes[of].interrupt.notify_one();
+        }
         if fate.is_lost {
             state.step(format!("database: {statement} of {of} does not arrive"));
         }
