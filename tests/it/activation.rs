@@ -25,7 +25,7 @@ use crate::{
     http::{Connection, PATIENCE, Request},
     peers, ports,
     process::{self, Group},
-    systemd::{is_there, told},
+    systemd::{program, told},
     wait,
 };
 
@@ -43,11 +43,8 @@ struct Activated {
 
 impl Activated {
     /// Opens a TCP socket at `ip` and a unix socket for a daemon whose configuration `config` makes
-    /// of their addresses. `None` where the tests are told to do without systemd.
-    async fn new(ip: Ipv4Addr, config: impl Fn(SocketAddr, &Path) -> String) -> Option<Self> {
-        if !is_there("systemd-socket-activate") {
-            return None;
-        }
+    /// of their addresses.
+    async fn new(ip: Ipv4Addr, config: impl Fn(SocketAddr, &Path) -> String) -> Self {
         let dir = TempDir::new().expect("the temporary directory is writable");
         fs::create_dir(dir.path().join("tmp")).expect("a new directory is empty");
         let notify = dir.path().join("notify");
@@ -60,7 +57,8 @@ impl Activated {
         let text = format!("{}state_dir: {}\n", config(tcp, &unix), state.display());
         fs::write(&file, text).expect("the test's directory is writable");
 
-        let mut command = bridge::command_of("systemd-socket-activate");
+        let activate = program("systemd-socket-activate");
+        let mut command = bridge::command_of(activate.to_str().expect("a path of UTF-8"));
         let env = [("NOTIFY_SOCKET", &notify), ("TMPDIR", &dir.path().join("tmp"))];
         for (name, value) in env {
             command.arg("-E").arg(format!("{name}={}", value.display()));
@@ -73,7 +71,7 @@ impl Activated {
             (log.matches("Listening on").count() == 2).then_some(())
         })
         .await;
-        Some(Self { process, tcp, notify: notified, dir })
+        Self { process, tcp, notify: notified, dir }
     }
 
     fn unix(&self) -> PathBuf {
@@ -120,7 +118,7 @@ async fn what_systemd_opened_is_served_and_left_as_it_was() {
     let ledger = TempDir::new().expect("the temporary directory is writable");
     let plain = peers::ledger(&ledger.path().join("ledger"), &[]);
     let config = |_, _: &Path| format!("upstream: {{sandbox: true}}\nmcp:\n  plain: {plain}\n");
-    let Some(mut daemon) = Activated::new(Ipv4Addr::LOCALHOST, config).await else { return };
+    let mut daemon = Activated::new(Ipv4Addr::LOCALHOST, config).await;
 
     // The first request waits while the daemon starts; its Host is the address of that socket.
     Request::new("GET", "/healthz").answer(daemon.tcp).await.expect(200);
@@ -172,7 +170,7 @@ async fn what_is_configured_is_served_as_well_and_nothing_twice() {
             own.display()
         )
     };
-    let Some(mut daemon) = Activated::new(Ipv4Addr::LOCALHOST, config).await else { return };
+    let mut daemon = Activated::new(Ipv4Addr::LOCALHOST, config).await;
     Request::new("GET", "/healthz").answer(daemon.tcp).await.expect(200);
     told(&daemon.notify, "READY=1").await;
     let own = daemon.unix().with_file_name("own.sock");
@@ -193,7 +191,7 @@ async fn what_is_configured_is_served_as_well_and_nothing_twice() {
 #[tokio::test]
 async fn what_other_machines_reach_is_refused() {
     let config = |_, _: &Path| "upstream: {sandbox: true}\n".to_owned();
-    let Some(mut daemon) = Activated::new(Ipv4Addr::UNSPECIFIED, config).await else { return };
+    let mut daemon = Activated::new(Ipv4Addr::UNSPECIFIED, config).await;
     let _client = UnixStream::connect(daemon.unix()).await.expect("it listens");
     let status = daemon.process.ended(Duration::from_secs(20)).await;
     assert_eq!(status.code(), Some(1));
@@ -214,7 +212,7 @@ async fn what_other_machines_reach_is_served_with_tls() {
         let tls = format!("{{cert: {at}/cert, key: {at}/key}}");
         format!("upstream: {{sandbox: true}}\nlisten: {{tcp: '{tcp}', tls: {tls}}}\n")
     };
-    let Some(mut daemon) = Activated::new(Ipv4Addr::UNSPECIFIED, config).await else { return };
+    let mut daemon = Activated::new(Ipv4Addr::UNSPECIFIED, config).await;
     let to = SocketAddr::from((Ipv4Addr::LOCALHOST, daemon.tcp.port()));
     let stream = Client::new(&authority.pem(), None).connect(to).await.expect("a handshake");
     let health = Request::new("GET", "/healthz");

@@ -12,7 +12,7 @@ use crate::{
     harness::{LEDGER_TOOLS, ledger_in, tool_names},
     http::{Answer, Request},
     mantyx::Mantyx,
-    peers,
+    peers::{self, debian},
 };
 
 const TOKEN: &str = "a-token-of-one-app-canary";
@@ -35,7 +35,7 @@ impl Host {
 
     /// The status and the body of an answer to this test's own user, over the unix socket.
     async fn over_unix(&self, target: &str, headers: &[&str]) -> (u16, String) {
-        let mut curl = Command::new("curl");
+        let mut curl = Command::new(debian::program("curl", "curl"));
         curl.args(["-s", "-w", "\n%{http_code}", "--unix-socket"]).arg(&self.socket);
         for header in headers {
             curl.args(["-H", header]);

@@ -16,7 +16,13 @@ use std::{
 
 use tempfile::TempDir;
 
-use crate::{http::Request, peers, ports, process::Group, wait};
+use crate::{
+    http::Request,
+    peers::{self, debian},
+    ports,
+    process::Group,
+    wait,
+};
 
 const PORT: &str = "7717";
 const START: Duration = Duration::from_secs(60);
@@ -99,6 +105,7 @@ impl User {
         let mut path = vec![binary.parent().expect("a directory").to_owned()];
         path.push(peers::fetch::python().with_file_name(""));
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        path = debian::with(path, &[("curl", "curl"), ("openssl", "openssl")]);
         command.env_clear().env("LANG", "C.UTF-8").env("HOME", &self.home);
         command.env("PATH", std::env::join_paths(path).expect("ordinary paths"));
         command.current_dir(self.work());

@@ -3,18 +3,13 @@
 //!
 //! Must not: repeat a request that a bridge may have read.
 
-use std::{
-    env, fs,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, net::SocketAddr, path::PathBuf, time::Duration};
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-use crate::{bridge::command_of, ports, process::Group, wait};
+use crate::{bridge::command_of, peers::debian, ports, process::Group, wait};
 
 const START: Duration = Duration::from_secs(10);
 
@@ -131,11 +126,7 @@ backend replicas
     )
 }
 
-/// Debian puts it where only root looks.
+/// haproxy itself.
 pub(crate) fn program() -> PathBuf {
-    let paths = env::var_os("PATH").unwrap_or_default();
-    let mut dirs: Vec<PathBuf> = env::split_paths(&paths).collect();
-    dirs.extend(["/usr/sbin", "/usr/local/sbin"].map(|dir| Path::new(dir).to_owned()));
-    let found = dirs.iter().map(|dir| dir.join("haproxy")).find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("no haproxy in {dirs:?}; install Debian's package haproxy"))
+    debian::program("haproxy", "haproxy")
 }

@@ -211,12 +211,12 @@ fn no_program_takes_a_mask_away() {
 /// Under the restrictions of the service, as a user of the system.
 #[test]
 fn masks_hold_in_the_service() {
-    if !systemd::is_there("systemd-analyze") {
-        return;
-    }
     let dir = of_nobody();
     let user = NOBODY.to_string();
-    let service = ["python3", RESTRICTED, "--user", &user, "--unit", UNIT];
+    let analyze = systemd::program("systemd-analyze");
+    let analyze = analyze.to_str().expect("a path of UTF-8");
+    let with = ["python3", RESTRICTED, "--systemd-analyze", analyze];
+    let service = [&with[..], &["--user", &user, "--unit", UNIT]].concat();
     held(
         &break_out(&dir, &[&service[..], &["--unit", DROP_IN, "--"]].concat()),
         "0000000000000000",

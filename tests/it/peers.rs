@@ -5,6 +5,7 @@
 //! fetched anew when its versions change and only then. Must not: name a registry (the clients'
 //! own configuration decides), or fall back to a fake when a real peer is missing.
 
+pub(crate) mod debian;
 pub(crate) mod fetch;
 
 use std::{

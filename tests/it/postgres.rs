@@ -4,18 +4,13 @@
 //! Must not: know what is kept in it.
 
 use std::{
-    fs,
-    net::SocketAddr,
-    os::unix::fs::chown,
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
+    fs, net::SocketAddr, os::unix::fs::chown, path::PathBuf, process::Command, time::Duration,
 };
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
-use crate::{bridge::command_of, ports, process::Group, wait};
+use crate::{bridge::command_of, peers, ports, process::Group, wait};
 
 /// The password of its user, which no log may have.
 pub(crate) const PASSWORD: &str = "postgres-canary";
@@ -126,14 +121,13 @@ impl Postgres {
 
     /// Begins statements, which end with what this returns.
     pub(crate) fn start_query(&self, statements: &str) -> Group {
-        let mut command = command_of("psql");
+        let mut command = program("psql");
         command.args(["-XAtq", "-c", statements, &self.url()]);
         Group::spawn(&mut command, &self.dir.path().join("psql.log"))
     }
 
     fn try_query(&self, statement: &str) -> Option<Vec<String>> {
-        let asked =
-            command_of("psql").args(["-XAtq", "-c", statement, &self.url()]).output().ok()?;
+        let asked = program("psql").args(["-XAtq", "-c", statement, &self.url()]).output().ok()?;
         let text = String::from_utf8_lossy(&asked.stdout).into_owned();
         asked.status.success().then(|| text.lines().map(str::to_owned).collect())
     }
@@ -148,23 +142,15 @@ pub(crate) fn url_at(addr: SocketAddr) -> String {
     format!("postgres://bridge:{PASSWORD}@{addr}/postgres")
 }
 
-/// PostgreSQL does not run as root. Debian's package brings a user for it.
+/// PostgreSQL does not run as root, but as a user who owns nothing.
 fn other_user() -> Option<(u32, u32)> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let users = fs::read_to_string("/etc/passwd").expect("a system has users");
-    let entry = users.lines().find_map(|line| line.strip_prefix("postgres:"));
-    let mut fields = entry.expect("install Debian's package postgresql").split(':').skip(1);
-    let mut number = || fields.next().and_then(|field| field.parse().ok()).expect("a number");
-    Some((number(), number()))
+    const NOBODY: (u32, u32) = (65534, 65534);
+    rustix::process::geteuid().is_root().then_some(NOBODY)
 }
 
 /// One of the programs of the server.
 fn program(name: &str) -> Command {
-    let installed = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
-    let mut paths = installed.filter_map(|entry| Some(entry.ok()?.path().join("bin").join(name)));
-    let path = paths.find(|path| path.exists()).unwrap_or_else(|| Path::new(name).to_owned());
+    let path = peers::fetch::postgres(other_user().is_some()).join(name);
     let path = path.to_str().expect("a path of UTF-8");
     match other_user() {
         None => command_of(path),

