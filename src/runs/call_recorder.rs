@@ -387,7 +387,12 @@ impl Recorder for CallRecorder {
                     self.taken.cancel();
                     std::future::pending().await
                 }
-                _ => Err(NotRecorded::Unwritable),
+                _ => {
+                    // The call is not sent, even if its dispatch is written later. So its answer is
+                    // that of the run's owner alone, who may send it meanwhile.
+                    self.not_dispatched();
+                    Err(NotRecorded::Unwritable)
+                }
             }
         })
     }

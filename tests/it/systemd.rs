@@ -120,6 +120,8 @@ fn analyze(args: &[&str], units: &[&str], drop_ins: &[&str]) -> (bool, String) {
         let installed = "/usr/bin/mantyx-bridge ";
         assert!(file != SERVICE || text.contains(installed), "it starts the installed binary");
         let text = text.replace(installed, concat!(env!("CARGO_BIN_EXE_mantyx-bridge"), " "));
+        let kill = debian::program("kill", "procps").display().to_string();
+        let text = text.replace("/bin/kill", &kill);
         fs::write(dir.path().join(file), text).expect("the test's directory is writable");
     }
     let paths = units.iter().map(|unit| dir.path().join(unit));

@@ -245,23 +245,48 @@ function input(field, isRequired) {
     return [made, () => isList ? (chosen().length || isRequired ? chosen() : undefined) : (chosen()[0] || undefined)];
   }
   const made = make("input", "");
-  if (field.type === "boolean") {
+  const type = Array.isArray(field.type) ? field.type.find((one) => one !== "null") : field.type;
+  const isJson = type === "array" ? !["string", undefined].includes(field.items?.type) : !["string", "number", "integer", "boolean"].includes(type);
+  if (isJson) {
+    made.placeholder = "JSON";
+    made.value = field.default === undefined ? "" : JSON.stringify(field.default);
+    // What is no JSON goes as the text that it is, and the bridge says so.
+    const parsed = () => { try { return JSON.parse(made.value); } catch { return made.value; } };
+    return [made, () => made.value.trim() === "" ? undefined : parsed()];
+  }
+  if (type === "boolean") {
     made.type = "checkbox";
     made.checked = field.default === true;
     return [made, () => made.checked];
   }
   made.value = field.default === undefined ? "" : field.default;
-  if (field.type === "array") {
+  if (type === "array") {
     made.placeholder = "one, another";
     return [made, () => made.value ? made.value.split(",").map((one) => one.trim()) : undefined];
   }
-  if (field.type !== "string") {
+  if (type !== "string") {
     made.inputMode = "decimal";
     // What is no number goes as it is, and the bridge says so.
     return [made, () => made.value.trim() === "" ? undefined : Number.isNaN(Number(made.value)) ? made.value : Number(made.value)];
   }
   made.type = { date: "date", "date-time": "text", email: "email", uri: "url" }[field.format] ?? "text";
   return [made, () => made.value === "" && !isRequired ? undefined : made.value];
+}
+
+/** The inputs of a schema's properties, and how what they hold is read. */
+function fields(id, of) {
+  const required = Array.isArray(of?.required) ? of.required : [];
+  const all = Object.entries(of?.properties ?? {}).map(([name, field], at) => {
+    const [element, value] = input(field ?? {}, required.includes(name));
+    element.id = `${id}-${at}`;
+    element.required = required.includes(name) && element.type !== "checkbox";
+    const label = make("label", "", plain(field?.title ?? name), required.includes(name) ? make("span", "bad-word", " required") : null);
+    label.htmlFor = element.id;
+    const text = field?.description === undefined ? null : make("small", "soft", plain(field.description));
+    return { name, value, row: make("div", "field", label, element, text) };
+  });
+  const read = () => Object.fromEntries(all.map(({ name, value }) => [name, value()]).filter(([, value]) => value !== undefined));
+  return { element: make("div", "fields", ...all.map(({ row }) => row)), read };
 }
 
 /** What a call's server asks: the elements of its form, and how its content is read. */
@@ -277,18 +302,8 @@ function form(id, question) {
     [link.href, link.target, link.rel] = [url.href, "_blank", "noopener noreferrer"];
     return { elements: [title, make("p", "text", link)], read: () => undefined };
   }
-  const required = Array.isArray(question.requestedSchema?.required) ? question.requestedSchema.required : [];
-  const fields = Object.entries(question.requestedSchema?.properties ?? {}).map(([name, field], at) => {
-    const [element, value] = input(field, required.includes(name));
-    element.id = `${id}-${at}`;
-    element.required = required.includes(name) && field.type !== "boolean";
-    const label = make("label", "", plain(field.title ?? name), required.includes(name) ? make("span", "bad-word", " required") : null);
-    label.htmlFor = element.id;
-    const text = field.description === undefined ? null : make("small", "soft", plain(field.description));
-    return { name, value, row: make("div", "field", label, element, text) };
-  });
-  const read = () => Object.fromEntries(fields.map(({ name, value }) => [name, value()]).filter(([, value]) => value !== undefined));
-  return { elements: [title, make("div", "fields", ...fields.map(({ row }) => row))], read };
+  const { element, read } = fields(id, question.requestedSchema);
+  return { elements: [title, element], read };
 }
 
 /** A card. It keeps its position, so that a click hits the right one; only its text changes. */
@@ -535,6 +550,41 @@ function schema(of) {
   return rows.length ? make("table", "schema", make("tbody", "", ...rows)) : make("p", "soft", "It takes no arguments.");
 }
 
+/** A form that calls a tool. What needs approval waits on the overview, as a run's call does. */
+function attempt(tool) {
+  const ofAgent = { properties: { message: { type: "string", description: "What the agent is asked." } }, required: ["message"] };
+  const { element, read } = fields(`try-${tool.name}`, tool.more.inputSchema ?? tool.more.parameters ?? ofAgent);
+  // The operator is no app: the call is made as one of them.
+  const apps = state.status.operator ? (state.status.injected ?? []).map((one) => one.app) : [];
+  const app = make("select", "", ...apps.map((name) => new Option(name, name)));
+  const button = make("button", "", "Call it");
+  const answer = make("pre", "", "");
+  answer.hidden = true;
+  answer.setAttribute("role", "status");
+  const made = make("form", "try", element, make("p", "", button, " ",
+    apps.length > 1 ? make("label", "", "as app ", app) : null, make("span", "soft", " This makes the call, with its effects.")), answer);
+  made.onsubmit = async (event) => {
+    event.preventDefault();
+    button.disabled = true;
+    answer.hidden = false;
+    answer.textContent = "It runs. If it waits for a person, the overview shows it.";
+    try {
+      const toolUseId = `page_${Date.now().toString(36)}${Math.random().toString(36).slice(2)}`;
+      const body = JSON.stringify({ toolUseId, name: tool.name, args: read() });
+      const as = apps.length ? `?app=${encodeURIComponent(app.value)}` : "";
+      const response = await fetch(`/v1/tool-calls${as}`, { method: "POST", headers: { ...keyed(), "content-type": "application/json" }, body });
+      const { result, error, message } = await response.json();
+      answer.textContent = plain(message ?? error ?? result ?? "");
+      answer.className = response.ok && error === undefined ? "" : "bad-word";
+    } catch {
+      answer.textContent = "The bridge was not reached, or it ended: the call may have taken effect.";
+    } finally {
+      button.disabled = false;
+    }
+  };
+  return made;
+}
+
 function drawTool(tool) {
   const line = tool.text.split("\n", 1)[0];
   const brief = line.length > 160 ? `${line.slice(0, 160)}…` : line;
@@ -547,6 +597,7 @@ function drawTool(tool) {
   made.addEventListener("toggle", () => made.append(
     brief === tool.text ? "" : make("p", "text", tool.text),
     tool.more.inputSchema || tool.more.parameters ? schema(tool.more.inputSchema ?? tool.more.parameters) : "",
+    make("details", "", make("summary", "soft", "Try it"), attempt(tool)),
     make("details", "", make("summary", "soft", "JSON"), make("pre", "", JSON.stringify(tool.more, null, 2)))), { once: true });
   made.says = JSON.stringify(tool);
   return made;
