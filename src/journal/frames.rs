@@ -9,7 +9,6 @@
 //! Must not: know what is kept, or touch a file.
 
 use memchr::memmem;
-use serde::Serialize;
 
 /// The first bytes of a file of every version; the next byte is the version.
 const MAGIC: &[u8; 7] = b"mantyxj";
@@ -240,27 +239,21 @@ impl<'a> Contents<'a> {
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'a>> {
         self.payloads.iter().flat_map(|payload| {
             let mut rest = *payload;
-            std::iter::from_fn(move || {
-                let (entry, more) = entry(rest)?;
-                rest = more;
-                Some(entry)
-            })
+            std::iter::from_fn(move || entry(&mut rest))
         })
     }
 }
 
-/// The first change of `bytes`, and what follows it.
-fn entry(bytes: &[u8]) -> Option<(Entry<'_>, &[u8])> {
-    let (key_length, rest) = bytes.split_first_chunk::<4>()?;
-    let (value_length, rest) = rest.split_first_chunk::<4>()?;
-    let (key, rest) = rest.split_at_checked(usize::try_from(little(key_length)).ok()?)?;
-    match little(value_length) {
-        NOTHING => Some(((key, None), rest)),
-        length => {
-            let (value, rest) = rest.split_at_checked(usize::try_from(length).ok()?)?;
-            Some(((key, Some(value)), rest))
-        }
-    }
+/// Takes the first change of `rest`.
+fn entry<'a>(rest: &mut &'a [u8]) -> Option<Entry<'a>> {
+    let key_length = little(rest.split_off(..4)?);
+    let value_length = little(rest.split_off(..4)?);
+    let key = rest.split_off(..usize::try_from(key_length).ok()?)?;
+    let value = match value_length {
+        NOTHING => None,
+        length => Some(rest.split_off(..usize::try_from(length).ok()?)?),
+    };
+    Some((key, value))
 }
 
 /// A frame under construction.
@@ -278,43 +271,13 @@ impl Frame {
         Self([&[0; FRAME_HEAD], payload].concat())
     }
 
-    /// Keeps `value` under `key`, both as JSON.
-    pub(super) fn put(&mut self, key: &impl Serialize, value: &impl Serialize) {
-        self.entry(|bytes| json(bytes, key), |bytes| json(bytes, value));
-    }
-
-    /// Keeps the bytes `value` under `key`, which is written as JSON.
-    pub(super) fn put_bytes(&mut self, key: &impl Serialize, value: &[u8]) {
-        self.entry(|bytes| json(bytes, key), |bytes| bytes.extend_from_slice(value));
-    }
-
-    /// Like [`Self::put_bytes`], with the key as it was read from a frame.
-    pub(super) fn put_read(&mut self, key: &[u8], value: &[u8]) {
-        self.entry(|bytes| bytes.extend_from_slice(key), |bytes| bytes.extend_from_slice(value));
-    }
-
-    /// Removes `key`.
-    pub(super) fn remove(&mut self, key: &impl Serialize) {
-        let at = self.entry(|bytes| json(bytes, key), |_| ());
-        self.fill(at, NOTHING);
-    }
-
-    /// Appends an entry; returns the offset of the value's length.
-    fn entry(&mut self, key: impl FnOnce(&mut Vec<u8>), value: impl FnOnce(&mut Vec<u8>)) -> usize {
-        let at = self.0.len();
-        self.0.extend_from_slice(&[0; 8]);
-        key(&mut self.0);
-        self.fill(at, length(self.0.len() - at - 8));
-        let begin = self.0.len();
-        value(&mut self.0);
-        self.fill(at + 4, length(self.0.len() - begin));
-        at + 4
-    }
-
-    fn fill(&mut self, at: usize, word: u32) {
-        if let Some(place) = self.0.get_mut(at..at + 4) {
-            place.copy_from_slice(&word.to_le_bytes());
+    /// Keeps `value` under `key` from now on; `None` removes the key.
+    pub(super) fn set(&mut self, key: &[u8], value: Option<&[u8]>) {
+        for word in [length(key.len()), value.map_or(NOTHING, |value| length(value.len()))] {
+            self.0.extend_from_slice(&word.to_le_bytes());
         }
+        self.0.extend_from_slice(key);
+        self.0.extend_from_slice(value.unwrap_or_default());
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -343,10 +306,6 @@ impl Frame {
         self.0.truncate(FRAME_HEAD);
         self.0.shrink_to(LARGE);
     }
-}
-
-fn json(bytes: &mut Vec<u8>, value: &impl Serialize) {
-    serde_json::to_writer(bytes, value).expect("strings, numbers and JSON can be written");
 }
 
 fn length(bytes: usize) -> u32 {

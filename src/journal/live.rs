@@ -45,58 +45,40 @@ pub(super) struct Salvaged {
     pub(super) routeless: usize,
 }
 
-/// What takes the records that changes consist of: a frame of the file, or rows of a database.
-pub(super) trait Sink {
-    /// Keeps `value` under `key`, as JSON.
-    fn put(&mut self, key: &Key, value: &impl Serialize);
-    /// Keeps the bytes `value` under `key`.
-    fn put_bytes(&mut self, key: &Key, value: &[u8]);
-    fn remove(&mut self, key: &Key);
-}
-
-impl Sink for Frame {
-    fn put(&mut self, key: &Key, value: &impl Serialize) {
-        self.put(key, value);
+/// What `change` sets, in this order: the value of each key, or `None` if its record is removed.
+pub(super) fn records(change: &Change) -> Vec<(Key, Option<Cow<'_, [u8]>>)> {
+    fn text(value: &impl Serialize) -> Cow<'static, [u8]> {
+        json(value).into()
     }
-
-    fn put_bytes(&mut self, key: &Key, value: &[u8]) {
-        self.put_bytes(key, value);
-    }
-
-    fn remove(&mut self, key: &Key) {
-        self.remove(key);
-    }
-}
-
-/// Adds `change` to `frame`. Routes that are kept already, by `has_routes`, are not written again.
-pub(super) fn add(frame: &mut impl Sink, change: &Change, has_routes: impl FnOnce(&str) -> bool) {
-    match change {
-        Change::Upstream(upstream) => frame.put(&Key::Upstream, upstream),
-        Change::Routes(routes) if has_routes(&routes.digest) => (),
+    let (key, value) = match change {
+        Change::Upstream(upstream) => (Key::Upstream, text(upstream)),
         Change::Routes(routes) => {
-            frame.put_bytes(&Key::Routes(routes.digest.clone()), routes.text.as_bytes());
+            (Key::Routes(routes.digest.clone()), routes.text.as_bytes().into())
         }
-        Change::Run(slot, run) => frame.put(&Key::Run(*slot), run),
+        Change::Run(slot, run) => (Key::Run(*slot), text(run)),
         Change::Call(key, call) | Change::Dispatch(key, call) => {
-            frame.put(&Key::Call(key.clone()), call);
+            (Key::Call(key.clone()), text(call))
         }
         Change::Answer(key, body) | Change::Refuse(key, body) | Change::Replace(key, body) => {
-            frame.put_bytes(&Key::Answer(key.clone()), body);
+            (Key::Answer(key.clone()), body.as_ref().into())
         }
-        Change::ForgetRun(slot) => {
-            frame.remove(&Key::Calls(*slot));
-            frame.remove(&Key::Run(*slot));
-        }
-        Change::Release(_) => (),
-        Change::Session(key, session) => frame.put(&Key::Session(key.clone()), session),
-        Change::Owner(key, owner) => frame.put(&Key::Owner(key.clone()), owner),
-        Change::Long(id, call) => frame.put(&Key::Long(id.clone()), call),
+        Change::ForgetRun(slot) => return vec![(Key::Calls(*slot), None), (Key::Run(*slot), None)],
+        Change::Release(_) => return Vec::new(),
+        Change::Session(key, session) => (Key::Session(key.clone()), text(session)),
+        Change::Owner(key, owner) => (Key::Owner(key.clone()), text(owner)),
+        Change::Long(id, call) => (Key::Long(id.clone()), text(call)),
         Change::Request(key, request) | Change::Begin(key, request) => {
-            frame.put(&Key::Request(key.clone()), request);
+            (Key::Request(key.clone()), text(request))
         }
-        Change::Lost(loss) => frame.put(&Key::Lost, loss),
-        Change::Forget(key) => frame.remove(key),
-    }
+        Change::Lost(loss) => (Key::Lost, text(loss)),
+        Change::Forget(key) => return vec![(key.clone(), None)],
+    };
+    vec![(key, Some(value))]
+}
+
+/// A key or a record as the journal keeps it.
+pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).expect("strings, numbers and JSON can be written")
 }
 
 impl Key {
@@ -181,8 +163,7 @@ impl<'a> Live<'a> {
             let Some(value) = self.0.get_mut(key.as_ref()) else { continue };
             let Some(mut kept) = record::<T>(what, value) else { continue };
             change(&mut kept);
-            let text = serde_json::to_vec(&kept).expect("what was JSON can be JSON again");
-            *value = text.into();
+            *value = json(&kept).into();
         }
     }
 
@@ -235,14 +216,12 @@ impl<'a> Live<'a> {
 
     /// The answer to a call.
     pub(super) fn answer(&self, key: &CallKey) -> Option<Bytes> {
-        let key =
-            serde_json::to_vec(&Key::Answer(key.clone())).expect("text and numbers can be written");
+        let key = json(&Key::Answer(key.clone()));
         self.0.get(key.as_slice()).map(|body| Bytes::copy_from_slice(body))
     }
 
     pub(super) fn lose(&mut self, loss: &LossRecord) {
-        let text = serde_json::to_vec(loss).expect("text and numbers can be written");
-        self.0.insert(LOST.into(), text.into());
+        self.0.insert(LOST.into(), json(loss).into());
     }
 
     /// What was lost last.
@@ -319,11 +298,12 @@ impl<'a> Live<'a> {
             if is_with_its_call {
                 continue;
             }
-            frame.put_read(key, value);
+            frame.set(key, Some(value));
             if let Some(of) = key.strip_prefix(CALL) {
                 let answer = [ANSWER, of].concat();
-                let body = self.0.get(answer.as_slice());
-                body.into_iter().for_each(|body| frame.put_read(&answer, body));
+                if let Some(body) = self.0.get(answer.as_slice()) {
+                    frame.set(&answer, Some(body));
+                }
             }
             write(frame.bytes(next, at))?;
             frame.clear();

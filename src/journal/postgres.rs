@@ -38,12 +38,12 @@ use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Member, Verdict};
 use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, RowKey, Rows, id_of, json, run_of};
+use self::rows::{Epochs, RowKey, Rows, id_of, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
 #[cfg(test)]
 use self::tests::simulated::Database;
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
-use super::live::Live;
+use super::live::{Live, json};
 use super::record::{Change, Kept, Key, Slot};
 use super::{NotWritten, Shared};
 use crate::clock;

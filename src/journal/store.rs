@@ -357,11 +357,15 @@ impl Store {
     ) {
         self.frame.clear();
         for change in changes {
-            if let Change::Lost(loss) = change {
-                self.lost = Some(loss.clone());
+            match change {
+                Change::Lost(loss) => self.lost = Some(loss.clone()),
+                // The file has them.
+                Change::Routes(it) if !self.routes.insert((&*it.digest).into()) => continue,
+                _ => {}
             }
-            let routes = &mut self.routes;
-            live::add(&mut self.frame, change, |digest| !routes.insert(digest.into()));
+            for (key, value) in live::records(change) {
+                self.frame.set(&live::json(&key), value.as_deref());
+            }
         }
         if !self.frame.is_empty() {
             self.frames.extend_from_slice(self.frame.bytes(*next, now));

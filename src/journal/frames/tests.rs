@@ -19,10 +19,7 @@ fn file_and_ends(writes: &[Vec<Put>]) -> (Vec<u8>, Vec<usize>) {
     for (number, write) in (FIRST..).zip(writes) {
         frame.clear();
         for (key, value) in write {
-            match value {
-                Some(value) => frame.put_bytes(key, value),
-                None => frame.remove(key),
-            }
+            frame.set(&serde_json::to_vec(key).unwrap(), value.as_deref());
         }
         file.extend_from_slice(frame.bytes(number, 1_000 + number));
         ends.push(file.len());
@@ -173,7 +170,7 @@ fn a_large_file_of_marks_is_read_in_no_time() {
 #[test]
 fn memory_is_given_back_after_a_large_frame() {
     let mut frame = Frame::new();
-    frame.put_bytes(&"k", &vec![b'x'; 10 * LARGE]);
+    frame.set(b"k", Some(&vec![b'x'; 10 * LARGE]));
     frame.clear();
     assert!(frame.is_empty() && frame.0.capacity() <= LARGE);
 }

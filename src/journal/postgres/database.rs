@@ -293,7 +293,7 @@ impl Database {
     pub(super) async fn begin(&self, member: Member) -> Result<Option<i64>, DatabaseError> {
         let text = include_str!("sql/begin.sql");
         let rows = self.query(text, &[&member.id, &member.generation]).await?;
-        rows.first().map(|row| row.try_get(0)).transpose().map_err(Into::into)
+        Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Takes a replica's place, and waits for the end of what it is writing. Nothing of it is written
@@ -378,7 +378,7 @@ impl Database {
         let rows = self
             .query(include_str!("sql/beat.sql"), &[&member.id, &member.generation, &self.group])
             .await?;
-        let beat = |row: Found| {
+        let beat = |row: &Found| {
             Ok(Beat {
                 replica: row.try_get(0)?,
                 generation: row.try_get(1)?,
@@ -392,10 +392,8 @@ impl Database {
                 },
             })
         };
-        let beats = rows.into_iter().map(beat).collect::<Result<Vec<_>, _>>();
-        beats
-            .map(|beats| Some(beats).filter(|beats| !beats.is_empty()))
-            .map_err(DatabaseError::Failed)
+        let beats = rows.iter().map(beat).collect::<Result<Vec<_>, DatabaseError>>()?;
+        Ok(Some(beats).filter(|beats| !beats.is_empty()))
     }
 
     /// Makes `member`, which has these `backends`, the owner of some runs of `dead` replicas, or of none;
@@ -408,7 +406,7 @@ impl Database {
     ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
         let values: &[&(dyn ToSql + Sync)] =
             &[&member.id, &member.generation, &self.group, &dead, &BITE, &backends];
-        runs(self.query(include_str!("sql/claim.sql"), values).await?)
+        runs(&self.query(include_str!("sql/claim.sql"), values).await?)
     }
 
     /// Makes `member` the owner of the run `name` if that waits for the credential of its app.
@@ -419,7 +417,7 @@ impl Database {
     ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
         let values: &[&(dyn ToSql + Sync)] =
             &[&member.id, &member.generation, &self.group, &name.as_slice()];
-        runs(self.query(include_str!("sql/claim_waiting.sql"), values).await?)
+        runs(&self.query(include_str!("sql/claim_waiting.sql"), values).await?)
     }
 
     /// The records of these runs.
@@ -429,7 +427,7 @@ impl Database {
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let runs: Vec<i64> = runs.iter().map(number).collect();
         let text = "select key, value from record where grp = $1 and run = any($2)";
-        records(self.query(text, &[&self.group, &runs]).await?)
+        records(&self.query(text, &[&self.group, &runs]).await?)
     }
 
     /// Takes over the long calls and the requests of `dead` replicas, and of those that have left.
@@ -439,7 +437,7 @@ impl Database {
         dead: &[Uuid],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &self.group, &dead];
-        records(self.query(include_str!("sql/inherit.sql"), values).await?)
+        records(&self.query(include_str!("sql/inherit.sql"), values).await?)
     }
 
     /// The runs that `member` has claimed, with their epochs, but for those that it knows with theirs.
@@ -451,7 +449,7 @@ impl Database {
         let known = known.iter().map(|(slot, epoch)| (number(slot), *epoch));
         let (slots, epochs): (Vec<i64>, Vec<i64>) = known.unzip();
         let values: &[&(dyn ToSql + Sync)] = &[&member.id, &slots, &epochs];
-        runs(self.query(include_str!("sql/claimed.sql"), values).await?)
+        runs(&self.query(include_str!("sql/claimed.sql"), values).await?)
     }
 
     /// The records with these ids, and those of the runs with these names.
@@ -460,10 +458,8 @@ impl Database {
         ids: &[Id],
         names: &[Id],
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        records(
-            self.query(include_str!("sql/find.sql"), &[&self.group, &slices(ids), &slices(names)])
-                .await?,
-        )
+        let values: &[&(dyn ToSql + Sync)] = &[&self.group, &slices(ids), &slices(names)];
+        records(&self.query(include_str!("sql/find.sql"), values).await?)
     }
 
     /// The records of the runs that others than `own` drive, or of those with the id `named`.
@@ -473,7 +469,7 @@ impl Database {
         named: Option<&str>,
     ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
         let values: &[&(dyn ToSql + Sync)] = &[&self.group, &own, &named];
-        records(self.query(include_str!("sql/elsewhere.sql"), values).await?)
+        records(&self.query(include_str!("sql/elsewhere.sql"), values).await?)
     }
 
     /// Gives up all runs of `member`, for others to take, and leaves the group.
@@ -524,14 +520,12 @@ fn slices(ids: &[Id]) -> Vec<&[u8]> {
     ids.iter().map(<[u8; 32]>::as_slice).collect()
 }
 
-fn records(rows: Vec<Found>) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-    let record = |row: Found| Ok((row.try_get(0)?, row.try_get(1)?));
-    rows.into_iter().map(record).collect::<Result<_, _>>().map_err(DatabaseError::Failed)
+fn records(rows: &[Found]) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-fn runs(rows: Vec<Found>) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-    let run = |row: Found| Ok((slot(row.try_get(0)?), row.try_get(1)?));
-    rows.into_iter().map(run).collect::<Result<_, _>>().map_err(DatabaseError::Failed)
+fn runs(rows: &[Found]) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+    rows.iter().map(|row| Ok((slot(row.try_get(0)?), row.try_get(1)?))).collect()
 }
 
 /// The numbers in a version.

@@ -2,13 +2,13 @@
 //!
 //! Must not: know a database.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 use crate::journal::live;
-use crate::journal::live::Sink;
+use crate::journal::live::json;
 use crate::journal::record::{Change, Key, Slot};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::{BackendName, RunKey};
@@ -81,9 +81,8 @@ impl Rows {
             (_, None, _) => {}
         }
         match change {
-            Change::Routes(routes) if !known.contains(&*routes.digest) => {
-                self.routes.insert((&*routes.digest).into());
-            }
+            Change::Routes(routes) if known.contains(&*routes.digest) => return,
+            Change::Routes(routes) => drop(self.routes.insert((&*routes.digest).into())),
             Change::Run(slot, run) if !run.goes_on() => drop(self.ended.insert(*slot)),
             Change::ForgetRun(slot) => drop(self.forgotten.insert(*slot)),
             Change::Release(slot) => drop(self.released.insert(*slot)),
@@ -102,20 +101,53 @@ impl Rows {
             }),
             _ => None,
         };
-        let mut to = To {
-            rows: self,
-            run,
-            claim,
-            is_owners: matches!(change, Change::Refuse(..)),
-            is_first: match change {
-                Change::Answer(..) | Change::Refuse(..) | Change::Begin(..) => true,
-                // Of two apps that attach a run at once, one has it.
-                Change::Owner(_, owner) => owner.attached,
-                _ => false,
-            },
-            attempts,
+        let is_first = match change {
+            Change::Answer(..) | Change::Refuse(..) | Change::Begin(..) => true,
+            // Of two apps that attach a run at once, one has it.
+            Change::Owner(_, owner) => owner.attached,
+            _ => false,
         };
-        live::add(&mut to, change, |digest| known.contains(digest));
+        let is_owners = matches!(change, Change::Refuse(..));
+        for (key, value) in live::records(change) {
+            let value = match key {
+                Key::Calls(slot) => {
+                    self.clear(slot);
+                    continue;
+                }
+                // Something must stay, or the answer of a replica that was taken over would be the
+                // first.
+                Key::Answer(_) => Some(value.unwrap_or_default()),
+                _ => value,
+            };
+            let value = value.map(Cow::into_owned);
+            self.set(json(&key), Row { run, value, attempts, claim, is_owners }, is_first);
+        }
+    }
+
+    fn set(&mut self, key: RowKey, mut row: Row, is_first: bool) {
+        // An answer in place of one that is removed is the owner's.
+        let is_first = is_first && !self.records.contains_key(&key);
+        if is_first && self.first.contains_key(&key) {
+            return;
+        }
+        self.first.remove(&key);
+        // What follows a dispatch in its batch stands and falls with it.
+        let before = self.records.get(&key);
+        let is_sent = before.and_then(|row| row.attempts).is_some_and(|(_, sends)| sends);
+        row.claim = row.claim.or(before.and_then(|row| row.claim));
+        row.attempts = row.attempts.map(|(count, sends)| (count, sends || is_sent));
+        let to = if is_first { &mut self.first } else { &mut self.records };
+        to.insert(key, row);
+    }
+
+    /// Removes the calls of a run, and their answers.
+    fn clear(&mut self, slot: Slot) {
+        let is_call = |key: &RowKey, row: &Row| {
+            row.run == Some(slot) && matches!(kind(key), "call" | "answer")
+        };
+        self.records.retain(|key, row| !is_call(key, row));
+        self.first.retain(|key, row| !is_call(key, row));
+        self.cleared.insert(slot);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -163,62 +195,4 @@ pub(super) fn call_of(answer: &[u8]) -> RowKey {
 pub(super) fn kind(key: &[u8]) -> &str {
     let word = key.split(|byte| *byte == b'"').nth(1).unwrap_or_default();
     str::from_utf8(word).unwrap_or_default()
-}
-
-struct To<'a> {
-    rows: &'a mut Rows,
-    run: Option<Slot>,
-    is_first: bool,
-    attempts: Option<(i32, bool)>,
-    claim: Option<Id>,
-    is_owners: bool,
-}
-
-impl To<'_> {
-    fn set(&mut self, key: &Key, value: Option<Vec<u8>>) {
-        let Self { rows, run, is_first, attempts, claim, is_owners } = self;
-        let text = json(key);
-        // An answer in place of one that is removed is the owner's.
-        let is_first = *is_first && !rows.records.contains_key(&text);
-        if is_first && rows.first.contains_key(&text) {
-            return;
-        }
-        rows.first.remove(&text);
-        // What follows a dispatch in its batch stands and falls with it.
-        let before = rows.records.get(&text);
-        let is_sent = before.and_then(|row| row.attempts).is_some_and(|(_, sends)| sends);
-        let claim = claim.or(before.and_then(|row| row.claim));
-        let attempts = attempts.map(|(count, sends)| (count, sends || is_sent));
-        let to = if is_first { &mut rows.first } else { &mut rows.records };
-        to.insert(text, Row { run: *run, value, attempts, claim, is_owners: *is_owners });
-    }
-}
-
-impl Sink for To<'_> {
-    fn put(&mut self, key: &Key, value: &impl Serialize) {
-        self.set(key, Some(json(value)));
-    }
-
-    fn put_bytes(&mut self, key: &Key, value: &[u8]) {
-        self.set(key, Some(value.to_vec()));
-    }
-
-    fn remove(&mut self, key: &Key) {
-        let slot = match key {
-            Key::Calls(slot) => slot,
-            // Something must stay, or the answer of a replica that was taken over would be the first.
-            Key::Answer(_) => return self.set(key, Some(Vec::new())),
-            _ => return self.set(key, None),
-        };
-        let is_call = |key: &RowKey, row: &Row| {
-            row.run == Some(*slot) && matches!(kind(key), "call" | "answer")
-        };
-        self.rows.records.retain(|key, row| !is_call(key, row));
-        self.rows.first.retain(|key, row| !is_call(key, row));
-        self.rows.cleared.insert(*slot);
-    }
-}
-
-pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
-    serde_json::to_vec(value).expect("strings, numbers and JSON can be written")
 }
