@@ -28,7 +28,7 @@ use uuid::Uuid;
 use self::backend_manager::BackendManager;
 pub(crate) use self::backend_manager::{identity, source};
 pub use self::reload::Reload;
-use self::reload::{Fixed, Names, Reloader};
+use self::reload::{Names, Reloader};
 use crate::audit::Audit;
 use crate::backend::calls::Backends;
 use crate::config::{App, Auth, Config, Credential, Environment, Listen, Mantyx, TokenHash};
@@ -182,7 +182,7 @@ impl Daemon {
         restore(&mut back, &runs, past).await;
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
-        back.spawn("globs", Arc::clone(&runs.calls).report_idle_globs(back.stop_token()));
+        back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
 
         let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
         let leaving = CancellationToken::new();
@@ -198,22 +198,21 @@ impl Daemon {
             runtimes: Arc::clone(&runtimes),
             leaving: leaving.clone(),
         };
-        let names =
-            Names { addresses: addresses.clone(), others: config.listen.hosts.clone(), tls };
+        let names = Names { addresses, others: config.listen.hosts.clone(), tls };
         let auth = Authenticator::new(config.auth, operator, read, names.hosts());
         let api = Api::new(Arc::clone(&runs), &auth, facts);
         let requests = DetachedRequests::default();
         let service = Arc::new(Service { auth, api, detached: requests.clone() });
-        spawn_credential(&mut back, Arc::clone(&runs.upstream));
+        let upstream = Arc::clone(&runs.upstream);
+        back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&service), front.stop_token());
             front.spawn("listener", serving);
         }
-        let fixed = Fixed { config, bound: addresses };
         spawn_readiness(&mut front, Arc::clone(&backends));
         spawn_watchdog(&mut front, Arc::clone(&runs));
         let reloader =
-            Reloader { manager, fixed, names, service, state, settings, runtimes, loaded };
+            Reloader { manager, config, names, service, state, settings, runtimes, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
         Ok(Self { front, back, runs, requests, urls, token, leaving })
@@ -314,19 +313,14 @@ async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
             runs.restore(kept);
         }
         Past::Group(keeper, mut events) => {
-            let stop = back.stop_token();
-            let keeping = keeper.run(runs.draining().clone());
-            back.spawn("replica", async move {
-                stop.run_until_cancelled(keeping).await;
-            });
-            let stop = back.stop_token();
+            back.spawn_until_stop("replica", keeper.run(runs.draining().clone()));
             let sharing = Arc::clone(runs);
-            back.spawn("replica's shared state", async move {
+            back.spawn_until_stop("replica's shared state", async move {
                 let Some(replica) = sharing.journal().replica() else { return };
                 let Calls { approvals, backends, .. } = &*sharing.calls;
                 let approvals = Box::pin(approvals.share(replica));
                 let files = Box::pin(GroupFiles::default().share(&backends.registry, replica));
-                stop.run_until_cancelled(async { tokio::join!(approvals, files) }).await;
+                tokio::join!(approvals, files);
             });
             let stop = back.stop_token();
             let runs = Arc::clone(runs);
@@ -449,14 +443,6 @@ async fn upstream(config: &Config, back: &mut Tasks) -> Result<Mantyx, StartErro
             Ok(Mantyx { base_url: url, workspace: Some(workspace.clone()), credential, tls: None })
         }
     }
-}
-
-/// Keeps a token of `upstream.oauth` ready.
-fn spawn_credential(back: &mut Tasks, upstream: Arc<Upstream>) {
-    let stop = back.stop_token();
-    back.spawn("credential", async move {
-        stop.run_until_cancelled(upstream.keep_authorized()).await;
-    });
 }
 
 /// Writes catalogs and pins to disk.

@@ -53,6 +53,18 @@ impl Tasks {
         });
     }
 
+    /// Spawns a task that is dropped when the daemon shuts down, and does not end before.
+    pub fn spawn_until_stop(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let stop = self.stop_token();
+        self.spawn(name, async move {
+            stop.run_until_cancelled(task).await;
+        });
+    }
+
     /// Resolves when a task ends too early; pends for ever while none is running.
     pub async fn failed(&mut self) -> TaskError {
         match self.set.join_next().await {

@@ -60,7 +60,7 @@ pub struct Upstream {
     /// The bridge's own credential; `None` if each app brings one.
     own: watch::Sender<Option<UpstreamCredential>>,
     /// The refresh token that replaced the configured one.
-    kept: KeptToken,
+    kept: Arc<KeptToken>,
     health: watch::Sender<Health>,
     rate_limits: RateLimits,
     /// Counters of posted results.
@@ -124,9 +124,7 @@ pub enum OpenError {
     #[error(transparent)]
     NoRoom(#[from] NoRoom),
     #[error(transparent)]
-    OddPath(#[from] OddPath),
-    #[error("MANTYX cannot be shown a token: {0}")]
-    Token(TokenError),
+    Unsent(#[from] SendError),
 }
 
 /// MANTYX's refusal of a request for a stream.
@@ -165,7 +163,10 @@ impl OpenError {
     /// Whether a further attempt is useless until more than the network has changed: MANTYX has
     /// answered, or the bridge cannot send the request.
     pub fn is_answer(&self) -> bool {
-        !matches!(self, Self::Unreachable(_))
+        !matches!(
+            self,
+            Self::Unreachable(_) | Self::Unsent(SendError::Broken(_) | SendError::NotTwice)
+        )
     }
 
     /// Whether another credential may succeed.
@@ -359,17 +360,6 @@ impl Upstream {
     /// The rate limit of a credential; it covers the posts of all runs.
     fn rate_limit(&self, credential: &UpstreamCredential) -> Arc<RateLimiter> {
         self.rate_limits.of(credential.id)
-    }
-}
-
-impl From<SendError> for OpenError {
-    fn from(error: SendError) -> Self {
-        match error {
-            SendError::OddPath(odd) => Self::OddPath(odd),
-            SendError::Token(error) => Self::Token(error),
-            SendError::Broken(error) => Self::Unreachable(error_chain(&error)),
-            SendError::NotTwice => Self::Unreachable(error.to_string()),
-        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! Reads bridge.yaml again while the daemon runs, and applies the changes.
 //!
 //! If the file has a mistake, nothing changes but `config.lastError` in the status, and log lines.
-//! From a valid file, the daemon applies all keys but those that need a restart ([`Fixed`]); the
-//! status names them.
+//! From a valid file, the daemon applies all keys but those that need a restart ([`differences`]);
+//! the status names them.
 //!
 //! Must not: stop the daemon, whatever the file says.
 
@@ -40,15 +40,6 @@ pub struct Reload {
     pub watch: Watch,
 }
 
-/// The settings that only a restart can change.
-#[derive(Debug)]
-pub(super) struct Fixed {
-    /// The configuration that the daemon was started with, without its backends and runtimes.
-    pub config: Config,
-    /// The bound addresses: a configured port of 0 has become another.
-    pub bound: Vec<SocketAddr>,
-}
-
 /// The key that identifies the MANTYX behind the bridge, and its value.
 fn mantyx(upstream: &Upstream) -> (&'static str, String) {
     match upstream {
@@ -57,27 +48,24 @@ fn mantyx(upstream: &Upstream) -> (&'static str, String) {
     }
 }
 
-impl Fixed {
-    /// The keys whose values in `config` differ.
-    fn differences(&self, config: &Config) -> Vec<&'static str> {
-        let before = &self.config;
-        let Listen { tcp, unix, tls, hosts: _, by_default } = &config.listen;
-        let as_written = *tcp == before.listen.tcp && *by_default == before.listen.by_default;
-        let same_listen = (as_written || *tcp == self.bound)
-            && *unix == before.listen.unix
-            && *tls == before.listen.tls;
-        let (now, mantyx) = (mantyx(&config.upstream), mantyx(&before.upstream));
-        let upstream = if now.0 == mantyx.0 { now.0 } else { "upstream.sandbox" };
-        let keys = [
-            (!same_listen).then_some("listen"),
-            (config.state_dir != before.state_dir).then_some("state_dir"),
-            (config.state != before.state).then_some("state"),
-            (config.auth != before.auth).then_some("auth"),
-            (config.audit != before.audit).then_some("audit"),
-            (now != mantyx).then_some(upstream),
-        ];
-        keys.into_iter().flatten().collect()
-    }
+/// The keys that only a restart can change, and whose values differ in `config`. `bound` are the
+/// bound addresses: a configured port of 0 has become another.
+fn differences(before: &Config, bound: &[SocketAddr], config: &Config) -> Vec<&'static str> {
+    let Listen { tcp, unix, tls, hosts: _, by_default } = &config.listen;
+    let as_written = *tcp == before.listen.tcp && *by_default == before.listen.by_default;
+    let same_listen =
+        (as_written || *tcp == bound) && *unix == before.listen.unix && *tls == before.listen.tls;
+    let (now, mantyx) = (mantyx(&config.upstream), mantyx(&before.upstream));
+    let upstream = if now.0 == mantyx.0 { now.0 } else { "upstream.sandbox" };
+    let keys = [
+        (!same_listen).then_some("listen"),
+        (config.state_dir != before.state_dir).then_some("state_dir"),
+        (config.state != before.state).then_some("state"),
+        (config.auth != before.auth).then_some("auth"),
+        (config.audit != before.audit).then_some("audit"),
+        (now != mantyx).then_some(upstream),
+    ];
+    keys.into_iter().flatten().collect()
 }
 
 /// The settings that determine the bridge's host names.
@@ -102,7 +90,8 @@ impl Names {
 #[derive(Debug)]
 pub(super) struct Reloader {
     pub manager: BackendManager,
-    pub fixed: Fixed,
+    /// The configuration that the daemon was started with, without its backends and runtimes.
+    pub config: Config,
     pub names: Names,
     pub service: Arc<Service>,
     pub state: StateDir,
@@ -191,7 +180,7 @@ impl Reloader {
         for warning in &config.warnings {
             warn!("{warning}");
         }
-        let fixed = self.fixed.differences(&config);
+        let fixed = differences(&self.config, &self.names.addresses, &config);
         let apps = match apps(&config, &self.state) {
             Ok(apps) => apps,
             Err(error) => return self.failed(&error_chain(&error)),
@@ -204,7 +193,7 @@ impl Reloader {
         // From here on, no step fails. Apps are replaced first, so that none gets a new backend
         // that it may not use.
         let runs = &self.service.api.runs;
-        let same_mantyx = mantyx(&upstream) == mantyx(&self.fixed.config.upstream);
+        let same_mantyx = mantyx(&upstream) == mantyx(&self.config.upstream);
         let mut loaded = self.loaded.borrow().clone();
         let max_concurrent = calls.max_concurrent;
         self.settings.send_modify(|now| {

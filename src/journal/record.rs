@@ -96,7 +96,7 @@ impl From<CallKey> for StoredCallKey {
 }
 
 /// A call that is the bridge's to answer.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct CallRecord {
     pub stage: Stage,
     /// How often it was dispatched.
@@ -133,22 +133,7 @@ impl CallRecord {
     /// that was read.
     pub fn received(seq: u64) -> Self {
         let now = clock::moment();
-        Self {
-            stage: Stage::Received,
-            attempts: 0,
-            handle: None,
-            peer: None,
-            seq,
-            received_at: now.wall,
-            received_up: now.up,
-            content: 0,
-            name: String::new(),
-            kind: None,
-            mcp_server: None,
-            args: None,
-            claim: None,
-            is_others: false,
-        }
+        Self { seq, received_at: now.wall, received_up: now.up, ..Self::default() }
     }
 
     /// Notes that the call is about to be sent to `peer`, or once more to the same peer.
@@ -239,7 +224,7 @@ pub struct LongRecord {
 pub type RequestKey = (AppName, String);
 
 /// A request for calls with an `Idempotency-Key`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct RequestRecord {
     /// SHA-256 of what was asked for, in hex.
     pub digest: String,
@@ -251,30 +236,18 @@ pub struct RequestRecord {
     /// of an app.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub post_to: Option<String>,
-    /// Tells the requests of two replicas apart; 0 in a file.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub nonce: u64,
+    /// Tells the requests of two replicas apart; `None` in a file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nonce: Option<u64>,
     /// The process that made its calls has died.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
 impl RequestRecord {
     /// A request that begins now.
     pub fn new(digest: String) -> Self {
-        Self {
-            digest,
-            begun_at: clock::moment().wall,
-            answer: None,
-            post_to: None,
-            nonce: 0,
-            lost: false,
-        }
+        Self { digest, begun_at: clock::moment().wall, ..Self::default() }
     }
 }
 

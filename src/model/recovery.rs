@@ -12,10 +12,11 @@ pub const LEAST_BUDGET: Duration = Duration::from_secs(10);
 
 /// How far a call is. Each stage is recorded before the bridge takes the step that only the next
 /// stage allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
     /// Its event was read. The call has not reached its tool.
+    #[default]
     Received,
     /// The call may have reached its tool.
     Dispatched,

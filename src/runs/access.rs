@@ -30,13 +30,6 @@ pub struct StreamFailure {
     pub since: Instant,
 }
 
-impl StreamFailure {
-    /// A failure that begins now.
-    pub(super) fn new(error: OpenError) -> Self {
-        Self { error, since: Instant::now() }
-    }
-}
-
 impl Access {
     /// The failure, if there is one.
     pub fn failure(&self) -> Option<&Arc<StreamFailure>> {

@@ -111,7 +111,8 @@ impl Replay {
     ) -> Result<Box<Self>, Arc<StreamFailure>> {
         debug!(run = %run.key.run, seq, "an app reads events that only MANTYX still has");
         let response = replay(&runs, &run, seq).await;
-        let response = response.map_err(|error| Arc::new(StreamFailure::new(error)))?;
+        let failure = |error| Arc::new(StreamFailure { error, since: Instant::now() });
+        let response = response.map_err(failure)?;
         Ok(Box::new(Self::new(&run.app, response, seq, repetitions)))
     }
 

@@ -189,8 +189,8 @@ impl Calls {
     }
 
     /// Logs globs that match no tool, as soon as the tools of a backend are known, and when they
-    /// change, until `stop`.
-    pub async fn report_idle_globs(self: Arc<Self>, stop: CancellationToken) {
+    /// change. Never ends.
+    pub async fn report_idle_globs(self: Arc<Self>) {
         let mut told = BTreeMap::new();
         loop {
             let news = self.backends.registry.wait_for(|registry| {
@@ -203,8 +203,7 @@ impl Calls {
                 });
                 Some(idle.collect::<Vec<_>>()).filter(|idle| !idle.is_empty())
             });
-            let Some(news) = stop.run_until_cancelled(news).await else { return };
-            for (backend, idle) in news {
+            for (backend, idle) in news.await {
                 warn!(%backend, idle, "globs of bridge.yaml have no effect");
                 told.insert(backend, idle);
             }

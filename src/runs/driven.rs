@@ -28,7 +28,7 @@ use crate::model::{
     ToolUseId,
 };
 use crate::traces::Context;
-use crate::upstream::OpenError;
+use crate::upstream::{OpenError, UpstreamCredential};
 
 /// A run that is driven, or was until it ended.
 #[derive(Debug)]
@@ -112,6 +112,9 @@ words! {
 pub(super) struct Left {
     pub slot: Slot,
     pub record: RunRecord,
+    pub credential: UpstreamCredential,
+    pub table: Arc<Table>,
+    pub trace: Context,
     /// The last event up to which all calls are known.
     pub last_seq: u64,
     /// The calls that need no further decision.
@@ -134,7 +137,7 @@ impl DrivenRun {
     }
 
     /// A run that another replica drives.
-    pub(super) fn guest(new: NewRun, left: Left, room: &Room) -> Self {
+    pub(super) fn guest(left: Left, room: &Room) -> Self {
         let phase = match &left.record {
             record if record.given_up => Phase::GivenUp,
             record if record.ended_at.is_some() => Phase::Ended,
@@ -143,9 +146,10 @@ impl DrivenRun {
         };
         // Here, nothing drives it, and its log is empty.
         let ended_at = left.record.ended_at.or_else(|| Some(clock::millis()));
-        let record = RunRecord { ended_at, given_up: false, ..left.record };
-        let credential = RunCredential::unproven(new.credential.clone());
-        Self { guest: Some(phase), credential, ..Self::left(new, Left { record, ..left }, room) }
+        let (given_up, has_past, past_is_lost) = (false, false, false);
+        let record = RunRecord { ended_at, given_up, has_past, past_is_lost, ..left.record };
+        let credential = RunCredential::unproven(left.credential.clone());
+        Self { guest: Some(phase), credential, ..Self::left(Left { record, ..left }, room) }
     }
 
     /// Whether another replica drives it.
@@ -154,15 +158,15 @@ impl DrivenRun {
     }
 
     /// A run that an earlier process drove.
-    pub(super) fn left(new: NewRun, left: Left, room: &Room) -> Self {
-        let Left { slot, record, last_seq, seen, again } = left;
+    pub(super) fn left(left: Left, room: &Room) -> Self {
+        let Left { slot, record, credential, table, trace, last_seq, seen, again } = left;
+        let RunRecord { key, app, session, has_past, past_is_lost, .. } = record;
         let RunRecord { started_at, ended_at, given_up, read_to, .. } = record;
+        let kind = key.kind;
         // If the earlier process had not read the past to its end, the answers of other clients are
         // not known: the past is read again from its beginning.
-        let (read_to, last_seq) = if new.has_past { (0, 0) } else { (read_to, last_seq) };
+        let (read_to, last_seq) = if has_past { (0, 0) } else { (read_to, last_seq) };
         let calls: Vec<Call> = again.iter().map(|recorder| recorder.call()).collect();
-        let kind = new.key.kind;
-        let table = Arc::clone(&new.table);
         let by_call = |recorder: Arc<CallRecorder>| {
             let call = recorder.call();
             ((call.agent_run, call.tool_use), recorder)
@@ -173,11 +177,12 @@ impl DrivenRun {
             RunKind::Agent if ended_at.is_some() && !given_up => EventLog::behind(room, u64::MAX),
             RunKind::Agent => EventLog::behind(room, last_seq),
         };
-        let state = if new.past_is_lost {
-            Run::with_lost_past(kind, table, seen, calls)
+        let state = if past_is_lost {
+            Run::with_lost_past(kind, Arc::clone(&table), seen, calls)
         } else {
-            Run::resumed(kind, table, (read_to, last_seq), seen, calls)
+            Run::resumed(kind, Arc::clone(&table), (read_to, last_seq), seen, calls)
         };
+        let new = NewRun { key, app, session, credential, table, has_past, past_is_lost, trace };
         let this = Self {
             left: Mutex::new(again.into_iter().map(by_call).collect()),
             ..Self::of(slot, new, state, log, started_at)
@@ -254,7 +259,8 @@ impl DrivenRun {
             let keeping = runs.calls.keeping(&self.app);
             let seq = self.last_seq();
             let recorder = CallRecorder::new(keeping, self.slot, agent_run, call, seq);
-            Arc::new(recorder.claimed_for(runs.claim_over_replicas(&self.key, agent_run)))
+            let claim = runs.inner.lock().claim_over_replicas(&self.key, agent_run);
+            Arc::new(recorder.claimed_for(claim))
         })
     }
 

@@ -150,7 +150,7 @@ pub(super) async fn drive(
     }
     if has_ended {
         let mut changes = run.changes();
-        if !runs.may_be_driven_by_others(&run) {
+        if !runs.inner.lock().may_be_driven_by_others(&run.key) {
             changes.push(Change::Forget(Key::Calls(run.slot)));
         }
         runs.journal().write(changes);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use super::driven::Left;
-use super::{DrivenRun, NewRun, Runs};
+use super::{DrivenRun, Runs};
 use crate::journal::DatabaseError;
 use crate::journal::record::{Kept, KeptRun};
 use crate::model::run::Seen;
@@ -139,26 +139,24 @@ impl Runs {
     }
 
     fn guest(&self, kept: KeptRun, credential: &UpstreamCredential) -> Option<Arc<DrivenRun>> {
-        let KeptRun { slot, mut record, routes, calls } = kept;
-        let routes = routes?;
+        let KeptRun { slot, record, routes, calls } = kept;
+        let table = Arc::new(Table::restore(&record.table, routes?));
         let own = calls.iter().filter(|call| !call.record.is_others);
         let seen = own.map(|call| Seen {
             agent_run: call.key.agent_run.clone(),
             tool_use: call.key.tool_use.clone(),
             content: call.record.content,
         });
-        let seen = seen.collect();
-        let new = NewRun {
-            key: record.key.clone(),
-            app: record.app.clone(),
-            session: record.session.take(),
+        let left = Left {
+            slot,
             credential: credential.clone(),
-            table: Arc::new(Table::restore(&record.table, routes)),
-            has_past: false,
-            past_is_lost: false,
+            table,
             trace: self.kept_trace(&record),
+            record,
+            last_seq: 0,
+            seen: seen.collect(),
+            again: Vec::new(),
         };
-        let left = Left { slot, record, last_seq: 0, seen, again: Vec::new() };
-        Some(Arc::new(DrivenRun::guest(new, left, &self.room)))
+        Some(Arc::new(DrivenRun::guest(left, &self.room)))
     }
 }

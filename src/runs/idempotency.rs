@@ -100,7 +100,7 @@ impl Calls {
         W: Future<Output = Answered> + Send + 'static,
     {
         if self.journal.replica().is_some() {
-            asked.nonce = random::uuid().as_u64_pair().0;
+            asked.nonce = Some(random::uuid().as_u64_pair().0);
         }
         let answer = {
             let mut requests = self.requests.lock();
@@ -202,7 +202,7 @@ impl Calls {
 
     /// Withdraws a request that the database may write yet. What another replica has written under its
     /// key stays, also where this replica has inherited it.
-    async fn withdraw(&self, replica: &Replica, key: RequestKey, nonce: u64) {
+    async fn withdraw(&self, replica: &Replica, key: RequestKey, nonce: Option<u64>) {
         self.drain.run_until_cancelled(self.journal.flushed()).await;
         loop {
             match replica.request(&key).await {

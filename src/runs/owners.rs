@@ -81,12 +81,17 @@ pub(super) struct Owners {
 impl Owned {
     const SESSIONS: &'static str = "agent-sessions";
 
-    /// The key in the journal.
-    fn kept(&self) -> OwnedKey {
-        let (workspace, kind, id) = match self {
+    /// Its workspace, its collection in MANTYX's API, and its id.
+    pub(super) fn parts(&self) -> (&Workspace, &'static str, &str) {
+        match self {
             Self::Run(RunKey { workspace, kind, run }) => (workspace, kind.as_str(), run.as_str()),
             Self::Session(workspace, session) => (workspace, Self::SESSIONS, session.as_str()),
-        };
+        }
+    }
+
+    /// The key in the journal.
+    fn kept(&self) -> OwnedKey {
+        let (workspace, kind, id) = self.parts();
         (workspace.clone(), kind.to_owned(), id.to_owned())
     }
 
@@ -103,10 +108,7 @@ impl Owned {
 impl Owner {
     /// About how many bytes of the journal the owner takes.
     fn size(&self, owned: &Owned) -> usize {
-        let (workspace, id) = match owned {
-            Owned::Run(RunKey { workspace, run, .. }) => (workspace, run.as_str()),
-            Owned::Session(workspace, session) => (workspace, session.as_str()),
-        };
+        let (workspace, _, id) = owned.parts();
         let eval = match &self.how {
             How::OfEval(eval) => eval.as_str().len(),
             How::Created | How::Attached => 0,
@@ -143,15 +145,11 @@ impl Owners {
         since: Millis,
     ) -> Result<Vec<Change>, Owner> {
         if let Some(known) = self.all.get(&owned) {
-            let is_adopted = known.how == How::Attached && matches!(how, How::OfEval(_));
-            let is_creators = known.how == How::Attached && how == How::Created;
-            let are_of_evals = [&known.how, &how].map(|how| matches!(how, How::OfEval(_)));
-            let is_same =
-                known.app == *app && matches!(are_of_evals, [true, true] | [false, false]);
-            if is_same {
+            let is_of_eval = |how: &How| matches!(how, How::OfEval(_));
+            if known.app == *app && is_of_eval(&known.how) == is_of_eval(&how) {
                 return Ok(Vec::new());
             }
-            if !is_adopted && !is_creators {
+            if known.how != How::Attached || how == How::Attached {
                 return Err(known.clone());
             }
         }
@@ -208,12 +206,12 @@ impl Owners {
         changes
     }
 
-    /// Forgets the oldest run or session that `app` owns.
     /// Forgets an owner, as another replica knows better.
     pub(super) fn forget(&mut self, owned: &Owned) {
         self.all.remove(owned);
     }
 
+    /// Forgets the oldest run or session that `app` owns.
     fn push_out(&mut self, app: &AppName, is_session: bool) -> Option<Change> {
         let own = self.by_app.get_mut(app)?;
         let (number, size, oldest) = own.in_order[usize::from(is_session)].pop_front()?;

@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::answer::{POST_WITHIN, Task};
 use super::call_recorder::CallRecorder;
 use super::driven::Left;
-use super::{DrivenRun, Inner, KEEP_ENDED, NewRun, Owned, Runs, Session};
+use super::{DrivenRun, Inner, KEEP_ENDED, Owned, Runs, Session};
 use crate::clock;
 use crate::journal::record::{
     Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
@@ -326,19 +326,9 @@ impl Runs {
         if record.given_up && !(open.is_empty() && again.is_empty()) {
             (record.given_up, record.ended_at) = (false, None);
         }
-        let new = NewRun {
-            key: record.key.clone(),
-            app: record.app.clone(),
-            session: record.session.take(),
-            credential,
-            table,
-            has_past: record.has_past,
-            past_is_lost: record.past_is_lost,
-            trace,
-        };
         let unanswered = again.len() + open.len();
-        let left = Left { slot, record, last_seq, seen, again };
-        let run = Arc::new(DrivenRun::left(new, left, &self.room));
+        let left = Left { slot, record, credential, table, trace, last_seq, seen, again };
+        let run = Arc::new(DrivenRun::left(left, &self.room));
         if is_handed_over {
             run.hand_over();
             self.journal().write(run.changes());

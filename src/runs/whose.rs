@@ -178,20 +178,6 @@ impl Runs {
         is_its && inner.claims.take(asked, call.tool_use.clone(), run.slot)
     }
 
-    /// Whether another driver may read the calls of `run`. Then claims are kept as long as the run.
-    pub(super) fn may_be_driven_by_others(&self, run: &DrivenRun) -> bool {
-        self.inner.lock().may_be_driven_by_others(&run.key)
-    }
-
-    /// [`Inner::claim_over_replicas`].
-    pub(super) fn claim_over_replicas(
-        &self,
-        key: &RunKey,
-        agent_run: Option<&RunId>,
-    ) -> Option<(Workspace, RunId)> {
-        self.inner.lock().claim_over_replicas(key, agent_run)
-    }
-
     /// Restores the owners of an earlier process.
     ///
     /// The runs of an app that is no longer configured keep their owner for as long as the bridge
@@ -241,9 +227,10 @@ impl Runs {
 pub(super) struct NotOwned;
 
 impl Inner {
-    /// An eval names agent runs, and only a run that was created for an app on its own is never an
-    /// eval's.
-    fn may_be_driven_by_others(&self, key: &RunKey) -> bool {
+    /// Whether another driver may read the calls of the run. Then claims are kept as long as the
+    /// run. An eval names agent runs, and only a run that was created for an app on its own is never
+    /// an eval's.
+    pub(super) fn may_be_driven_by_others(&self, key: &RunKey) -> bool {
         let owner = self.owners.get(&Owned::Run(key.clone()));
         key.kind == RunKind::Eval || owner.is_none_or(|owner| owner.how != How::Created)
     }
@@ -265,10 +252,7 @@ impl Inner {
         app: &AppName,
         how: How,
     ) -> Result<Vec<Change>, NotOwned> {
-        let id = match &owned {
-            Owned::Run(key) => key.run.as_str(),
-            Owned::Session(_, id) => id.as_str(),
-        };
+        let (_, _, id) = owned.parts();
         if !is_segment(id) || id.len() > MAX_ID {
             warn!(%app, "MANTYX sent an id that cannot be part of a path; ignoring it");
             return Ok(Vec::new());

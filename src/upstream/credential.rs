@@ -40,14 +40,18 @@ enum Shows {
 impl UpstreamCredential {
     /// The configured credential; `None` if the caller brings one. `clients` and `kept` are for
     /// tokens: `kept` holds the refresh token.
-    pub(super) fn of(credential: &Credential, clients: &Clients, kept: &KeptToken) -> Option<Self> {
+    pub(super) fn of(
+        credential: &Credential,
+        clients: &Clients,
+        kept: &Arc<KeptToken>,
+    ) -> Option<Self> {
         match credential {
             Credential::Own(secret) => Self::bearer(secret.expose_secret()),
             Credential::Oauth(config) => {
                 let http = clients.to(&config.token_url).clone();
-                let grant = RefreshTokenGrant::new(Arc::clone(config), http, kept.clone());
+                let grant = RefreshTokenGrant::new(Arc::clone(config), http, Arc::clone(kept));
                 let id = grant.id();
-                let tasks = kept.0.tasks.clone();
+                let tasks = kept.tasks.clone();
                 let shows = Shows::Tokens(Tokens::new(None, grant, MARGIN, tasks));
                 Some(Self { shows, id, callers: false })
             }

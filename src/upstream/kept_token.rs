@@ -29,11 +29,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 pub(super) type GrantId = [u8; 32];
 
 /// The token, and the tasks that must not end before it is written.
-#[derive(Debug, Clone)]
-pub(super) struct KeptToken(pub Arc<Inner>);
-
 #[derive(Debug)]
-pub(super) struct Inner {
+pub(super) struct KeptToken {
     state: StateDir,
     /// Held during an exchange that may replace the token.
     turn: Semaphore,
@@ -54,31 +51,31 @@ struct Unsaved {
 }
 
 impl KeptToken {
-    pub(super) fn new(state: StateDir) -> Self {
-        Self(Arc::new(Inner {
+    pub(super) fn new(state: StateDir) -> Arc<Self> {
+        Arc::new(Self {
             state,
             turn: Semaphore::new(1),
             writing: Semaphore::new(1),
             unsaved: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-        }))
+        })
     }
 
     /// Waits until no other exchange may replace the token.
     pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
-        self.0.turn.acquire().await.expect("the semaphore is never closed")
+        self.turn.acquire().await.expect("the semaphore is never closed")
     }
 
     /// The replacement of this grant's refresh token, if there is one.
     pub(super) async fn get(&self, of: &GrantId) -> Option<SecretString> {
-        if let Some((grant, token)) = &self.0.unsaved.lock().token
+        if let Some((grant, token)) = &self.unsaved.lock().token
             && grant == of
         {
             return Some(token.clone());
         }
         let of = hex(of);
-        let kept = self.0.state.in_background(move |state| state.refresh_token(&of)).await;
+        let kept = self.state.in_background(move |state| state.refresh_token(&of)).await;
         kept.unwrap_or_else(|error| {
             error!(error, "the kept refresh token cannot be read");
             None
@@ -87,30 +84,28 @@ impl KeptToken {
 
     /// Stores the new refresh token. When this returns, it is on disk, or a task keeps trying: the
     /// previous token may be invalid by now.
-    pub(super) async fn put(&self, of: GrantId, next: SecretString) {
-        self.0.unsaved.lock().token = Some((of, next));
-        if self.0.write().await {
+    pub(super) async fn put(self: &Arc<Self>, of: GrantId, next: SecretString) {
+        self.unsaved.lock().token = Some((of, next));
+        if self.write().await {
             return;
         }
-        if std::mem::replace(&mut self.0.unsaved.lock().is_tried, true) {
+        if std::mem::replace(&mut self.unsaved.lock().is_tried, true) {
             return;
         }
-        let this = Arc::clone(&self.0);
-        self.0.tasks.spawn(async move { this.write_until_done().await });
+        let this = Arc::clone(self);
+        self.tasks.spawn(async move { this.write_until_done().await });
     }
 
     /// Waits at most `within` until exchanges have ended and the token is written. A token that
     /// could not be written is tried once more.
     pub(super) async fn finish(&self, within: Duration) {
-        self.0.stop.cancel();
-        self.0.tasks.close();
-        if timeout(within, self.0.tasks.wait()).await.is_err() {
+        self.stop.cancel();
+        self.tasks.close();
+        if timeout(within, self.tasks.wait()).await.is_err() {
             error!("an exchange with the issuer of tokens has not ended in time");
         }
     }
-}
 
-impl Inner {
     /// Writes the newest token; true if no token is left to write.
     async fn write(&self) -> bool {
         let _writing = self.writing.acquire().await;

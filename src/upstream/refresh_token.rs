@@ -22,12 +22,12 @@ use crate::oauth::{Issue, IssueResult, Issued};
 pub(super) struct RefreshTokenGrant {
     config: Arc<RefreshGrant>,
     http: Client,
-    kept: KeptToken,
+    kept: Arc<KeptToken>,
     shows: Mutex<Shows>,
 }
 
 impl RefreshTokenGrant {
-    pub(super) fn new(config: Arc<RefreshGrant>, http: Client, kept: KeptToken) -> Self {
+    pub(super) fn new(config: Arc<RefreshGrant>, http: Client, kept: Arc<KeptToken>) -> Self {
         // MANTYX's own clients begin this way.
         let shows = Mutex::new(Shows::InBody);
         Self { config, http, kept, shows }

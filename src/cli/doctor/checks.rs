@@ -30,7 +30,7 @@ use crate::journal::Postgres;
 use crate::model::card::Card;
 use crate::model::{Catalog, Content, globs};
 use crate::state_dir::StateDir;
-use crate::upstream::{OpenError, UpstreamCredential};
+use crate::upstream::{OpenError, SendError, UpstreamCredential};
 use crate::{http_client, journal, runtimes, upstream};
 
 /// The oldest PostgreSQL that replicas can share.
@@ -372,7 +372,7 @@ async fn models(
     let path = format!("/api/v1/workspaces/{workspace}/models");
     let response = match mantyx.ask(&path, credential).await {
         Ok(response) => response,
-        Err(OpenError::Token(error)) => {
+        Err(OpenError::Unsent(SendError::Token(error))) => {
             return check.fail(format!("`{key}`: {error}"), token_cure(mantyx));
         }
         Err(error) => return check.fail(error.to_string(), cure("not_mantyx")),

@@ -16,10 +16,10 @@ const BOUND: &str = "127.0.0.1:4711";
 /// Checks what a daemon that was started with `before`, and listens on [`BOUND`], says of `after`.
 #[track_caller]
 fn check(before: &str, after: &str, expected: Option<&str>) {
-    let fixed = Fixed { config: parse(before), bound: vec![BOUND.parse().unwrap()] };
-    let after = parse(after);
-    let same_mantyx = mantyx(&after.upstream) == mantyx(&fixed.config.upstream);
-    let told = restart_needed(&fixed.differences(&after), same_mantyx);
+    let (before, after) = (parse(before), parse(after));
+    let same_mantyx = mantyx(&after.upstream) == mantyx(&before.upstream);
+    let keys = differences(&before, &[BOUND.parse().unwrap()], &after);
+    let told = restart_needed(&keys, same_mantyx);
     assert_eq!(told.map(|told| told.to_string()).as_deref(), expected);
 }
 

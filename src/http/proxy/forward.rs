@@ -302,7 +302,7 @@ impl<'a> Outgoing<'a> {
     pub(super) fn refused(&self, error: &OpenError) -> Response<Body> {
         let refusal = match error {
             OpenError::Refused(refusal) => refusal,
-            OpenError::Token(why) => return no_token(why),
+            OpenError::Unsent(SendError::Token(why)) => return no_token(why),
             _ => return unreachable(&error.to_string()),
         };
         if let Some(refused) = self.not_the_apps(refusal.status) {
