@@ -56,7 +56,7 @@ use crate::model::maps::HashMap;
 use crate::model::{AppName, RunKey, Selection, SessionId, Table, Workspace};
 use crate::traces::{Context, Traces};
 use crate::upstream::{Upstream, UpstreamCredential};
-use crate::{budget, clock, journal, metrics, random};
+use crate::{clock, journal, metrics, random};
 
 /// How long the log keeps the events of an ended run for an app that has not read them yet. After
 /// that, the app's stream fetches them from MANTYX.
@@ -255,7 +255,7 @@ impl Runs {
         self.metrics.started.inc();
         self.tell(run);
         let driven = driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived);
-        self.calls.tracker.spawn(budget::for_app(run.app.clone(), driven));
+        self.calls.spawn(&run.app, driven);
     }
 
     /// Waits until the journal has on disk all changes that it was given. If the disk fails, the

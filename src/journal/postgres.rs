@@ -77,14 +77,12 @@ impl Display for Postgres {
     /// Where it is; neither its user nor a password.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { url, schema, group, .. } = self;
-        for (at, host) in url.get_hosts().iter().enumerate() {
-            let comma = if at == 0 { "" } else { ", " };
-            match host {
-                Host::Tcp(name) => write!(f, "{comma}{name}")?,
-                Host::Unix(path) => write!(f, "{comma}{}", path.display())?,
-            }
-        }
-        write!(f, ", schema {schema}, group {group}")
+        let hosts = url.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        });
+        let hosts = hosts.collect::<Vec<_>>().join(", ");
+        write!(f, "{hosts}, schema {schema}, group {group}")
     }
 }
 
@@ -202,21 +200,14 @@ impl Replica {
 
     /// Another replica has taken the place of `member`, and drives all of its runs.
     async fn is_fenced(&self, member: Member) {
-        let is_known = self.member.send_if_modified(|known| {
-            let is_it = *known == Some(member);
-            known.take_if(|_| is_it);
-            is_it
-        });
-        if is_known {
+        if self.member.send_if_modified(|known| known.take_if(|it| *it == member).is_some()) {
             self.lease.end();
             warn!(
                 "another replica has taken over the runs of this one, which joins the group again"
             );
             let lost: Vec<Slot> = {
                 let mut epochs = self.epochs.lock();
-                let owned =
-                    epochs.iter_mut().filter_map(|(slot, epoch)| epoch.take().map(|_| *slot));
-                owned.collect()
+                epochs.iter_mut().filter_map(|(slot, epoch)| epoch.take().map(|_| *slot)).collect()
             };
             self.loses(lost).await;
         }
@@ -440,12 +431,12 @@ impl Writer {
         let replica = Arc::clone(&self.replica);
         let mut closed_at = None;
         let mut is_repeated = false;
-        let verdict = loop {
+        let mut verdict = loop {
             let begun = Instant::now();
             let error = match self.write(&changes, &waiting).await {
                 Ok(verdict) => {
                     replica.shared.metrics.commits.observe(begun.elapsed());
-                    break Some(verdict);
+                    break verdict;
                 }
                 Err(error) => error,
             };
@@ -455,11 +446,10 @@ impl Writer {
             replica.shared.metrics.errors.inc();
             replica.shared.fails(&error_chain(&error));
             if replica.closing.is_cancelled() && closed_at.get_or_insert(begun).elapsed() > LAST {
-                break None;
+                break Verdict::default();
             }
             sleep(AGAIN).await;
         };
-        let mut verdict = verdict.unwrap_or_default();
         for (range, waiter) in waiting {
             let changes = changes.get(range).unwrap_or_default();
             let is_held =
@@ -565,8 +555,7 @@ impl Writer {
                 let epoch = verdict.held.contains(slot).then_some(*epoch);
                 epochs.insert(*slot, epoch);
             }
-            let gone = rows.forgotten.iter().chain(&rows.released);
-            for slot in gone {
+            for slot in rows.forgotten.iter().chain(&rows.released) {
                 epochs.remove(slot);
             }
             rows.owned.into_keys().filter(|slot| !verdict.held.contains(slot)).collect()

@@ -48,6 +48,13 @@ pub enum Of {
     App,
 }
 
+impl CallingRun {
+    /// Whether it is the run `key`.
+    pub fn is(&self, key: &RunKey) -> bool {
+        self.run == key.run && self.workspace == key.workspace
+    }
+}
+
 impl Of {
     pub fn is_session(&self, of: &Workspace, id: &SessionId) -> bool {
         matches!(self, Self::Session { workspace, session } if workspace == of && session == id)

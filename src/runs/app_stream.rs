@@ -84,8 +84,6 @@ enum From {
     /// MANTYX's replay is being opened.
     Opening(BoxFuture<'static, Result<Box<Replay>, Arc<StreamFailure>>>),
     Replay(Box<Replay>),
-    /// The last event, in pieces.
-    Last(reqwest::Response, BlankLine),
     Ended,
 }
 
@@ -97,6 +95,8 @@ struct Replay {
     /// The events without a number that the app has already.
     repetitions: Unnumbered,
     ended: bool,
+    /// The app has had the beginning of the last event, which comes in pieces.
+    last: Option<BlankLine>,
     /// Holds memory of the budget for the unfinished event, until the app has taken it.
     held: Held,
 }
@@ -119,7 +119,7 @@ impl Replay {
     fn new(app: &AppName, response: reqwest::Response, seq: u64, repetitions: Unnumbered) -> Self {
         let held = Budget::of_process().hold_for(Some(app.clone()));
         let framer = Framer::new(MAX_EVENT);
-        Self { response, framer, seq, repetitions, ended: false, held }
+        Self { response, framer, seq, repetitions, ended: false, last: None, held }
     }
 
     /// Wraps `out` for the app. Its bytes stay charged to the budget until the app has taken them.
@@ -222,7 +222,7 @@ impl AppStream {
         let draining = self.runs.draining().clone();
         loop {
             // No heartbeat may interrupt an event.
-            let is_inside = matches!(self.from, From::Last(..));
+            let is_inside = matches!(&self.from, From::Replay(replay) if replay.last.is_some());
             let pause = if is_inside { SILENCE } else { HEARTBEAT };
             let step = async {
                 match &mut self.from {
@@ -236,7 +236,6 @@ impl AppStream {
                         }
                     },
                     From::Replay(replay) => read_replay(&self.run, replay).await,
-                    From::Last(response, blank) => read_last(response, blank).await,
                 }
             };
             let turn = tokio::select! {
@@ -264,16 +263,6 @@ impl AppStream {
                     let opening = Replay::open(runs, run, seq, repetitions);
                     self.from = From::Opening(Box::pin(opening));
                 }
-                Ok(Turn::BeginsLast(bytes)) => {
-                    let From::Replay(replay) = std::mem::replace(&mut self.from, From::Ended)
-                    else {
-                        return None;
-                    };
-                    let mut blank = BlankLine::default();
-                    blank.end_in(&bytes);
-                    self.from = From::Last(replay.response, blank);
-                    return Some(bytes);
-                }
                 Ok(Turn::Behind(seq)) => {
                     self.runs.metrics.app_streams_slow.inc();
                     info!(
@@ -295,8 +284,6 @@ enum Turn {
     Behind(u64),
     /// The app has the events up to this `seq`; the log does not keep the next one.
     Elsewhere(u64),
-    /// The beginning of the last event, whose rest has not come yet.
-    BeginsLast(Bytes),
     To(From),
 }
 
@@ -348,6 +335,9 @@ fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
 
 /// May be dropped while it waits: `chunk` loses nothing, and all bytes so far are in the framer.
 async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
+    if let Some(blank) = &mut replay.last {
+        return read_last(&mut replay.response, blank).await;
+    }
     loop {
         let mut out = Vec::new();
         loop {
@@ -363,7 +353,9 @@ async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
                     // them.
                     let rest = replay.framer.take_rest();
                     let bytes = if out.is_empty() { rest } else { [out, rest].concat() };
-                    return Turn::BeginsLast(replay.hand_out(bytes));
+                    let bytes = replay.hand_out(bytes);
+                    replay.last.get_or_insert_default().end_in(&bytes);
+                    return Turn::Bytes(bytes);
                 }
                 Err(error) => {
                     warn!(run = %run.key.run, %error, "skipping an event of MANTYX in a replay");

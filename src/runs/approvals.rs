@@ -229,10 +229,8 @@ impl Approvals {
     /// The question of this id, if it is remembered and `app`'s; `None` stands for any app.
     pub fn get(&self, app: Option<&AppName>, id: &str) -> Option<Approval> {
         let inner = self.inner.lock();
-        let mut waiting = inner.all_waiting();
-        let mut ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
-        let found = waiting.find(|approval| approval.is(app, id));
-        found.or_else(|| ended.find(|approval| approval.is(app, id))).cloned()
+        let ended = inner.ended.values().flat_map(|ended| ended.iter().rev());
+        inner.all_waiting().chain(ended).find(|approval| approval.is(app, id)).cloned()
     }
 
     /// The questions of `app`, or of all apps: those that wait in their order, then the others, the

@@ -254,7 +254,7 @@ impl Calls {
         made.unwrap_or_else(|Left| active.going_down())
     }
 
-    /// Runs `work`, which makes a call of `app`, in a task of the daemon: it goes on when the client
+    /// Runs `work`, which is for calls of `app`, in a task of the daemon: it goes on when the client
     /// hangs up.
     pub fn spawn(&self, app: &AppName, work: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(budget::for_app(app.clone(), work));

@@ -34,7 +34,7 @@ use crate::model::{
     Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target, paging,
     pending,
 };
-use crate::{budget, clock, random};
+use crate::{clock, random};
 
 /// How often a call that waits for its user, or that another replica makes, is looked at.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
@@ -425,7 +425,7 @@ impl Calls {
             drop(call);
             calls.long.finish(&id, answer);
         };
-        self.tracker.spawn(budget::for_app(app, to_its_end));
+        self.spawn(&app, to_its_end);
     }
 
     /// Resolves at shutdown if the peer has named the call's work, so that the next process can ask

@@ -25,8 +25,6 @@ pub(super) struct Shares(Arc<Mutex<Held>>);
 #[derive(Debug)]
 struct Held {
     settings: watch::Receiver<Arc<Settings>>,
-    /// How many apps are configured.
-    apps: usize,
     by_app: HashMap<AppName, usize>,
 }
 
@@ -41,8 +39,7 @@ pub(super) struct Share {
 impl Shares {
     /// The shares of the apps in `settings`. No call holds anything yet.
     pub(super) fn new(settings: watch::Receiver<Arc<Settings>>) -> Self {
-        let apps = settings.borrow().apps.len();
-        Self(Arc::new(Mutex::new(Held { settings, apps, by_app: HashMap::default() })))
+        Self(Arc::new(Mutex::new(Held { settings, by_app: HashMap::default() })))
     }
 
     /// The share of a call of `app`, which holds nothing yet.
@@ -53,13 +50,9 @@ impl Shares {
 
 impl Held {
     /// Whether `app` holds no more than its share and the free part of the common half.
-    fn fits(&mut self, app: &AppName) -> bool {
-        // A call takes the lock of the settings only after a reload.
-        if self.settings.has_changed().unwrap_or_default() {
-            self.apps = self.settings.borrow_and_update().apps.len();
-        }
+    fn fits(&self, app: &AppName) -> bool {
         let half = KEEP_OPEN / 2;
-        let share = half / self.apps.max(1);
+        let share = half / self.settings.borrow().apps.len().max(1);
         let common = |bytes: &usize| bytes.saturating_sub(share);
         let own = self.by_app.get(app).map_or(0, common);
         own == 0 || self.by_app.values().map(common).sum::<usize>() <= half

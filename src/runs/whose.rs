@@ -13,10 +13,10 @@ use super::answer::Task;
 use super::call_recorder::CallRecorder;
 use super::owners::{How, Owned};
 use super::{DrivenRun, Inner, NewRun, Runs, answer};
+use crate::clock;
 use crate::journal::record::{Change, KeptRun, KeptSession, Key, OwnedKey, OwnerRecord};
 use crate::model::ids::is_segment;
 use crate::model::{AppName, Call, RunId, RunKey, RunKind, Workspace};
-use crate::{budget, clock};
 
 /// Longer ids of MANTYX are not remembered, in bytes.
 const MAX_ID: usize = 512;
@@ -110,11 +110,9 @@ impl Runs {
         calls: impl IntoIterator<Item = (Arc<CallRecorder>, Task)>,
     ) {
         for (recorder, task) in calls {
-            let runs = Arc::clone(self);
-            let run = Arc::clone(run);
-            let app = run.app.clone();
-            let answered = answer::answer(runs, run, recorder.call(), task, recorder);
-            self.calls.tracker.spawn(budget::for_app(app, answered));
+            let (runs, of) = (Arc::clone(self), Arc::clone(run));
+            let answered = answer::answer(runs, of, recorder.call(), task, recorder);
+            self.calls.spawn(&run.app, answered);
         }
     }
 

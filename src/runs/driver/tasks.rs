@@ -22,15 +22,36 @@ impl Driver {
     ) -> Vec<(Call, Task, Arc<CallRecorder>)> {
         let mut tasks = Vec::with_capacity(calls.len());
         for (call, work) in calls {
-            self.log(&call, &work);
-            if matches!(work, Work::Nothing | Work::Hold | Work::Altered | Work::Astray) {
-                continue;
+            let run = &self.run.key.run;
+            let tool_use = &call.tool_use;
+            match &work {
+                Work::Make(_) => info!(%run, toolUseId = %tool_use, tool = call.name, "call"),
+                Work::Doubtful(_) => warn!(
+                    %run, toolUseId = %tool_use, tool = call.name,
+                    "call without an answer, from a time whose record is lost"
+                ),
+                Work::Refuse(error) => warn!(%run, toolUseId = %tool_use, error, "call refused"),
+                Work::Nothing | Work::Hold => continue,
+                Work::Altered => {
+                    warn!(
+                        %run, toolUseId = %tool_use,
+                        "MANTYX sent a tool use again with another content; not calling it again"
+                    );
+                    continue;
+                }
+                Work::Astray => {
+                    warn!(
+                        %run, toolUseId = %tool_use,
+                        "MANTYX sent a call that names no agent run to answer; not making it"
+                    );
+                    continue;
+                }
             }
             let is_claimed = self.runs.claim(&self.run, &call);
             let recorder = self.run.recorder(&self.runs, &call);
             if !is_claimed {
                 warn!(
-                    run = %self.run.key.run, toolUseId = %call.tool_use,
+                    %run, toolUseId = %tool_use,
                     "the call belongs to another driver; this one does not make it"
                 );
                 changes.extend(recorder.left_to_others());
@@ -39,7 +60,7 @@ impl Driver {
             let task = match work {
                 Work::Make(_) if !recorder.has_room() => {
                     warn!(
-                        run = %self.run.key.run, toolUseId = %call.tool_use, app = %self.run.app,
+                        %run, toolUseId = %tool_use, app = %self.run.app,
                         "the app's open calls use its whole share of the journal; call refused"
                     );
                     let why = NotRecorded::NoShare.for_model(&call.name);
@@ -54,27 +75,5 @@ impl Driver {
             tasks.push((call, task, recorder));
         }
         tasks
-    }
-
-    fn log(&self, call: &Call, work: &Work) {
-        let run = &self.run.key.run;
-        let tool_use = &call.tool_use;
-        match work {
-            Work::Make(_) => info!(%run, toolUseId = %tool_use, tool = call.name, "call"),
-            Work::Doubtful(_) => warn!(
-                %run, toolUseId = %tool_use, tool = call.name,
-                "call without an answer, from a time whose record is lost"
-            ),
-            Work::Refuse(error) => warn!(%run, toolUseId = %tool_use, error, "call refused"),
-            Work::Nothing | Work::Hold => {}
-            Work::Altered => warn!(
-                %run, toolUseId = %tool_use,
-                "MANTYX sent a tool use again with another content; not calling it again"
-            ),
-            Work::Astray => warn!(
-                %run, toolUseId = %tool_use,
-                "MANTYX sent a call that names no agent run to answer; not making it"
-            ),
-        }
     }
 }

@@ -142,9 +142,7 @@ impl LongCall {
     /// Whether `run` began it.
     pub(super) fn is_of(&self, run: &RunKey) -> bool {
         let by = self.work.as_ref().and_then(|work| work.request.run.as_ref());
-        // Ids are only unique within their workspace.
-        let began = |by: &CallingRun| by.run == run.run && by.workspace == run.workspace;
-        self.scope.of.is_run(run) || by.is_some_and(began)
+        self.scope.of.is_run(run) || by.is_some_and(|by| by.is(run))
     }
 
     /// Whether nothing has reached its tool yet.
@@ -266,12 +264,8 @@ impl Runs {
         if let Of::Run { driven, .. } = of {
             return self.get(driven);
         }
-        let inner = self.inner.lock();
         let by = by?;
-        // Ids are only unique within their workspace.
-        let is_it =
-            |run: &&Arc<DrivenRun>| run.key.run == by.run && run.key.workspace == by.workspace;
-        inner.runs.values().find(is_it).cloned()
+        self.inner.lock().runs.values().find(|run| by.is(&run.key)).cloned()
     }
 
     /// The trace context of the run that began a call: the run that `of` or `by` names, if it is
