@@ -15,7 +15,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 
@@ -156,13 +156,9 @@ impl Budget {
 
     /// The state at the last refusal for lack of room, if that was within `time`.
     pub fn shortage(&self, time: Duration) -> Option<Shortage> {
-        let used = self.lock();
+        let used = self.used.lock();
         let (at, shortage) = used.refused.as_ref()?;
         (at.elapsed() < time).then(|| shortage.clone())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Used> {
-        self.used.lock()
     }
 }
 
@@ -195,7 +191,7 @@ impl Held {
                 }
             }
             if timeout_at(by, freed).await.is_err() {
-                budget.lock().note_refusal();
+                budget.used.lock().note_refusal();
                 return Err(NoRoom);
             }
         }
@@ -204,7 +200,7 @@ impl Held {
     /// The same, without a wait; `false` if there is no room.
     pub fn try_resize(&mut self, bytes: usize) -> bool {
         let budget = Arc::clone(&self.budget);
-        let mut used = budget.lock();
+        let mut used = budget.used.lock();
         let Some(part) = self.part_for(&used, bytes) else { return false };
         let frees = bytes < self.bytes || part != self.part;
         self.count(&mut used, bytes, part);
@@ -264,7 +260,7 @@ impl Held {
     pub fn insist(&mut self, bytes: usize) {
         if bytes > self.bytes {
             let budget = Arc::clone(&self.budget);
-            self.count(&mut budget.lock(), bytes, Part::All);
+            self.count(&mut budget.used.lock(), bytes, Part::All);
             if let Some(spare) = self.last.take() {
                 drop(spare);
                 budget.freed.notify_waiters();
@@ -309,7 +305,7 @@ fn counted(bytes: usize) -> usize {
 impl Drop for Held {
     fn drop(&mut self) {
         let budget = Arc::clone(&self.budget);
-        self.count(&mut budget.lock(), 0, Part::All);
+        self.count(&mut budget.used.lock(), 0, Part::All);
         drop(self.last.take());
         budget.freed.notify_waiters();
     }

@@ -229,7 +229,7 @@ impl Frame {
         if let Some(event) = event {
             text.extend(["event: ", event, "\n"]);
         }
-        for line in data.lines() {
+        for line in lines(data) {
             text.extend(["data: ", line, "\n"]);
         }
         text.push('\n');

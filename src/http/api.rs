@@ -39,7 +39,7 @@ use crate::config::{App, Wire};
 use crate::http::auth::sessions::Sessions;
 use crate::http::auth::{Authenticator, rate_limit};
 use crate::http::proxy::MAX_SPEC;
-use crate::http::{Answered, Body, Caller, Code, proxy, response};
+use crate::http::{Answered, Body, Code, proxy, response};
 use crate::http_client;
 use crate::metrics::Requests;
 use crate::model::catalog::hex;
@@ -138,30 +138,21 @@ impl Api {
         Ok(response::json(StatusCode::OK, &status::status(self, &asked.caller)))
     }
 
-    /// The headers and the JSON body of a request. `caller` is brought up to date once the body is
-    /// there. The error is the refusal, for the app.
-    async fn read_json(
-        &self,
-        caller: &mut Caller,
-        request: Request<Incoming>,
-        limit: usize,
-    ) -> Answered<(HeaderMap, Bytes)> {
-        let (parts, body) = request.into_parts();
-        let body = json_body(Request::from_parts(parts.clone(), body), limit).await?;
-        self.renew(caller, &parts.headers)?;
-        Ok((parts.headers, body))
-    }
-
-    /// Authenticates the caller again. A body can take an hour to arrive: meanwhile the app may
-    /// have been removed or have got another token, and the session may have ended.
-    fn renew(&self, caller: &mut Caller, headers: &HeaderMap) -> Answered<()> {
-        if caller.in_session && self.sessions.token(headers).is_none() {
+    /// The JSON body of a request. The error is the refusal, for the app.
+    ///
+    /// Once the body is there, the caller is authenticated again. A body can take an hour to arrive:
+    /// meanwhile the app may have been removed or have got another token, and the session may have
+    /// ended.
+    async fn read_json(&self, asked: &mut ApiRequest, limit: usize) -> Answered<Bytes> {
+        let ApiRequest { caller, request, .. } = asked;
+        let body = json_body(request, limit).await?;
+        if caller.in_session && self.sessions.token(request.headers()).is_none() {
             return Err(response::not_let_in());
         }
         if !caller.app.is_operator() {
             caller.app = self.runs.calls.still(&caller.app).ok_or_else(response::not_let_in)?;
         }
-        Ok(())
+        Ok(body)
     }
 
     /// The tools that `app` may use now.
@@ -221,16 +212,16 @@ impl Api {
         Ok((rights.map_or(offer.clone(), |app| offer.seen_by(&app.rights)), more))
     }
 
-    async fn inject(&self, ApiRequest { mut caller, request, .. }: ApiRequest) -> Answered {
-        let (headers, body) = self.read_json(&mut caller, request, MAX_SPEC).await?;
+    async fn inject(&self, mut asked: ApiRequest) -> Answered {
+        let body = self.read_json(&mut asked, MAX_SPEC).await?;
         let spec = proxy::read_spec(RunKind::Agent, body)
             .await
             .map_err(|error| bad_request(&format!("The spec cannot be read: {error}.")))?;
-        let injected = spec.inject(&self.offer(&caller.app), &proxy::selection(&headers))?;
+        let selection = proxy::selection(asked.request.headers());
+        let injected = spec.inject(&self.offer(&asked.caller.app), &selection)?;
         let counts = proxy::injected_header(&injected);
-        let mut response = response::json_text(StatusCode::OK, injected.body.concat());
-        response.headers_mut().insert("x-bridge-injected", counts);
-        Ok(response)
+        let response = response::json_text(StatusCode::OK, injected.body.concat());
+        Ok(response::with_header(response, proxy::INJECTED, counts))
     }
 
     async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
@@ -286,11 +277,11 @@ fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response
     InjectError::UnknownBackend { name, candidates }.into()
 }
 
-async fn json_body(request: Request<Incoming>, limit: usize) -> Answered<Bytes> {
+async fn json_body(request: &mut Request<Incoming>, limit: usize) -> Answered<Bytes> {
     if !is_json(request.headers()) {
         return Err(not_json());
     }
-    Ok(response::read(request.into_body(), limit).await?)
+    Ok(response::read(request.body_mut(), limit).await?)
 }
 
 /// Whether the headers declare a JSON body. A page of another origin cannot send this header unless
@@ -326,14 +317,12 @@ fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
 /// The answer of `text`, an object that lacks its digest and its end, or 304 if the app has it.
 fn tagged(request: &Request<Incoming>, mut text: Vec<u8>) -> Response<Body> {
     let etag = format!("\"{}\"", hex(&Sha256::digest(&text)));
-    let mut response = if matches_etag(request.headers(), &etag) {
+    let response = if matches_etag(request.headers(), &etag) {
         response::with_status(Response::new(response::full("")), StatusCode::NOT_MODIFIED)
     } else {
         text.extend_from_slice(format!(",\"digest\":{etag}}}").as_bytes());
         response::json_text(StatusCode::OK, text)
     };
-    if let Ok(value) = HeaderValue::try_from(etag) {
-        response.headers_mut().insert(header::ETAG, value);
-    }
-    response
+    let etag = HeaderValue::try_from(etag).expect("quotes and hexadecimal digits");
+    response::with_header(response, header::ETAG, etag)
 }

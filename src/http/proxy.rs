@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use tracing::{debug, warn};
 
 pub use self::forward::Outgoing;
-pub use self::inject::{MAX_SPEC, injected_header, names, read_spec, selection, trace};
+pub use self::inject::{INJECTED, MAX_SPEC, injected_header, names, read_spec, selection, trace};
 pub use self::route::{Proxied, Resource};
 use crate::http::{Answered, Body, Caller, Code, response};
 use crate::model::{RunKey, RunKind, SessionId, ToolUseId, Workspace, string_member};
@@ -72,7 +72,7 @@ impl Outgoing<'_> {
     async fn tool_result(&mut self, key: RunKey, request: Request<Incoming>) -> Answered {
         let (parts, body) = request.into_parts();
         let body = response::read(body, MAX_RESULT_BODY).await?;
-        self.renew(&parts)?;
+        self.renew(&parts.headers)?;
         // Looked up after the body has arrived, as the run may have been handed over meanwhile.
         let Some(run) = self.own_run_or_eval(&key).await? else {
             return Ok(self.forward_bytes(&parts, vec![body]).await);

@@ -6,7 +6,6 @@
 //!
 //! Must not: decide what an answer says.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt;
 use std::pin::Pin;
@@ -15,6 +14,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
+use http::header::IntoHeaderName;
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -230,36 +230,6 @@ pub fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Bo
     response
 }
 
-/// A body of known length in several pieces; it declares that length.
-#[derive(Debug)]
-pub struct Pieces(VecDeque<Bytes>);
-
-impl Pieces {
-    pub fn new(pieces: Vec<Bytes>) -> Self {
-        Self(pieces.into_iter().filter(|piece| !piece.is_empty()).collect())
-    }
-}
-
-impl http_body::Body for Pieces {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.pop_front().map(|piece| Ok(Frame::data(piece))))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.iter().map(|piece| piece.len() as u64).sum())
-    }
-}
-
 /// The answer, be it a refusal or not.
 pub async fn either(answered: impl Future<Output = Answered>) -> Response<Body> {
     answered.await.unwrap_or_else(|refusal| refusal)
@@ -271,10 +241,8 @@ pub fn text(
     media_type: &'static str,
     text: impl Into<Bytes>,
 ) -> Response<Body> {
-    let mut response = with_status(Response::new(full(text)), status);
-    let media_type = HeaderValue::from_static(media_type);
-    response.headers_mut().insert(header::CONTENT_TYPE, media_type);
-    response
+    let response = with_status(Response::new(full(text)), status);
+    with_header(response, header::CONTENT_TYPE, HeaderValue::from_static(media_type))
 }
 
 /// An answer in JSON text.
@@ -336,16 +304,14 @@ pub fn not_let_in() -> Response<Body> {
 }
 
 /// Adds the header that says how to authenticate.
-pub fn challenged(mut response: Response<Body>) -> Response<Body> {
+pub fn challenged(response: Response<Body>) -> Response<Body> {
     let challenge = HeaderValue::from_static("Bearer realm=\"mantyx-bridge\"");
-    response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
-    response
+    with_header(response, header::WWW_AUTHENTICATE, challenge)
 }
 
 /// Adds the header that says in how many seconds the request may be sent again.
-pub fn retry_after(mut response: Response<Body>, seconds: u64) -> Response<Body> {
-    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-    response
+pub fn retry_after(response: Response<Body>, seconds: u64) -> Response<Body> {
+    with_header(response, header::RETRY_AFTER, seconds.into())
 }
 
 /// The same answer with another status than its error's usual one.
@@ -354,12 +320,21 @@ pub fn with_status(mut response: Response<Body>, status: StatusCode) -> Response
     response
 }
 
+/// The same answer with one more header.
+pub fn with_header(
+    mut response: Response<Body>,
+    name: impl IntoHeaderName,
+    value: HeaderValue,
+) -> Response<Body> {
+    response.headers_mut().insert(name, value);
+    response
+}
+
 /// 405, with the methods that the route allows.
 pub fn wrong_method(allow: &'static str) -> Response<Body> {
     let message = format!("This route takes {allow} only.");
-    let mut response = error(Code::MethodNotAllowed, &message);
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
-    response
+    let refused = error(Code::MethodNotAllowed, &message);
+    with_header(refused, header::ALLOW, HeaderValue::from_static(allow))
 }
 
 #[cfg(test)]

@@ -155,12 +155,12 @@ impl Api {
         Ok(response::json(StatusCode::OK, &list))
     }
 
-    pub(super) async fn decide(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { mut caller, request, segment: id } = asked;
-        if !caller.may_decide() {
+    pub(super) async fn decide(&self, mut asked: ApiRequest) -> Answered {
+        if !asked.caller.may_decide() {
             return Err(not_yours_to_decide());
         }
-        let (headers, body) = self.read_json(&mut caller, request, MAX_DECISION).await?;
+        let body = self.read_json(&mut asked, MAX_DECISION).await?;
+        let ApiRequest { caller, request, segment: id } = asked;
         // A reload may have removed the right while the body arrived.
         if !caller.may_decide() {
             return Err(not_yours_to_decide());
@@ -185,7 +185,7 @@ impl Api {
         let reason = reason.map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
         let by = if caller.is_operator { "operator" } else { caller.app.name.as_str() };
         let decision = Decision { outcome, content, by: Some(by.to_owned()), reason };
-        let sight = Sight::of(&self.runs, &caller, &headers);
+        let sight = Sight::of(&self.runs, &caller, request.headers());
         // Another replica may have listed it a moment ago.
         if let Some(replica) = self.runs.journal().replica()
             && self.runs.calls.approvals.get(None, &id).is_none()

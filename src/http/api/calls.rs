@@ -112,21 +112,20 @@ impl Form {
 }
 
 impl Api {
-    pub(super) async fn tool_call(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { mut caller, request, .. } = asked;
-        let format = format(&request, "event")?;
-        let trace = self.runs.traces.context(proxy::trace(request.headers()));
-        let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+    pub(super) async fn tool_call(&self, mut asked: ApiRequest) -> Answered {
+        let format = format(&asked.request, "event")?;
+        let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));
+        let body = self.read_json(&mut asked, MAX_CALL).await?;
         let text = std::str::from_utf8(&body);
         let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
         let calls: Arc<[Call]> = format.read(text).map_err(|why| bad_request(&why))?.into();
         let digest = hex(&Sha256::digest(format!("{format:?}\n{text}")));
-        let once = match headers.get("idempotency-key").map(HeaderValue::to_str) {
+        let once = match asked.request.headers().get("idempotency-key").map(HeaderValue::to_str) {
             None => None,
             Some(Ok(key)) if (1..=255).contains(&key.len()) => Some((key.to_owned(), digest)),
             Some(_) => return Err(bad_request("An Idempotency-Key is 1 to 255 ASCII letters.")),
         };
-        self.answer_calls(&caller, (Form::Api(format), calls, body), trace, once).await
+        self.answer_calls(&asked.caller, (Form::Api(format), calls, body), trace, once).await
     }
 
     /// Has the calls of a request made, and answers it. With a key and a digest, they are made once

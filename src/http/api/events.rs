@@ -22,6 +22,7 @@ use crate::http::{Answered, Caller, response};
 use crate::runs::approvals::Approval;
 use crate::runs::changes::Change;
 use crate::runs::history::HistoryEntry;
+use crate::sse::Frame;
 
 /// The interval of polls.
 const LOOK: Duration = Duration::from_secs(1);
@@ -72,7 +73,7 @@ impl Feed {
     async fn next(&mut self) -> Option<Bytes> {
         let draining = self.api.runs.draining().clone();
         loop {
-            let mut out = String::new();
+            let mut out = Vec::new();
             tokio::select! {
                 biased;
                 () = draining.cancelled() => return None,
@@ -80,7 +81,7 @@ impl Feed {
                 change = self.changes.recv() => self.take(change, &mut out)?,
             }
             if out.is_empty() && self.sent.elapsed() >= HEARTBEAT {
-                out.push_str(": ping\n\n");
+                out.extend_from_slice(b": ping\n\n");
             }
             if !out.is_empty() {
                 self.sent = Instant::now();
@@ -90,7 +91,7 @@ impl Feed {
     }
 
     /// Writes a change, and those queued behind it; `None` when the channel is closed.
-    fn take(&mut self, change: Result<Change, RecvError>, out: &mut String) -> Option<()> {
+    fn take(&mut self, change: Result<Change, RecvError>, out: &mut Vec<u8>) -> Option<()> {
         let mut next = change;
         for _ in 0..AT_ONCE {
             match next {
@@ -106,7 +107,7 @@ impl Feed {
         Some(())
     }
 
-    fn tell(&self, change: &Change, out: &mut String) {
+    fn tell(&self, change: &Change, out: &mut Vec<u8>) {
         let runs = &self.api.runs;
         if self.caller.sees().is_some_and(|app| change.app() != app) {
             return;
@@ -136,7 +137,7 @@ impl Feed {
 
     /// Writes the state of the daemon and the backends where it differs from the last poll; `None`
     /// if the app is not configured any more.
-    fn look(&mut self, out: &mut String) -> Option<()> {
+    fn look(&mut self, out: &mut Vec<u8>) -> Option<()> {
         // The operator is no app, so a reload cannot remove it.
         if let Some(app) = self.caller.sees() {
             self.caller.app = self.api.runs.calls.app(app)?;
@@ -165,18 +166,14 @@ fn written(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("the bridge's own answers can be written")
 }
 
-fn frame(out: &mut String, event: &str, data: &impl Serialize) {
+fn frame(out: &mut Vec<u8>, event: &str, data: &impl Serialize) {
     text_frame(out, event, &written(data));
 }
 
 /// Writes one event. JSON text has no line ends, but raw text from elsewhere in it may, so that one
 /// event can need several `data:` lines.
-fn text_frame(out: &mut String, event: &str, data: &str) {
-    out.extend(["event: ", event, "\n"]);
-    for line in data.split(['\r', '\n']) {
-        out.extend(["data: ", line, "\n"]);
-    }
-    out.push('\n');
+fn text_frame(out: &mut Vec<u8>, event: &str, data: &str) {
+    out.extend_from_slice(&Frame::write(None, Some(event), data).raw);
 }
 
 #[cfg(test)]
@@ -187,8 +184,8 @@ mod tests {
 
     #[test]
     fn line_ends_in_the_text_of_others_make_no_events() {
-        let mut out = String::new();
+        let mut out = Vec::new();
         text_frame(&mut out, "backend", "{\n\"a\":\r1}");
-        assert_eq!(out, "event: backend\ndata: {\ndata: \"a\":\ndata: 1}\n\n");
+        assert_eq!(out, b"event: backend\ndata: {\ndata: \"a\":\ndata: 1}\n\n");
     }
 }

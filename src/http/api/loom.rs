@@ -18,27 +18,25 @@ use crate::model::loom::{Confirmation, Item, Set};
 use crate::model::{Call, CallRequest, CallingRun, Own, RefKind, Route, Target};
 
 impl Api {
-    pub(super) async fn external_tools(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { mut caller, request, .. } = asked;
-        let trace = self.runs.traces.context(proxy::trace(request.headers()));
-        let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+    pub(super) async fn external_tools(&self, mut asked: ApiRequest) -> Answered {
+        let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));
+        let body = self.read_json(&mut asked, MAX_CALL).await?;
         let text = std::str::from_utf8(&body);
         let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
         let set = Set::read(text).map_err(|why| bad_request(&why))?;
-        let app = &caller.app;
+        let app = &asked.caller.app;
         let calls: Arc<[Call]> =
             set.items.iter().map(|item| item.call(own_name(app, item))).collect();
         let form = Form::Loom(Arc::new(set));
-        self.answer_calls(&caller, (form, calls, body), trace, None).await
+        self.answer_calls(&asked.caller, (form, calls, body), trace, None).await
     }
 
     /// Asks a person by an approval. If the app hangs up, the question is withdrawn.
-    pub(super) async fn confirm(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { mut caller, request, .. } = asked;
-        let (_, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
-        let (asked, item) = Confirmation::read(&body).map_err(|why| bad_request(&why))?;
-        let Confirmation { id, title, prompt, run } = asked;
-        let app = &caller.app;
+    pub(super) async fn confirm(&self, mut asked: ApiRequest) -> Answered {
+        let body = self.read_json(&mut asked, MAX_CALL).await?;
+        let (confirmation, item) = Confirmation::read(&body).map_err(|why| bad_request(&why))?;
+        let Confirmation { id, title, prompt, run } = confirmation;
+        let app = &asked.caller.app;
         let name = own_name(app, &item);
         let route = self.offer(app).route(&name).cloned();
         let route = route.unwrap_or_else(|| Route {

@@ -64,30 +64,23 @@ enum Era {
 
 impl Api {
     /// Answers `/mcp` in all of its methods.
-    pub(super) async fn mcp(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { mut caller, request, .. } = asked;
-        let method = request.method().clone();
-        if method != Method::POST {
-            let answered = self.mcp_session(caller, &method, request.headers());
-            return answered.map_err(|error| error.response("null"));
+    pub(super) async fn mcp(&self, mut asked: ApiRequest) -> Answered {
+        if asked.request.method() != Method::POST {
+            return self.mcp_session(asked).map_err(|error| error.response("null"));
         }
-        let trace = self.runs.traces.context(proxy::trace(request.headers()));
-        let (headers, body) = self.read_json(&mut caller, request, MAX_CALL).await?;
+        let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));
+        let body = self.read_json(&mut asked, MAX_CALL).await?;
         let text = std::str::from_utf8(&body).map_err(|_not_utf8| {
             let message = "the body is not UTF-8";
             RpcError::new(StatusCode::BAD_REQUEST, codes::PARSE_ERROR, message).response("null")
         })?;
-        self.mcp_message(caller, &headers, trace, text).await
+        self.mcp_message(asked, trace, text).await
     }
 
     /// Answers a message.
-    async fn mcp_message(
-        &self,
-        caller: Caller,
-        headers: &HeaderMap,
-        trace: Context,
-        text: &str,
-    ) -> Answered {
+    async fn mcp_message(&self, asked: ApiRequest, trace: Context, text: &str) -> Answered {
+        let ApiRequest { caller, request: http_request, .. } = asked;
+        let headers = http_request.headers();
         let message = Message::read(text).map_err(|error| error.response("null"))?;
         let (request, is_notification) = match message {
             Message::Request(request) => (request, false),
@@ -144,14 +137,13 @@ impl Api {
             "serverInfo": server_info(),
         });
         let text = message::response(request.id, &result.to_string());
-        let mut response = response::json_text(StatusCode::OK, text);
         let id = HeaderValue::try_from(id).expect("an id has hexadecimal digits only");
-        response.headers_mut().insert(SESSION, id);
-        Ok(response)
+        Ok(response::with_header(response::json_text(StatusCode::OK, text), SESSION, id))
     }
 
     /// Answers GET, which opens the stream of a session, and DELETE, which ends the session.
-    fn mcp_session(&self, caller: Caller, method: &Method, headers: &HeaderMap) -> Replied {
+    fn mcp_session(&self, ApiRequest { caller, request, .. }: ApiRequest) -> Replied {
+        let (method, headers) = (request.method(), request.headers());
         let session = self.session(&caller, headers)?;
         if method == Method::DELETE {
             let id = headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();

@@ -6,7 +6,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::request::Parts;
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
 use hyper::body::Incoming;
@@ -172,11 +171,11 @@ impl Api {
 
     /// Drives a run that the app submitted itself.
     pub(super) async fn attach(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { caller, request, segment: run } = asked;
+        let ApiRequest { caller, mut request, segment: run } = asked;
         let mut from = Outgoing::new(&self.runs, &caller, request.headers(), Resource::default());
         let trace = self.runs.traces.context(proxy::trace(request.headers()));
-        let (parts, Attach { workspace, backends }) = attach_body(request).await?;
-        from.renew(&parts)?;
+        let Attach { workspace, backends } = attach_body(&mut request).await?;
+        from.renew(request.headers())?;
         let app = Arc::clone(&from.caller.app);
         let Some(workspace) = &workspace.or(self.loaded().workspace) else {
             return Err(response::error(
@@ -364,15 +363,13 @@ impl Api {
     }
 }
 
-/// The head and the body of an attachment. An empty body leaves all choices to the bridge.
-async fn attach_body(request: Request<Incoming>) -> Answered<(Parts, Attach)> {
-    let (parts, body) = request.into_parts();
-    if body.is_end_stream() {
-        return Ok((parts, Attach::default()));
+/// The body of an attachment. An empty one leaves all choices to the bridge.
+async fn attach_body(request: &mut Request<Incoming>) -> Answered<Attach> {
+    if request.body().is_end_stream() {
+        return Ok(Attach::default());
     }
-    let body = json_body(Request::from_parts(parts.clone(), body), MAX_CALL).await?;
-    let asked = serde_json::from_slice(&body);
-    asked.map(|asked| (parts, asked)).map_err(|error| {
+    let body = json_body(request, MAX_CALL).await?;
+    serde_json::from_slice(&body).map_err(|error| {
         let shape = r#"{"workspace": "…", "backends": ["…"]}, both optional"#;
         bad_request(&format!("The body is not {shape}: {error}."))
     })

@@ -95,7 +95,6 @@ fn replicas(api: &Api) -> Vec<Replica> {
 
 /// The state of the daemon itself.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct Daemon {
     pub(crate) upstream: Upstream,
     pub(crate) runs: Runs,

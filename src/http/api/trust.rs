@@ -35,7 +35,6 @@ pub(crate) struct Trust {
 
 /// The pins of one backend, and its differences from them.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
 pub(crate) struct Pinned {
     pub(crate) name: String,
     kind: String,
@@ -143,9 +142,8 @@ impl Api {
     }
 
     /// Accepts a backend as the operator has looked at it.
-    pub(super) async fn accept(&self, asked: ApiRequest) -> Answered {
-        let ApiRequest { mut caller, request, segment: name } = asked;
-        if !caller.is_operator {
+    pub(super) async fn accept(&self, mut asked: ApiRequest) -> Answered {
+        if !asked.caller.is_operator {
             return Err(response::error(
                 Code::OperatorOnly,
                 "Accepting is for the operator of the bridge, who shows what stands in the file \
@@ -153,7 +151,7 @@ impl Api {
                  with it; `mantyx-bridge trust accept` does so.",
             ));
         }
-        let (_, body) = self.read_json(&mut caller, request, MAX_ACCEPT).await?;
+        let body = self.read_json(&mut asked, MAX_ACCEPT).await?;
         if !self.runs.journal().is_back().await {
             return Err(response::error(
                 Code::NotReady,
@@ -168,15 +166,14 @@ impl Api {
             Accept::Tools(tools) => Take::Tools(tools),
         };
         let registry = &self.backends().registry;
-        let offer = registry.offer();
         let all_rights = &Rights::default();
-        let all = names(&offer);
-        let found = offer.backends().map(|(name, _)| name).find(|one| one.as_str() == name);
+        let all = names(&registry.offer());
+        let found = all.get(asked.segment.as_str());
         let found = found.filter(|name| self.pinned(name, all_rights).is_some());
         let accepted =
             found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, take)?)));
         let Some((name, outcome)) = accepted else {
-            let unknown = unknown_backend(name, &all);
+            let unknown = unknown_backend(asked.segment, &all);
             return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
         };
         match outcome {

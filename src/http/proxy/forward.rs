@@ -3,10 +3,12 @@
 //!
 //! Must not: read a body into memory.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -18,8 +20,8 @@ use tracing::{error, warn};
 use super::route::{Opened, Resource};
 use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
-use crate::http::response::{BoxError, Paced, Pieces, ReadError};
-use crate::http::{Body, Caller, Code, response};
+use crate::http::response::{BoxError, Paced, ReadError};
+use crate::http::{Answered, Body, Caller, Code, response};
 use crate::model::{RunKey, RunKind, Workspace};
 use crate::oauth::TokenError;
 use crate::runs::{DrivenRun, Runs, Thing};
@@ -74,16 +76,15 @@ impl<'a> Outgoing<'a> {
     /// Checks again what the request may do, once its body is there. A body can take an hour to
     /// arrive. Meanwhile the app may be removed or get another token or credential, and the path's
     /// target may turn out to be another app's. The error is the refusal, for the app.
-    pub fn renew(&mut self, parts: &Parts) -> Result<(), Response<Body>> {
-        let app = may_still(self.runs, &self.caller.app, &self.resource);
-        self.caller.app = app.map_err(|error| error.response())?;
-        self.credential = credential(self.runs, &self.caller, &parts.headers);
+    pub fn renew(&mut self, headers: &HeaderMap) -> Answered<()> {
+        self.caller.app = may_still(self.runs, &self.caller.app, &self.resource)?;
+        self.credential = credential(self.runs, &self.caller, headers);
         Ok(())
     }
 
     /// Looks up what other replicas know of the path's target, and refuses another app's. The bridge
     /// must not ask MANTYX for that, since the bridge's own credential would open it.
-    pub(super) async fn learn(&self) -> Result<(), Response<Body>> {
+    pub(super) async fn learn(&self) -> Answered<()> {
         let Resource { workspace, ids, .. } = &self.resource;
         self.learn_of(workspace, ids).await?;
         // The answer does not reveal that the thing exists.
@@ -96,11 +97,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Looks up what other replicas know of the runs or sessions `ids`.
-    pub async fn learn_of(
-        &self,
-        workspace: &Workspace,
-        ids: &[String],
-    ) -> Result<(), Response<Body>> {
+    pub async fn learn_of(&self, workspace: &Workspace, ids: &[String]) -> Answered<()> {
         let learn = || self.runs.learn(workspace, ids, &self.credential);
         let Err(error) = learn().await else { return Ok(()) };
         warn!(error = error_chain(&error), "cannot tell yet whose run or session a request is for");
@@ -137,10 +134,13 @@ impl<'a> Outgoing<'a> {
 
     /// Forwards the request with another body.
     pub async fn forward_bytes(&self, parts: &Parts, body: Vec<Bytes>) -> Response<Body> {
-        let body = |request: RequestBuilder| {
-            Ok(request.body(reqwest::Body::wrap(Pieces::new(body.clone()))))
+        let length: usize = body.iter().map(Bytes::len).sum();
+        let fill = |request: RequestBuilder| {
+            let pieces = stream::iter(body.clone().into_iter().map(Ok::<_, Infallible>));
+            let body = reqwest::Body::wrap_stream(pieces);
+            Ok(request.header(header::CONTENT_LENGTH, length).body(body))
         };
-        self.send(parts, body).await
+        self.send(parts, fill).await
     }
 
     /// Sends the request with the body that `fill` adds.
@@ -180,7 +180,7 @@ impl<'a> Outgoing<'a> {
     /// The run that the bridge drives for this caller, if there is one. Where callers bring their
     /// own credential, the bridge asks MANTYX whether it opens the run, unless MANTYX has recently
     /// said so. The error is MANTYX's refusal, for the app.
-    pub async fn own_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
+    pub async fn own_run(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
         if let Some(run) = self.known_run(key).await? {
             return Ok(Some(run));
         }
@@ -189,7 +189,7 @@ impl<'a> Outgoing<'a> {
         self.known_run(key).await
     }
 
-    async fn known_run(&self, key: &RunKey) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
+    async fn known_run(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
         let app = &self.caller.app.name;
         // Read in this order: a run that is resumed in between is then found among the driven ones.
         let awaits_credential = self.runs.awaits_credential(key, app);
@@ -208,10 +208,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Like [`Self::own_run`]; for an agent run of an eval, the eval.
-    pub async fn own_run_or_eval(
-        &self,
-        key: &RunKey,
-    ) -> Result<Option<Arc<DrivenRun>>, Response<Body>> {
+    pub async fn own_run_or_eval(&self, key: &RunKey) -> Answered<Option<Arc<DrivenRun>>> {
         if let Some(run) = self.own_run(key).await? {
             return Ok(Some(run));
         }
@@ -225,11 +222,7 @@ impl<'a> Outgoing<'a> {
 
     /// Asks MANTYX whether the caller's credential opens `run`, whose key is `key`, unless that is
     /// known.
-    async fn vouch(
-        &self,
-        run: Option<&Arc<DrivenRun>>,
-        key: &RunKey,
-    ) -> Result<(), Response<Body>> {
+    async fn vouch(&self, run: Option<&Arc<DrivenRun>>, key: &RunKey) -> Answered<()> {
         let shown = &self.credential;
         if run.map_or(!shown.is_callers(), |run| self.runs.may_be_told(run, shown)) {
             return Ok(());

@@ -35,7 +35,7 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10 * 60);
 /// The header that names the backends whose tools a run gets; `none` for none.
 const SELECT: &str = "x-bridge-backends";
 /// The header that says how many tools of each backend went into a spec.
-const INJECTED: &str = "x-bridge-injected";
+pub const INJECTED: &str = "x-bridge-injected";
 
 /// A spec that was read from the app.
 struct Taken {
@@ -147,7 +147,7 @@ impl Outgoing<'_> {
 
     /// A message without tools, in a session that got tools of the bridge. It keeps those tools; if
     /// catalogs have changed since, the run gets new refs.
-    fn follow(&self, spec: Spec, session: &Session) -> Result<Plan, Response<Body>> {
+    fn follow(&self, spec: Spec, session: &Session) -> Answered<Plan> {
         let offer = self.offer();
         if !session.table.differs_from(&offer) {
             let injected = Injected {
@@ -179,11 +179,7 @@ impl Outgoing<'_> {
 
     /// Reads the spec into memory: what is forwarded depends on all of it. `has_ours` says that its
     /// session has tools of the bridge.
-    async fn take(
-        &mut self,
-        request: Request<Incoming>,
-        has_ours: bool,
-    ) -> Result<Taken, Response<Body>> {
+    async fn take(&mut self, request: Request<Incoming>, has_ours: bool) -> Answered<Taken> {
         // Without its owner on record, another replica would give the run to any app that asks.
         if !self.runs.journal().is_back().await {
             return Err(away());
@@ -200,11 +196,11 @@ impl Outgoing<'_> {
         // Waits until backends that are starting are known: a stub in place of their tools would
         // stay in the spec.
         self.runs.calls.backends.registry.started().await;
-        self.renew(&parts)?;
+        self.renew(&parts.headers)?;
         Ok(Taken { parts, body, selection, is_encoded })
     }
 
-    async fn plan(&self, kind: RunKind, taken: &Taken) -> Result<Plan, Response<Body>> {
+    async fn plan(&self, kind: RunKind, taken: &Taken) -> Answered<Plan> {
         if taken.is_encoded {
             return Ok(Plan::Untouched);
         }
@@ -215,7 +211,7 @@ impl Outgoing<'_> {
         }
     }
 
-    fn plan_for(&self, spec: &Spec, taken: &Taken) -> Result<Plan, Response<Body>> {
+    fn plan_for(&self, spec: &Spec, taken: &Taken) -> Answered<Plan> {
         Ok(Plan::Injected(spec.inject(&self.offer(), &taken.selection)?, spec.tools()))
     }
 
@@ -297,11 +293,7 @@ impl Outgoing<'_> {
     }
 
     /// Sends a body and reads the short answer: returns the answer for the app, and its text.
-    async fn exchange(
-        &self,
-        parts: &Parts,
-        body: Vec<Bytes>,
-    ) -> Result<(Response<Body>, Bytes), Response<Body>> {
+    async fn exchange(&self, parts: &Parts, body: Vec<Bytes>) -> Answered<(Response<Body>, Bytes)> {
         let answered = answered(self.forward_bytes(parts, body)).await?;
         let (parts, body) = answered.into_parts();
         let text = response::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
@@ -319,9 +311,7 @@ impl Outgoing<'_> {
 /// MANTYX's answer, within `ANSWER_WITHIN`. The limit covers only this wait, not the whole request:
 /// once MANTYX has answered, the bridge records the effect and drives the run, however long that
 /// takes.
-async fn answered(
-    sent: impl Future<Output = Response<Body>>,
-) -> Result<Response<Body>, Response<Body>> {
+async fn answered(sent: impl Future<Output = Response<Body>>) -> Answered {
     timeout(ANSWER_WITHIN, sent).await.map_err(|_late| {
         warn!("MANTYX has not answered a request within {ANSWER_WITHIN:?}");
         let message = "MANTYX has not answered for too long. The request may have taken effect; \

@@ -57,24 +57,14 @@ impl Listener {
 
     /// Its TCP address.
     pub fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(listener, _) => listener.local_addr().ok(),
-            Self::Unix { .. } => None,
-            #[cfg(test)]
-            Self::Simulated(_) => None,
-        }
+        let Self::Tcp(listener, _) = self else { return None };
+        listener.local_addr().ok()
     }
 
     /// Its file; a socket in the abstract namespace has none.
     pub fn path(&self) -> Option<PathBuf> {
-        match self {
-            Self::Tcp(..) => None,
-            Self::Unix { listener, .. } => {
-                listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
-            }
-            #[cfg(test)]
-            Self::Simulated(_) => None,
-        }
+        let Self::Unix { listener, .. } = self else { return None };
+        listener.local_addr().ok()?.as_pathname().map(Path::to_owned)
     }
 
     /// The address in the form that clients use.
