@@ -41,8 +41,6 @@ pub(super) struct ConnectionLimit {
 struct Taken {
     last: u64,
     slots: HashMap<u64, SlotEntry>,
-    /// The number of unknown connections of each peer.
-    unknown: HashMap<ClientKey, usize>,
     evicted: u64,
 }
 
@@ -95,15 +93,13 @@ impl ConnectionLimit {
     fn take(self: &Arc<Self>, peer: ClientKey) -> Result<Slot, Full> {
         let mut taken = self.taken.lock();
         let now = Instant::now();
-        let of_peer = taken.unknown.get(&peer).copied().unwrap_or_default();
+        let of_peer = taken.unknown().filter(|entry| entry.peer == peer).count();
         let has_share = !peer.is_shared() && of_peer >= self.most_unknown.div_ceil(2);
         if has_share && !taken.evict_unknown(Some(peer), now) {
             return Err(Full::Used);
         }
-        let unknown: usize = taken.unknown.values().sum();
-        if unknown >= self.most_unknown && !taken.evict_unknown(None, now) {
-            let unknown = taken.slots.values().filter(|entry| entry.unknown);
-            let oldest = unknown.map(|entry| entry.since).min().unwrap_or(now);
+        if taken.unknown().count() >= self.most_unknown && !taken.evict_unknown(None, now) {
+            let oldest = taken.unknown().map(|entry| entry.since).min().unwrap_or(now);
             return Err(Full::Unknown(oldest + GRACE));
         }
         let full = taken.slots.len() >= self.most;
@@ -114,7 +110,6 @@ impl ConnectionLimit {
         let id = taken.last;
         let activity = Arc::new(Activity::new());
         let evicted = CancellationToken::new();
-        *taken.unknown.entry(peer).or_default() += 1;
         let entry = SlotEntry {
             activity: Arc::clone(&activity),
             evicted: evicted.clone(),
@@ -138,6 +133,10 @@ impl ConnectionLimit {
 }
 
 impl Taken {
+    fn unknown(&self) -> impl Iterator<Item = &SlotEntry> {
+        self.slots.values().filter(|entry| entry.unknown)
+    }
+
     /// Evicts the connection that has been unused the longest; false if there is none.
     fn evict(&mut self) -> bool {
         let unused = self.slots.iter();
@@ -150,13 +149,17 @@ impl Taken {
     /// Evicts the oldest unknown connection: of `peer`, or else of the peer that has the most.
     /// False if there is none.
     fn evict_unknown(&mut self, peer: Option<ClientKey>, now: Instant) -> bool {
+        let mut of_peers: HashMap<ClientKey, usize> = HashMap::new();
+        for entry in self.unknown() {
+            *of_peers.entry(entry.peer).or_default() += 1;
+        }
         let unknown = self.slots.iter().filter(|(_, entry)| {
             entry.unknown
                 && peer.is_none_or(|peer| peer == entry.peer)
                 && now.saturating_duration_since(entry.since) >= GRACE
         });
         let worst = unknown.max_by_key(|(id, entry)| {
-            (self.unknown.get(&entry.peer), std::cmp::Reverse((entry.since, **id)))
+            (of_peers.get(&entry.peer), std::cmp::Reverse((entry.since, **id)))
         });
         let Some((&id, _)) = worst else { return false };
         self.cut(id);
@@ -164,26 +167,9 @@ impl Taken {
     }
 
     fn cut(&mut self, id: u64) {
-        if let Some(entry) = self.remove(id) {
+        if let Some(entry) = self.slots.remove(&id) {
             entry.evicted.cancel();
             self.evicted += 1;
-        }
-    }
-
-    fn remove(&mut self, id: u64) -> Option<SlotEntry> {
-        self.let_in(id);
-        self.slots.remove(&id)
-    }
-
-    /// Records that the connection is not unknown any more.
-    fn let_in(&mut self, id: u64) {
-        let Some(entry) = self.slots.get_mut(&id).filter(|entry| entry.unknown) else { return };
-        entry.unknown = false;
-        if let Some(count) = self.unknown.get_mut(&entry.peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.unknown.remove(&entry.peer);
-            }
         }
     }
 }
@@ -194,7 +180,9 @@ impl Slot {
         let limit = Arc::clone(&self.limit);
         let id = self.id;
         OnAuthenticated::new(move || {
-            limit.taken.lock().let_in(id);
+            if let Some(entry) = limit.taken.lock().slots.get_mut(&id) {
+                entry.unknown = false;
+            }
             limit.freed.notify_one();
         })
     }
@@ -202,7 +190,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        if self.limit.taken.lock().remove(self.id).is_some() {
+        if self.limit.taken.lock().slots.remove(&self.id).is_some() {
             self.limit.freed.notify_one();
         }
     }
@@ -286,7 +274,7 @@ mod tests {
         }
         assert!(!app.evicted.is_cancelled());
         drop((app, strangers));
-        assert!(limit.taken.lock().unknown.is_empty());
+        assert!(limit.taken.lock().unknown().next().is_none());
     }
 
     #[tokio::test(start_paused = true)]
