@@ -173,9 +173,6 @@ impl Used {
 impl Held {
     /// Grows or shrinks the share to `bytes`; waits for room if it has to.
     pub async fn resize(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        if self.try_resize(bytes) {
-            return Ok(());
-        }
         let budget = Arc::clone(&self.budget);
         let by = Instant::now() + PATIENCE;
         loop {

@@ -220,8 +220,8 @@ impl Api {
         let selection = proxy::selection(asked.request.headers());
         let injected = spec.inject(&self.offer(&asked.caller.app), &selection)?;
         let counts = proxy::injected_header(&injected);
-        let response = response::json_text(StatusCode::OK, injected.body.concat());
-        Ok(response::with_header(response, proxy::INJECTED, counts))
+        let spec = response::json_text(StatusCode::OK, injected.body.concat());
+        Ok(response::with_header(spec, proxy::INJECTED, counts))
     }
 
     async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
@@ -235,10 +235,6 @@ impl Api {
     }
 }
 
-fn alive() -> Response<Body> {
-    response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" }))
-}
-
 /// The backends in `offer`.
 fn names(offer: &Offer) -> BTreeSet<BackendName> {
     offer.backends().map(|(name, _)| name.clone()).collect()
@@ -248,10 +244,8 @@ fn names(offer: &Offer) -> BTreeSet<BackendName> {
 fn choose(offer: &Offer, asked: Option<Vec<String>>) -> Answered<BTreeSet<BackendName>> {
     let all = names(offer);
     let Some(asked) = asked else { return Ok(all) };
-    let known = |name: String| {
-        let known = all.get(name.as_str()).cloned();
-        known.ok_or_else(|| unknown_backend(name, &all))
-    };
+    let known =
+        |name: String| all.get(name.as_str()).cloned().ok_or_else(|| unknown_backend(name, &all));
     asked.into_iter().map(known).collect()
 }
 

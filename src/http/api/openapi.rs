@@ -7,12 +7,9 @@
 //! Must not: describe a request in more words than a reader of the document needs; docs/api.md has
 //! the details.
 
-use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-
-use crate::http::{Body, response};
 
 /// The document, as it is served.
 pub(super) const DOCUMENT: &str = include_str!("../../../schema/openapi.json");
@@ -48,11 +45,6 @@ pub(crate) struct Submitted {
     run_id: String,
     /// A path of the bridge.
     pub(crate) stream_url: String,
-}
-
-/// The document itself.
-pub(super) fn document() -> Response<Body> {
-    response::json_text(StatusCode::OK, DOCUMENT)
 }
 
 #[cfg(test)]

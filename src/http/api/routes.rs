@@ -4,12 +4,13 @@
 //! Must not: answer a request; the handlers do.
 
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{Request, Response, StatusCode};
 use hyper::body::Incoming;
+use serde_json::json;
 
 use super::{Api, openapi};
 use crate::config::App;
-use crate::http::{Access, Answered, Body, Caller};
+use crate::http::{Access, Answered, Body, Caller, response};
 use crate::metrics::RouteKind;
 
 /// A route of the bridge's own.
@@ -73,7 +74,7 @@ pub enum AfterHangUp {
 
 /// All own routes.
 pub static ROUTES: &[OwnRoute] = &[
-    open("/healthz", |_, _| super::alive()),
+    open("/healthz", |_, _| response::json(StatusCode::OK, &json!({ "status": "ok" }))),
     open("/readyz", Api::ready).access(Access::AnyoneAppsMore),
     get("/metrics", Api::metrics).access(Access::App),
     get("/v1/status", Api::status),
@@ -107,7 +108,7 @@ pub static ROUTES: &[OwnRoute] = &[
     mcp("POST").traced("/mcp"),
     mcp("GET"),
     mcp("DELETE"),
-    get("/openapi.json", |_, _| Ok(openapi::document())),
+    get("/openapi.json", |_, _| Ok(response::json_text(StatusCode::OK, openapi::DOCUMENT))),
     page("GET", "/", Handler::Page).access(Access::AppOrForm),
     // `AfterHangUp::Dropped` is enough: once the form has been read, these handlers wait for
     // nothing.
@@ -191,7 +192,7 @@ impl OwnRoute {
 mod tests {
     //! The table holds together; the page of the API and the OpenAPI document have all of it.
 
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
 

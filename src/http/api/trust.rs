@@ -176,21 +176,16 @@ impl Api {
             let unknown = unknown_backend(asked.segment, &all);
             return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
         };
-        match outcome {
-            Ok(()) => {}
-            Err(NotTaken::Moved) => {
-                return Err(response::error(
-                    Code::CatalogChanged,
-                    "The digest is not that of what there is now, so nothing was accepted: it has \
-                     changed since it was looked at. Look again.",
-                ));
-            }
-            Err(NotTaken::NoSuchTool(tool)) => {
-                return Err(bad_request(&format!(
-                    "There is nothing to accept of a tool {tool:?}, so nothing was accepted."
-                )));
-            }
-        }
+        outcome.map_err(|not_taken| match not_taken {
+            NotTaken::Moved => response::error(
+                Code::CatalogChanged,
+                "The digest is not that of what there is now, so nothing was accepted: it has \
+                 changed since it was looked at. Look again.",
+            ),
+            NotTaken::NoSuchTool(tool) => bad_request(&format!(
+                "There is nothing to accept of a tool {tool:?}, so nothing was accepted."
+            )),
+        })?;
         info!(backend = %name, "the operator has accepted what the backend shows");
         // If the disk is slow, the answer says so instead of waiting on.
         let kept = registry.wait_for(|registry| registry.is_kept(name).then_some(()));

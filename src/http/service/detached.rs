@@ -50,10 +50,30 @@ impl DetachedRequests {
         };
         let left = CancellationToken::new();
         let _leaving = left.clone().drop_guard();
-        let task = run(Box::pin(work), left, self.cut.clone(), after, app.clone());
+        let (cut, app_name) = (self.cut.clone(), app.clone());
+        let mut work = Box::pin(work);
+        // `None` if the daemon stops before the work has ended, or the caller is gone.
         let task = async move {
             let _open = open;
-            task.await
+            tokio::select! {
+                // Polls the answer first: right after it, the caller is gone as well.
+                biased;
+                response = &mut work => return Some(response),
+                () = cut.cancelled() => return None,
+                () = left.cancelled() => {}
+            }
+            info!(app = %app_name, "an app has hung up; its request is handled to the end");
+            tokio::select! {
+                _ = work => {}
+                () = cut.cancelled() => {}
+                () = sleep(ALONE), if after != AfterHangUp::ToItsEnd => {
+                    warn!(
+                        app = %app_name,
+                        "a request without its app has taken over {ALONE:?}; dropped"
+                    );
+                }
+            }
+            None
         };
         match self.tracker.spawn(task).await {
             Ok(Some(response)) => response,
@@ -90,36 +110,6 @@ impl DetachedRequests {
         self.cut.cancel();
         finished
     }
-}
-
-/// `None` if the daemon stops before the work has ended, or the caller is gone.
-async fn run<F>(
-    mut work: F,
-    left: CancellationToken,
-    cut: CancellationToken,
-    after: AfterHangUp,
-    app: AppName,
-) -> Option<Response<Body>>
-where
-    F: Future<Output = Response<Body>> + Unpin,
-{
-    tokio::select! {
-        // Polls the answer first: right after it, the caller is gone as well.
-        biased;
-        response = &mut work => return Some(response),
-        () = cut.cancelled() => return None,
-        () = left.cancelled() => {}
-    }
-    info!(%app, "an app has hung up; its request is handled to the end");
-    let has_limit = after != AfterHangUp::ToItsEnd;
-    tokio::select! {
-        _ = work => {}
-        () = cut.cancelled() => {}
-        () = sleep(ALONE), if has_limit => {
-            warn!(%app, "a request without its app has taken over {ALONE:?}; dropped");
-        }
-    }
-    None
 }
 
 #[cfg(test)]

@@ -11,12 +11,11 @@
 //! Must not: change a byte of a server's result, other than to add the `resultType` that 2026-07-28
 //! requires, or to cut a text that is longer than the operator wants.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream;
+use futures_util::{StreamExt as _, stream};
 use http::{Response, StatusCode};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -115,8 +114,7 @@ impl Client<'_> {
         let draining = self.api.runs.draining().clone();
         let client = Arc::new(McpClient::new(app, reports, asks, self.modes(request), draining));
         let (finish, done) = oneshot::channel();
-        let trace = self.trace(request);
-        let making = Making { route, call, arguments, client, trace };
+        let making = Making { route, call, arguments, client, trace: self.trace(request) };
         self.spawn(request.id, making, stop.clone(), finish);
         let answering = Answering {
             id: request.id.to_owned(),
@@ -176,8 +174,7 @@ impl Client<'_> {
         if args.is_some_and(|args| !args.get().starts_with('{')) {
             return Err(RpcError::invalid_params("`arguments` must be an object."));
         }
-        let tool_use = format!("mcp_{}", random::uuid().simple());
-        let call = Call::by_hand(&tool_use, name, args);
+        let call = Call::by_hand(&format!("mcp_{}", random::uuid().simple()), name, args);
         if matches!(self.era, Era::Stateless)
             && let Target::Tool { input: Some(input), .. } = &route.target
         {
@@ -224,39 +221,6 @@ impl Client<'_> {
     }
 }
 
-/// The answer to a call as an event stream.
-struct AnswerStream {
-    /// What is sent next.
-    pieces: VecDeque<Bytes>,
-    /// `None` once the response is among the pieces.
-    answering: Option<Answering>,
-}
-
-impl AnswerStream {
-    async fn next(&mut self) -> Option<Bytes> {
-        if let Some(piece) = self.pieces.pop_front() {
-            return Some(piece);
-        }
-        let mut answering = self.answering.take()?;
-        match answering.event().await {
-            Next::Done(None) => None,
-            Next::Done(Some(done)) => {
-                let response = answering.response(done);
-                self.pieces = [response, Bytes::from_static(super::EVENT_END)].into();
-                Some(Bytes::from_static(super::EVENT_START))
-            }
-            Next::Question(question) if matches!(answering.era, Era::Stateless) => {
-                Some(super::event(&answering.suspend(question)))
-            }
-            next => {
-                let piece = answering.piece(next);
-                self.answering = Some(answering);
-                Some(piece)
-            }
-        }
-    }
-}
-
 impl Answering {
     /// Answers with the response alone if it comes before anything else, else with a stream.
     async fn respond(mut self, takes_events: bool) -> Response<Body> {
@@ -264,7 +228,7 @@ impl Answering {
             let first = match self.event().await {
                 Next::Done(Some(done)) => {
                     let status = done.0.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-                    return response::json_text(status, self.response(done));
+                    return response::json_text(status, self.response(done, false));
                 }
                 Next::Done(None) => return super::accepted(),
                 Next::Question(question) if matches!(self.era, Era::Stateless) => {
@@ -274,11 +238,17 @@ impl Answering {
                 _ if !takes_events => continue,
                 next => self.piece(next),
             };
-            let pieces = VecDeque::from([first]);
-            let stream = AnswerStream { pieces, answering: Some(self) };
-            return response::events(stream::unfold(stream, |mut stream| async move {
-                Some((stream.next().await?, stream))
-            }));
+            let later = stream::unfold(Some(self), |answering| async {
+                let mut answering = answering?;
+                match answering.event().await {
+                    Next::Done(done) => Some((answering.response(done?, true), None)),
+                    Next::Question(question) if matches!(answering.era, Era::Stateless) => {
+                        Some((super::event(&answering.suspend(question)), None))
+                    }
+                    next => Some((answering.piece(next), Some(answering))),
+                }
+            });
+            return response::events(stream::iter([first]).chain(later));
         }
     }
 
@@ -293,8 +263,8 @@ impl Answering {
         }
     }
 
-    /// The response, on one line.
-    fn response(&self, (outcome, mut held): Outcome) -> Bytes {
+    /// The response, on one line, or as an event.
+    fn response(&self, (outcome, mut held): Outcome, as_event: bool) -> Bytes {
         let mut text = match outcome {
             Ok(result) => message::response(&self.id, &result),
             Err(error) => error.text(&self.id),
@@ -303,6 +273,9 @@ impl Answering {
         // In JSON, line ends stand between tokens only; they would end an event.
         for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
             *byte = b' ';
+        }
+        if as_event {
+            text = [super::EVENT_START, &text, super::EVENT_END].concat();
         }
         held.follow(text.len());
         held.pay_for(text)
