@@ -136,8 +136,7 @@ impl<B: Source, C: Fn() -> Result<(), ReadError> + Unpin> http_body::Body for Pa
             return self.late.as_mut().poll(cx).map(|()| Some(Err(ReadError::TooSlow)));
         };
         if let Some(data) = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref()) {
-            let length = data.len();
-            self.note(length);
+            self.note(data.len());
         }
         if let Err(error) = (self.check)() {
             return Poll::Ready(Some(Err(error)));

@@ -8,7 +8,7 @@
 use http::Method;
 
 use crate::http::Access;
-use crate::http::api::routes::{AfterHangUp, OwnRoute, ROUTES};
+use crate::http::api::routes::{AfterHangUp, OwnRoute, ROUTES, RouteRules};
 use crate::http::proxy::path::{NormalizedPath, decoded};
 use crate::http::proxy::route::{Proxied, Resource};
 use crate::metrics::RouteKind;
@@ -18,6 +18,11 @@ use crate::model::RunKind;
 const PROXIED_METHODS: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 /// The methods that the bridge's own routes allow, for `Allow`.
 const OWN_METHODS: &str = "GET, HEAD, POST";
+
+/// The paths of MANTYX's whose requests get a span, as patterns.
+const AGENT_RUNS: &str = "/api/v1/workspaces/{workspace}/agent-runs";
+const EVAL_RUNS: &str = "/api/v1/workspaces/{workspace}/eval-runs";
+const MESSAGES: &str = "/api/v1/workspaces/{workspace}/agent-sessions/{session}/messages";
 
 /// The route of a request.
 #[derive(Debug)]
@@ -69,64 +74,32 @@ impl Route {
         matches!(self, Self::Proxied(..) | Self::Ambiguous | Self::WrongMethod(PROXIED_METHODS))
     }
 
-    pub fn access(&self) -> Access {
-        match self {
-            Self::Own(own, _) => own.access,
-            Self::Proxied(..) | Self::WrongMethod(_) | Self::Ambiguous | Self::Unknown => {
-                Access::App
-            }
-        }
-    }
-
-    /// The label of its requests in metrics.
-    pub fn kind(&self) -> RouteKind {
-        match self {
-            Self::Own(own, _) => own.kind,
-            Self::WrongMethod(_) => RouteKind::Own,
-            Self::Unknown | Self::Ambiguous => RouteKind::Unknown,
-            Self::Proxied(proxied, _) => of_proxied(proxied).0,
-        }
-    }
-
-    /// The pattern of the path, if the request begins a run or a call, or hands a run over: these
-    /// requests get a span.
-    pub fn traced(&self) -> Option<&'static str> {
-        match self {
-            Self::Own(own, _) => own.traced,
-            Self::Proxied(Proxied::CreateRun(_, kind), _) => Some(match kind {
-                RunKind::Agent => "/api/v1/workspaces/{workspace}/agent-runs",
-                RunKind::Eval => "/api/v1/workspaces/{workspace}/eval-runs",
-            }),
-            Self::Proxied(Proxied::Message(..), _) => {
-                Some("/api/v1/workspaces/{workspace}/agent-sessions/{session}/messages")
-            }
-            _ => None,
-        }
-    }
-
-    /// What becomes of a request with `method` when its app hangs up.
-    pub fn after_hang_up(&self, method: &Method) -> AfterHangUp {
-        match self {
-            Self::Own(own, _) => own.after_hang_up,
-            Self::Proxied(Proxied::Other, _) if method.is_safe() => AfterHangUp::Dropped,
-            Self::Proxied(proxied, _) => of_proxied(proxied).1,
-            Self::WrongMethod(_) | Self::Ambiguous | Self::Unknown => AfterHangUp::Dropped,
-        }
+    /// What holds for requests with `method` on this route.
+    pub fn rules(&self, method: &Method) -> RouteRules {
+        let (kind, after_hang_up, traced) = match self {
+            Self::Own(own, _) => return own.rules,
+            Self::Proxied(proxied, _) => of_proxied(proxied, method),
+            Self::WrongMethod(_) => (RouteKind::Own, AfterHangUp::Dropped, None),
+            Self::Unknown | Self::Ambiguous => (RouteKind::Unknown, AfterHangUp::Dropped, None),
+        };
+        RouteRules { access: Access::App, after_hang_up, kind, traced }
     }
 }
 
-/// The label of a route of MANTYX's in metrics, and what becomes of a request that changes something
-/// when its app hangs up.
-fn of_proxied(route: &Proxied) -> (RouteKind, AfterHangUp) {
+/// What holds for requests with `method` on a route of MANTYX's.
+fn of_proxied(route: &Proxied, method: &Method) -> (RouteKind, AfterHangUp, Option<&'static str>) {
+    use AfterHangUp::{Dropped, ForAWhile, ToItsEnd};
     match route {
-        Proxied::CreateRun(..) => (RouteKind::CreateRun, AfterHangUp::ToItsEnd),
-        Proxied::CreateSession(_) => (RouteKind::CreateSession, AfterHangUp::ToItsEnd),
-        Proxied::Message(..) => (RouteKind::Message, AfterHangUp::ToItsEnd),
-        Proxied::EndSession(..) => (RouteKind::EndSession, AfterHangUp::ToItsEnd),
-        Proxied::Stream(_) => (RouteKind::Stream, AfterHangUp::Dropped),
-        Proxied::ToolResult(_) => (RouteKind::ToolResult, AfterHangUp::ForAWhile),
-        Proxied::Cancel(_) => (RouteKind::Cancel, AfterHangUp::ToItsEnd),
-        Proxied::Other => (RouteKind::Forwarded, AfterHangUp::ForAWhile),
+        Proxied::CreateRun(_, RunKind::Agent) => (RouteKind::CreateRun, ToItsEnd, Some(AGENT_RUNS)),
+        Proxied::CreateRun(_, RunKind::Eval) => (RouteKind::CreateRun, ToItsEnd, Some(EVAL_RUNS)),
+        Proxied::CreateSession(_) => (RouteKind::CreateSession, ToItsEnd, None),
+        Proxied::Message(..) => (RouteKind::Message, ToItsEnd, Some(MESSAGES)),
+        Proxied::EndSession(..) => (RouteKind::EndSession, ToItsEnd, None),
+        Proxied::Stream(_) => (RouteKind::Stream, Dropped, None),
+        Proxied::ToolResult(_) => (RouteKind::ToolResult, ForAWhile, None),
+        Proxied::Cancel(_) => (RouteKind::Cancel, ToItsEnd, None),
+        Proxied::Other if method.is_safe() => (RouteKind::Forwarded, Dropped, None),
+        Proxied::Other => (RouteKind::Forwarded, ForAWhile, None),
     }
 }
 

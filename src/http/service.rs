@@ -17,7 +17,7 @@ use tracing::{debug, error, info};
 
 pub use self::detached::DetachedRequests;
 use crate::http::api::Api;
-use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler};
+use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler, RouteRules};
 use crate::http::auth::sessions::Begun;
 use crate::http::auth::{AuthRefusal, Authenticator, rate_limit};
 use crate::http::router::Route;
@@ -47,11 +47,11 @@ impl Service {
         is_overflow: bool,
     ) -> Response<Body> {
         let route = Route::of(request.method(), request.uri().path());
-        let access = route.access();
+        let rules = route.rules(request.method());
         let is_proxied = route.is_proxied();
-        let admitted = match is_overflow && !access.is_open() {
+        let admitted = match is_overflow && !rules.access.is_open() {
             true => Err(AuthRefusal::TooManyConnections),
-            false => self.auth.admit(access, &request, &client),
+            false => self.auth.admit(rules.access, &request, &client),
         };
         let mut response = match admitted {
             Ok(caller) => {
@@ -61,7 +61,7 @@ impl Service {
                 {
                     authenticated.tell();
                 }
-                self.handle_admitted(route, caller, request, client).await
+                self.handle_admitted(rules, route, caller, request, client).await
             }
             Err(refusal) => self.refuse(request.uri().path(), &client, &refusal),
         };
@@ -75,18 +75,18 @@ impl Service {
     /// Answers an authenticated request; if it changes something, in a task of the daemon.
     async fn handle_admitted(
         self: &Arc<Self>,
+        rules: RouteRules,
         route: Route,
         caller: Option<Caller>,
         request: Request<Incoming>,
         client: ClientInfo,
     ) -> Response<Body> {
-        let after = route.after_hang_up(request.method());
         let app = caller.as_ref().map(|caller| caller.app.name.clone());
         let this = Arc::clone(self);
-        let work = async move { this.count(route, caller, request, &client).await };
+        let work = async move { this.count(rules, route, caller, request, &client).await };
         let Some(app) = app else { return work.await };
         let work = budget::for_app(app.clone(), work);
-        match after {
+        match rules.after_hang_up {
             AfterHangUp::Dropped => work.await,
             after => self.detached.answer(&app, after, work).await,
         }
@@ -139,14 +139,14 @@ impl Service {
     /// [`Self::dispatch`], with metrics and a span.
     async fn count(
         &self,
+        rules: RouteRules,
         route: Route,
         caller: Option<Caller>,
         mut request: Request<Incoming>,
         client: &ClientInfo,
     ) -> Response<Body> {
-        let kind = route.kind();
         let begun = Instant::now();
-        let mut span = self.span(&route, caller.as_ref(), &mut request);
+        let mut span = self.span(rules.traced, caller.as_ref(), &mut request);
         // The operator without an app cannot be removed by a reload.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let app = app.filter(|app| !app.is_operator());
@@ -163,7 +163,7 @@ impl Service {
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
-        let counted = self.api.requests.by_route.of(kind);
+        let counted = self.api.requests.by_route.of(rules.kind);
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
@@ -173,11 +173,11 @@ impl Service {
     /// headers, so that all work for this request, at MANTYX too, belongs to the span.
     fn span(
         &self,
-        route: &Route,
+        pattern: Option<&'static str>,
         caller: Option<&Caller>,
         request: &mut Request<Incoming>,
     ) -> Span {
-        let Some(pattern) = route.traced() else { return Span::default() };
+        let Some(pattern) = pattern else { return Span::default() };
         let method = request.method().clone();
         let shown = proxy::trace(request.headers());
         let mut span = self.api.runs.traces.request(shown, format_args!("{method} {pattern}"));

@@ -71,12 +71,11 @@ impl Feed {
     /// The next events; `None` when the daemon shuts down, or the app may not read the stream any
     /// more.
     async fn next(&mut self) -> Option<Bytes> {
-        let draining = self.api.runs.draining().clone();
         loop {
             let mut out = Vec::new();
             tokio::select! {
                 biased;
-                () = draining.cancelled() => return None,
+                () = self.api.runs.draining().cancelled() => return None,
                 _ = self.look.tick() => self.look(&mut out)?,
                 change = self.changes.recv() => self.take(change, &mut out)?,
             }

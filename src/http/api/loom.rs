@@ -55,10 +55,8 @@ impl Api {
             session: None,
         });
         let request = CallRequest::new(app.name.clone(), of, call, route);
-        let decision = self.runs.calls.confirm(&request).await;
-        let decision = decision.map_err(|why| {
-            let why = format!("The question was not put to a person: {why}. Send it again.");
-            busy(&why)
+        let decision = self.runs.calls.confirm(&request).await.map_err(|why| {
+            busy(&format!("The question was not put to a person: {why}. Send it again."))
         })?;
         let answer = json!({
             "RunID": run.unwrap_or_default(),

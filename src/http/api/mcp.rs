@@ -130,9 +130,8 @@ impl Api {
             let message = "The app has as many sessions in use as it may; end one of them first.";
             RpcError::new(StatusCode::TOO_MANY_REQUESTS, codes::INTERNAL_ERROR, message)
         })?;
-        let revision = revision::negotiated(request.string("protocolVersion").as_deref());
         let result = json!({
-            "protocolVersion": revision,
+            "protocolVersion": revision::negotiated(request.string("protocolVersion").as_deref()),
             "capabilities": capabilities(),
             "serverInfo": server_info(),
         });
@@ -154,8 +153,7 @@ impl Api {
         let client = Client { api: self, caller, headers, trace: Context::default(), era };
         if *method != Method::GET || !client.takes_events() {
             let message = "GET /mcp is an event stream: accept text/event-stream.";
-            let status = StatusCode::NOT_ACCEPTABLE;
-            return Err(RpcError::new(status, codes::INVALID_REQUEST, message));
+            return Err(RpcError::new(StatusCode::NOT_ACCEPTABLE, codes::INVALID_REQUEST, message));
         }
         Ok(client.session_stream(&session))
     }
@@ -185,8 +183,7 @@ impl Client<'_> {
                 return Err(RpcError::new(status, codes::METHOD_NOT_FOUND, message));
             }
         };
-        let text = message::response(request.id, &result);
-        Ok(response::json_text(StatusCode::OK, text))
+        Ok(response::json_text(StatusCode::OK, message::response(request.id, &result)))
     }
 
     fn notified(&self, notification: &Request<'_>) -> Response<Body> {

@@ -287,9 +287,8 @@ fn audit(audit: &Audit) -> Vec<Row> {
 
 fn spans(runs: &Runs) -> Vec<Row> {
     let Some(counted) = runs.traces.counted() else { return Vec::new() };
-    let exported = counter(counted.exported.get());
     vec![
-        ("spans_exported", "Spans that the collector accepted", exported),
+        ("spans_exported", "Spans that the collector accepted", counter(counted.exported.get())),
         ("spans_dropped", "Spans that reached no collector", by_label(&counted.dropped)),
     ]
 }

@@ -21,8 +21,15 @@ pub struct OwnRoute {
     /// A segment in braces matches any segment.
     pub path: &'static str,
     pub handler: Handler,
+    pub rules: RouteRules,
+}
+
+/// What holds for the requests of a route, whatever they say.
+#[derive(Debug, Clone, Copy)]
+pub struct RouteRules {
     pub access: Access,
     pub after_hang_up: AfterHangUp,
+    /// The label of the requests in metrics.
     pub kind: RouteKind,
     /// The path pattern in traces, for a request that begins a run or a call or hands a run over;
     /// `None` for requests without a span.
@@ -118,46 +125,44 @@ pub static ROUTES: &[OwnRoute] = &[
 
 type Str = &'static str;
 
-const fn route(method: Str, path: Str, handler: Handler) -> OwnRoute {
-    OwnRoute {
-        method,
-        path,
-        handler,
-        access: Access::AppOrSession,
-        after_hang_up: AfterHangUp::Dropped,
-        kind: RouteKind::Own,
-        traced: None,
-    }
+const fn route(
+    method: Str,
+    path: Str,
+    handler: Handler,
+    access: Access,
+    kind: RouteKind,
+) -> OwnRoute {
+    let rules = RouteRules { access, after_hang_up: AfterHangUp::Dropped, kind, traced: None };
+    OwnRoute { method, path, handler, rules }
 }
 
 const fn get(path: Str, handler: NowHandler) -> OwnRoute {
-    route("GET", path, Handler::Now(handler))
+    route("GET", path, Handler::Now(handler), Access::AppOrSession, RouteKind::Own)
 }
 
 /// The answer may have to be waited for.
 const fn get_later(path: Str, handler: ApiHandler) -> OwnRoute {
-    route("GET", path, Handler::Api(handler))
+    route("GET", path, Handler::Api(handler), Access::AppOrSession, RouteKind::Own)
 }
 
 /// For apps alone, unless the table says otherwise.
 const fn post(path: Str, handler: ApiHandler) -> OwnRoute {
-    route("POST", path, Handler::Api(handler)).access(Access::App)
+    route("POST", path, Handler::Api(handler), Access::App, RouteKind::Own)
 }
 
 const fn open(path: Str, handler: fn(&Api, Option<&App>) -> Response<Body>) -> OwnRoute {
-    let route = route("GET", path, Handler::Open(handler));
-    OwnRoute { access: Access::Anyone, kind: RouteKind::Health, ..route }
+    route("GET", path, Handler::Open(handler), Access::Anyone, RouteKind::Health)
 }
 
 /// The route of MCP clients. MCP describes it, and the OpenAPI document omits it.
 const fn mcp(method: Str) -> OwnRoute {
     let handler = Handler::Api(|api, asked| Box::pin(api.mcp(asked)));
-    OwnRoute { access: Access::App, kind: RouteKind::Mcp, ..route(method, "/mcp", handler) }
+    route(method, "/mcp", handler, Access::App, RouteKind::Mcp)
 }
 
 /// A route for browsers; the OpenAPI document omits it.
 const fn page(method: Str, path: Str, handler: Handler) -> OwnRoute {
-    OwnRoute { access: Access::Anyone, kind: RouteKind::Page, ..route(method, path, handler) }
+    route(method, path, handler, Access::Anyone, RouteKind::Page)
 }
 
 impl OwnRoute {
@@ -175,16 +180,19 @@ impl OwnRoute {
         (pattern.len() == segments.len()).then_some(found)
     }
 
-    const fn access(self, access: Access) -> Self {
-        Self { access, ..self }
+    const fn access(mut self, access: Access) -> Self {
+        self.rules.access = access;
+        self
     }
 
-    const fn goes_on(self) -> Self {
-        Self { after_hang_up: AfterHangUp::ToItsEnd, ..self }
+    const fn goes_on(mut self) -> Self {
+        self.rules.after_hang_up = AfterHangUp::ToItsEnd;
+        self
     }
 
-    const fn traced(self, pattern: &'static str) -> Self {
-        Self { traced: Some(pattern), ..self }
+    const fn traced(mut self, pattern: &'static str) -> Self {
+        self.rules.traced = Some(pattern);
+        self
     }
 }
 
@@ -202,13 +210,18 @@ mod tests {
         let document: Value = serde_json::from_str(openapi::DOCUMENT).unwrap();
         let paths = document["paths"].as_object().unwrap();
         let mut left: usize = paths.values().map(|path| path.as_object().unwrap().len()).sum();
-        let described = |route: &&OwnRoute| !matches!(route.kind, RouteKind::Mcp | RouteKind::Page);
+        let described =
+            |route: &&OwnRoute| !matches!(route.rules.kind, RouteKind::Mcp | RouteKind::Page);
         for route in ROUTES.iter().filter(described) {
-            let OwnRoute { method, path, access, .. } = route;
+            let OwnRoute { method, path, rules, .. } = route;
             assert!(page.contains(path), "{method} {path}");
             let operation = &document["paths"][path][method.to_lowercase()];
             assert!(operation["summary"].is_string(), "{method} {path}");
-            assert_eq!(operation["security"] == json!([]), access.is_open(), "{method} {path}");
+            assert_eq!(
+                operation["security"] == json!([]),
+                rules.access.is_open(),
+                "{method} {path}"
+            );
             left -= 1;
         }
         assert_eq!(left, 0, "the document describes routes that there are not");

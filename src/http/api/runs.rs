@@ -129,8 +129,7 @@ impl Api {
     /// Submits a spec to MANTYX, and drives the run that MANTYX creates.
     pub(super) async fn submit(&self, asked: ApiRequest) -> Answered {
         let ApiRequest { caller, mut request, .. } = asked;
-        let loaded = self.loaded();
-        let Some(workspace) = &loaded.workspace else {
+        let Some(workspace) = self.loaded().workspace else {
             return Err(response::error(
                 Code::NoWorkspace,
                 "The bridge's configuration has no `upstream.workspace` to submit runs to. Set \
@@ -177,14 +176,14 @@ impl Api {
         let Attach { workspace, backends } = attach_body(&mut request).await?;
         from.renew(request.headers())?;
         let app = Arc::clone(&from.caller.app);
-        let Some(workspace) = &workspace.or(self.loaded().workspace) else {
+        let Some(workspace) = workspace.or(self.loaded().workspace) else {
             return Err(response::error(
                 Code::NoWorkspace,
                 "The bridge's configuration has no `upstream.workspace`; name the run's own as \
                  `workspace` in the body.",
             ));
         };
-        if !is_segment(workspace) || !is_segment(&run) {
+        if !is_segment(&workspace) || !is_segment(&run) {
             return Err(bad_request("The workspace or the run's id cannot stand in a path."));
         }
         let workspace = Workspace::from(workspace.as_str());
@@ -335,9 +334,8 @@ impl Api {
         let headers = asked.request.headers();
         let sight = Sight::of(&self.runs, caller, headers);
         let id = named.map(RunId::from);
-        let is_wanted = |run: &Arc<DrivenRun>| id.as_ref().is_none_or(|id| run.key.run == *id);
         let mut runs = self.runs.of_app(caller.sees());
-        runs.retain(is_wanted);
+        runs.retain(|run| id.as_ref().is_none_or(|id| run.key.run == *id));
         if runs.is_empty() || named.is_none() {
             let credential = forward::credential(&self.runs, caller, headers);
             match self.runs.elsewhere(caller.sees(), named, &credential).await {

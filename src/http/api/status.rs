@@ -306,9 +306,7 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let backend = handles.get(name)?;
     let registry = &api.runs.calls.backends.registry;
     let known: Snapshot = registry.snapshot(name.as_str())?;
-    let offer = registry.offer();
-    let kind = kind(&offer, name)?;
-    let stale = known.is_stale();
+    let kind = kind(&registry.offer(), name)?;
     let look = backend.breaker.look();
     let retry_at = match look {
         Look::Open(wait) => Some(time(clock::now() + wait)),
@@ -319,13 +317,13 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
         kind: kind.to_owned(),
         state: known.phase.as_str().to_owned(),
         required: backend.rules.required,
+        stale: known.is_stale(),
         transport: backend.dial.transport().to_owned(),
         protocol_version: known.about.protocol_version,
         server_info: known.about.server_info.map(|info| RawValue::to_owned(&info)),
         signature: known.about.signature.as_deref().cloned(),
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
         digest: known.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
-        stale,
         last_refresh: known.last_refresh.map(time),
         next_refresh: known.next_refresh.map(time),
         last_error: known.last_error,

@@ -308,8 +308,7 @@ impl<'a> Outgoing<'a> {
             None => {
                 headers.remove(header::CONTENT_TYPE);
                 headers.remove(header::CONTENT_ENCODING);
-                let message = "MANTYX does not give the run's events.";
-                response::error(Code::StreamRefused, message)
+                response::error(Code::StreamRefused, "MANTYX does not give the run's events.")
             }
         };
         *response.status_mut() = refusal.status;

@@ -247,8 +247,7 @@ impl Outgoing<'_> {
             self.runs.own(owned, app, How::Attached).await;
         }
         if table.is_empty() {
-            let owned = Owned::Run(RunKey { workspace, kind, run });
-            self.runs.own(owned, app, How::Created).await;
+            self.runs.own(Owned::Run(RunKey { workspace, kind, run }), app, How::Created).await;
             return Ok(response);
         }
         let new = NewRun {
@@ -294,8 +293,7 @@ impl Outgoing<'_> {
 
     /// Sends a body and reads the short answer: returns the answer for the app, and its text.
     async fn exchange(&self, parts: &Parts, body: Vec<Bytes>) -> Answered<(Response<Body>, Bytes)> {
-        let answered = answered(self.forward_bytes(parts, body)).await?;
-        let (parts, body) = answered.into_parts();
+        let (parts, body) = answered(self.forward_bytes(parts, body)).await?.into_parts();
         let text = response::read_anyway(body, MAX_ANSWER).await.map_err(|error| {
             warn!(%error, "MANTYX's answer to a submission cannot be read");
             response::error(
@@ -378,8 +376,7 @@ fn encoded() -> Response<Body> {
 
 impl From<SpecError> for Response<Body> {
     fn from(error: SpecError) -> Self {
-        let message = format!("The spec cannot be given tools: {error}.");
-        response::error(Code::InvalidRequest, &message)
+        response::error(Code::InvalidRequest, &format!("The spec cannot be given tools: {error}."))
     }
 }
 

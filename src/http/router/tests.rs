@@ -195,7 +195,7 @@ fn what_a_credential_opens() {
 
 #[test]
 fn only_health_and_readiness_are_open() {
-    let is_open = |path: &str| Route::of(&Method::GET, path).access().is_open();
+    let is_open = |path: &str| Route::of(&Method::GET, path).rules(&Method::GET).access.is_open();
     assert!(is_open("/healthz") && is_open("/readyz"));
     for path in ["/", "/v1/status", "/metrics", "/nothing", "/api/v1/workspaces/a/models"] {
         assert!(!is_open(path), "{path}");
@@ -206,7 +206,7 @@ fn only_health_and_readiness_are_open() {
 fn what_follows_from_an_answer_is_done_although_the_app_hung_up() {
     let after = |method: &str, path: &str| {
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        Route::of(&method, path).after_hang_up(&method)
+        Route::of(&method, path).rules(&method).after_hang_up
     };
     let api = "/api/v1/workspaces/acme";
     for (method, path) in [

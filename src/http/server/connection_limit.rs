@@ -102,8 +102,7 @@ impl ConnectionLimit {
             let oldest = taken.unknown().map(|entry| entry.since).min().unwrap_or(now);
             return Err(Full::Unknown(oldest + GRACE));
         }
-        let full = taken.slots.len() >= self.most;
-        if full && !taken.evict() && !taken.evict_unknown(None, now) {
+        if taken.slots.len() >= self.most && !taken.evict() && !taken.evict_unknown(None, now) {
             return Err(Full::Used);
         }
         taken.last += 1;

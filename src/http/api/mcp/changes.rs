@@ -139,13 +139,12 @@ impl Feed {
 
     /// The next piece of the stream; `None` when the daemon shuts down or the session ends.
     async fn next(&mut self) -> Option<Bytes> {
-        let draining = self.api.runs.draining().clone();
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
             let idle = tokio::select! {
-                () = draining.cancelled() => return None,
+                () = self.api.runs.draining().cancelled() => return None,
                 () = self.end.cancelled() => return None,
                 changed = self.registry.changed() => {
                     changed.ok()?;

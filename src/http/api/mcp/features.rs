@@ -80,8 +80,7 @@ impl Client<'_> {
     ) -> Replied<String> {
         let reply = self.api.backends().ask(backend, method, params).await;
         let error = |why| RpcError::new(StatusCode::OK, codes::INTERNAL_ERROR, why);
-        let reply = reply.map_err(error)?;
-        let result = reply.map_err(RpcError::of_server)?;
+        let result = reply.map_err(error)?.map_err(RpcError::of_server)?;
         Ok(Box::<str>::from(result).into_string())
     }
 
@@ -95,8 +94,7 @@ impl Client<'_> {
         let mut held = Budget::of_process().hold_for(Some(self.caller.app.name.clone()));
         if !held.try_resize(text.len()) {
             let why = "The bridge has no room for the result at the moment; try again soon.";
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            return Err(RpcError::new(status, codes::INTERNAL_ERROR, why));
+            return Err(RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why));
         }
         Ok(response::json_text(StatusCode::OK, held.pay_for(text)))
     }
