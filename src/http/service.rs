@@ -151,12 +151,11 @@ impl Service {
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let app = app.filter(|app| !app.is_operator());
         let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
-        let response = self.dispatch(route, caller, request, client).await;
+        let mut response = self.dispatch(route, caller, request, client).await;
         // An open stream gives no lasting right, just as an open connection does not.
-        let mut response = match app.map(|app| self.auth.until_removed(app)) {
-            Some(removed) => response.map(|body| response::until(body, removed)),
-            None => response,
-        };
+        if let Some(app) = app {
+            response = response.map(|body| response::until(body, self.auth.until_removed(app)));
+        }
         if let Some(over) = session {
             response = response.map(|body| response::until(body, over));
         }

@@ -91,21 +91,19 @@ impl Handler {
 impl Connection {
     /// Serves the connection of `socket` to its end.
     pub(super) async fn run(self, socket: Socket, client: ClientInfo) {
+        // Without Nagle's algorithm: events are small, and must not wait for more data.
+        if let Socket::Tcp(stream, _) = &socket
+            && let Err(error) = stream.set_nodelay(true)
+        {
+            debug!(%error, "TCP_NODELAY");
+        }
         let served = async {
             match socket {
                 Socket::Unix(stream) => self.http1(stream, client).await,
                 #[cfg(test)]
                 Socket::Simulated(stream) => self.http1(stream, client).await,
-                Socket::Tcp(stream, tls) => {
-                    // Without Nagle's algorithm: events are small, and must not wait for more data.
-                    if let Err(error) = stream.set_nodelay(true) {
-                        debug!(%error, "TCP_NODELAY");
-                    }
-                    match tls {
-                        Some(tls) => self.secured(stream, client, &tls).await,
-                        None => self.http1(stream, client).await,
-                    }
-                }
+                Socket::Tcp(stream, None) => self.http1(stream, client).await,
+                Socket::Tcp(stream, Some(tls)) => self.secured(stream, client, &tls).await,
             }
         };
         tokio::select! {

@@ -44,16 +44,6 @@ const HEARTBEAT: Duration = Duration::from_secs(15);
 /// How many progress notifications wait for a client that reads slowly.
 const PROGRESS: usize = 16;
 
-/// A call to be made, with what it keeps.
-struct Making {
-    route: Route,
-    call: Call,
-    /// Counts the arguments for the client's app.
-    arguments: Held,
-    client: Arc<McpClient>,
-    trace: Context,
-}
-
 /// The answer to a call, as it comes.
 #[derive(Debug)]
 pub(super) struct Answering {
@@ -87,9 +77,8 @@ enum Next {
 impl Client<'_> {
     /// Answers `tools/call`.
     pub(super) async fn call_tool(&self, request: &Request<'_>) -> Replied {
-        let state = request.get("requestState").filter(|_| matches!(self.era, Era::Stateless));
-        if let Some(state) = state {
-            let state: String = serde_json::from_str(state.get()).unwrap_or_default();
+        if matches!(self.era, Era::Stateless) && request.get("requestState").is_some() {
+            let state = request.string("requestState").unwrap_or_default();
             return self.resume(request, &state).await;
         }
         let offer = self.api.offer(&self.caller.app);
@@ -114,8 +103,24 @@ impl Client<'_> {
         let draining = self.api.runs.draining().clone();
         let client = Arc::new(McpClient::new(app, reports, asks, self.modes(request), draining));
         let (finish, done) = oneshot::channel();
-        let making = Making { route, call, arguments, client, trace: self.trace(request) };
-        self.spawn(request.id, making, stop.clone(), finish);
+        let calls = Arc::clone(&self.api.runs.calls);
+        let (of, id, era) = (app.clone(), request.id.to_owned(), self.era.clone());
+        let (trace, stopped) = (self.trace(request), stop.clone());
+        self.api.runs.calls.spawn(app, async move {
+            let by = CalledBy { run: None, client: Some(Arc::clone(&client)) };
+            let made = calls.call_by_hand(&of, &route, call, &trace, by);
+            // The end first, so that a call does not begin with the permit of one that ends with it.
+            let stopped = stopped.cancelled();
+            let made = tokio::select! { biased; () = stopped => None, made = made => Some(made) };
+            drop(arguments);
+            if let Era::Session(session) = &era {
+                session.end_call(&id);
+            }
+            if let Some(made) = made {
+                // The client may have gone; then nothing can take the outcome.
+                finish.send(outcome(&made.answer, &client, matches!(era, Era::Stateless))).ok();
+            }
+        });
         let answering = Answering {
             id: request.id.to_owned(),
             era: self.era.clone(),
@@ -181,43 +186,6 @@ impl Client<'_> {
             revision::check_params(input.definition(), &call.args, self.headers)?;
         }
         Ok((route.clone(), call))
-    }
-
-    /// Makes the call in a task of the daemon; `finish` gets the result.
-    fn spawn(
-        &self,
-        id: &str,
-        making: Making,
-        stop: CancellationToken,
-        finish: oneshot::Sender<Outcome>,
-    ) {
-        let (calls, app) = (Arc::clone(&self.api.runs.calls), self.caller.app.name.clone());
-        let (era, id) = (self.era.clone(), id.to_owned());
-        self.api.runs.calls.spawn(&self.caller.app.name, async move {
-            let Making { route, call, arguments, client, trace } = making;
-            let by = CalledBy { run: None, client: Some(Arc::clone(&client)) };
-            let made = calls.call_by_hand(&app, &route, call, &trace, by);
-            // The end first, so that a call does not begin with the permit of one that ends with it.
-            let stopped = stop.cancelled();
-            let made = tokio::select! { biased; () = stopped => None, made = made => Some(made) };
-            drop(arguments);
-            if let Era::Session(session) = &era {
-                session.end_call(&id);
-            }
-            if let Some(made) = made {
-                let is_stateless = matches!(era, Era::Stateless);
-                let (result, mut held) = result(&made.answer, &client, is_stateless);
-                // Counted for the app until its client has read it, however slowly it does.
-                held.follow(result.len());
-                let is_known = |error: &ErrorReply| {
-                    (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless
-                };
-                let error = client.take_error().filter(is_known);
-                let outcome = error.map_or(Ok(result), |error| Err(RpcError::of_server(error)));
-                // The client may have gone; then nothing can take the outcome.
-                finish.send((outcome, held)).ok();
-            }
-        });
     }
 }
 
@@ -326,6 +294,17 @@ impl Answering {
         .is_ok();
         super::event(&super::notification("notifications/progress", &format!("{written}}}")))
     }
+}
+
+/// What the client of a call gets.
+fn outcome(answer: &Answer, client: &McpClient, is_stateless: bool) -> Outcome {
+    let (result, mut held) = result(answer, client, is_stateless);
+    // Counted for the app until its client has read it, however slowly it does.
+    held.follow(result.len());
+    let is_known =
+        |error: &ErrorReply| (error.code == ErrorReply::CAPABILITY_MISSING) == is_stateless;
+    let error = client.take_error().filter(is_known);
+    (error.map_or(Ok(result), |error| Err(RpcError::of_server(error))), held)
 }
 
 /// The `CallToolResult`, and what counts it: the server's own, or one that is made of the bridge's
