@@ -321,7 +321,7 @@ impl Runtime {
         }
         let workspace = self.name.as_str().into();
         let run = CallingRun { workspace, run: run.as_str().into(), session: None };
-        let lost = body(wire, &call, &pending::lost(&call.name));
+        let lost = body(wire, &call, &Answer::Error(pending::lost(&call.name)));
         let record = RequestRecord {
             answer: serde_json::from_str(&lost).ok(),
             post_to: Some(post_to.clone()),

@@ -91,16 +91,6 @@ pub fn denied(name: &str, reason: Option<&str>) -> String {
     }
 }
 
-/// The model's answer if no decision came in time.
-pub fn expired(name: &str) -> String {
-    sentence("expired", &[("tool", &name)])
-}
-
-/// The model's answer if too many calls wait for approval already.
-pub fn too_many(name: &str) -> String {
-    sentence("too_many_waiting", &[("tool", &name)])
-}
-
 /// What the model is told beside the error of a call if too many calls wait to ask a person what its
 /// server asks, or that is too long.
 pub const NOT_PUT: &str = "The tool's server had asked the user a question, which was put to \
@@ -115,16 +105,6 @@ pub fn unanswered(outcome: Outcome, reason: Option<&str>) -> Option<String> {
         Outcome::Denied => Some(format!("{put} and declined.{reason}")),
         _ => None,
     }
-}
-
-/// The answer to a caller by hand if the bridge shuts down before a decision.
-pub fn going_down(name: &str) -> String {
-    sentence("going_down", &[("tool", &name)])
-}
-
-/// The answer to a call that was cancelled at its tool, as the bridge shuts down.
-pub fn cut(name: &str) -> String {
-    sentence("cut_by_shutdown", &[("tool", &name)])
 }
 
 #[cfg(test)]
@@ -236,9 +216,9 @@ mod tests {
         for text in [
             denied("fs_rm", Some(reason)),
             denied("fs_rm", None),
-            expired("fs_rm"),
-            too_many("fs_rm"),
-            going_down("fs_rm"),
+            sentence("expired", &[("tool", &"fs_rm")]),
+            sentence("too_many_waiting", &[("tool", &"fs_rm")]),
+            sentence("going_down", &[("tool", &"fs_rm")]),
         ] {
             assert!(text.contains("`fs_rm`") && text.contains("not made"), "{text}");
             assert_eq!(text.contains(reason), text.contains("The reason"), "{text}");

@@ -82,28 +82,14 @@ pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
     pending(call, tool, &sentence("still_runs", &[("fetch", &fetch), ("seconds", &most)]))
 }
 
-/// The answer to a fetch for a call that does not exist, or belongs to another scope.
-pub fn unknown() -> Answer {
-    Answer::Error(sentence("no_such_call", &[]))
-}
-
 /// The answer to a fetch while the replicas' database is away.
 pub const CANNOT_TELL: &str = "The bridge cannot look up the call at the moment. Ask for its result \
                                again later; do not make the call again.";
 
-/// The result of a call of `tool` that ran during a restart and whose work the peer had not named.
-pub fn lost(tool: &str) -> Answer {
-    Answer::Error(sentence("lost_by_restart", &[("tool", &tool)]))
-}
-
-/// The result of a call of `tool` whose time ran out while the bridge was down.
-pub fn too_late(tool: &str) -> Answer {
-    Answer::Error(sentence("too_late", &[("tool", &tool)]))
-}
-
-/// The result of a long call that was cancelled.
-pub fn cancelled() -> Answer {
-    Answer::Error(sentence("cancelled_with_run", &[]))
+/// Why there is no result of a call of `tool` that ran during a restart and whose work the peer had
+/// not named.
+pub fn lost(tool: &str) -> String {
+    sentence("lost_by_restart", &[("tool", &tool)])
 }
 
 #[cfg(test)]

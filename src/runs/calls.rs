@@ -36,6 +36,7 @@ use crate::journal::Journal;
 use crate::model::approval::Outcome;
 use crate::model::catalog_search::{resolved, unresolved};
 use crate::model::rights::CallRefusal;
+use crate::model::sentences::sentence;
 use crate::model::{
     Answer, AppName, Call, CallRequest, CallingRun, Ending, Made, Offer, Own, Permission, Route,
     Target, approval, catalog_search, globs,
@@ -121,10 +122,12 @@ impl ActiveCall {
 
     /// The answer of a call by hand that has not ended when the bridge shuts down.
     fn going_down(&self) -> Made {
-        match self.recorder.has_reached_tool() {
-            true => Made::failed(Ending::Cancelled, approval::cut(self.tool())),
-            false => Made::failed(Ending::Unavailable, approval::going_down(self.tool())),
-        }
+        let tool = self.tool();
+        let (ending, why) = match self.recorder.has_reached_tool() {
+            true => (Ending::Cancelled, sentence("cut_by_shutdown", &[("tool", &tool)])),
+            false => (Ending::Unavailable, sentence("going_down", &[("tool", &tool)])),
+        };
+        Made::failed(ending, why)
     }
 
     /// Ends the call for its observers and returns its result. A panic becomes an answer as well:
@@ -387,15 +390,16 @@ impl Calls {
     /// approved. The call holds no permit meanwhile, so that other calls are not delayed.
     async fn ask(&self, call: &ActiveCall) -> Result<Option<Made>, Left> {
         let not_made = |why: String| Ok(Some(Made::failed(Ending::NotApproved, why)));
+        let tool = call.tool();
         let Ok(Decision { outcome, reason, .. }) =
             self.decided(call, None, future::pending()).await
         else {
-            return not_made(approval::too_many(call.tool()));
+            return not_made(sentence("too_many_waiting", &[("tool", &tool)]));
         };
         match outcome {
             Outcome::Approved | Outcome::Answered => Ok(None),
-            Outcome::Denied => not_made(approval::denied(call.tool(), reason.as_deref())),
-            Outcome::Expired => not_made(approval::expired(call.tool())),
+            Outcome::Denied => not_made(approval::denied(tool, reason.as_deref())),
+            Outcome::Expired => not_made(sentence("expired", &[("tool", &tool)])),
             Outcome::Withdrawn => Err(Left),
         }
     }

@@ -30,6 +30,7 @@ use crate::journal::record::{LongRecord, Millis};
 use crate::journal::{DatabaseError, Journal, Replica};
 use crate::model::maps::{HashMap, HashSet};
 use crate::model::pending::Asked;
+use crate::model::sentences::sentence;
 use crate::model::{
     Answer, AppName, BackendName, CallId, CallingRun, Made, Of, Own, Route, RunKey, Target, paging,
     pending,
@@ -399,7 +400,7 @@ impl Calls {
             let answer = tokio::select! {
                 // The end first, as for other calls.
                 biased;
-                () = stop.cancelled() => pending::cancelled(),
+                () = stop.cancelled() => Answer::Error(sentence("cancelled_with_run", &[])),
                 made = executed => match call.ends(made) {
                     Ok(made) => made.answer,
                     Err(Left) => {
@@ -497,7 +498,7 @@ impl Calls {
                 let max = backend.and_then(|name| self.backends.rules(&name)?.max_result);
                 part(&answer, &asked, max, self.fetch_tool(call.driven()).as_deref())
             }
-            Fetched::Unknown => pending::unknown(),
+            Fetched::Unknown => Answer::Error(sentence("no_such_call", &[])),
         }
     }
 }

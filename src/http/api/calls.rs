@@ -84,9 +84,9 @@ impl Form {
 
     /// The result of the call at `place`, if it is not known; `None` if the whole request is refused.
     fn instead(&self, place: usize, call: &Call, why: &NotAnswered) -> Option<String> {
-        let made = match (why, pending::lost(&call.name)) {
-            (NotAnswered::Lost, Answer::Error(lost)) => Made::failed(Ending::Unknown, lost),
-            (NotAnswered::Unwritable, _) => {
+        let made = match why {
+            NotAnswered::Lost => Made::failed(Ending::Unknown, pending::lost(&call.name)),
+            NotAnswered::Unwritable => {
                 Made::failed(Ending::Storage, NotRecorded::Unwritable.for_model(&call.name))
             }
             _ => return None,

@@ -14,6 +14,7 @@ use crate::backend::{Handle, NotRecorded};
 use crate::clock;
 use crate::journal::record::{Change, Key, LongRecord, Slot};
 use crate::model::recovery::LEAST_BUDGET;
+use crate::model::sentences::sentence;
 use crate::model::{
     Answer, CallId, CallRequest, CallingRun, Identity, Moment, Of, Route, RunKey, Target, pending,
 };
@@ -237,10 +238,11 @@ impl Runs {
         let spent = self.journal().since(begun).unwrap_or(Duration::MAX);
         let within = self.calls.settings().limits.pending_timeout;
         let left = within.saturating_sub(spent);
+        let name = &request.name;
         let over = match (&work.handle, waits) {
-            (None, true) => (left < LEAST_BUDGET).then(|| pending::too_late(&request.name)),
+            (None, true) => (left < LEAST_BUDGET).then(|| sentence("too_late", &[("tool", name)])),
             (Some(_), _) if !left.is_zero() => None,
-            _ => Some(pending::lost(&request.name)),
+            _ => Some(pending::lost(name)),
         };
         let what = if work.handle.is_some() { "is asked for again" } else { "is made now" };
         let recorder = CallRecorder::long(self.calls.keeping(&scope.app), &work, spent);
@@ -248,8 +250,8 @@ impl Runs {
         let trace = self.trace_of(&scope.of, request.run.as_ref());
         let call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
         self.calls.long.calls.lock().insert(id.clone(), call);
-        if let Some(answer) = over {
-            self.calls.long.finish(id, answer);
+        if let Some(why) = over {
+            self.calls.long.finish(id, Answer::Error(why));
             return;
         }
         info!(app = %request.app, tool = request.name, call = %id, "a long call {what}");
