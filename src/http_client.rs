@@ -13,7 +13,7 @@ mod tls;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, Entry, HeaderName, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, Entry, HeaderName, InvalidHeaderValue, RETRY_AFTER};
 use http::{HeaderMap, HeaderValue, StatusCode};
 use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
@@ -144,6 +144,13 @@ fn builder() -> reqwest::ClientBuilder {
 /// Clients that know this do not send a request at that moment.
 pub fn keep_alive(wait: Duration) -> HeaderValue {
     HeaderValue::try_from(format!("timeout={}", wait.as_secs())).expect("a number is visible ASCII")
+}
+
+/// The value of a header that no log may show.
+pub fn sensitive(text: &str) -> Result<HeaderValue, InvalidHeaderValue> {
+    let mut value = HeaderValue::from_str(text)?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// Adds the headers of a trace, if `headers` has none of them.

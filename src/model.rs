@@ -57,7 +57,7 @@ pub use self::ids::{
     AppName, ApprovalId, BackendName, CallId, RunId, RunKey, RunKind, SessionId, ToolUseId,
     Workspace,
 };
-pub use self::json::{Elements, Members, member, string_member};
+pub use self::json::{Members, elements, member, string_member};
 pub use self::moment::Moment;
 pub use self::naming::{Naming, ToolFilter};
 pub use self::offer::{Offer, OfferMode, OnUnavailable, RefKind, Route, Target};

@@ -12,7 +12,7 @@ use std::iter::once;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::value::{MapDeserializer, SeqDeserializer};
-use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, MapAccess, Unexpected, Visitor};
+use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Unexpected, Visitor};
 use serde::{Deserialize, de, forward_to_deserialize_any};
 
 use super::document::{Kind, Node, ROOT};
@@ -22,7 +22,6 @@ use super::{Document, NodeId};
 /// The most mistakes that one read reports: more than a person reads at once.
 const MAX_MISTAKES: usize = 50;
 
-const AT: &str = "$At";
 /// For a text; a number or a boolean without quotes counts as the text that was written.
 pub(super) const SCALAR: &str = "$Scalar";
 /// For a value that its visitor reads as it is.
@@ -31,7 +30,7 @@ pub(super) const ANY: &str = "$Any";
 pub(super) const LIST: &str = "$List";
 
 /// A value that knows where it was written.
-#[derive(Clone)]
+#[derive(Clone, Deserialize)]
 pub struct At<T> {
     pub value: T,
     pub node: NodeId,
@@ -223,7 +222,6 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor: V,
     ) -> Result<V::Value, Mistake> {
         let result = match (name, &self.node.kind) {
-            (AT, _) => visitor.visit_map(MapDeserializer::new(once((self.node.id.index, self)))),
             (SCALAR, Kind::Int(_, text) | Kind::Float(_, text)) => visitor.visit_str(text),
             (SCALAR, Kind::Bool(value)) => visitor.visit_string(value.to_string()),
             (LIST, Kind::Str(_)) => visitor.visit_seq(SeqDeserializer::new(once(self))),
@@ -235,13 +233,16 @@ impl<'de> Deserializer<'de> for Reader<'_> {
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        _name: &'static str,
+        name: &'static str,
         _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, Mistake> {
-        let result = match self.node.kind {
+        let result = match (name, &self.node.kind) {
+            // Both fields come of this value: what it is, and where it is.
+            ("At", _) => visitor.visit_seq(SeqDeserializer::new([self, self].into_iter())),
+            ("NodeId", _) => visitor.visit_seq(SeqDeserializer::new(once(self.node.id.index))),
             // serde would accept a list as the values without their keys.
-            Kind::Seq(_) => Err(de::Error::invalid_type(Unexpected::Seq, &visitor)),
+            (_, Kind::Seq(_)) => Err(de::Error::invalid_type(Unexpected::Seq, &visitor)),
             _ => self.visit(visitor),
         };
         self.located(result)
@@ -310,28 +311,6 @@ impl<'de> IntoDeserializer<'de, Mistake> for Reader<'_> {
 
     fn into_deserializer(self) -> Self {
         self
-    }
-}
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for At<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AtVisitor<T>(std::marker::PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for AtVisitor<T> {
-            type Value = At<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a value")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<At<T>, A::Error> {
-                let lost = || de::Error::custom("this value cannot stand here");
-                let (node, value) = map.next_entry()?.ok_or_else(lost)?;
-                Ok(At { value, node: NodeId::of_value(node) })
-            }
-        }
-
-        deserializer.deserialize_newtype_struct(AT, AtVisitor(std::marker::PhantomData))
     }
 }
 

@@ -25,9 +25,10 @@ const NOT_YAML: &str = "this is not YAML; the mistake may stand before this plac
                         spaces; a text with `: ` in it, or that begins with `*`, stands in quotes";
 
 /// One value of the document, or its key: an index into the table of places.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
 pub struct NodeId {
     pub(super) index: u32,
+    #[serde(skip)]
     is_key: bool,
 }
 

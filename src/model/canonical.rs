@@ -14,7 +14,7 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::{Elements, json};
+use super::json::{self, quoted};
 
 /// The deepest level that is read. Deeper values are kept as they were written.
 const MAX_DEPTH: usize = 128;
@@ -127,10 +127,6 @@ impl<'a> Node<'a> {
     }
 }
 
-fn quoted(text: &str) -> String {
-    serde_json::to_string(text).expect("a string can be written")
-}
-
 /// Reads values, and notes what is not clear in them.
 #[derive(Default)]
 struct Reader {
@@ -148,8 +144,10 @@ impl Reader {
             }
             Some(b'{') => Node::Map(self.members(text, depth)),
             Some(b'[') => {
-                let elements = Elements::read(text).expect("it is a JSON array").0.into_iter();
-                Node::List(elements.map(|element| self.value(element, depth + 1)).collect())
+                let elements = json::elements(text).expect("it is a JSON array");
+                Node::List(
+                    elements.into_iter().map(|element| self.value(element, depth + 1)).collect(),
+                )
             }
             Some(b'"') => Node::Text(self.string(text)),
             _ => {
@@ -166,7 +164,6 @@ impl Reader {
         // Keys as they were written: half of a surrogate pair may stand in one.
         json::each_entry(text, |key: &RawValue, value| {
             members.push((self.string(key.get()), self.value(value, depth + 1)));
-            true
         })
         .expect("it is a JSON object");
         // Stable: duplicates keep their order, which says which one counts.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
+use super::visible::brief;
 use super::{InputSchema, limits};
 
 /// What one backend offers. Immutable: a refresh makes a new one.
@@ -31,12 +32,9 @@ pub enum Content {
     Mcp { server_info: Option<Box<RawValue>>, tools: Vec<Tool> },
     /// An A2A agent: its Agent Card.
     A2a { card: Box<RawValue> },
-    /// A local tool: the members of its ref, as the configuration has them.
-    Local {
-        definition: Arc<RawValue>,
-        /// What its arguments have to be.
-        input: Arc<InputSchema>,
-    },
+    /// A local tool: the members of its ref, as the configuration has them, and what its arguments
+    /// have to be.
+    Local(Arc<InputSchema>),
 }
 
 /// One MCP tool as its server sent it.
@@ -127,9 +125,7 @@ impl Catalog {
 
     /// The catalog of a local tool: a JSON object of all that its ref says besides kind and name.
     pub fn local(definition: Box<RawValue>) -> Self {
-        let definition: Arc<RawValue> = definition.into();
-        let input = Arc::new(InputSchema::of_local(Arc::clone(&definition)));
-        Self::new(Content::Local { definition, input })
+        Self::new(Content::Local(Arc::new(InputSchema::of_local(definition.into()))))
     }
 
     fn new(content: Content) -> Self {
@@ -147,7 +143,7 @@ impl Catalog {
                 }
             }
             Content::A2a { card } => part(b"card", card.get()),
-            Content::Local { definition, .. } => part(b"local", definition.get()),
+            Content::Local(input) => part(b"local", input.definition().get()),
         }
         let digest = hex(&hash.finalize());
         Self { content, digest, gone: Vec::new(), left_out: None }
@@ -256,11 +252,6 @@ impl Identity {
     pub fn of(text: &str) -> Self {
         Self(hex(&Sha256::digest(text)))
     }
-}
-
-/// As much of a tool's name as a line of the log has room for.
-fn brief(name: &str) -> &str {
-    name.get(..name.floor_char_boundary(100)).unwrap_or_default()
 }
 
 /// A hash of `parts`, each with its length, so that no two lists of them are one text.

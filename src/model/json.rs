@@ -16,38 +16,34 @@ pub fn no_members() -> Box<RawValue> {
     RawValue::from_string("{}".to_owned()).expect("the constant is JSON")
 }
 
+/// `text` as a string of JSON.
+pub fn quoted(text: &str) -> String {
+    serde_json::to_string(text).expect("a string can be written")
+}
+
 /// The members of a JSON object in their order, duplicates included.
 #[derive(Debug)]
 pub struct Members<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
-
-/// The elements of a JSON array in their order.
-#[derive(Debug)]
-pub struct Elements<'a>(pub Vec<&'a RawValue>);
 
 impl<'a> Members<'a> {
     /// Reads `text`, which must be one JSON object.
     pub fn read(text: &'a str) -> Result<Self, serde_json::Error> {
         let mut members = Vec::new();
-        each_member(text, |key, value| {
-            members.push((key, value));
-            true
-        })?;
+        each_member(text, |key, value| members.push((key, value)))?;
         Ok(Self(members))
     }
 
-    /// Like [`Self::read`], but reads at most `most` members, for texts of unknown origin.
+    /// Like [`Self::read`], for texts of unknown origin: there may be at most `most` members, and no
+    /// more than one beyond these is kept.
     pub fn read_at_most(text: &'a str, most: usize) -> Result<Self, Unread> {
         let mut members = Vec::new();
-        let mut is_over = false;
         let read = each_member(text, |key, value| {
-            is_over = members.len() == most;
-            if !is_over {
+            if members.len() <= most {
                 members.push((key, value));
             }
-            !is_over
         });
         match read {
-            _ if is_over => Err(Unread::TooMany),
+            _ if members.len() > most => Err(Unread::TooMany),
             read => read.map(|()| Self(members)).map_err(Unread::NotJson),
         }
     }
@@ -69,7 +65,7 @@ impl<'a> Members<'a> {
 
     /// The elements of the array under `key`.
     pub fn array(&self, key: &str) -> Option<Vec<&'a RawValue>> {
-        Some(Elements::read(self.get(key)?.get()).ok()?.0)
+        elements(self.get(key)?.get()).ok()
     }
 
     /// The first duplicate key.
@@ -79,25 +75,22 @@ impl<'a> Members<'a> {
     }
 }
 
-impl<'a> Elements<'a> {
-    /// Reads `text`, which must be one JSON array.
-    pub fn read(text: &'a str) -> Result<Self, Unread> {
-        Self::read_at_most(text, usize::MAX)
-    }
+/// The elements of the JSON array `text` in their order.
+pub fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
+    serde_json::from_str(text)
+}
 
-    /// Like [`Self::read`], but reads at most `most` elements, for texts of unknown origin.
-    pub fn read_at_most(text: &'a str, most: usize) -> Result<Self, Unread> {
-        let mut is_over = false;
-        let mut deserializer = serde_json::Deserializer::from_str(text);
-        let collect = CollectElements { most, is_over: &mut is_over };
-        let read = deserializer
-            .deserialize_seq(collect)
-            .and_then(|elements| deserializer.end().map(|()| Self(elements)));
-        if is_over { Err(Unread::TooMany) } else { read.map_err(Unread::NotJson) }
+/// Like [`elements`], for texts of unknown origin: there may be at most `most` elements, and no more
+/// than one beyond these is kept.
+pub fn elements_at_most(text: &str, most: usize) -> Result<Vec<&RawValue>, Unread> {
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    match deserializer.deserialize_seq(AtMost(most)).map_err(Unread::NotJson)? {
+        elements if elements.len() > most => Err(Unread::TooMany),
+        elements => deserializer.end().map(|()| elements).map_err(Unread::NotJson),
     }
 }
 
-/// Why a text was not read to its end.
+/// Why a text cannot be used.
 #[derive(Debug)]
 pub enum Unread {
     NotJson(serde_json::Error),
@@ -105,10 +98,10 @@ pub enum Unread {
 }
 
 /// Calls `take` with each member of the object `text`, in their order, and keeps none. An error if
-/// `text` is not one JSON object, or if `take` returns `false`, which ends the read.
+/// `text` is not one JSON object.
 pub fn each_member<'a>(
     text: &'a str,
-    mut take: impl FnMut(Cow<'a, str>, &'a RawValue) -> bool,
+    mut take: impl FnMut(Cow<'a, str>, &'a RawValue),
 ) -> Result<(), serde_json::Error> {
     each_entry(text, |Key(key), value| take(key, value))
 }
@@ -116,10 +109,10 @@ pub fn each_member<'a>(
 /// [`each_member`], where keys are no texts of Rust.
 pub(super) fn each_entry<'a, K: Deserialize<'a>>(
     text: &'a str,
-    take: impl FnMut(K, &'a RawValue) -> bool,
+    take: impl FnMut(K, &'a RawValue),
 ) -> Result<(), serde_json::Error> {
     struct Show<F, K>(F, PhantomData<K>);
-    impl<'de, K: Deserialize<'de>, F: FnMut(K, &'de RawValue) -> bool> Visitor<'de> for Show<F, K> {
+    impl<'de, K: Deserialize<'de>, F: FnMut(K, &'de RawValue)> Visitor<'de> for Show<F, K> {
         type Value = ();
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -128,9 +121,7 @@ pub(super) fn each_entry<'a, K: Deserialize<'a>>(
 
         fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
             while let Some((key, value)) = map.next_entry()? {
-                if !(self.0)(key, value) {
-                    return Err(serde::de::Error::custom("it has too many members"));
-                }
+                (self.0)(key, value);
             }
             Ok(())
         }
@@ -149,7 +140,6 @@ pub fn member<'a>(text: &'a str, key: &str) -> Option<&'a RawValue> {
         if name == key {
             is_twice |= found.replace(value).is_some();
         }
-        true
     })
     .ok()?;
     found.filter(|_| !is_twice)
@@ -214,13 +204,10 @@ fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// Collects the elements of an array, and stops beyond `most`.
-struct CollectElements<'m> {
-    most: usize,
-    is_over: &'m mut bool,
-}
+/// Collects so many elements of an array, and one more.
+struct AtMost(usize);
 
-impl<'de> Visitor<'de> for CollectElements<'_> {
+impl<'de> Visitor<'de> for AtMost {
     type Value = Vec<&'de RawValue>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -230,11 +217,9 @@ impl<'de> Visitor<'de> for CollectElements<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
         let mut elements = Vec::new();
         while let Some(element) = seq.next_element()? {
-            if elements.len() == self.most {
-                *self.is_over = true;
-                return Err(serde::de::Error::custom("it has too many elements"));
+            if elements.len() <= self.0 {
+                elements.push(element);
             }
-            elements.push(element);
         }
         Ok(elements)
     }

@@ -19,6 +19,7 @@ use seen::Seen;
 
 use super::catalog::{Tool, hash_of, hex};
 use super::catalog_search::Index;
+use super::json::quoted;
 use super::naming::Nameless;
 use super::pin::{CARD, Mode};
 pub use super::routes::{Route, Target};
@@ -121,8 +122,8 @@ impl Source {
                 let mut tools = tools.iter();
                 tools.find(|tool| tool.name == name).is_some_and(|tool| self.vouches_for(tool))
             }
-            Some(Content::Local { definition, .. }) => {
-                hints::local_tool_is_repeatable(definition.get())
+            Some(Content::Local(input)) => {
+                hints::local_tool_is_repeatable(input.definition().get())
             }
             Some(Content::A2a { .. }) | None => false,
         }
@@ -373,7 +374,7 @@ enum Shape<'a> {
     Stub,
     Mcp { server_info: Option<&'a RawValue>, tools: Vec<&'a Tool> },
     A2a { card: &'a RawValue },
-    Local { definition: &'a RawValue, input: &'a Arc<InputSchema> },
+    Local(&'a Arc<InputSchema>),
 }
 
 impl<'a> Plan<'a> {
@@ -392,7 +393,7 @@ impl<'a> Plan<'a> {
             }
             (Some(Content::A2a { .. }), _) if source.review.withdraws(CARD) => Shape::Nothing,
             (Some(Content::A2a { card }), _) => Shape::A2a { card },
-            (Some(Content::Local { definition, input }), _) => Shape::Local { definition, input },
+            (Some(Content::Local(input)), _) => Shape::Local(input),
             (None, OnUnavailable::Stub | OnUnavailable::Stale) => Shape::Stub,
             (None, OnUnavailable::Omit | OnUnavailable::Fail) => Shape::Nothing,
         };
@@ -426,8 +427,8 @@ impl<'a> Plan<'a> {
             Shape::A2a { .. } => {
                 vec![one("", backend.to_owned(), target("", None), false, false)]
             }
-            Shape::Local { definition, input } => {
-                let repeatable = hints::local_tool_is_repeatable(definition.get());
+            Shape::Local(input) => {
+                let repeatable = hints::local_tool_is_repeatable(input.definition().get());
                 vec![one("", backend.to_owned(), target("", Some(input)), repeatable, false)]
             }
             Shape::Mcp { tools, .. } => {
@@ -448,8 +449,8 @@ impl<'a> Plan<'a> {
             Shape::Nothing => Vec::new(),
             Shape::Stub => names.take(1).map(|name| self.stub(&name)).collect(),
             Shape::A2a { card } => names.take(1).map(|name| self.agent(&name, card)).collect(),
-            Shape::Local { definition, .. } => {
-                names.take(1).map(|name| local(&name, definition)).collect()
+            Shape::Local(input) => {
+                names.take(1).map(|name| local(&name, input.definition())).collect()
             }
             Shape::Mcp { server_info, tools } => {
                 let names: Vec<Arc<str>> = names.take(tools.len()).collect();
@@ -465,7 +466,7 @@ impl<'a> Plan<'a> {
 
     fn stub(&self, name: &Arc<str>) -> Ref {
         let backend = &self.source.name;
-        let description = quote(&format!(
+        let description = quoted(&format!(
             "The tools of `{backend}` are not available at the moment. Call this to learn why."
         ));
         let after = format!(
@@ -478,7 +479,7 @@ impl<'a> Plan<'a> {
 
     fn agent(&self, name: &Arc<str>, card: &RawValue) -> Ref {
         let description = self.source.description.as_ref();
-        let description = description.map(|text| format!(",\"description\":{}", quote(text)));
+        let description = description.map(|text| format!(",\"description\":{}", quoted(text)));
         let after = format!("{},\"agentCard\":{card}", description.unwrap_or_default());
         let item = Item { name: Arc::clone(name), before: String::new(), after };
         Ref::new("{\"kind\":\"a2a_local\",\"name\":".to_owned(), vec![item], "}")
@@ -507,7 +508,7 @@ impl<'a> Plan<'a> {
 fn local(name: &Arc<str>, definition: &RawValue) -> Ref {
     let members = json::Members::read(definition.get()).map(|members| members.0);
     let members = members.unwrap_or_default();
-    let after = members.iter().map(|(key, value)| format!(",{}:{value}", quote(key))).collect();
+    let after = members.iter().map(|(key, value)| format!(",{}:{value}", quoted(key))).collect();
     let item = Item { name: Arc::clone(name), before: String::new(), after };
     Ref::new(LOCAL_HEAD.to_owned(), vec![item], "}")
 }
@@ -517,10 +518,6 @@ fn around_name(name: &Arc<str>, raw: &RawValue) -> Item {
     let (before, after) =
         json::around(raw.get(), "name").expect("a catalog holds only tools that have a name");
     Item { name: Arc::clone(name), before: before.to_owned(), after: after.to_owned() }
-}
-
-fn quote(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]

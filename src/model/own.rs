@@ -3,7 +3,7 @@
 //! Must not: keep anything.
 
 use std::str::FromStr;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use serde_json::value::RawValue;
 
@@ -22,7 +22,7 @@ pub enum Own {
 }
 
 /// The members of each tool's ref besides `kind` and `name`.
-static DEFINITIONS: LazyLock<[(Arc<RawValue>, InputSchema); 3]> = LazyLock::new(|| {
+static DEFINITIONS: LazyLock<[InputSchema; 3]> = LazyLock::new(|| {
     [
         include_str!("own/call_result.json"),
         include_str!("own/find_tools.json"),
@@ -31,9 +31,8 @@ static DEFINITIONS: LazyLock<[(Arc<RawValue>, InputSchema); 3]> = LazyLock::new(
     .map(|text| {
         // On one line: each run pays for its bytes.
         let text: String = text.lines().map(str::trim_start).collect();
-        let text: Arc<RawValue> =
-            RawValue::from_string(text).expect("the file is JSON, tests say so").into();
-        (Arc::clone(&text), InputSchema::of_local(text))
+        let text = RawValue::from_string(text).expect("the file is JSON, tests say so");
+        InputSchema::of_local(text.into())
     })
 });
 
@@ -60,12 +59,12 @@ impl Own {
 
     /// The members of its ref besides `kind` and `name`.
     pub fn definition(self) -> &'static RawValue {
-        &DEFINITIONS[self as usize].0
+        DEFINITIONS[self as usize].definition()
     }
 
     /// Checks the arguments of a call of it; the error is an answer for the model.
     pub fn check(self, arguments: &str) -> Result<(), String> {
-        match DEFINITIONS[self as usize].1.check(arguments) {
+        match DEFINITIONS[self as usize].check(arguments) {
             Verdict::Invalid(mistakes) => Err(mistakes),
             _ => Ok(()),
         }

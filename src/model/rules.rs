@@ -13,8 +13,7 @@ use std::{ptr, slice};
 use globset::{Glob, GlobMatcher};
 use serde_json::Value;
 
-use super::Elements;
-use super::json::each_member;
+use super::json::{each_member, elements};
 
 /// The most keys of a path, as each of them takes a pass over the arguments.
 const MAX_KEYS: usize = 32;
@@ -147,13 +146,12 @@ fn glob_fits(glob: &GlobMatcher, value: &str, number: Option<f64>) -> bool {
 /// Whether one of the values under `keys` in the JSON text `value` fits, or what is there has no keys.
 fn fits_under(value: &str, keys: &[String], test: &Test) -> bool {
     let Some((key, rest)) = keys.split_first() else { return test.fits(value) };
-    if let (Ok(index), Ok(Elements(items))) = (key.parse::<usize>(), Elements::read(value)) {
+    if let (Ok(index), Ok(items)) = (key.parse::<usize>(), elements(value)) {
         return items.get(index).is_some_and(|item| fits_under(item.get(), rest, test));
     }
     let mut found = false;
     let read = each_member(value, |name, value| {
         found |= is_key(&name, key) && fits_under(value.get(), rest, test);
-        true
     });
     found || read.is_err()
 }

@@ -91,8 +91,8 @@ impl InputSchema {
     }
 
     /// The definition of the tool, verbatim.
-    pub fn definition(&self) -> &str {
-        self.tool.get()
+    pub fn definition(&self) -> &RawValue {
+        &self.tool
     }
 
     fn under(key: &'static str, tool: Arc<RawValue>) -> Self {

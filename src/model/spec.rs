@@ -10,13 +10,13 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::json::{Unread, each_member, span};
+use super::json::{Unread, each_member, elements_at_most, span};
 use super::offer::Ref;
 use super::routes::Stored;
 use super::words::Words as _;
 use super::{
-    BackendName, Call, Elements, Members, Offer, Own, RefKind, Route, Routes, RunKind, Target,
-    naming, string_member,
+    BackendName, Call, Members, Offer, Own, RefKind, Route, Routes, RunKind, Target, naming,
+    string_member,
 };
 
 /// The most entries of `tools`, with the tools inside of them. MANTYX takes 64 of each.
@@ -339,25 +339,22 @@ impl Spec {
                 .backends()
                 .filter(|(_, offered)| kind.is_none_or(|kind| offered.kind == kind))
                 .map(|(name, _)| name);
-            let mut candidates: Vec<&BackendName> = offered.collect();
-            match candidates.iter().position(|candidate| candidate.as_str() == name) {
-                Some(at) => Ok(candidates.swap_remove(at).clone()),
-                None => Err(InjectError::UnknownBackend {
+            let candidates: Vec<&BackendName> = offered.collect();
+            let found = candidates.iter().find(|candidate| candidate.as_str() == name);
+            found.map(|found| BackendName::clone(found)).ok_or_else(|| {
+                InjectError::UnknownBackend {
                     name: name.to_owned(),
                     candidates: candidates.iter().map(ToString::to_string).collect(),
-                }),
-            }
+                }
+            })
         };
-        let mut in_place = Vec::with_capacity(self.refs.len());
-        for own in &self.refs {
-            let filled = match &own.placeholder {
-                None => None,
-                // A local tool without `parameters` may also be the caller's own.
-                Some((RefKind::Local, name)) => pick(name, Some(RefKind::Local)).ok(),
-                Some((kind, name)) => Some(pick(name, Some(*kind))?),
-            };
-            in_place.push(filled);
-        }
+        let in_place = self.refs.iter().map(|own| match &own.placeholder {
+            None => Ok(None),
+            // A local tool without `parameters` may also be the caller's own.
+            Some((RefKind::Local, name)) => Ok(pick(name, Some(RefKind::Local)).ok()),
+            Some((kind, name)) => pick(name, Some(*kind)).map(Some),
+        });
+        let in_place: Vec<_> = in_place.collect::<Result<_, _>>()?;
         let mut chosen: BTreeSet<BackendName> = in_place.iter().flatten().cloned().collect();
         match selection {
             Selection::Named(names) => {
@@ -474,9 +471,9 @@ impl CallerRef {
             return Ok(Vec::new());
         }
         let elements = elements(text, MOST_TOOLS)?;
-        let mut room = MOST_TOOLS - elements.0.len();
+        let mut room = MOST_TOOLS - elements.len();
         let read = |raw: &&RawValue| Self::read(tools.slice(span(text, raw)), raw.get(), &mut room);
-        elements.0.iter().map(read).collect()
+        elements.iter().map(read).collect()
     }
 
     /// Reads one entry; `room` is for the tools inside.
@@ -487,14 +484,11 @@ impl CallerRef {
         let mut tools = None;
         let mut has_card = false;
         let mut has_parameters = false;
-        let read = each_member(text, |key, value| {
-            match key.as_ref() {
-                "tools" => tools = tools.or(Some(value)),
-                "agentCard" => has_card = true,
-                "parameters" => has_parameters = true,
-                _ => (),
-            }
-            true
+        let read = each_member(text, |key, value| match key.as_ref() {
+            "tools" => tools = tools.or(Some(value)),
+            "agentCard" => has_card = true,
+            "parameters" => has_parameters = true,
+            _ => (),
         });
         if read.is_err() {
             // MANTYX refuses such an entry.
@@ -511,7 +505,7 @@ impl CallerRef {
             (Some(RefKind::McpLocal), Some(tools)) => {
                 let tools = match elements(tools.get(), *room) {
                     Err(SpecError::ToolsNotAnArray) => Vec::new(),
-                    elements => elements?.0,
+                    elements => elements?,
                 };
                 *room -= tools.len();
                 tools.iter().filter_map(|tool| string_member(tool.get(), "name")).collect()
@@ -523,8 +517,8 @@ impl CallerRef {
 }
 
 /// The elements of a list of tools, `most` of them.
-fn elements(text: &str, most: usize) -> Result<Elements<'_>, SpecError> {
-    Elements::read_at_most(text, most).map_err(|why| match why {
+fn elements(text: &str, most: usize) -> Result<Vec<&RawValue>, SpecError> {
+    elements_at_most(text, most).map_err(|why| match why {
         Unread::NotJson(_not_an_array) => SpecError::ToolsNotAnArray,
         Unread::TooMany => SpecError::TooManyTools,
     })

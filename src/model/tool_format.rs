@@ -10,7 +10,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::answer::files::File;
-use super::{Answer, Call, Elements, Members, member, string_member};
+use super::json::elements_at_most;
+use super::{Answer, Call, Members, member, string_member};
 
 /// The most calls of one request.
 const MAX_CALLS: usize = 128;
@@ -127,8 +128,8 @@ impl Format {
         if !body.trim_start().starts_with('[') {
             return Ok(vec![self.read_call("the call", body)?]);
         }
-        let calls = Elements::read_at_most(body, MAX_CALLS).ok().filter(|list| !list.0.is_empty());
-        let calls = calls.ok_or_else(|| format!("A list has 1 to {MAX_CALLS} calls."))?.0;
+        let calls = elements_at_most(body, MAX_CALLS).ok().filter(|list| !list.is_empty());
+        let calls = calls.ok_or_else(|| format!("A list has 1 to {MAX_CALLS} calls."))?;
         let calls = calls.iter().enumerate();
         calls.map(|(at, call)| self.read_call(&format!("[{at}]"), call.get())).collect()
     }

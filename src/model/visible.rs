@@ -33,6 +33,11 @@ pub fn line(text: &str, most: usize) -> String {
     head
 }
 
+/// As much of a peer's own words as a message has room for.
+pub fn brief(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(100)).unwrap_or_default()
+}
+
 /// Whether `c` is unwanted anywhere in a text: it steers a terminal, changes the direction of text,
 /// or is not visible at all. Line ends and tabs are allowed.
 pub fn hides(c: char) -> bool {

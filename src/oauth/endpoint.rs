@@ -160,10 +160,7 @@ impl Question<'_> {
 fn basic(id: &str, secret: &str) -> HeaderValue {
     let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
     let pair = BASE64_STANDARD.encode(format!("{}:{}", encoded(id), encoded(secret)));
-    let value = HeaderValue::try_from(format!("Basic {pair}"));
-    let mut value = value.expect("base64 is graphic ASCII");
-    value.set_sensitive(true);
-    value
+    http_client::sensitive(&format!("Basic {pair}")).expect("base64 is graphic ASCII")
 }
 
 fn refused(place: &str, status: StatusCode, headers: &HeaderMap, body: &str) -> TokenRefusal {
@@ -193,8 +190,7 @@ fn read(body: &str) -> Option<Granted> {
         return None;
     }
     let token = body.string("access_token").filter(|token| !token.is_empty())?;
-    let mut value = HeaderValue::try_from(format!("Bearer {token}")).ok()?;
-    value.set_sensitive(true);
+    let value = http_client::sensitive(&format!("Bearer {token}")).ok()?;
     // Some issuers write the number as a string.
     let seconds = body.get("expires_in").map(|raw| raw.get().trim_matches('"'));
     let seconds = seconds.and_then(|seconds| seconds.parse::<f64>().ok());

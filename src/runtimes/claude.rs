@@ -29,6 +29,7 @@ use super::link::{Link, LinkError, path};
 use super::{Asked, Runtime};
 use crate::backoff::Backoff;
 use crate::budget::Budget;
+use crate::http_client;
 use crate::model::runtime_call::{CLAUDE, SessionNews, THREAD, is_id};
 use crate::model::{Call, Members, string_member};
 
@@ -181,9 +182,7 @@ fn session_token(secret: &str) -> Option<HeaderValue> {
     let text = URL_SAFE_PAD_INDIFFERENT.decode(secret).ok()?;
     let secret: Secret = serde_json::from_slice(&text).ok()?;
     let token = Some(secret.sessions_token).filter(|token| !token.is_empty())?;
-    let mut shown = HeaderValue::from_str(&format!("Bearer {token}")).ok()?;
-    shown.set_sensitive(true);
-    Some(shown)
+    http_client::sensitive(&format!("Bearer {token}")).ok()
 }
 
 impl Claim {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, header};
 use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 
@@ -13,7 +13,7 @@ use super::kept_token::KeptToken;
 use super::refresh_token::RefreshTokenGrant;
 use super::{SendError, X_API_KEY};
 use crate::config::Credential;
-use crate::http_client::Clients;
+use crate::http_client::{self, Clients};
 use crate::oauth::Tokens;
 
 /// The bridge renews a token this long before it expires (agent-runs-protocol §2.2).
@@ -63,8 +63,7 @@ impl UpstreamCredential {
     ///
     /// `None` if it has characters that no header can carry.
     pub fn bearer(credential: &str) -> Option<Self> {
-        let mut value = HeaderValue::try_from(format!("Bearer {credential}")).ok()?;
-        value.set_sensitive(true);
+        let value = http_client::sensitive(&format!("Bearer {credential}")).ok()?;
         Some(Self::fixed(HeaderMap::from_iter([(header::AUTHORIZATION, value)]), false))
     }
 

@@ -17,7 +17,7 @@ use crate::backend::error_text;
 use crate::error_chain::error_chain;
 use crate::http_client;
 use crate::http_client::Clients;
-use crate::model::{Elements, Members};
+use crate::model::{Members, elements};
 use crate::oauth::endpoint::{PATIENCE, Shows};
 use crate::oauth::{IssueError, IssueResult};
 
@@ -199,7 +199,7 @@ fn shows(methods: Option<&[String]>) -> Shows {
 }
 
 fn strings(raw: &RawValue) -> Vec<String> {
-    let elements = Elements::read(raw.get()).map(|elements| elements.0).unwrap_or_default();
+    let elements = elements(raw.get()).unwrap_or_default();
     elements.into_iter().filter_map(|raw| serde_json::from_str(raw.get()).ok()).collect()
 }
 

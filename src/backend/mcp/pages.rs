@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use serde_json::value::RawValue;
 
-use crate::model::{Elements, Members, limits};
+use crate::model::{Members, limits};
 
 /// The most pages that are asked for.
 const MOST_PAGES: usize = 1_000;
@@ -60,8 +60,7 @@ impl Pages {
     pub(super) fn add(&mut self, page: &RawValue) -> Result<Next, BadPages> {
         let none = BadPages::NoItems(self.list);
         let page = Members::read(page.get()).ok().ok_or(none)?;
-        let items = page.get(self.list).and_then(|items| Elements::read(items.get()).ok());
-        for item in items.ok_or(none)?.0 {
+        for item in page.array(self.list).ok_or(none)? {
             if self.bytes + item.get().len() > MOST_BYTES || self.items.len() == MOST_ITEMS {
                 return Ok(Next::Cut);
             }

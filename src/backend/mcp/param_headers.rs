@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::value::RawValue;
 
-use crate::model::{Elements, Members, member, schema};
+use crate::model::{Members, elements, member, schema};
 
 const MARK: &str = "x-mcp-header";
 /// Precedes the mark in the header's name.
@@ -163,8 +163,8 @@ impl Search {
         if !json.contains(MARK) && !json.contains('\\') {
             return Ok(());
         }
-        if let Ok(schemas) = Elements::read(json) {
-            return schemas.0.into_iter().try_for_each(|schema| self.schema(schema, false));
+        if let Ok(schemas) = elements(json) {
+            return schemas.into_iter().try_for_each(|schema| self.schema(schema, false));
         }
         let Ok(members) = Members::read(json) else { return Ok(()) };
         if let Some(mark) = members.get(MARK) {

@@ -6,7 +6,7 @@
 use serde_json::value::RawValue;
 
 use crate::backend::{CallError, Called, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall};
-use crate::model::{Elements, Members, member, string_member};
+use crate::model::{Members, elements, member, string_member};
 
 /// How often a server may ask during one call.
 pub(super) const ROUNDS: usize = 10;
@@ -82,10 +82,9 @@ pub(super) async fn answer(round: usize, result: &RawValue, call: &ToolCall) -> 
 /// The links that a server wants opened, in a sentence for the model, or nothing.
 pub(super) fn links(error: &ErrorReply) -> String {
     let listed = error.data.as_ref().and_then(|data| member(data.get(), "elicitations"));
-    let listed = listed.and_then(|listed| Elements::read(listed.get()).ok());
-    let elements = listed.iter().flat_map(|listed| &listed.0);
+    let listed = listed.and_then(|listed| elements(listed.get()).ok()).into_iter().flatten();
     let links: Vec<String> =
-        elements.filter_map(|one| string_member(one.get(), "url")).take(MOST_LINKS).collect();
+        listed.filter_map(|one| string_member(one.get(), "url")).take(MOST_LINKS).collect();
     match links.join(" and ") {
         none if none.is_empty() => none,
         links => format!(" The user has to open {links} first; then call it again."),

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde_json::value::RawValue;
 
 use crate::model::answer::files::{Attachments, DescribedFile, grouped};
-use crate::model::{Answer, Elements, Members, json};
+use crate::model::{Answer, Members, elements, json};
 
 /// The error text for a failure that the tool does not describe.
 const NO_MESSAGE: &str = "the tool failed and gave no message";
@@ -26,7 +26,7 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
     let result = Members::read(result.get()).ok().ok_or(Unreadable("it is not a JSON object"))?;
     let blocks = match result.get("content").filter(|content| content.get() != "null") {
         Some(content) => {
-            Elements::read(content.get()).ok().ok_or(Unreadable("`content` is not an array"))?.0
+            elements(content.get()).ok().ok_or(Unreadable("`content` is not an array"))?
         }
         None => Vec::new(),
     };

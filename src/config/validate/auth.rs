@@ -10,7 +10,8 @@ use url::Url;
 
 use super::Validator;
 use super::web::is_in_the_open;
-use crate::config::{At, ClientCredentials, Dialect, NodeId, Scalar, Secret, Written, file_format};
+use crate::config::{At, ClientCredentials, Dialect, NodeId, Scalar, Secret, file_format};
+use crate::http_client::sensitive;
 use crate::oauth::assertion::ClientKey;
 use crate::oauth::endpoint::Shows;
 
@@ -59,10 +60,8 @@ impl Validator<'_> {
             let message = "the word Bearer is put before it";
             return self.refuse(at.node, message, "write the token alone");
         }
-        let value = format!("Bearer {}", token.expose_secret());
-        let mut value = HeaderValue::try_from(value).expect("`secret` lets only graphic ASCII in");
-        value.set_sensitive(true);
-        Some(value)
+        let value = sensitive(&format!("Bearer {}", token.expose_secret()));
+        Some(value.expect("`secret` lets only graphic ASCII in"))
     }
 
     fn client_credentials(
@@ -81,7 +80,10 @@ impl Validator<'_> {
             (secret, None) => self.needed_secret(*node, secret, "client_secret"),
         };
         let token_url = match &oauth.token_url {
-            Some(at) => self.token_url(at).map(Some),
+            Some(at) => {
+                let warning = "the client's secret travels without TLS; write https://";
+                self.private_url(at, warning).map(Some)
+            }
             None if is_socket => {
                 let message = "`token_url` is missing, and cannot be found out on a unix socket";
                 self.missing(*node, message, "write `token_url: https://…`")
@@ -140,13 +142,5 @@ impl Validator<'_> {
         let cure = format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
         let at = self.needed(node, at, format!("`{key}` is missing"), cure)?;
         self.secret(at.node, &at.value.0, key).map(Secret::from)
-    }
-
-    fn token_url(&self, at: &At<String>) -> Option<Written<Url>> {
-        let url = self.url(at, Dialect::Own)?;
-        if is_in_the_open(&url) {
-            self.warn(at.node, "the client's secret travels without TLS; write https://");
-        }
-        Some(url)
     }
 }

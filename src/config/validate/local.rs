@@ -15,6 +15,7 @@ use crate::config::{
     Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, SchemaMap, Target, file_format,
 };
 use crate::model::BackendName;
+use crate::model::json::quoted;
 
 impl Validator<'_> {
     pub(super) fn local(
@@ -159,8 +160,4 @@ impl Validator<'_> {
 fn is_json(written: &str) -> bool {
     written.starts_with(|c: char| c == '-' || c.is_ascii_digit())
         && serde_json::from_str::<serde::de::IgnoredAny>(written).is_ok()
-}
-
-fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }

@@ -5,18 +5,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, header};
 use secrecy::ExposeSecret as _;
 use url::Url;
 
 use super::Validator;
 use super::backend::Backends;
-use super::web::is_in_the_open;
 use crate::config::file_format::File;
 use crate::config::{
     App, At, Dialect, HsafaApi, NodeId, Runtime, RuntimeKind, RuntimeLink, Wire, Written,
     file_format,
 };
+use crate::http_client::sensitive;
 
 const CLAUDE: &str = "https://api.anthropic.com";
 /// The longest that hsafa v3 waits for a result.
@@ -58,12 +58,8 @@ impl Validator<'_> {
         };
         let credential = self.needed_secret(node, &entry.credential, "credential")?;
         let scheme = if name == header::AUTHORIZATION { "Bearer " } else { "" };
-        let value = HeaderValue::from_str(&format!("{scheme}{}", credential.expose_secret()));
-        let Ok(mut value) = value else {
-            let message = "the credential is not allowed in a header";
-            return self.refuse(node, message, "it is one line of printable ASCII");
-        };
-        value.set_sensitive(true);
+        let value = sensitive(&format!("{scheme}{}", credential.expose_secret()));
+        let value = value.expect("`secret` lets only graphic ASCII in");
         let headers = HeaderMap::from_iter([(name, value)]);
         Some(RuntimeLink { wire, url: url?, headers, tls })
     }
@@ -79,11 +75,7 @@ impl Validator<'_> {
         }
         let cure = "write `url: https://…`, the address of its gateway";
         let at = self.needed(node, &entry.url, "`url` is missing", cure)?;
-        let url = self.url(at, Dialect::Own)?;
-        if is_in_the_open(&url) {
-            self.warn(at.node, "the credential travels without TLS; write https:// in the URL");
-        }
-        Some(url)
+        self.private_url(at, "the credential travels without TLS; write https:// in the URL")
     }
 
     fn wire(&self, node: NodeId, entry: &file_format::Runtime, kind: RuntimeKind) -> Option<Wire> {

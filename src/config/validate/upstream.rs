@@ -331,11 +331,7 @@ impl Validator<'_> {
         let token_url = match &oauth.token_url {
             Some(at) => {
                 let url = self.url(at, Dialect::Own)?;
-                if is_in_the_open(&url) {
-                    let message = "without TLS everybody on the way could read the secrets";
-                    let cure = "write https://; http:// is for loopback addresses only";
-                    self.error(at.node, message, cure);
-                }
+                self.check_encrypted(at.node, &url, "secrets");
                 url
             }
             None => {
@@ -349,6 +345,13 @@ impl Validator<'_> {
             client_secret: client_secret?,
             refresh_token: refresh_token?,
         })))
+    }
+
+    fn check_encrypted(&self, node: NodeId, url: &Url, what: &str) {
+        if is_in_the_open(url) {
+            let message = format!("without TLS everybody on the way could read the {what}");
+            self.error(node, message, "write https://; http:// is for loopback addresses only");
+        }
     }
 
     fn workspace(&self, at: &At<String>) -> Option<String> {
@@ -369,10 +372,7 @@ impl Validator<'_> {
         if url.query().is_some() {
             self.error(node, "a base URL has no query", "leave out what follows the `?`");
         }
-        if is_in_the_open(&url) {
-            let message = "without TLS everybody on the way could read the credential";
-            self.error(node, message, "write https://; http:// is for loopback addresses only");
-        }
+        self.check_encrypted(node, &url, "credential");
         if url.path().trim_end_matches('/').ends_with("/api") || url.path().contains("/api/v1") {
             let message = "the path ends in the API, which the bridge adds itself";
             self.error(node, message, "leave it out, from /api on");

@@ -13,7 +13,7 @@ use url::{Host, Url};
 use super::{Validator, everybody_reads, optional, plain_secret};
 use crate::config::reference::looks_secret;
 use crate::config::{At, Dialect, Named, NodeId, Scalar, Written, file_format};
-use crate::http_client::{Tls, TlsFlaw, names_link_local};
+use crate::http_client::{Tls, TlsFlaw, names_link_local, sensitive};
 
 /// The addresses of MCP servers on unix sockets, as nginx writes them.
 const SCHEME: &str = "unix:";
@@ -50,6 +50,15 @@ impl Validator<'_> {
             }
         }
         Some(self.written(url, shown))
+    }
+
+    /// [`Self::url`] of what gets a secret: warns if others on the network path could read it.
+    pub(super) fn private_url(&self, at: &At<String>, warning: &str) -> Option<Written<Url>> {
+        let url = self.url(at, Dialect::Own)?;
+        if is_in_the_open(&url) {
+            self.warn(at.node, warning);
+        }
+        Some(url)
     }
 
     /// Checks a resolved URL; messages have `shown` in its place.
@@ -253,11 +262,10 @@ impl Validator<'_> {
             return self.refuse(at.node.key(), message, "remove the line");
         }
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
-        let Ok(mut header) = HeaderValue::from_str(&value) else {
+        let Ok(header) = sensitive(&value) else {
             let message = format!("the value of `{name}` is not allowed in a header");
             return self.refuse(at.node, message, "it is one line of printable ASCII");
         };
-        header.set_sensitive(true);
         // Also without its scheme.
         [value.as_str(), value.rsplit(' ').next().unwrap_or_default()]
             .into_iter()

@@ -9,14 +9,12 @@ use serde_json::value::RawValue;
 
 use super::payload::{Payload, Unsigned};
 use crate::model::canonical::Unclear;
+use crate::model::visible::brief;
 use crate::model::words::{Words as _, words};
-use crate::model::{Elements, Members, member, string_member};
+use crate::model::{Members, elements, member, string_member};
 
 /// The most signatures that are checked: each costs as much as a handshake.
 const MAX_SIGNATURES: usize = 8;
-
-/// How much of a peer's own words an error repeats, in bytes.
-const MAX_WORDS: usize = 100;
 
 words! {
     /// The accepted algorithms, by their names in JWS. None of them is keyed by a secret.
@@ -96,8 +94,7 @@ pub fn verify<'k, K: Key>(card: &RawValue, keys: &'k [K]) -> Result<Signed<'k, K
     let unsigned = Unsigned::read(card)?;
     let signatures = member(card.get(), "signatures").filter(|value| value.get() != "null");
     let signatures = signatures.ok_or(NotSigned::Absent)?;
-    let Elements(signatures) =
-        Elements::read(signatures.get()).map_err(|_other| NotSigned::NoList)?;
+    let signatures = elements(signatures.get()).map_err(|_other| NotSigned::NoList)?;
     match signatures.len() {
         0 => return Err(NotSigned::Absent),
         many if many > MAX_SIGNATURES => return Err(NotSigned::TooMany(many)),
@@ -146,7 +143,7 @@ impl Jws {
         }
         let algorithm = string_member(header, "alg").ok_or(unreadable("it names no algorithm"))?;
         let Some(algorithm) = Algorithm::parse(&algorithm) else {
-            return Err(WhyNot::Algorithm(brief(&algorithm)));
+            return Err(WhyNot::Algorithm(brief(&algorithm).to_owned()));
         };
         let key = match members.get("kid") {
             None => None,
@@ -167,7 +164,9 @@ impl Jws {
             |key: &&K| wanted.is_none() || key.id().is_none_or(|id| Some(id) == wanted.as_deref());
         let mut named = keys.iter().filter(named).peekable();
         if named.peek().is_none() {
-            return Err(WhyNot::UnknownKey(brief(wanted.as_deref().unwrap_or_default())));
+            return Err(WhyNot::UnknownKey(
+                brief(wanted.as_deref().unwrap_or_default()).to_owned(),
+            ));
         }
         let mut fitting = named.filter(|key| key.fits(*algorithm)).peekable();
         if fitting.peek().is_none() {
@@ -185,7 +184,7 @@ impl Jws {
                         let payload = payload.text.clone();
                         return Ok(Signed { key, algorithm: *algorithm, payload });
                     }
-                    Some(text) => why_not = WhyNot::LeavesOut(brief(&text)),
+                    Some(text) => why_not = WhyNot::LeavesOut(brief(&text).to_owned()),
                 }
             }
         }
@@ -201,10 +200,6 @@ fn each(why_not: &[WhyNot]) -> String {
             all.collect::<Vec<_>>().join("; ")
         }
     }
-}
-
-fn brief(text: &str) -> String {
-    text.get(..text.floor_char_boundary(MAX_WORDS)).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 
 use super::{Offer, Ref};
 use crate::model::features::are_typed;
-use crate::model::{Elements, Members, member, string_member};
+use crate::model::{Members, member, string_member};
 
 /// The input of an A2A agent's tool.
 const MESSAGE: &str = r#"{"type":"object","properties":{"message":{"type":"string","description":"The message to the agent."}},"required":["message"]}"#;
@@ -59,9 +59,9 @@ impl Ref {
     pub fn definitions(&self) -> Vec<String> {
         let text = str::from_utf8(&self.json).expect("a ref is written from text");
         let members = Members::read(text).expect("a ref is written as an object");
-        match members.get("tools").and_then(|tools| Elements::read(tools.get()).ok()) {
+        match members.array("tools") {
             Some(tools) => {
-                let typed = tools.0.iter().filter(|tool| is_typed(tool.get()));
+                let typed = tools.iter().filter(|tool| is_typed(tool.get()));
                 typed.map(|tool| tool.get().to_owned()).collect()
             }
             None => vec![one(&members)],

@@ -12,7 +12,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::unreadable;
-use crate::model::{Elements, Members};
+use crate::model::{Members, elements};
 use crate::sandbox::{Invalid, read};
 
 /// All tools that the model may call.
@@ -79,8 +79,8 @@ impl Tools {
         let (Some(entries), Some(raw)) = (spec["tools"].as_array(), last(&members, "tools")) else {
             return Ok(tools);
         };
-        let texts = Elements::read(raw.get()).map_err(unreadable)?;
-        for (entry, text) in entries.iter().zip(texts.0) {
+        let texts = elements(raw.get()).map_err(unreadable)?;
+        for (entry, text) in entries.iter().zip(texts) {
             tools.add(entry, text)?;
         }
         Ok(tools)

@@ -6,10 +6,11 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName};
 use percent_encoding::percent_decode_str;
 use url::Url;
 
+use crate::http_client;
 use crate::traces::{Look, Sampler, asked_by};
 
 /// The default address of the collector.
@@ -69,47 +70,40 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn settings(&mut self) -> Option<ExportSettings> {
         asked_by(self.look)?;
-        if let Some((name, exporter)) = self.var("OTEL_TRACES_EXPORTER")
+        if let Some((name, exporter)) = self.var(["OTEL_TRACES_EXPORTER"])
             && exporter != "otlp"
         {
-            return self.flaw(&name, "is not `otlp`, the only one here; no spans are exported");
+            return self.flaw(name, "is not `otlp`, the only one here; no spans are exported");
         }
-        if let Some((name, protocol)) = self.of_otlp("PROTOCOL")
+        let protocol = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+        if let Some((name, protocol)) = self.var(protocol)
             && protocol != "http/protobuf"
         {
             return self
-                .flaw(&name, "is not `http/protobuf`, the only one here; no spans are exported");
+                .flaw(name, "is not `http/protobuf`, the only one here; no spans are exported");
         }
         let endpoint = self.endpoint()?;
-        let millis = |number: u64| Duration::from_millis(number);
-        let queue = self.number("OTEL_BSP_MAX_QUEUE_SIZE", 2048, MAX_QUEUE);
-        let batch = self.number("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", 512, MAX_BATCH);
-        let timeout = match self.var("OTEL_EXPORTER_OTLP_TRACES_TIMEOUT") {
-            Some(_) => "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT",
-            None => "OTEL_EXPORTER_OTLP_TIMEOUT",
-        };
+        let queue = self.number(["OTEL_BSP_MAX_QUEUE_SIZE"], 2048, MAX_QUEUE);
+        let batch = self.number(["OTEL_BSP_MAX_EXPORT_BATCH_SIZE"], 512, MAX_BATCH);
+        let timeout = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+        let timeout = self.number(timeout, 10_000, MAX_MILLIS);
+        let delay = self.number(["OTEL_BSP_SCHEDULE_DELAY"], 5_000, MAX_MILLIS);
         Some(ExportSettings {
             endpoint,
             headers: self.headers(),
-            timeout: millis(self.number(timeout, 10_000, MAX_MILLIS)),
+            timeout: Duration::from_millis(timeout),
             resource: self.resource(),
             sampler: self.sampler(),
             queue: usize::try_from(queue).unwrap_or(usize::MAX),
             batch: usize::try_from(batch).unwrap_or(usize::MAX),
-            delay: millis(self.number("OTEL_BSP_SCHEDULE_DELAY", 5_000, MAX_MILLIS)),
+            delay: Duration::from_millis(delay),
         })
     }
 
-    /// A variable's name and value, trimmed.
-    fn var(&self, name: &str) -> Option<(String, String)> {
-        let value = (self.look)(name)?;
-        Some((name.to_owned(), value.trim().to_owned()))
-    }
-
-    /// The exporter's variable for traces, or else the one for all signals.
-    fn of_otlp(&self, what: &str) -> Option<(String, String)> {
-        let traces = self.var(&format!("OTEL_EXPORTER_OTLP_TRACES_{what}"));
-        traces.or_else(|| self.var(&format!("OTEL_EXPORTER_OTLP_{what}")))
+    /// The first of these variables that is set: its name and its value, trimmed. A variable for
+    /// traces stands before the one for all signals.
+    fn var<const N: usize>(&self, names: [&'static str; N]) -> Option<(&'static str, String)> {
+        names.into_iter().find_map(|name| Some((name, (self.look)(name)?.trim().to_owned())))
     }
 
     fn flaw<T>(&mut self, name: &str, what: &str) -> Option<T> {
@@ -118,57 +112,54 @@ impl Reader<'_> {
     }
 
     fn endpoint(&mut self) -> Option<Url> {
+        let of_all_signals = || {
+            let base = self.var(["OTEL_EXPORTER_OTLP_ENDPOINT"]);
+            let (name, base) = base.unwrap_or(("OTEL_TRACES_EXPORTER", LOCAL.to_owned()));
+            (name, format!("{}/{PATH}", base.trim_end_matches('/')))
+        };
         let (name, text) =
-            if let Some((name, text)) = self.var("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") {
-                (name, text)
-            } else {
-                let (name, base) = self
-                    .var("OTEL_EXPORTER_OTLP_ENDPOINT")
-                    .unwrap_or_else(|| ("OTEL_TRACES_EXPORTER".to_owned(), LOCAL.to_owned()));
-                (name, format!("{}/{PATH}", base.trim_end_matches('/')))
-            };
+            self.var(["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"]).unwrap_or_else(of_all_signals);
         match Url::parse(&text) {
             Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Some(url),
-            _ => self.flaw(&name, "is no http or https address; no spans are exported"),
+            _ => self.flaw(name, "is no http or https address; no spans are exported"),
         }
     }
 
     /// A number from 1 to `most`, or else `usual`.
-    fn number(&mut self, name: &str, usual: u64, most: u64) -> u64 {
-        let Some((name, text)) = self.var(name) else { return usual };
+    fn number<const N: usize>(&mut self, names: [&'static str; N], usual: u64, most: u64) -> u64 {
+        let Some((name, text)) = self.var(names) else { return usual };
         match text.parse() {
             Ok(number) if (1..=most).contains(&number) => number,
             _ => {
                 let what = format!("is not a number of 1 to {most}; it is {usual}");
-                self.flaw(&name, &what).unwrap_or(usual)
+                self.flaw(name, &what).unwrap_or(usual)
             }
         }
     }
 
     fn headers(&mut self) -> HeaderMap {
-        let Some((name, text)) = self.of_otlp("HEADERS") else { return HeaderMap::new() };
+        let names = ["OTEL_EXPORTER_OTLP_TRACES_HEADERS", "OTEL_EXPORTER_OTLP_HEADERS"];
+        let Some((name, text)) = self.var(names) else { return HeaderMap::new() };
         let header = |(key, value): (String, String)| {
-            let mut value = HeaderValue::try_from(value).ok()?;
-            value.set_sensitive(true);
-            Some((HeaderName::try_from(key).ok()?, value))
+            Some((HeaderName::try_from(key).ok()?, http_client::sensitive(&value).ok()?))
         };
         let read: Option<HeaderMap> =
             pairs(&text).and_then(|pairs| pairs.into_iter().map(header).collect());
         // The message must not quote the value, which may be secret.
-        read.or_else(|| self.flaw(&name, "is no list of `name=value`; no headers are sent"))
+        read.or_else(|| self.flaw(name, "is no list of `name=value`; no headers are sent"))
             .unwrap_or_default()
     }
 
     /// The attributes of the resource, each key once.
     fn resource(&mut self) -> Vec<(String, String)> {
-        let mut attributes = match self.var("OTEL_RESOURCE_ATTRIBUTES") {
+        let mut attributes = match self.var(["OTEL_RESOURCE_ATTRIBUTES"]) {
             None => Vec::new(),
             Some((name, text)) => pairs(&text)
-                .or_else(|| self.flaw(&name, "is no list of `key=value`; it is passed over"))
+                .or_else(|| self.flaw(name, "is no list of `key=value`; it is passed over"))
                 .unwrap_or_default(),
         };
         let given = |key: &str| attributes.iter().any(|(known, _)| known == key);
-        let service = self.var("OTEL_SERVICE_NAME").map(|(_, name)| name);
+        let service = self.var(["OTEL_SERVICE_NAME"]).map(|(_, name)| name);
         let usual = (!given("service.name")).then(|| SERVICE.to_owned());
         let version = (!given("service.version")).then(|| env!("CARGO_PKG_VERSION").to_owned());
         for (key, value) in [("service.name", service.or(usual)), ("service.version", version)] {
@@ -181,21 +172,21 @@ impl Reader<'_> {
     }
 
     fn sampler(&mut self) -> Sampler {
-        match self.var("OTEL_TRACES_SAMPLER") {
+        match self.var(["OTEL_TRACES_SAMPLER"]) {
             Some((_, sampler)) if sampler == "parentbased_traceidratio" => self.share(),
             Some((name, sampler)) if sampler != "parentbased_always_on" => self
-                .flaw(&name, "is no sampler of this version; it is parentbased_always_on")
+                .flaw(name, "is no sampler of this version; it is parentbased_always_on")
                 .unwrap_or_default(),
             _ => Sampler::default(),
         }
     }
 
     fn share(&mut self) -> Sampler {
-        let Some((name, text)) = self.var("OTEL_TRACES_SAMPLER_ARG") else {
+        let Some((name, text)) = self.var(["OTEL_TRACES_SAMPLER_ARG"]) else {
             return Sampler::default();
         };
         let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share)).map(Sampler::of);
-        share.or_else(|| self.flaw(&name, "is not a number of 0 to 1; it is 1")).unwrap_or_default()
+        share.or_else(|| self.flaw(name, "is not a number of 0 to 1; it is 1")).unwrap_or_default()
     }
 }
 

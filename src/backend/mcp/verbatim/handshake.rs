@@ -9,7 +9,7 @@ use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpc
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::model::{Elements, Members};
+use crate::model::{Members, elements};
 
 /// Where a server of revision 2026-07-28 puts its `Implementation`.
 const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
@@ -115,8 +115,8 @@ fn takes_tasks(result: &Members<'_>) -> bool {
 }
 
 fn strings(array: &RawValue) -> Option<Vec<String>> {
-    let elements = Elements::read(array.get()).ok()?;
-    elements.0.into_iter().map(|one| serde_json::from_str(one.get()).ok()).collect()
+    let elements = elements(array.get()).ok()?;
+    elements.into_iter().map(|one| serde_json::from_str(one.get()).ok()).collect()
 }
 
 fn share(raw: &RawValue) -> Arc<RawValue> {

@@ -183,7 +183,7 @@ impl Client<'_> {
         if matches!(self.era, Era::Stateless)
             && let Target::Tool { input: Some(input), .. } = &route.target
         {
-            revision::check_params(input.definition(), &call.args, self.headers)?;
+            revision::check_params(input.definition().get(), &call.args, self.headers)?;
         }
         Ok((route.clone(), call))
     }
@@ -289,7 +289,6 @@ impl Answering {
             if name != "progressToken" {
                 written.push_str(&format!(",{}:{}", json!(name), value.get()));
             }
-            true
         })
         .is_ok();
         super::event(&super::notification("notifications/progress", &format!("{written}}}")))

@@ -1,5 +1,7 @@
 //! Each variable: what it settles, and what is said of a wrong one.
 
+use http::HeaderValue;
+
 use super::*;
 
 fn read(vars: &[(&str, &str)]) -> (Option<ExportSettings>, Vec<String>) {
