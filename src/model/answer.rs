@@ -53,9 +53,8 @@ impl Answer {
 
     /// A result that begins with `text` and whose full length is not known, as the rest was not
     /// read.
-    pub fn unfinished(text: String) -> Self {
+    pub fn unfinished(mut text: String) -> Self {
         const LINE: &str = "\n[cut by the bridge: the rest is missing]";
-        let mut text = text;
         text.truncate(text.floor_char_boundary(Self::MAX_RESULT - LINE.len()));
         text.push_str(LINE);
         Self::text(text)
@@ -135,7 +134,7 @@ impl<'de> Deserialize<'de> for Answer {
 }
 
 /// Cuts `text` to at most `max` bytes, the closing line included.
-fn cut(text: String, max: usize) -> String {
+fn cut(mut text: String, max: usize) -> String {
     if text.len() <= max {
         return text;
     }
@@ -145,7 +144,6 @@ fn cut(text: String, max: usize) -> String {
     let keep = text.floor_char_boundary(max.saturating_sub(reserve));
     let missing = text.len() - keep;
     let line = closing_line(missing, text.len());
-    let mut text = text;
     text.truncate(keep);
     text.push_str(&line);
     text

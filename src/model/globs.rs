@@ -7,7 +7,7 @@
 use std::cell::LazyCell;
 use std::iter::once;
 
-use globset::{GlobSet, GlobSetBuilder};
+use globset::GlobSet;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -33,11 +33,7 @@ impl Globs {
     ///
     /// They cannot be compiled together.
     pub fn new(rules: Vec<Rule>) -> Result<Self, globset::Error> {
-        let mut set = GlobSetBuilder::new();
-        for rule in &rules {
-            set.add(rule.glob.clone());
-        }
-        Ok(Self { set: set.build()?, rules })
+        Ok(Self { set: GlobSet::new(rules.iter().map(|rule| &rule.glob))?, rules })
     }
 
     pub fn is_empty(&self) -> bool {

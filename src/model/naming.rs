@@ -100,14 +100,8 @@ pub fn assign(tools: &[Nameless<'_>]) -> Vec<String> {
 
 /// `name` for a tool that cannot have it: its beginning and a hash of the tool's identity.
 pub fn suffixed(name: &str, backend: &str, tool: &str, round: u32) -> String {
-    let mut hash = Sha256::new();
-    hash.update(backend);
-    hash.update("/");
-    hash.update(tool);
-    if round > 0 {
-        hash.update(format!("#{round}"));
-    }
-    let digest = hex(&hash.finalize());
+    let round = if round > 0 { format!("#{round}") } else { String::new() };
+    let digest = hex(&Sha256::digest(format!("{backend}/{tool}{round}")));
     let kept: String = name.chars().take(KEPT).collect();
     let hash: String = digest.chars().take(HASH_LEN).collect();
     format!("{kept}_{hash}")

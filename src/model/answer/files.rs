@@ -72,29 +72,21 @@ impl Attachments {
         let stated = found.mime_type.map(essence).filter(|mime_type| !mime_type.is_empty());
         let mime_type = stated.or_else(|| found.name.and_then(type_by_name).map(str::to_owned));
         let name = self.name(found, mime_type.as_deref().unwrap_or_default());
-        let size;
-        let outcome = match self.take(found, mime_type.as_deref()) {
-            Ok(bytes) => {
-                size = bytes.len();
-                self.bytes += size;
-                Ok(STANDARD.encode(bytes))
-            }
-            Err((unfit, guess)) => {
-                size = guess;
-                Err(unfit)
-            }
-        };
+        let taken = self.take(found, mime_type.as_deref());
+        let size = taken.as_ref().map_or_else(|(_, guess)| *guess, Vec::len);
         let mime_type = mime_type.unwrap_or_default();
         let shown = if mime_type.is_empty() { String::new() } else { format!(" {mime_type}") };
         let unit = if size == 1 { "byte" } else { "bytes" };
         let line = format!("[file {name}{shown}, {} {unit}: ", grouped(size));
-        match outcome {
-            Ok(data) => {
+        match taken {
+            Ok(bytes) => {
+                self.bytes += size;
                 self.names.insert(name.clone());
+                let data = STANDARD.encode(bytes);
                 self.files.push(File { filename: name, mime_type, data });
                 line + "attached]"
             }
-            Err(unfit) => line + "not passed on, " + unfit + "]",
+            Err((unfit, _)) => line + "not passed on, " + unfit + "]",
         }
     }
 
@@ -105,34 +97,23 @@ impl Attachments {
         found: DescribedFile<'_>,
         mime_type: Option<&str>,
     ) -> Result<Vec<u8>, (&'static str, usize)> {
-        let guess = match (decoded_size(found.data), found.twice) {
-            (size, true) => size / 4 * 3,
-            (size, false) => size,
-        };
-        if self.none_fit {
-            return Err(("as an error carries no files", guess));
-        }
-        match mime_type {
-            None => return Err(("as it has no MIME type", guess)),
-            Some(mime_type) if !is_allowed(mime_type) => {
-                return Err(("as its type is not allowed", guess));
-            }
-            Some(_) => {}
-        }
-        if self.files.len() >= MAX_FILES {
-            return Err(("as an answer has 20 files at most", guess));
-        }
+        const TOO_MUCH: &str = "as the files of an answer have 5,000,000 bytes at most";
+        let size = decoded_size(found.data);
+        let guess = if found.twice { size / 4 * 3 } else { size };
         let room = MAX_BYTES - self.bytes;
-        // A file that is far too large is not even decoded; two bytes are what padding may hide.
-        if guess > room + 2 {
-            return Err(("as the files of an answer have 5,000,000 bytes at most", guess));
+        let bytes = match mime_type {
+            _ if self.none_fit => Err("as an error carries no files"),
+            None => Err("as it has no MIME type"),
+            Some(mime_type) if !is_allowed(mime_type) => Err("as its type is not allowed"),
+            _ if self.files.len() >= MAX_FILES => Err("as an answer has 20 files at most"),
+            // A file that is far too large is not even decoded; two bytes are what padding may hide.
+            _ if guess > room + 2 => Err(TOO_MUCH),
+            _ => decode(found.data, found.twice).ok_or("as its content is not base64"),
+        };
+        match bytes.map_err(|unfit| (unfit, guess))? {
+            bytes if bytes.len() > room => Err((TOO_MUCH, bytes.len())),
+            bytes => Ok(bytes),
         }
-        let bytes =
-            decode(found.data, found.twice).ok_or(("as its content is not base64", guess))?;
-        if bytes.len() > room {
-            return Err(("as the files of an answer have 5,000,000 bytes at most", bytes.len()));
-        }
-        Ok(bytes)
     }
 
     /// The peer's own name for the file, made harmless, or one that is invented; no two are alike.
