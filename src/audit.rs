@@ -33,11 +33,11 @@ const WAITING_BYTES: usize = 16 << 20;
 /// The audit log. After a drop, its thread writes the lines that it has got, and ends.
 #[derive(Debug)]
 pub struct Audit {
-    lines: mpsc::SyncSender<Job>,
+    /// The thread that writes, and the way to it; `None` once the log is closed.
+    writer: Mutex<Option<(mpsc::SyncSender<String>, JoinHandle<()>)>>,
     shared: Arc<Shared>,
     /// Whether arguments are written, beside their digest.
     arguments: bool,
-    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// The state of the audit log.
@@ -132,11 +132,6 @@ struct Shared {
     waiting: AtomicUsize,
 }
 
-enum Job {
-    Line(String),
-    Stop,
-}
-
 impl Audit {
     /// Opens the audit log at `path`; creates it with mode 0600 if it does not exist.
     ///
@@ -153,7 +148,7 @@ impl Audit {
             .name("audit".to_owned())
             .spawn(move || writer.run(&given))
             .map_err(failed)?;
-        Ok(Self { lines, shared, arguments, writer: Mutex::new(Some(thread)) })
+        Ok(Self { writer: Mutex::new(Some((lines, thread))), shared, arguments })
     }
 
     /// The part of these arguments that the log shows.
@@ -188,8 +183,9 @@ impl Audit {
             return;
         }
         let bytes = text.len();
+        let writer = self.writer.lock();
         // The channel is full, or the thread has ended.
-        if self.lines.try_send(Job::Line(text)).is_err() {
+        if writer.as_ref().is_none_or(|(lines, _)| lines.try_send(text).is_err()) {
             self.shared.free(bytes);
             self.shared.lost(1);
         }
@@ -201,10 +197,10 @@ impl Audit {
 
     /// Writes all queued lines, and ends the thread. Blocks.
     pub fn close(&self) {
-        // If the channel is full, dropping the sender at the end of the daemon ends the thread.
-        self.lines.send(Job::Stop).ok();
-        let writer = self.writer.lock().take();
-        if writer.is_some_and(|writer| writer.join().is_err()) {
+        let Some((lines, thread)) = self.writer.lock().take() else { return };
+        // Ends the thread, once it has got all of them.
+        drop(lines);
+        if thread.join().is_err() {
             error!("the audit log's thread panicked");
         }
     }

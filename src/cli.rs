@@ -31,6 +31,7 @@ use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
+use serde::Serialize;
 use tracing::error;
 
 use self::client::{Client, parse};
@@ -292,17 +293,18 @@ type Outcome<T = ()> = Result<T, Failure>;
 
 /// Runs the subcommand of the command line.
 pub fn run(cli: Cli) -> ExitCode {
-    let complain = match cli.global.log_format {
-        // A reader of JSON lines needs the last line as JSON, too.
-        LogFormat::Json if cli.command.logs() => complain_in_log,
-        LogFormat::Json | LogFormat::Pretty => complain,
-    };
+    // A reader of JSON lines needs the last line as JSON, too.
+    let in_log = cli.global.log_format == LogFormat::Json && cli.command.logs();
     let (text, code) = match carry_out(cli) {
         Ok(()) | Err(Failure::Gone) => return ExitCode::SUCCESS,
         Err(Failure::Failed(text)) => (text, 1),
         Err(Failure::Usage(text)) => (text, 2),
     };
-    complain(&text);
+    if in_log && tracing::dispatcher::has_been_set() {
+        error!("{}", text.trim_end());
+    } else {
+        complain(&text);
+    }
     ExitCode::from(code)
 }
 
@@ -312,14 +314,6 @@ fn complain(text: &str) {
     if !text.is_empty() {
         // Without stderr, only the exit code can report the failure.
         let _closed = writeln!(io::stderr(), "{text}");
-    }
-}
-
-fn complain_in_log(text: &str) {
-    if tracing::dispatcher::has_been_set() {
-        error!("{}", text.trim_end());
-    } else {
-        complain(text);
     }
 }
 
@@ -346,10 +340,7 @@ fn carry_out(cli: Cli) -> Outcome {
             let call = [0, 1].map(|at| call.get(at).map_or("", String::as_str));
             check::explain(global.config.as_deref(), call, app.as_deref())
         }
-        Command::Check { json, .. } => {
-            let good = check::run(global.config.as_deref(), json, &mut io::stdout().lock())?;
-            if good { Ok(()) } else { Err(Failure::Usage(String::new())) }
-        }
+        Command::Check { json, .. } => check::run(global.config.as_deref(), json),
         Command::Doctor { backends, json } => {
             block_on(doctor::doctor(global.config.as_deref(), &env, &backends, json))
         }
@@ -394,8 +385,12 @@ fn block_on(future: impl Future<Output = Outcome>) -> Outcome {
 pub(crate) fn print(text: &str) -> Outcome {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    Ok(out.flush()?)
+}
+
+/// A report as JSON, for programs and for people.
+fn pretty(report: &impl Serialize) -> String {
+    serde_json::to_string_pretty(report).expect("texts and numbers can be written") + "\n"
 }
 
 /// `given`, or the text on stdin in place of `-`.

@@ -165,9 +165,12 @@ impl Runtimes {
 }
 
 impl Running {
+    /// bridge.yaml does not have the runtime any more, or has it with another link.
     fn end(&self) {
         self.stop.cancel();
-        self.runtime.is_left();
+        self.runtime.link.send_replace(None);
+        self.runtime.credentials.lock().clear();
+        self.runtime.health.lock().is_unheard(State::Connecting);
     }
 }
 
@@ -221,10 +224,7 @@ impl Runtime {
         loop {
             let begun = Instant::now();
             let listening = AssertUnwindSafe(self.listen(&link, &stop)).catch_unwind();
-            let ended = tokio::select! {
-                () = stop.cancelled() => return,
-                ended = listening => ended,
-            };
+            let Some(ended) = stop.run_until_cancelled(listening).await else { return };
             let why = ended.unwrap_or_else(|_panic| LinkError::Unreadable("it panicked".into()));
             self.is_down(&why);
             if begun.elapsed() > LIVED {
@@ -238,12 +238,11 @@ impl Runtime {
     }
 
     async fn listen(self: &Arc<Self>, link: &Arc<Link>, stop: &CancellationToken) -> LinkError {
-        let never = match &link.wire {
+        let Err(why) = match &link.wire {
             Wire::HsafaV3 { .. } => hsafa::listen_v3(self, link).await,
             Wire::HsafaV7 { skill, .. } => hsafa::listen_v7(self, link, skill).await,
             Wire::Claude { environment } => claude::listen(self, link, environment, stop).await,
         };
-        let Err(why) = never;
         why
     }
 
@@ -269,13 +268,6 @@ impl Runtime {
         let mut health = self.health.lock();
         health.is_unheard(State::Down);
         health.last_error = Some(error.to_string());
-    }
-
-    /// bridge.yaml does not have it any more, or has it with another link.
-    fn is_left(&self) {
-        self.link.send_replace(None);
-        self.credentials.lock().clear();
-        self.health.lock().is_unheard(State::Connecting);
     }
 
     /// Waits until another call may be taken.
@@ -346,15 +338,14 @@ impl Runtime {
 
     /// Makes a call, and returns what its answer is posted as.
     async fn make(&self, wire: &Wire, route: Option<Route>, call: Call, run: CallingRun) -> Bytes {
+        let failed = |why| Bytes::from(body(wire, &call, &Answer::Error(why)));
         let Some(route) = route else {
-            let why = format!("The bridge has no tool `{}`.", call.name);
-            return body(wire, &call, &Answer::Error(why)).into();
+            return failed(format!("The bridge has no tool `{}`.", call.name));
         };
         let hold = || Budget::of_process().hold_for(Some(self.name.clone()));
         let mut arguments = hold();
         if let Err(no_room) = arguments.resize(call.args.get().len()).await {
-            let why = format!("The call was not made: {no_room}. Try again later.");
-            return body(wire, &call, &Answer::Error(why)).into();
+            return failed(format!("The call was not made: {no_room}. Try again later."));
         }
         let by = CalledBy { run: Some(run), client: None };
         let calls = &self.runs.calls;
@@ -364,10 +355,7 @@ impl Runtime {
         // Once for the answer, and once for what it is posted as.
         match held.resize(2 * made.answer.json_len()).await {
             Ok(()) => held.pay_for(body(wire, &call, &made.answer).into_bytes()),
-            Err(no_room) => {
-                let why = format!("The tool has run; {no_room}, its result is lost.");
-                body(wire, &call, &Answer::Error(why)).into()
-            }
+            Err(no_room) => failed(format!("The tool has run; {no_room}, its result is lost.")),
         }
     }
 

@@ -170,15 +170,11 @@ impl Sandbox {
     /// Refuses a spec whose agent the sandbox does not have. Every `modelId` names the scripted
     /// model.
     fn check_agent(&self, spec: &Spec) -> Result<(), Refusal> {
-        match &spec.agent_id {
-            Some(agent) if agent != AGENT => {
-                let message = format!(
-                    "agentId: the credential may not use {agent:?}; the sandbox has {AGENT}"
-                );
-                Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", message))
-            }
-            _ => Ok(()),
-        }
+        let Some(agent) = spec.agent_id.as_ref().filter(|agent| *agent != AGENT) else {
+            return Ok(());
+        };
+        let why = format!("agentId: the credential may not use {agent:?}; the sandbox has {AGENT}");
+        Err(Refusal::new(StatusCode::FORBIDDEN, "forbidden", why))
     }
 
     /// Ends a run. A success is in the history of its session before anyone can see the end.

@@ -4,7 +4,6 @@
 //!
 //! Must not: hold anything in memory; other programs read these files.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
@@ -140,9 +139,7 @@ impl StateDir {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.starts_with("journal.damaged-")
         };
-        let entries = fs::read_dir(&self.path).into_iter().flatten();
-        let mut found: Vec<PathBuf> =
-            entries.filter_map(|entry| Some(entry.ok()?.path())).filter(is_one).collect();
+        let mut found: Vec<PathBuf> = self.files("").filter(is_one).collect();
         found.sort_unstable();
         found
     }
@@ -157,9 +154,9 @@ impl StateDir {
     /// The replacement of the refresh token whose hash is `of`, if there is one.
     pub fn refresh_token(&self, of: &str) -> Result<Option<SecretString>, StateError> {
         let Some(text) = self.read_kept(Path::new(REFRESH_TOKEN))? else { return Ok(None) };
-        let kept = serde_json::from_str::<RefreshToken<'_>>(&text)
+        let kept: RefreshToken = serde_json::from_str(&text)
             .map_err(|error| self.failed("read", REFRESH_TOKEN, error.into()))?;
-        Ok((kept.of == of).then(|| SecretString::from(kept.refresh_token.into_owned())))
+        Ok((kept.of == of).then(|| SecretString::from(kept.refresh_token)))
     }
 
     /// Stores the replacement of the refresh token whose hash is `of`.
@@ -184,23 +181,23 @@ impl StateDir {
         work: impl FnOnce(&Self) -> Result<T, StateError> + Send + 'static,
     ) -> Result<T, String> {
         let state = self.clone();
-        match tasks::in_background(move || work(&state)).await {
-            Ok(done) => done.map_err(|error| error_chain(&error)),
-            Err(error) => Err(error.to_string()),
-        }
+        let done = tasks::in_background(move || work(&state)).await;
+        done.map_err(|error| error.to_string())?.map_err(|error| error_chain(&error))
+    }
+
+    /// The files in the directory `dir` below this one; none if it cannot be read.
+    fn files(&self, dir: &str) -> impl Iterator<Item = PathBuf> + use<> {
+        let entries = fs::read_dir(self.path.join(dir)).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path()))
     }
 
     /// Removes unfinished files of commands and daemons that have died.
     pub fn sweep_drafts(&self) {
-        let files = |dir: &Path| -> Vec<PathBuf> {
-            let entries = fs::read_dir(self.path.join(dir)).into_iter().flatten();
-            entries.filter_map(|entry| Some(entry.ok()?.path())).collect()
-        };
         let own = [TOKEN, OPERATOR, REFRESH_TOKEN, LISTEN];
         let is_own =
             |path: &PathBuf| path.file_stem().is_some_and(|stem| own.iter().any(|it| stem == *it));
-        let kept = KEPT.iter().flat_map(|dir| files(Path::new(dir)));
-        for path in files(Path::new("")).into_iter().filter(is_own).chain(kept) {
+        let kept = KEPT.iter().flat_map(|dir| self.files(dir));
+        for path in self.files("").filter(is_own).chain(kept) {
             let writer =
                 path.extension().and_then(|it| it.to_str()?.strip_prefix("new")?.parse().ok());
             let is_gone = |pid| test_kill_process(pid) == Err(Errno::SRCH);
@@ -221,12 +218,9 @@ impl StateDir {
             if let Some(dir) = path.parent() {
                 fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
             }
-            let mut file = fs::OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .mode(0o600)
-                .open(&draft)?;
+            let mut options = fs::OpenOptions::new();
+            options.write(true).create(true).truncate(true).mode(0o600);
+            let mut file = options.open(&draft)?;
             writeln!(file, "{text}")?;
             belongs_to_the_daemon(&file, &path)?;
             file.sync_all()?;
@@ -260,9 +254,9 @@ fn belongs_to_the_daemon(file: &fs::File, path: &Path) -> io::Result<()> {
 /// The token that replaced a refresh token.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RefreshToken<'a> {
-    of: Cow<'a, str>,
-    refresh_token: Cow<'a, str>,
+struct RefreshToken {
+    of: String,
+    refresh_token: String,
 }
 
 /// The cure for [`StateDir::exposed`].

@@ -37,10 +37,7 @@ where
 {
     let Some(limit) = sd_notify::watchdog_enabled() else { return stop.cancelled().await };
     let beats = beats(limit, crossing, || tell(&[NotifyState::Watchdog]));
-    tokio::select! {
-        () = stop.cancelled() => (),
-        () = beats => (),
-    }
+    stop.run_until_cancelled(beats).await;
 }
 
 async fn beats<F>(limit: Duration, crossing: impl Fn() -> F, beat: impl Fn())

@@ -12,11 +12,12 @@ use std::io::IsTerminal as _;
 use std::panic::PanicHookInfo;
 
 use tracing::error;
+use tracing::field::display;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::{FormatFields, format};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, fmt};
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
 pub use self::plain::{is_plain, json as plain_json};
 
@@ -52,11 +53,9 @@ pub fn start<'e>(
     let filter =
         EnvFilter::try_new(filter).map_err(|error| format!("RUST_LOG={filter}: {error}"))?;
     let filter = filter.add_directive(WITHOUT.parse().expect("the constant is a directive"));
-    let registry = tracing_subscriber::registry().with(filter);
-    let started = match format {
+    let layer = match format {
         LogFormat::Json => {
-            let layer = fmt::layer().json().flatten_event(true).with_writer(|| JsonLines);
-            registry.with(layer).try_init()
+            fmt::layer().json().flatten_event(true).with_writer(|| JsonLines).boxed()
         }
         LogFormat::Pretty => {
             let colours = io::stderr().is_terminal() && look("NO_COLOR").is_none();
@@ -66,14 +65,14 @@ pub fn start<'e>(
                 .fmt_fields(plain_fields())
                 .with_writer(io::stderr);
             // The journal adds the time itself.
-            if look("JOURNAL_STREAM").is_some() {
-                registry.with(layer.without_time()).try_init()
-            } else {
-                registry.with(layer).try_init()
+            match look("JOURNAL_STREAM") {
+                Some(_) => layer.without_time().boxed(),
+                None => layer.boxed(),
             }
         }
     };
-    started.map_err(|error| error.to_string())?;
+    let registry = tracing_subscriber::registry().with(filter).with(layer);
+    registry.try_init().map_err(|error| error.to_string())?;
     std::panic::set_hook(Box::new(log_panic));
     Ok(())
 }
@@ -121,9 +120,6 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     let said = info.payload_as_str().unwrap_or("no message");
     let at = info.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = Backtrace::capture();
-    if backtrace.status() == BacktraceStatus::Captured {
-        error!(at, %backtrace, "panicked: {said}");
-    } else {
-        error!(at, "panicked: {said}");
-    }
+    let is_captured = backtrace.status() == BacktraceStatus::Captured;
+    error!(at, backtrace = is_captured.then_some(display(backtrace)), "panicked: {said}");
 }

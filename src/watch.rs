@@ -77,10 +77,8 @@ impl Watch {
     /// Also watches these files.
     pub fn follow<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
         for path in paths {
-            let directory = match path.parent() {
-                Some(parent) if !parent.as_os_str().is_empty() => parent,
-                _ => Path::new("."),
-            };
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let directory = parent.unwrap_or(Path::new("."));
             let Some(watcher) = &mut self.watcher else { return };
             if self.directories.iter().any(|known| known == directory) {
                 continue;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use tracing::{error, info};
 
-use super::{Job, Shared};
+use super::Shared;
 
 /// The interval between attempts while the disk accepts no lines.
 const RETRY: Duration = Duration::from_secs(1);
@@ -41,25 +41,15 @@ impl Writer {
         Ok(Self { path, lines: Vec::new(), shared })
     }
 
-    pub(super) fn run(mut self, given: &Receiver<Job>) {
+    pub(super) fn run(mut self, given: &Receiver<String>) {
         loop {
-            let first = if self.lines.is_empty() {
-                given.recv().ok()
-            } else {
-                match given.recv_timeout(RETRY) {
-                    Ok(job) => Some(job),
-                    Err(RecvTimeoutError::Timeout) => Some(Job::Line(String::new())),
-                    Err(RecvTimeoutError::Disconnected) => None,
-                }
-            };
-            let mut stop = first.is_none();
+            let wait = if self.lines.is_empty() { Duration::MAX } else { RETRY };
+            let first = given.recv_timeout(wait);
+            let stop = first == Err(RecvTimeoutError::Disconnected);
             let more = std::iter::from_fn(|| given.try_recv().ok());
-            for job in first.into_iter().chain(more) {
-                match job {
-                    Job::Line(line) => self.lines.extend_from_slice(line.as_bytes()),
-                    Job::Stop => stop = true,
-                }
-                if stop || self.lines.len() > BATCH {
+            for line in first.into_iter().chain(more) {
+                self.lines.extend_from_slice(line.as_bytes());
+                if self.lines.len() > BATCH {
                     break;
                 }
             }

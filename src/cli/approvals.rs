@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use super::page::{Page, Paper, Style, away};
+use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, Paper, away};
 use super::{Client, Failure, Outcome, parse, print};
 use crate::clock;
 use crate::config::Contact;
@@ -95,7 +95,7 @@ pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome 
     }
     let Shown { kind, state, name, .. } = parse(&text)?;
     let mut page = Page::default();
-    page.note(Style::Plain, format!("the {kind} of {name} is {state}"));
+    page.note(PLAIN, format!("the {kind} of {name} is {state}"));
     print(&page.text(Paper::stdout()))
 }
 
@@ -115,10 +115,10 @@ fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
     let since = away(&one.since, now);
     let left = away(&one.deadline, now);
     let mut page = Page::default();
-    page.note(Style::Doubtful, &one.id);
+    page.note(DOUBTFUL, &one.id);
     let Shown { name, backend, app, .. } = one;
-    page.note(Style::Heading, format!("{name} of {backend}, app {app}, {run}"));
-    page.note(Style::Plain, format!("asked {since} ago, denied by itself in {left}"));
+    page.note(HEADING, format!("{name} of {backend}, app {app}, {run}"));
+    page.note(PLAIN, format!("asked {since} ago, denied by itself in {left}"));
     // The daemon has already escaped characters that are unsafe on a terminal. Every space
     // counts.
     let arguments = one.arguments_text.as_deref().unwrap_or_default();
@@ -139,26 +139,26 @@ fn question_of(one: &Shown) -> Option<Value> {
 fn asked_by_server(one: &Shown, asked: &Value) -> Page {
     let mut page = Page::default();
     let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-    page.note(Style::Heading, format!("its server asks: {}", text(&asked["message"])));
+    page.note(HEADING, format!("its server asks: {}", text(&asked["message"])));
     if asked["mode"] == "url" {
         let url = text(&asked["url"]);
-        page.note(Style::Plain, format!("open {url}"));
+        page.note(PLAIN, format!("open {url}"));
         // As a browser reads it: the text may look like another host's.
         if let Some(host) = url::Url::parse(&url).ok().as_ref().and_then(url::Url::host_str) {
-            page.note(Style::Doubtful, format!("its host is {host}"));
+            page.note(DOUBTFUL, format!("its host is {host}"));
         }
     }
     let schema = &asked["requestedSchema"];
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let required = schema["required"].as_array().is_some_and(|all| all.contains(&json!(name)));
         let required = if required { "required " } else { "" };
-        page.verbatim(Style::Plain, &format!("  {name}: {required}{field}"));
+        page.verbatim(PLAIN, &format!("  {name}: {required}{field}"));
     }
     match &one.flaw {
-        Some(flaw) => page.note(Style::Bad, format!("It can only be denied: {flaw}.")),
+        Some(flaw) => page.note(BAD, format!("It can only be denied: {flaw}.")),
         None => {
             let fields = if asked["mode"] == "url" { "" } else { " KEY=VALUE …" };
-            page.note(Style::Plain, format!("mantyx-bridge approvals answer {}{fields}", one.id));
+            page.note(PLAIN, format!("mantyx-bridge approvals answer {}{fields}", one.id));
         }
     }
     page

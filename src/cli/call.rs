@@ -29,14 +29,13 @@ pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: b
     let answer: ToolResult = parse(&text)?;
     if json {
         print(&format!("{text}\n"))?;
-        return match answer.error {
-            None => Ok(()),
-            Some(_) => Err(Failure::Failed(String::new())),
-        };
     }
-    match (answer.result, answer.error) {
-        (_, Some(error)) => Err(Failure::Failed(plain(&error))),
-        (result, None) => print(&format!("{}\n", for_stdout(&result.unwrap_or_default()))),
+    match answer.error {
+        // What was printed has it.
+        Some(_) if json => Err(Failure::Failed(String::new())),
+        Some(error) => Err(Failure::Failed(plain(&error))),
+        None if json => Ok(()),
+        None => print(&format!("{}\n", for_stdout(&answer.result.unwrap_or_default()))),
     }
 }
 
@@ -44,9 +43,8 @@ fn read(arguments: &str) -> Outcome<Box<RawValue>> {
     let arguments = RawValue::from_string(or_stdin(arguments)?.trim().to_owned())
         .map_err(|error| Failure::Usage(format!("the arguments are not JSON: {error}")))?;
     if !arguments.get().starts_with('{') {
-        return Err(Failure::Usage(
-            "the arguments are a JSON object, such as '{\"a\": 2}'".to_owned(),
-        ));
+        let why = "the arguments are a JSON object, such as '{\"a\": 2}'";
+        return Err(Failure::Usage(why.to_owned()));
     }
     Ok(arguments)
 }

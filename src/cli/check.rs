@@ -5,8 +5,8 @@
 mod explain;
 mod kept;
 
+use std::fmt;
 use std::path::{Path, PathBuf};
-use std::{fmt, io};
 
 use http::HeaderMap;
 use serde::{Serialize, Serializer};
@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 
 pub(super) use self::explain::explain;
 use self::kept::Kept;
+use super::page::counted;
+use super::{Failure, Outcome, pretty, print};
 use crate::backend::program::hiding::{exposure, possible};
 use crate::config::value::format_duration;
 use crate::config::{
@@ -130,25 +132,15 @@ fn exposures(config: &Config) -> Vec<String> {
     exposed.collect()
 }
 
-/// Runs the command; true if the file is valid.
-pub(super) fn run(path: Option<&Path>, json: bool, out: &mut dyn io::Write) -> io::Result<bool> {
+/// `mantyx-bridge check`.
+pub(super) fn run(path: Option<&Path>, json: bool) -> Outcome {
     let report = report(path, &Environment::of_process(), |config| {
         let kept = Kept::of(config);
         Kept { warnings: [exposures(config), kept.warnings].concat(), ..kept }
     });
-    if json {
-        report.write_json(out)?;
-    } else {
-        write!(out, "{report}")?;
-    }
-    Ok(report.ok)
-}
-
-impl CheckReport {
-    pub(super) fn write_json(&self, out: &mut dyn io::Write) -> io::Result<()> {
-        serde_json::to_writer_pretty(&mut *out, self)?;
-        writeln!(out)
-    }
+    print(&if json { pretty(&report) } else { report.to_string() })?;
+    // The report names the mistakes.
+    if report.ok { Ok(()) } else { Err(Failure::Usage(String::new())) }
 }
 
 impl From<ConfigErrors> for CheckReport {
@@ -165,10 +157,7 @@ impl From<ConfigErrors> for CheckReport {
 impl fmt::Display for CheckReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(plan) = &self.plan else { return f.write_str(&self.rendered_errors) };
-        let count = match plan.backends.len() {
-            1 => "1 backend".to_owned(),
-            many => format!("{many} backends"),
-        };
+        let count = counted(plan.backends.len(), "backend");
         writeln!(f, "{} is good: {count}\n", self.file)?;
         write!(f, "{plan}")?;
         if !self.warnings.is_empty() {
@@ -280,6 +269,7 @@ fn reached(target: &Target) -> Vec<Member> {
                 ProgramSandbox::Off => json!("off"),
                 ProgramSandbox::Secrets => json!("secrets"),
                 ProgramSandbox::Listed(Confinement { read, write }) => {
+                    let paths = |all: &[PathBuf]| texts(all.iter().map(|path| path.display()));
                     json!({ "read": paths(read), "write": paths(write) })
                 }
             };
@@ -359,10 +349,6 @@ fn words(all: &[String]) -> String {
         false => format!("{one:?}"),
     };
     all.iter().map(quoted).collect::<Vec<_>>().join(" ")
-}
-
-fn paths(paths: &[PathBuf]) -> Vec<String> {
-    texts(paths.iter().map(|path| path.display()))
 }
 
 fn texts(names: impl IntoIterator<Item: ToString>) -> Vec<String> {

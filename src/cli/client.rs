@@ -5,7 +5,6 @@
 use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -40,7 +39,7 @@ pub(super) struct Client {
     /// The daemon's address, for people.
     place: String,
     token: SecretString,
-    state_dir: PathBuf,
+    state: StateDir,
 }
 
 /// An answer of the daemon.
@@ -90,12 +89,12 @@ impl Client {
             }
             (None, None, _) => return Err(Failure::Usage("the daemon listens nowhere".to_owned())),
         };
-        Ok(Self { http, base, place, token, state_dir: contact.state_dir.clone() })
+        Ok(Self { http, base, place, token, state })
     }
 
     /// The daemon at `base`, without a configuration.
-    pub(super) fn at(base: String, token: SecretString, state_dir: PathBuf) -> Self {
-        Self { http: http_client::new(), place: base.clone(), base, token, state_dir }
+    pub(super) fn at(base: String, token: SecretString, state: StateDir) -> Self {
+        Self { http: http_client::new(), place: base.clone(), base, token, state }
     }
 
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
@@ -128,8 +127,7 @@ impl Client {
     /// The header that authenticates the operator; empty if this user cannot read the operator's
     /// secret in the state directory.
     pub(super) fn operator(&self) -> HeaderMap {
-        let secret =
-            StateDir::new(self.state_dir.clone()).existing(state_dir::OPERATOR).ok().flatten();
+        let secret = self.state.existing(state_dir::OPERATOR).ok().flatten();
         let value = secret.and_then(|secret| HeaderValue::try_from(secret.expose_secret()).ok());
         value.into_iter().map(|value| (HeaderName::from_static(OPERATOR), value)).collect()
     }
@@ -145,10 +143,8 @@ impl Client {
         if response.status().is_success() {
             return Ok(Events::new(response, MAX_EVENT));
         }
-        Err(match self.read(response).await?.success() {
-            Err(refused) => refused,
-            Ok(_) => Failure::Failed("the answers of the daemon contradict each other".to_owned()),
-        })
+        let refused = self.read(response).await?.success().map(drop);
+        Err(refused.expect_err("its status is no success"))
     }
 
     /// Sends `body` to `path`; the answer has any status, and its body is still to be read. The
@@ -176,7 +172,7 @@ impl Client {
         let body = http_client::body(response, MAX_ANSWER).await;
         let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
-            let dir = self.state_dir.display();
+            let dir = self.state.path().display();
             return Err(Failure::failed("other_token", &[("place", &self.place), ("dir", &dir)]));
         }
         Ok(Reply { status, headers, text: String::from_utf8_lossy(&body).into_owned() })

@@ -13,12 +13,14 @@ mod runtime;
 use std::path::Path;
 use std::time::Duration;
 
+use clap::builder::styling::AnsiColor;
 use http::{HeaderMap, StatusCode};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::runtime::Runtime;
+use super::page::PLAIN;
 use super::serve::cannot_start;
 use super::terminal::{colours, cut};
 use super::{Client, Failure, Outcome, Stop, parse, print};
@@ -26,6 +28,7 @@ use crate::config::{Config, Environment};
 use crate::daemon::{Daemon, Options};
 use crate::error_chain::error_chain;
 use crate::http::api::openapi::Submitted;
+use crate::state_dir::StateDir;
 
 /// The configuration of the demo.
 const BRIDGE_YAML: &str = include_str!("demo/bridge.yaml");
@@ -67,7 +70,7 @@ async fn with_bridge(
     let shown = async {
         let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
         let url = daemon.urls.first().cloned().unwrap_or_default();
-        let app = Client::at(url.clone(), daemon.token.clone(), state.clone());
+        let app = Client::at(url.clone(), daemon.token.clone(), StateDir::new(state.clone()));
         let stop = CancellationToken::new();
         let running = daemon.run(stop.cancelled(), std::future::pending());
         let showing = async {
@@ -93,8 +96,7 @@ async fn show(app: &Client, url: &str) -> Outcome {
     begin(url, "an agent run")?;
     wait_until_ready(app).await?;
     let run = submit(app).await?;
-    let seen = follow(app, &run).await?;
-    let Seen { called, answered, text } = seen;
+    let Seen { called, answered, text } = follow(app, &run).await?;
     let Some(text) = text.filter(|_| called == 2 && answered == 2) else {
         return Err(Failure::failed("demo_calls", &[("called", &called), ("answered", &answered)]));
     };
@@ -165,9 +167,9 @@ impl Seen {
             _ => shortened(data["text"].as_str().unwrap_or("")),
         };
         let seq = event["seq"].as_u64().unwrap_or(0);
-        let (on, off) =
-            if colours(&std::io::stdout()) { ("\x1b[36m", "\x1b[0m") } else { ("", "") };
-        print(&format!("< {seq:>3} {on}{kind:<21}{off} {what}\n"))
+        let on_terminal = AnsiColor::Cyan.on_default();
+        let style = if colours(&std::io::stdout()) { on_terminal } else { PLAIN };
+        print(&format!("< {seq:>3} {style}{kind:<21}{style:#} {what}\n"))
     }
 }
 

@@ -10,16 +10,15 @@ mod network;
 mod report;
 
 use std::path::Path;
-use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use tokio::time::timeout;
 
 use self::checks::Context;
 use self::report::{Check, Examined, Report};
-use super::{Failure, Outcome, check, print};
+use super::{Failure, Outcome, check, pretty, print};
 use crate::config::{Backend, Config, Environment, find};
 use crate::model::sentences::named;
 use crate::state_dir::{EXPOSED, StateDir};
@@ -43,7 +42,7 @@ pub(super) async fn doctor(
     let (config, path) = match loaded {
         Ok(loaded) => loaded,
         Err(errors) if json => {
-            check::CheckReport::from(errors).write_json(&mut std::io::stdout().lock())?;
+            print(&pretty(&check::CheckReport::from(errors)))?;
             return Err(Failure::Usage(String::new()));
         }
         Err(errors) => return Err(errors.into()),
@@ -84,33 +83,21 @@ pub(super) async fn doctor(
         let examine = async move |check: &mut Check| checks::runtime(check, context, runtime).await;
         checks.push(Box::pin(bounded("runtime", runtime.app.name.as_str(), examine)));
     }
-    let done =
-        stream::iter(checks).buffered(AT_ONCE).map(|examined| examined.without(&config.secrets));
-    let report = tell(done, json).await;
-    // Also if printing the report has failed.
-    context.finish().await;
-    let report = report?;
-    if json {
-        let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::from)?;
-        print(&format!("{text}\n"))?;
-    } else {
-        print(&format!("{}\n", report.summary()))?;
-    }
-    // The report has already named the failures.
-    if report.ok { Ok(()) } else { Err(Failure::Failed(String::new())) }
-}
-
-/// Prints each result as it comes, and returns all of them.
-async fn tell(done: impl Stream<Item = Examined>, json: bool) -> Outcome<Report> {
-    let mut done = pin!(done);
-    let mut all = Vec::new();
-    while let Some(examined) = done.next().await {
+    // Each result is printed as it comes.
+    let done = stream::iter(checks).buffered(AT_ONCE).map(|examined| {
+        let examined = examined.without(&config.secrets);
         if !json {
             print(&examined.to_string())?;
         }
-        all.push(examined);
-    }
-    Ok(Report::of(all))
+        Ok(examined)
+    });
+    let examined: Outcome<Vec<_>> = done.try_collect().await;
+    // Also if printing has failed.
+    context.finish().await;
+    let report = Report::of(examined?);
+    print(&if json { pretty(&report) } else { report.summary() + "\n" })?;
+    // The report has already named the failures.
+    if report.ok { Ok(()) } else { Err(Failure::Failed(String::new())) }
 }
 
 /// Runs one check within [`LIMIT`], and keeps the steps that ended in time.

@@ -47,7 +47,8 @@ struct Source<'a> {
 pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
     let mut imported = Imported::default();
     imported.load(file, env)?;
-    print(&format!("# Imported from {}\n{}", one_line(file), yaml("mcp", &imported.mcp)))?;
+    let name = file.display().to_string().replace(char::is_control, "?");
+    print(&format!("# Imported from {name}\n{}", yaml("mcp", &imported.mcp)))?;
     complain(&imported.remarks(env));
     Ok(())
 }
@@ -247,10 +248,6 @@ fn workspace(file: &Path) -> Option<&Path> {
     let directory = file.parent()?;
     let name = directory.file_name()?;
     if name == ".vscode" || name == ".cursor" { directory.parent() } else { None }
-}
-
-fn one_line(path: &Path) -> String {
-    path.display().to_string().replace(char::is_control, "?")
 }
 
 #[cfg(test)]

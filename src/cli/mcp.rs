@@ -13,7 +13,7 @@ use std::path::{Path, absolute};
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, mpsc, oneshot};
@@ -267,12 +267,11 @@ impl Link {
     /// The daemon, as bridge.yaml and its token say at the moment.
     fn daemon(&self) -> Result<Arc<Client>, Problem> {
         let mut daemon = self.daemon.lock();
-        if daemon.is_none() {
-            let client =
-                Client::new(&self.contact).map_err(|failure| Problem::of(failure, false))?;
-            *daemon = Some(Arc::new(client));
+        if let Some(client) = &*daemon {
+            return Ok(Arc::clone(client));
         }
-        Ok(Arc::clone(daemon.as_ref().expect("it has been made")))
+        let client = Client::new(&self.contact).map_err(|failure| Problem::of(failure, false))?;
+        Ok(Arc::clone(daemon.insert(Arc::new(client))))
     }
 
     /// Sends a request to the daemon. An answer that says to try again is a problem.
@@ -366,32 +365,27 @@ impl Link {
     async fn print(&self, message: &Message, response: reqwest::Response) -> Result<(), Problem> {
         let broke_off = |why: &str| Problem { why: why.to_owned(), may_be_made: true };
         if media_type(response.headers()).starts_with("text/event-stream") {
-            return match self.events(response, message.id.as_deref()).await {
-                true => Ok(()),
-                false => {
-                    if message.method == LISTEN {
-                        self.tools_changed().await;
-                    }
-                    Err(broke_off("the daemon ended the answer before it was whole"))
-                }
-            };
+            if self.events(response, message.id.as_deref()).await {
+                return Ok(());
+            }
+            if message.method == LISTEN {
+                self.tools_changed().await;
+            }
+            return Err(broke_off("the daemon ended the answer before it was whole"));
         }
         let status = response.status();
         let text = response.text().await.map_err(|error| broke_off(&error.to_string()))?;
-        match &message.id {
-            // A notification has no answer, and a cancelled request neither.
-            None => Ok(()),
-            Some(_) if text.is_empty() => Ok(()),
-            Some(_) if string_member(&text, "jsonrpc").is_some() => {
-                self.write(&text).await;
-                Ok(())
-            }
-            Some(_) => {
-                let why = string_member(&text, "message").unwrap_or(text);
-                self.fail(message, &format!("{status}: {why}"), false).await;
-                Ok(())
-            }
+        // A notification has no answer, and a cancelled request neither.
+        if message.id.is_none() || text.is_empty() {
+            return Ok(());
         }
+        if string_member(&text, "jsonrpc").is_some() {
+            self.write(&text).await;
+        } else {
+            let why = string_member(&text, "message").unwrap_or(text);
+            self.fail(message, &format!("{status}: {why}"), false).await;
+        }
+        Ok(())
     }
 
     /// Prints the messages of a stream; returns whether the response to the request `id` was among
@@ -459,11 +453,10 @@ fn is_over(response: &reqwest::Response, session: Option<&HeaderValue>) -> bool 
 }
 
 fn headers(session: Option<&HeaderValue>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
     let accept = HeaderValue::from_static("application/json, text/event-stream");
-    let mut headers = HeaderMap::from_iter([
-        (header::ACCEPT, accept),
-        (HeaderName::from_static(STDIO), HeaderValue::from_static("1")),
-    ]);
+    headers.insert(header::ACCEPT, accept);
+    headers.insert(STDIO, HeaderValue::from_static("1"));
     if let Some(session) = session {
         headers.insert(SESSION, session.clone());
     }

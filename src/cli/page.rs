@@ -2,35 +2,21 @@
 //!
 //! Must not: know its content.
 
+use std::array;
 use std::io;
 use std::time::{Duration, SystemTime};
 
+use clap::builder::styling::{AnsiColor, Style};
 use unicode_width::UnicodeWidthStr as _;
 
 use super::terminal::{colours, columns, cut, one_line, plain};
 
-/// How a piece looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Style {
-    Plain,
-    Heading,
-    Good,
-    Doubtful,
-    Bad,
-}
-
-impl Style {
-    /// The codes of ECMA-48 for it.
-    fn code(self) -> Option<&'static str> {
-        match self {
-            Self::Plain => None,
-            Self::Heading => Some("1"),
-            Self::Good => Some("32"),
-            Self::Doubtful => Some("33"),
-            Self::Bad => Some("31"),
-        }
-    }
-}
+/// The looks of a piece.
+pub(super) const PLAIN: Style = Style::new();
+pub(super) const HEADING: Style = Style::new().bold();
+pub(super) const GOOD: Style = AnsiColor::Green.on_default();
+pub(super) const DOUBTFUL: Style = AnsiColor::Yellow.on_default();
+pub(super) const BAD: Style = AnsiColor::Red.on_default();
 
 /// The properties of an output.
 #[derive(Debug, Clone, Copy)]
@@ -81,22 +67,19 @@ impl Page {
 
     /// Adds a table: a heading, and columns as wide as their contents.
     pub(super) fn table<const N: usize>(&mut self, heading: [&str; N], rows: Vec<[Piece; N]>) {
-        let heading = heading.map(|text| (Style::Heading, text.to_owned()));
+        let heading = heading.map(|text| (HEADING, text.to_owned()));
         let rows: Vec<[Piece; N]> = std::iter::once(heading)
             .chain(rows)
             .map(|row| row.map(|(style, text)| (style, one_line(&text))))
             .collect();
-        let mut widths = [0; N];
-        for row in &rows {
-            for (width, (_, text)) in widths.iter_mut().zip(row) {
-                *width = text.width().max(*width);
-            }
-        }
+        let width = |row: &[Piece; N], at: usize| row[at].1.width();
+        let widest = |at| rows.iter().map(|row| width(row, at)).max().unwrap_or_default();
+        let widths: [usize; N] = array::from_fn(widest);
         for row in rows {
             let mut pieces = Vec::new();
             for (at, ((style, text), width)) in row.into_iter().zip(widths).enumerate() {
                 let fill = if at + 1 == N { 0 } else { width - text.width() + 2 };
-                pieces.extend([(style, text), (Style::Plain, " ".repeat(fill))]);
+                pieces.extend([(style, text), (PLAIN, " ".repeat(fill))]);
             }
             self.0.push(PageLine { pieces, is_whole: false });
         }
@@ -133,10 +116,8 @@ fn write(pieces: &[Piece], colours: bool, columns: Option<usize>) -> String {
         }
         let text = cut(text, left);
         left -= text.width();
-        match style.code().filter(|_| colours) {
-            Some(code) => out.extend(["\x1b[", code, "m", &text, "\x1b[0m"]),
-            None => out.push_str(&text),
-        }
+        let style = if colours { *style } else { PLAIN };
+        out += &format!("{style}{text}{style:#}");
     }
     out
 }

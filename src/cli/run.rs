@@ -116,10 +116,7 @@ impl Settings {
         if prompt.trim().is_empty() {
             return Err(Failure::Usage("the prompt is empty".to_owned()));
         }
-        let system = match &self.agent {
-            Some(_) => None,
-            None => Some(self.system.as_deref().unwrap_or(SYSTEM)),
-        };
+        let system = self.agent.is_none().then(|| self.system.as_deref().unwrap_or(SYSTEM));
         let given = [
             ("agentId", self.agent.as_deref()),
             ("modelId", self.model.as_deref()),

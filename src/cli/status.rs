@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::page::{Page, Paper, Style, away, counted};
+use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Paper, Piece, away, counted};
 use super::{Client, Failure, Outcome, Stop, complain, parse, print};
 use crate::clock;
 use crate::config::Contact;
@@ -70,57 +70,55 @@ fn page(status: &Status, now: SystemTime) -> Page {
     let Daemon { upstream, runs, approvals, runtimes, injected, problems, replicas, .. } = daemon;
     let mut page = Page::default();
     let up = humantime::format_duration(Duration::from_secs(status.uptime_seconds));
-    page.line(Style::Heading, format!("mantyx-bridge {version}, up {up}"));
+    page.line(HEADING, format!("mantyx-bridge {version}, up {up}"));
     let Upstream { base_url, workspace, reachable, last_error, .. } = upstream;
     let (style, reachable) = match reachable {
-        Some(true) => (Style::Plain, "reachable"),
-        Some(false) => (Style::Bad, "not reachable"),
-        None => (Style::Plain, "not asked yet"),
+        Some(true) => (PLAIN, "reachable"),
+        Some(false) => (BAD, "not reachable"),
+        None => (PLAIN, "not asked yet"),
     };
     let workspace = workspace.as_ref().map(|name| format!(", workspace {name}"));
     let workspace = workspace.unwrap_or_default();
     page.line(style, format!("upstream {base_url} ({reachable}){workspace}"));
-    page.line(Style::Plain, format!("{} driven", counted(runs.driven, "run")));
+    page.line(PLAIN, format!("{} driven", counted(runs.driven, "run")));
     if !replicas.is_empty() {
         let hosts: Vec<&str> = replicas.iter().map(|replica| replica.host.as_str()).collect();
-        let told = format!("{}: {}", counted(hosts.len(), "replica"), hosts.join(", "));
-        page.line(Style::Plain, told);
+        page.line(PLAIN, format!("{}: {}", counted(hosts.len(), "replica"), hosts.join(", ")));
     }
     let waiting = approvals.waiting;
     if waiting > 0 {
         let calls = if waiting == 1 { "call waits" } else { "calls wait" };
-        let told = format!("{waiting} {calls} for a person: mantyx-bridge approvals");
-        page.line(Style::Doubtful, told);
+        page.line(DOUBTFUL, format!("{waiting} {calls} for a person: mantyx-bridge approvals"));
     }
     for Runtime { name, kind, state, open_calls, .. } in runtimes {
-        let style = if state == "down" { Style::Bad } else { Style::Plain };
+        let style = if state == "down" { BAD } else { PLAIN };
         page.line(style, format!("runtime {name} ({kind}): {state}, open calls: {open_calls}"));
     }
     if let Some(error) = last_error {
-        page.note(Style::Plain, format!("last upstream error: {error}"));
+        page.note(PLAIN, format!("last upstream error: {error}"));
     }
-    page.line(Style::Plain, "");
+    page.line(PLAIN, "");
     let rows = backends.iter().map(|backend| row(backend, now)).collect();
     page.table(["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "REFRESHED", "SPEAKS"], rows);
     if injected.iter().any(|one| one.cost.tools + one.cost.searched > 0) {
-        page.line(Style::Plain, "");
+        page.line(PLAIN, "");
     }
     for one in injected.iter().filter(|one| one.cost.tools + one.cost.searched > 0) {
-        page.note(Style::Plain, format!("each run of {}: {}", one.app, one.cost));
+        page.note(PLAIN, format!("each run of {}: {}", one.app, one.cost));
     }
     for Problem { subject, message, cure } in problems {
-        page.line(Style::Plain, "");
-        page.note(Style::Bad, format!("{subject}: {message}"));
-        page.note(Style::Plain, format!("cure: {cure}"));
+        page.line(PLAIN, "");
+        page.note(BAD, format!("{subject}: {message}"));
+        page.note(PLAIN, format!("cure: {cure}"));
     }
     page
 }
 
-fn row(backend: &Backend, now: SystemTime) -> [(Style, String); 6] {
+fn row(backend: &Backend, now: SystemTime) -> [Piece; 6] {
     let style = match backend.state.as_str() {
-        "ready" => Style::Good,
-        "down" => Style::Bad,
-        _ => Style::Doubtful,
+        "ready" => GOOD,
+        "down" => BAD,
+        _ => DOUBTFUL,
     };
     let stale = if backend.stale { " (stale)" } else { "" };
     let ago = match &backend.last_refresh {
@@ -132,7 +130,7 @@ fn row(backend: &Backend, now: SystemTime) -> [(Style, String); 6] {
         None if backend.kind == backend.transport => backend.kind.clone(),
         None => format!("{}, {}", backend.kind, backend.transport),
     };
-    let plain = |text: String| (Style::Plain, text);
+    let plain = |text: String| (PLAIN, text);
     [
         plain(backend.name.clone()),
         (style, format!("{}{stale}", backend.state)),

@@ -10,7 +10,7 @@ use secrecy::ExposeSecret as _;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::page::{Page, Paper, Style};
+use super::page::{PLAIN, Page, Paper};
 use super::terminal::plain;
 use super::{Client, Failure, Outcome, parse, print};
 use crate::config::Contact;
@@ -34,7 +34,7 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     let row = |name: String, backend: String, description: &str| {
         // A table has room for the first line only.
         let first = description.trim().lines().next().unwrap_or_default().to_owned();
-        [name, backend, first].map(|text| (Style::Plain, text))
+        [name, backend, first].map(|text| (PLAIN, text))
     };
     let mut rows = Vec::new();
     for one in refs.tools.into_iter().map(Value::Object) {
@@ -63,11 +63,11 @@ pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) 
     let status: Status = parse(&client.get("/v1/status", HeaderMap::new()).await?)?;
     for one in status.daemon.injected {
         let of = one.backends.iter().find(|of| backend == Some(&of.name));
-        page.line(Style::Plain, "");
-        page.note(Style::Plain, format!("Each run: {}.", of.map_or(one.cost, |of| of.cost)));
+        page.line(PLAIN, "");
+        page.note(PLAIN, format!("Each run: {}.", of.map_or(one.cost, |of| of.cost)));
         let largest = one.largest(backend);
         if !largest.is_empty() {
-            page.note(Style::Plain, format!("The largest, in tokens: {largest}."));
+            page.note(PLAIN, format!("The largest, in tokens: {largest}."));
         }
     }
     print(&page.text(Paper::stdout()))
@@ -124,7 +124,7 @@ pub(super) async fn refresh(contact: &Contact, backend: Option<&str>, json: bool
     } else {
         let mut page = Page::default();
         for Backend { name, state, tools, .. } in &backends {
-            page.note(Style::Plain, format!("{name}: {state}, {tools} tools"));
+            page.note(PLAIN, format!("{name}: {state}, {tools} tools"));
         }
         print(&page.text(Paper::stdout()))?;
     }

@@ -4,8 +4,9 @@
 //! Must not: accept anything that it does not show, or that differs from what was looked at before.
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
-use super::page::{Page, Paper, Style, counted};
+use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Paper, counted};
 use super::{Client, Failure, Outcome, parse, print};
 use crate::config::Contact;
 use crate::http::api::trust::{Found, Pinned, Trust};
@@ -78,15 +79,15 @@ async fn show(client: &Client, backend: Option<&str>, json: bool) -> Outcome {
         None => backends,
     };
     if json {
-        return print(&format!("{}\n", serde_json::json!({ "backends": shown })));
+        return print(&format!("{}\n", json!({ "backends": shown })));
     }
     let mut page = Page::default();
     if shown.is_empty() {
-        page.line(Style::Plain, "There is no MCP server and no A2A agent.");
+        page.line(PLAIN, "There is no MCP server and no A2A agent.");
     }
     for (at, one) in shown.iter().enumerate() {
         if at > 0 {
-            page.line(Style::Plain, "");
+            page.line(PLAIN, "");
         }
         write(one, &mut page);
         write_cure(one, &mut page);
@@ -111,16 +112,11 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
     if found.findings.is_empty() && wanted.all && !wanted.json {
         return print(&format!("{}: there is nothing to accept\n", found.name));
     }
-    let is_taken = |one: &Found| match &one.tool {
-        Some(tool) => wanted.all || wanted.tools.contains(tool),
-        None => wanted.all,
-    };
+    let is_named = |tool: &String| wanted.tools.contains(tool);
+    let is_taken = |one: &Found| wanted.all || one.tool.as_ref().is_some_and(is_named);
     let (taken, left): (Vec<Found>, Vec<Found>) = found.findings.into_iter().partition(is_taken);
-    let accept = match wanted.all {
-        true => serde_json::json!("all"),
-        false => serde_json::json!(wanted.tools),
-    };
-    let body = serde_json::json!({ "accept": accept, "digest": found.digest }).to_string();
+    let accept = if wanted.all { json!("all") } else { json!(wanted.tools) };
+    let body = json!({ "accept": accept, "digest": found.digest }).to_string();
     let path = format!("/v1/trust/{}", found.name);
     let text = client.post(&path, operator, Some(body)).await?.success()?;
     let now: Pinned = parse(&text)?;
@@ -132,10 +128,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
             write_found(one, &mut page);
         }
         let left = if left.is_empty() { String::new() } else { format!(", {} left", left.len()) };
-        page.note(
-            Style::Good,
-            format!("{}: accepted {}{left}", now.name, counted(taken.len(), "tool")),
-        );
+        page.note(GOOD, format!("{}: accepted {}{left}", now.name, counted(taken.len(), "tool")));
         print(&page.text(Paper::stdout()))?;
     }
     match now.unkept {
@@ -147,7 +140,7 @@ async fn accept(client: &Client, wanted: Acceptance) -> Outcome {
 fn write(pinned: &Pinned, page: &mut Page) {
     let Pinned { name, mode, accepted, findings, damaged, unkept, .. } = pinned;
     if mode == "off" {
-        page.note(Style::Heading, format!("{name} (pin: off): changes are not checked"));
+        page.note(HEADING, format!("{name} (pin: off): changes are not checked"));
         return;
     }
     let open = findings.iter().filter(|found| found.change != "gone").count();
@@ -156,15 +149,15 @@ fn write(pinned: &Pinned, page: &mut Page) {
         (0, None) => format!("{accepted} as accepted"),
         _ => format!("{accepted} as accepted, {open} not"),
     };
-    page.note(Style::Heading, format!("{name} (pin: {mode}): {state}"));
+    page.note(HEADING, format!("{name} (pin: {mode}): {state}"));
     if let Some(why) = damaged {
-        page.note(Style::Bad, format!("the accepted tools cannot be read: {why}"));
+        page.note(BAD, format!("the accepted tools cannot be read: {why}"));
     }
     if let Some(why) = unkept {
-        page.note(Style::Bad, format!("the accepted tools are not on disk: {why}"));
+        page.note(BAD, format!("the accepted tools are not on disk: {why}"));
     }
     for found in findings {
-        page.line(Style::Plain, "");
+        page.line(PLAIN, "");
         write_found(found, page);
     }
 }
@@ -175,9 +168,9 @@ fn write_cure(pinned: &Pinned, page: &mut Page) {
     }
     let short = pinned.digest.get(..SHORT).unwrap_or(&pinned.digest);
     let name = &pinned.name;
-    page.line(Style::Plain, "");
+    page.line(PLAIN, "");
     page.note(
-        Style::Plain,
+        PLAIN,
         format!("accept it: mantyx-bridge trust accept {name} --all --digest {short}"),
     );
 }
@@ -194,13 +187,13 @@ fn write_found(found: &Found, page: &mut Page) {
         [] => String::new(),
         some => format!("; with invisible characters: {}", some.join(" ")),
     };
-    let style = if *withdrawn { Style::Bad } else { Style::Doubtful };
+    let style = if *withdrawn { BAD } else { DOUBTFUL };
     page.note(style, format!("{tool}: {change}{offered}{hidden}"));
     for line in diff {
         let style = match line.chars().next() {
-            Some('+') => Style::Good,
-            Some('-') => Style::Bad,
-            _ => Style::Plain,
+            Some('+') => GOOD,
+            Some('-') => BAD,
+            _ => PLAIN,
         };
         page.verbatim(style, line);
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use a2a::{A2AError, JsonRpcId, JsonRpcResponse};
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize as _;
@@ -41,10 +41,8 @@ async fn handle(request: Request<Incoming>, card: Arc<Value>) -> Response<Full<B
         },
         _ => (StatusCode::NOT_FOUND, String::new()),
     };
-    let mut response = Response::new(Full::from(text));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
+    let response = Response::builder().status(status).header(CONTENT_TYPE, "application/json");
+    response.body(Full::from(text)).expect("the header is valid")
 }
 
 /// The agent's card: it names the address that the agent listens at.

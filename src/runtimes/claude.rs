@@ -106,12 +106,9 @@ pub(super) async fn listen(
     stop: &CancellationToken,
 ) -> Result<Infallible, LinkError> {
     let sessions = Arc::new(Semaphore::new(SESSIONS));
-    let worker = format!("mantyx-bridge-{}", uuid::Uuid::new_v4());
+    let worker = HeaderValue::try_from(format!("mantyx-bridge-{}", uuid::Uuid::new_v4()));
     let mut headers = link.headers.clone();
-    headers.extend(
-        HeaderValue::from_str(&worker)
-            .map(|id| (http::HeaderName::from_static("anthropic-worker-id"), id)),
-    );
+    headers.insert("anthropic-worker-id", worker.expect("an id is ASCII"));
     let path = ["v1", "environments", environment, "work", "poll"];
     let url = url(link, &path, &[("block_ms", BLOCK_MS)]);
     loop {
@@ -207,11 +204,11 @@ impl Claim {
 
     /// Whether the item is the bridge's now.
     async fn acknowledge(&self) -> bool {
-        let acknowledged = self.of_work("ack", &[], "{}").await;
-        if let Err(error) = &acknowledged {
+        let Self { runtime, work, .. } = self;
+        let acknowledged = self.of_work("ack", &[], "{}").await.inspect_err(|error| {
             // Without it, the service gives the item to another worker.
-            warn!(runtime = %self.runtime.name, work = self.work.id, %error, "the item was not claimed");
-        }
+            warn!(runtime = %runtime.name, work = work.id, %error, "the item was not claimed");
+        });
         acknowledged.is_ok()
     }
 

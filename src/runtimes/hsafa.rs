@@ -65,19 +65,17 @@ pub(super) async fn listen_v7(
     let mut events = link.open(stream, &link.headers).await?;
     loop {
         let event = tokio::select! {
-            event = events.next(), if !registered.is_empty() => event?,
-            _changed = offers.changed() => {
-                again.get_or_insert_with(Instant::now);
-                continue;
-            }
-            _changed = settings.changed() => {
-                again.get_or_insert_with(Instant::now);
-                continue;
-            }
+            event = events.next(), if !registered.is_empty() => Some(event?),
+            _changed = offers.changed() => None,
+            _changed = settings.changed() => None,
             Some(()) = OptionFuture::from(again.map(sleep_until)) => {
                 again = register(runtime, link, skill, &mut registered).await?;
                 continue;
             }
+        };
+        let Some(event) = event else {
+            again.get_or_insert_with(Instant::now);
+            continue;
         };
         let Some(call) = read(runtime, HSAFA_V7.read(&event)) else { continue };
         let post_to = path(["actions", call.tool_use.as_str(), "result"]);

@@ -54,17 +54,11 @@ impl LinkError {
     }
 
     pub(super) fn status(&self) -> Option<StatusCode> {
-        match self {
-            Self::Refused { status, .. } => Some(*status),
-            _ => None,
-        }
+        if let Self::Refused { status, .. } = self { Some(*status) } else { None }
     }
 
     pub(super) fn retry_after(&self) -> Duration {
-        match self {
-            Self::Refused { wait, .. } => *wait,
-            _ => Duration::ZERO,
-        }
+        if let Self::Refused { wait, .. } = self { *wait } else { Duration::ZERO }
     }
 }
 
@@ -208,20 +202,21 @@ impl Events {
     pub(super) async fn next(&mut self) -> Result<String, LinkError> {
         loop {
             match self.framer.next_frame() {
-                Ok(Some(frame)) => match frame.fields().data {
-                    Some(data) => return Ok(data),
-                    None => continue,
-                },
-                Ok(None) => (),
+                Ok(Some(frame)) => {
+                    if let Some(data) = frame.fields().data {
+                        return Ok(data);
+                    }
+                }
+                Ok(None) => {
+                    let chunk = timeout(SILENCE, self.response.chunk()).await;
+                    let chunk = chunk.map_err(|_elapsed| LinkError::Silent)??;
+                    self.framer.push(&chunk.ok_or(LinkError::Closed)?);
+                    self.held.follow(self.framer.unfinished().len());
+                }
                 Err(error) => {
-                    warn!(%error, "an event of a runtime is skipped; its call is not made");
-                    continue;
+                    warn!(%error, "an event of a runtime is skipped; its call is not made")
                 }
             }
-            let chunk = timeout(SILENCE, self.response.chunk()).await;
-            let chunk = chunk.map_err(|_elapsed| LinkError::Silent)??;
-            self.framer.push(&chunk.ok_or(LinkError::Closed)?);
-            self.held.follow(self.framer.unfinished().len());
         }
     }
 }

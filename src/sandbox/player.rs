@@ -48,7 +48,7 @@ struct Player<'a> {
     /// The text of the earlier turns.
     reply: Option<String>,
     /// The calls of this turn.
-    calls: Vec<Call>,
+    calls: Vec<(ToolUseId, Call)>,
 }
 
 // Not made with `json!`, as arguments may have numbers that a `Value` cannot hold.
@@ -95,7 +95,7 @@ impl Player<'_> {
                     self.call_tools().await?;
                     self.say(&text)?;
                 }
-                Step::Call(call) => self.calls.push(call),
+                Step::Call(call) => self.calls.push((self.sandbox.ids.next("tu").into(), call)),
             }
         }
         self.call_tools().await?;
@@ -140,10 +140,7 @@ impl Player<'_> {
         if self.calls.is_empty() {
             return Ok(());
         }
-        let calls: Vec<(ToolUseId, Call)> = std::mem::take(&mut self.calls)
-            .into_iter()
-            .map(|call| (self.sandbox.ids.next("tu").into(), call))
-            .collect();
+        let calls = std::mem::take(&mut self.calls);
         self.end_turn("tool_use", &calls)?;
         let mut results = Vec::with_capacity(calls.len());
         // Adjacent read-only calls run concurrently, all others alone (§4.1.1).

@@ -43,9 +43,7 @@ pub(super) fn body(bytes: &[u8], definition: &str) -> Result<Value, Invalid> {
 /// Checks `value`, whose place in its body is `place`. The error has the place of the mistake as a
 /// JSON pointer.
 pub(super) fn check(value: &Value, definition: &str, place: &str) -> Result<(), Invalid> {
-    let Err(error) = VALIDATORS[definition].validate(value) else {
-        return Ok(());
-    };
+    let Err(error) = VALIDATORS[definition].validate(value) else { return Ok(()) };
     let place = format!("{place}{}", error.instance_path());
     let place = if place.is_empty() { "the body" } else { &place };
     Err(format!("{place}: {}", error.masked_with("the value")))

@@ -70,11 +70,11 @@ impl From<Invalid> for Refusal {
 /// A response with a JSON body.
 pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response<Body> {
     let text = serde_json::to_string(body).expect("our own types have string keys");
-    let mut response = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
-    *response.status_mut() = status;
-    let json = HeaderValue::from_static("application/json; charset=utf-8");
-    response.headers_mut().insert(header::CONTENT_TYPE, json);
-    response
+    Response::builder()
+        .status(status)
+        .header(header::CONTENT_TYPE, "application/json; charset=utf-8")
+        .body(Full::from(text).boxed_unsync())
+        .expect("the header is valid")
 }
 
 /// The snapshot of a run or a session, with its spec as it was sent.

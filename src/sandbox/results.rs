@@ -51,10 +51,8 @@ pub(super) fn read(body: &[u8]) -> Result<ToolResult, Invalid> {
     match (body.result, body.error) {
         (Some(result), None) => {
             read::fits("/result", result.len(), Answer::MAX_RESULT)?;
-            let files: Vec<FileNote> = match value.get("files") {
-                Some(files) => read::members(files)?,
-                None => Vec::new(),
-            };
+            let files: Option<Vec<FileNote>> = read::members(&value["files"])?;
+            let files = files.unwrap_or_default();
             read::fits("/files", files.iter().map(|file| file.size_bytes).sum(), MAX_BYTES)?;
             Ok(ToolResult { tool_use, answer: Answer::text(result), files })
         }

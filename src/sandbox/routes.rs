@@ -51,9 +51,7 @@ async fn dispatch(
     body: &mut Incoming,
 ) -> Reply {
     let path = parts.uri.path();
-    let Some(below) = path.strip_prefix("/api/v1/workspaces/") else {
-        return Err(unknown(path));
-    };
+    let Some(below) = path.strip_prefix("/api/v1/workspaces/") else { return Err(unknown(path)) };
     authorize(sandbox, &parts.headers)?;
     let (workspace, below) = below.split_once('/').unwrap_or((below, ""));
     let named = percent_decode_str(workspace).decode_utf8();

@@ -6,12 +6,12 @@
 //! Must not: play the script, speak HTTP, or wait.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::Mutex;
-use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
@@ -103,11 +103,6 @@ impl RunEnd {
         Self { kind: "error", status: "failed", class: Some(class), data }
     }
 
-    pub(super) fn cancelled(reason: &str) -> Self {
-        let data = json!({"reason": reason});
-        Self { kind: "cancelled", status: "cancelled", class: None, data }
-    }
-
     /// The reply of a run that succeeded.
     pub(super) fn reply(&self) -> Option<&str> {
         self.data["text"].as_str()
@@ -154,21 +149,19 @@ impl Run {
     }
 
     /// Appends one event; `None` if the run has ended, or the log is full.
-    pub(super) fn append(&self, kind: &str, data: &impl Serialize) -> Option<()> {
-        let data = to_json(data);
-        self.push(&mut self.state.lock(), kind, &data)
+    pub(super) fn append(&self, kind: &str, data: &impl Display) -> Option<()> {
+        self.push(&mut self.state.lock(), kind, data)
     }
 
     /// Appends the event of a call that a client has to answer; returns the receiver of the answer.
     pub(super) fn publish(
         &self,
         call: ToolUseId,
-        data: &impl Serialize,
+        data: &impl Display,
     ) -> Option<oneshot::Receiver<Answer>> {
-        let data = to_json(data);
         let (answer, answered) = oneshot::channel();
         let mut state = self.state.lock();
-        self.push(&mut state, "local_tool_call", &data)?;
+        self.push(&mut state, "local_tool_call", data)?;
         state.waiting.insert(call, answer);
         Some(answered)
     }
@@ -181,9 +174,7 @@ impl Run {
             let abandoned = state.abandoned.remove(call);
             return if abandoned { Accepted::Yes } else { Accepted::Terminal };
         }
-        let Some(waiting) = state.waiting.remove(call) else {
-            return Accepted::Unknown;
-        };
+        let Some(waiting) = state.waiting.remove(call) else { return Accepted::Unknown };
         let mut data = json!({ "toolUseId": call.as_str() });
         match &answer {
             Answer::Result { text, .. } => data["output"] = text.as_str().into(),
@@ -192,7 +183,7 @@ impl Run {
         if !files.is_empty() {
             data["files"] = json!(files);
         }
-        let pushed = self.push(&mut state, "local_tool_result_in", &to_json(&data));
+        let pushed = self.push(&mut state, "local_tool_result_in", &data);
         drop(state);
         if pushed.is_none() {
             // The call has lost its sender, which ends the run.
@@ -205,12 +196,11 @@ impl Run {
 
     /// Ends the run; false if it has already ended.
     pub(super) fn finish(&self, end: RunEnd) -> bool {
-        let data = end.data.to_string();
         let mut state = self.state.lock();
         if state.ended.is_some() {
             return false;
         }
-        let frame = self.frame(&state, end.kind, &data);
+        let frame = state.frame(end.kind, &end.data);
         // Kept even without room, as a run has to end. It repeats texts that were counted.
         grow(&mut state.charge, frame.len());
         state.frames.push(frame);
@@ -227,7 +217,8 @@ impl Run {
 
     /// Cancels the run for `reason`; does nothing to a run that has ended.
     pub(super) fn cancel(&self, reason: &'static str) {
-        self.finish(RunEnd::cancelled(reason));
+        let data = json!({"reason": reason});
+        self.finish(RunEnd { kind: "cancelled", status: "cancelled", class: None, data });
     }
 
     /// The events after `seq`, about `max` bytes of them, and at least one if there is one.
@@ -243,9 +234,7 @@ impl Run {
         };
         let count = rest.iter().take_while(fits).count();
         let is_end = state.ended.is_some() && count == rest.len();
-        let mut bytes = BytesMut::new();
-        rest.iter().take(count).for_each(|frame| bytes.extend_from_slice(frame));
-        Batch { bytes: bytes.freeze(), last: seq + count as u64, is_end }
+        Batch { bytes: rest[..count].concat().into(), last: seq + count as u64, is_end }
     }
 
     /// The end of the run, and the `seq` of its last event.
@@ -254,8 +243,8 @@ impl Run {
         (state.ended.clone(), state.frames.len() as u64)
     }
 
-    fn push(&self, state: &mut State, kind: &str, data: &str) -> Option<()> {
-        let frame = self.frame(state, kind, data);
+    fn push(&self, state: &mut State, kind: &str, data: &impl Display) -> Option<()> {
+        let frame = state.frame(kind, data);
         let fits = state.log_bytes + frame.len() <= self.max_log_bytes;
         if state.ended.is_some() || !fits || !grow(&mut state.charge, frame.len()) {
             return None;
@@ -265,10 +254,13 @@ impl Run {
         self.last.send_replace(state.frames.len() as u64);
         Some(())
     }
+}
 
-    fn frame(&self, state: &State, kind: &str, data: &str) -> Bytes {
-        let seq = state.frames.len() + 1;
-        let kind_json = to_json(&kind);
+impl State {
+    /// The next event, which is `data` as JSON.
+    fn frame(&self, kind: &str, data: &impl Display) -> Bytes {
+        let seq = self.frames.len() + 1;
+        let kind_json = Value::from(kind);
         let mut event = format!(r#"{{"seq":{seq},"type":{kind_json},"data":{data}}}"#);
         // Replaces line breaks, which in JSON only stand between tokens: MANTYX sends one `data:`
         // line for each event.
@@ -277,10 +269,6 @@ impl Run {
         }
         Frame::write(Some(&seq.to_string()), Some(kind), &event).raw
     }
-}
-
-fn to_json(data: &impl Serialize) -> String {
-    serde_json::to_string(data).expect("our own types have string keys")
 }
 
 #[cfg(test)]

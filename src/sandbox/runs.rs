@@ -24,10 +24,8 @@ impl Runs {
     /// Forgets the oldest finished run; false if none has finished.
     pub(super) fn forget_oldest_finished(&mut self) -> bool {
         let finished = self.0.values().filter(|run| run.over.is_cancelled());
-        let Some(id) = finished.min_by_key(|run| run.started).map(|run| run.id.clone()) else {
-            return false;
-        };
-        self.0.remove(&id).is_some()
+        let oldest = finished.min_by_key(|run| run.started).map(|run| run.id.clone());
+        oldest.is_some_and(|id| self.0.remove(&id).is_some())
     }
 }
 

@@ -35,9 +35,7 @@ struct Session {
 impl Sessions {
     /// Appends the messages of a run of `session`, if the session still exists.
     pub(super) fn append(&mut self, session: &SessionId, turn: &Turn, reply: String) {
-        let Some(session) = self.0.get_mut(session) else {
-            return;
-        };
+        let Some(session) = self.0.get_mut(session) else { return };
         // System messages are context of their run, and no part of the conversation.
         let said = turn.messages.iter().filter(|message| message.role != Role::System);
         let reply = Message { role: Role::Assistant, content: reply };
@@ -94,29 +92,27 @@ pub(super) fn create(sandbox: &Sandbox, body: &[u8]) -> Reply {
 /// `POST agent-sessions/{id}/messages`.
 pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
     let message = spec::read_message(body)?;
-    let (asked, session_id, size) = {
-        let mut sessions = sandbox.sessions.lock();
-        let session_id = SessionId::from(id);
-        let session = sessions.0.get_mut(&session_id).ok_or_else(|| unknown(id))?;
-        if session.ended.is_some() {
-            let message = "the session has ended; create a new one";
-            return Err(Refusal::new(StatusCode::CONFLICT, "session_ended", message));
-        }
-        session.last_used = crate::clock::now();
-        let size = body.len() + session.spec.raw.get().len();
-        (session.spec.for_message(message)?, session_id, size)
-    };
+    let session_id = SessionId::from(id);
+    let mut sessions = sandbox.sessions.lock();
+    let session = sessions.0.get_mut(&session_id).ok_or_else(|| unknown(id))?;
+    if session.ended.is_some() {
+        let message = "the session has ended; create a new one";
+        return Err(Refusal::new(StatusCode::CONFLICT, "session_ended", message));
+    }
+    session.last_used = crate::clock::now();
+    let size = body.len() + session.spec.raw.get().len();
+    let asked = session.spec.for_message(message)?;
+    drop(sessions);
     runs::start(sandbox, asked, Some(session_id), size)
 }
 
 /// `DELETE agent-sessions/{id}`: ends the session and its runs. Repeating it changes nothing.
 pub(super) fn end(sandbox: &Sandbox, id: &str) -> Reply {
     let session_id = SessionId::from(id);
-    {
-        let mut sessions = sandbox.sessions.lock();
-        let session = sessions.0.get_mut(&session_id).ok_or_else(|| unknown(id))?;
-        session.ended.get_or_insert_with(crate::clock::now);
-    }
+    let mut sessions = sandbox.sessions.lock();
+    let session = sessions.0.get_mut(&session_id).ok_or_else(|| unknown(id))?;
+    session.ended.get_or_insert_with(crate::clock::now);
+    drop(sessions);
     let running = sandbox.runs.lock().of_session(&session_id);
     running.iter().for_each(|run| run.cancel("session_ended"));
     Ok(json(StatusCode::OK, &json!({"sessionId": id, "status": "ended"})))

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, Response, header};
 use http_body::Frame;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio::sync::watch;
@@ -52,13 +52,12 @@ pub(super) fn respond(
 pub(super) fn event_stream(
     chunks: impl Stream<Item = Result<Frame<Bytes>, Infallible>> + Send + 'static,
 ) -> Response<Body> {
-    let mut response = Response::new(StreamBody::new(chunks).boxed_unsync());
-    let headers = response.headers_mut();
-    let event_stream = HeaderValue::from_static("text/event-stream; charset=utf-8");
-    headers.insert(header::CONTENT_TYPE, event_stream);
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
-    headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-    response
+    Response::builder()
+        .header(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")
+        .header(header::CACHE_CONTROL, "no-cache, no-transform")
+        .header(header::CONNECTION, "close")
+        .body(StreamBody::new(chunks).boxed_unsync())
+        .expect("the headers are valid")
 }
 
 impl Reader {

@@ -174,7 +174,11 @@ async fn mcp_server(
     server: &Mcp,
     pass: &str,
 ) -> Option<Arc<Catalog>> {
-    let cures = (server_cure(server), pass);
+    let usual = match server {
+        Mcp::Stdio(program) => format!("{}: {}", cure("program"), command_line(program)),
+        Mcp::Http { .. } => cure("endpoint").to_owned(),
+    };
+    let cures = (usual, pass);
     check.begin("initialize");
     let peer = in_time(check, context, "the handshake", &cures, dialer.dial()).await?;
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
@@ -252,13 +256,6 @@ async fn in_time<T>(
     };
     check.fail(error_chain(&error), cure);
     None
-}
-
-fn server_cure(server: &Mcp) -> String {
-    match server {
-        Mcp::Stdio(program) => format!("{}: {}", cure("program"), command_line(program)),
-        Mcp::Http { .. } => cure("endpoint").to_owned(),
-    }
 }
 
 /// The database of replicas.

@@ -7,6 +7,7 @@ use std::fmt;
 use serde::Serialize;
 use tokio::time::Instant;
 
+use crate::cli::page::{BAD, DOUBTFUL, GOOD, PLAIN};
 use crate::cli::terminal::{colours, plain};
 use crate::config::Secrets;
 
@@ -121,15 +122,15 @@ impl fmt::Display for Examined {
         let title = if self.kind == self.name { "" } else { self.name.as_str() };
         writeln!(f, "{}", format!("{} {title}", self.kind).trim_end())?;
         for step in &self.steps {
-            let (word, on) = match step.verdict {
-                Verdict::Ok => ("ok  ", "\x1b[32m"),
-                Verdict::Warn => ("warn", "\x1b[33m"),
-                Verdict::Fail => ("FAIL", "\x1b[31m"),
+            let (word, style) = match step.verdict {
+                Verdict::Ok => ("ok  ", GOOD),
+                Verdict::Warn => ("warn", DOUBTFUL),
+                Verdict::Fail => ("FAIL", BAD),
             };
-            let (on, off) = if colours(&std::io::stdout()) { (on, "\x1b[0m") } else { ("", "") };
+            let style = if colours(&std::io::stdout()) { style } else { PLAIN };
             let finding = plain(&step.finding);
             let took = format!("{} ms", step.ms);
-            writeln!(f, "  {on}{word}{off}  {:<10}  {took:>8}  {finding}", step.step)?;
+            writeln!(f, "  {style}{word}{style:#}  {:<10}  {took:>8}  {finding}", step.step)?;
             if let Some(cure) = &step.cure {
                 writeln!(f, "{:30}cure: {}", "", plain(cure))?;
             }

@@ -5,17 +5,17 @@ use super::*;
 const WIDE: Paper = Paper { colours: false, columns: None };
 
 fn piece(text: &str) -> Piece {
-    (Style::Good, text.to_owned())
+    (GOOD, text.to_owned())
 }
 
 fn page() -> Page {
     let mut page = Page::default();
-    page.line(Style::Plain, "a first line");
+    page.line(PLAIN, "a first line");
     page.table(
         ["NAME", "SAYS"],
         vec![[piece("名前"), piece("two\nlines")], [piece("b"), piece("\x1b[2Jgone")]],
     );
-    page.note(Style::Bad, "a note that is long");
+    page.note(BAD, "a note that is long");
     page
 }
 
