@@ -425,6 +425,12 @@ pub enum CallError {
     NotRead(#[from] NotRead),
 }
 
+impl From<ErrorReply> for CallError {
+    fn from(error: ErrorReply) -> Self {
+        Self::Refused(error.to_string())
+    }
+}
+
 /// Why a reply was not read to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotRead {

@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-    ClientRequest, CustomRequest, ProtocolVersion, RequestId, RequestMetaObject,
-    ServerCapabilities,
+    ClientRequest, CustomRequest, GetExtensions as _, ProtocolVersion, RequestId,
+    RequestMetaObject, ServerCapabilities,
 };
 use rmcp::service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError};
 use serde_json::value::RawValue;
@@ -146,8 +146,10 @@ impl Connection {
         let mut cursor = None;
         loop {
             let params = cursor.take().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
-            let (raw_request, page) = self.read(method, params).await;
-            let page = page.map_err(|error| {
+            let raw_request = RawRequest::reading(method);
+            let request = CustomRequest::new(method, Some(params));
+            let page = self.send_raw(request, &raw_request, RequestMetaObject::new()).await;
+            let page = page.and_then(|page| Ok(page?)).map_err(|error| {
                 let kind = raw_request.failure.get().copied().unwrap_or(match error {
                     CallError::NotSent(_) | CallError::Lost(_) => PeerErrorKind::Connect,
                     _ => PeerErrorKind::Protocol,
@@ -167,20 +169,6 @@ impl Connection {
                 }
             }
         }
-    }
-
-    /// Sends a request that only reads.
-    pub(super) async fn read(
-        &self,
-        method: &str,
-        params: Value,
-    ) -> (Arc<RawRequest>, Called<Box<RawValue>>) {
-        let mut request = CustomRequest::new(method, Some(params));
-        let raw_request = RawRequest::reading(method);
-        request.extensions.insert(Marker(Arc::clone(&raw_request)));
-        let request = ClientRequest::CustomRequest(request);
-        let answer = self.send_raw(request, Arc::clone(&raw_request), None).await;
-        (raw_request, answer)
     }
 
     /// Logs what was left out, unless the list before left out the same.
@@ -221,7 +209,7 @@ impl Connection {
         inputs: Option<Inputs>,
     ) -> Called<(Arc<RawRequest>, Box<RawValue>)> {
         let tool = call.request.tool();
-        let mut request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
+        let request = CallToolRequest::new(CallToolRequestParams::new(tool.to_owned()));
         let headers = match self.param_headers.lock().get(tool) {
             Some(marked) => marked.headers(&call.request.arguments).map_err(CallError::Refused)?,
             None => Vec::new(),
@@ -233,7 +221,6 @@ impl Connection {
         let ttl = as_task.then_some(tasks::TTL);
         let asked = Arc::clone(&call.request);
         let raw_request = RawRequest::of_call(asked, headers, call.progress.clone(), ttl, inputs);
-        request.extensions.insert(Marker(Arc::clone(&raw_request)));
         let mut meta = RequestMetaObject::new();
         if call.request.run.is_some() {
             meta.insert(TOOL_USE_ID.to_owned(), call.request.tool_use.as_str().into());
@@ -241,36 +228,35 @@ impl Connection {
         for (name, value) in call.trace.iter().flat_map(|trace| trace.pairs()) {
             meta.insert(name.to_owned(), value.into());
         }
-        let meta = Some(meta).filter(|meta| !meta.is_empty());
-        let sent = self.send_raw(request.into(), Arc::clone(&raw_request), meta).await;
-        match (sent, raw_request.refusal.get().cloned()) {
-            (Ok(result), _) => Ok((raw_request, result)),
-            (Err(CallError::Refused(why)), Some(error)) if FOR_CLIENTS.contains(&error.code) => {
-                let links = questions::links(&error);
-                call.progress.error(error);
-                Err(CallError::Refused(format!("{why}.{links}")))
-            }
-            (Err(CallError::Refused(why)), Some(error)) if error.code == HEADER_MISMATCH => {
-                self.state.changed.notify_one();
-                Err(CallError::Refused(format!(
-                    "{why}. The tool has changed and is read anew; call it again in a while."
-                )))
-            }
-            (Err(error), _) => Err(error),
-        }
+        let error = match self.send_raw(request, &raw_request, meta).await? {
+            Ok(result) => return Ok((raw_request, result)),
+            Err(error) => error,
+        };
+        let why = error.to_string();
+        Err(CallError::Refused(if FOR_CLIENTS.contains(&error.code) {
+            let links = questions::links(&error);
+            call.progress.error(error);
+            format!("{why}.{links}")
+        } else if error.code == HEADER_MISMATCH {
+            self.state.changed.notify_one();
+            format!("{why}. The tool has changed and is read anew; call it again in a while.")
+        } else {
+            why
+        }))
     }
 
     /// Sends a request that carries `raw_request` and waits for its result.
     async fn send_raw(
         &self,
-        request: ClientRequest,
-        raw_request: Arc<RawRequest>,
-        meta: Option<RequestMetaObject>,
-    ) -> Called<Box<RawValue>> {
-        let mut options = PeerRequestOptions::no_options();
-        options.meta = meta;
+        request: impl Into<ClientRequest>,
+        raw_request: &Arc<RawRequest>,
+        meta: RequestMetaObject,
+    ) -> Called<Reply> {
+        let mut request = request.into();
+        request.extensions_mut().insert(Marker(Arc::clone(raw_request)));
+        let options = PeerRequestOptions::no_options().with_meta(meta);
         let sent = self.peer.send_cancellable_request(request, options).await;
-        let handle = sent.map_err(|error| self.unanswered(&raw_request, &error))?;
+        let handle = sent.map_err(|error| self.unanswered(raw_request, &error))?;
         let id = handle.id.clone();
         let mut pending = Pending { connection: self, id: Some(id.clone()) };
         let response = handle.await_response().await;
@@ -279,7 +265,7 @@ impl Connection {
         self.state.forget(&id);
         match (raw_request.take_outcome(), response) {
             (Some(outcome), _) => outcome,
-            (None, Err(error)) => Err(self.unanswered(&raw_request, &error)),
+            (None, Err(error)) => Err(self.unanswered(raw_request, &error)),
             (None, Ok(_)) => Err(CallError::Unreadable("the reply has no result".to_owned())),
         }
     }
@@ -380,11 +366,8 @@ impl Peer for Connection {
     }
 
     async fn ask(&self, method: &'static str, params: Value) -> Called<Reply> {
-        let (raw_request, answer) = self.read(method, params).await;
-        match (answer, raw_request.refusal.get()) {
-            (Err(_), Some(error)) => Ok(Err(error.clone())),
-            (answer, _) => answer.map(Ok),
-        }
+        let request = CustomRequest::new(method, Some(params));
+        self.send_raw(request, &RawRequest::reading(method), RequestMetaObject::new()).await
     }
 
     async fn changed(&self) {

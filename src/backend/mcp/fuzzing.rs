@@ -45,7 +45,7 @@ pub fn read(data: &[u8]) {
             }
         }
     }
-    if let Some(Ok(result)) = raw_request.take_outcome() {
+    if let Some(Ok(Ok(result))) = raw_request.take_outcome() {
         serde_json::from_str::<&RawValue>(result.get()).expect("a result is JSON");
     }
 }

@@ -33,7 +33,7 @@ mod events;
 mod request;
 
 pub(super) use events::{MOST_FAILURES, Next, Source, Standing, message};
-pub(super) use request::{Body, Endpoint, SendError};
+pub(super) use request::{Body, Endpoint};
 
 /// The longest error body that is read.
 pub(super) const ERROR_LIMIT: usize = 64 * 1024;
@@ -50,6 +50,9 @@ type Answered<T> = Result<T, StreamableHttpError<HttpFailure>>;
 /// A failure between the server and the bridge; the text is for operators.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(super) enum HttpFailure {
+    /// No server has run the request.
+    #[error("{0}")]
+    NotSent(String),
     /// The request or the response was lost on the way.
     #[error("{0}")]
     Lost(String),
@@ -96,12 +99,11 @@ impl StreamableHttpClient for Http {
         let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
         headers.extend(raw_request.headers.iter().filter_map(param_header));
         raw_request.set_written(true);
-        let url = &self.endpoint.url;
-        let outcome = match self.endpoint.request(Method::POST, url, headers, body).await {
+        let outcome = match self.request(Method::POST, headers, body).await {
             Ok(response) => self.read_reply(&message, session.is_some(), response).await,
-            Err(error) => {
-                raw_request.set_written(!error.nothing_sent);
-                Err(StreamableHttpError::Client(error.failure))
+            Err(failure) => {
+                raw_request.set_written(!failure.is_unsent());
+                Err(StreamableHttpError::Client(failure))
             }
         };
         match &outcome {
@@ -121,10 +123,9 @@ impl StreamableHttpClient for Http {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<()> {
         let headers = self.headers_with(Some(&session), headers)?;
-        let url = &self.endpoint.url;
-        let response = self.endpoint.request(Method::DELETE, url, headers, Body::default()).await;
-        let status = response.map_err(|error| StreamableHttpError::Client(error.failure))?.status();
-        if status == StatusCode::METHOD_NOT_ALLOWED {
+        let response = self.request(Method::DELETE, headers, Body::default()).await;
+        let response = response.map_err(StreamableHttpError::Client)?;
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             return Err(StreamableHttpError::ServerDoesNotSupportDeleteSession);
         }
         // The session is gone either way.
@@ -146,17 +147,13 @@ impl StreamableHttpClient for Http {
         if let Some(id) = &last_event_id {
             headers.insert(LAST_EVENT_ID, header_value(id)?);
         }
-        let url = &self.endpoint.url;
-        let response = match self.endpoint.request(Method::GET, url, headers, Body::default()).await
-        {
-            Ok(response) => response,
-            Err(error) => {
-                if self.standing.lock().failed() {
-                    self.state.lose(format!("the server is gone: {}", error.failure));
-                }
-                return Err(StreamableHttpError::Client(error.failure));
+        let response = self.request(Method::GET, headers, Body::default()).await;
+        let response = response.map_err(|failure| {
+            if self.standing.lock().failed() {
+                self.state.lose(format!("the server is gone: {failure}"));
             }
-        };
+            StreamableHttpError::Client(failure)
+        })?;
         let status = response.status();
         if !status.is_success() || !is_events(&response) {
             if self.standing.lock().opened.is_some()
@@ -175,6 +172,15 @@ impl StreamableHttpClient for Http {
 }
 
 impl Http {
+    async fn request(
+        &self,
+        method: Method,
+        headers: HeaderMap,
+        body: Body,
+    ) -> Result<reqwest::Response, HttpFailure> {
+        self.endpoint.request(method, &self.endpoint.url, headers, body).await
+    }
+
     /// Reads the answer to a POST.
     async fn read_reply(
         &self,
@@ -243,7 +249,7 @@ impl Http {
         let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
         if let Some(error) = error_in(body) {
             self.state.forget(&request.id);
-            raw_request_of(message).refuse(error.clone());
+            raw_request_of(message).settle(Ok(Err(error.clone())));
             // A server lists the revisions that it speaks there.
             let data = error.data.filter(|_| is_discover);
             let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
@@ -345,6 +351,11 @@ fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
 }
 
 impl HttpFailure {
+    /// Whether it is certain that no server has run the request.
+    pub(super) fn is_unsent(&self) -> bool {
+        matches!(self, Self::NotSent(_) | Self::Token(_))
+    }
+
     /// Whether the failure comes from a server, which might accept another request.
     pub(super) fn is_by_server(&self) -> bool {
         self.kind() == PeerErrorKind::Protocol
@@ -352,7 +363,7 @@ impl HttpFailure {
 
     pub(super) fn kind(&self) -> PeerErrorKind {
         match self {
-            Self::Lost(_) => PeerErrorKind::Connect,
+            Self::NotSent(_) | Self::Lost(_) => PeerErrorKind::Connect,
             Self::Token(error) => error.into(),
             Self::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
                 PeerErrorKind::Unauthorized
@@ -385,7 +396,7 @@ impl HttpFailure {
             Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
             Self::NotRead(why) => Some(CallError::NotRead(*why)),
             Self::Status { status, .. } if http_client::leaves_outcome_open(*status) => None,
-            Self::Lost(_) | Self::Token(_) => None,
+            Self::NotSent(_) | Self::Lost(_) | Self::Token(_) => None,
             // Without the body, which may hold text that is not meant for the model.
             Self::Status { status, .. } => Some(CallError::Refused(format!("HTTP {status}"))),
         }

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::http as streamable;
-use super::http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, SendError, Source};
+use super::http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, Source};
 use super::verbatim::{ConnectionState, RawRequest, only_reads, raw_request_of};
 use crate::backend::{address, error_text};
 use crate::http_client;
@@ -60,8 +60,8 @@ impl Sse {
     async fn address(endpoint: &Endpoint) -> Result<(Source, Url), HttpFailure> {
         let mut headers = endpoint.headers.clone();
         headers.insert(ACCEPT, EVENTS);
-        let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default()).await;
-        let response = sent.map_err(|error| error.failure)?;
+        let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default());
+        let response = sent.await?;
         if !response.status().is_success() {
             return Err(streamable::failed(response.status()));
         }
@@ -162,10 +162,7 @@ impl Shared {
         raw_request.set_written(true);
         let body = Body { bytes: text.into(), only_reads };
         let sent = self.endpoint.request(Method::POST, &self.messages, headers, body).await;
-        let response = sent.map_err(|SendError { failure, nothing_sent }| {
-            raw_request.set_written(!nothing_sent);
-            failure
-        })?;
+        let response = sent.inspect_err(|failure| raw_request.set_written(!failure.is_unsent()))?;
         let status = response.status();
         // Read to the end, so that the connection can be reused. The answer is not in this body: it
         // comes on the stream.

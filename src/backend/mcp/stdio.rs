@@ -224,7 +224,7 @@ mod tests {
         let (mut stdio, _rest) = Stdio::new(name, Arc::new(state), line, tokio::io::sink());
         let mut received = Box::pin(stdio.receive());
         assert!(futures_util::poll!(&mut received).is_pending());
-        raw_request.take_outcome().unwrap().unwrap();
+        raw_request.take_outcome().unwrap().unwrap().unwrap();
         received.await.expect("the line");
     }
 

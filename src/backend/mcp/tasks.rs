@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::connection::{Connection, complete};
 use super::verbatim::{RawRequest, error_of};
-use crate::backend::{CallError, Called, Handle, Progress, Recorder, TASK_SILENCE, ToolCall};
+use crate::backend::{CallError, Called, Handle, Peer as _, TASK_SILENCE, ToolCall};
 use crate::model::sentences::sentence;
 use crate::model::{Answer, string_member};
 use crate::random;
@@ -43,13 +43,11 @@ const NO_REASON: &str = "the server gives no reason";
 /// The member of a [`Handle`] that has the id of a task.
 const NAMED: &str = "mcpTask";
 
-/// A request about a task.
-#[derive(Debug, Clone, Copy)]
-enum Question {
-    Status,
-    /// The result of an ended task of 2025-11-25; in later revisions, the status brings it.
-    Result,
-}
+/// The request for the status of a task.
+const STATUS: &str = "tasks/get";
+/// The request for the result of an ended task of 2025-11-25; in later revisions, the status brings
+/// it.
+const RESULT: &str = "tasks/result";
 
 /// Finishes a call that the server answered with `result`: if that is a task, waits for its end.
 pub(super) async fn follow(
@@ -62,8 +60,9 @@ pub(super) async fn follow(
     let Some(task) = created else { return complete(result, &call.progress) };
     call.recorder.named(&Handle(json!({ NAMED: task.id }).to_string()));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
+    // Its progress goes on for as long as the request is held here.
     connection.state.goes_on(&raw_request);
-    Followed::new(connection, task.id, Some(raw_request), call).outcome(wait).await
+    Followed { connection, call, task: task.id, ended: false }.outcome(wait).await
 }
 
 /// Follows the task that `handle` names and that an earlier connection has started.
@@ -71,32 +70,19 @@ pub(super) async fn resume(connection: &Connection, call: &ToolCall, handle: &Ha
     let Some(task) = string_member(&handle.0, NAMED) else {
         return Err(CallError::Lost("what the call had started is no MCP task".to_owned()));
     };
-    Followed::new(connection, task, None, call).outcome(Duration::ZERO).await
+    Followed { connection, call, task, ended: false }.outcome(Duration::ZERO).await
 }
 
 /// A task that a call waits for. A drop before its end cancels it, unless the bridge is stopping
 /// and will ask for the task after its restart.
 struct Followed<'a> {
     connection: &'a Connection,
-    recorder: Arc<dyn Recorder>,
-    progress: Progress,
-    /// The request that the task answers, whose progress goes on; `None` after a restart.
-    _raw_request: Option<Arc<RawRequest>>,
+    call: &'a ToolCall,
     task: String,
     ended: bool,
 }
 
-impl<'a> Followed<'a> {
-    fn new(
-        connection: &'a Connection,
-        task: String,
-        raw_request: Option<Arc<RawRequest>>,
-        call: &ToolCall,
-    ) -> Self {
-        let (recorder, progress) = (Arc::clone(&call.recorder), call.progress.clone());
-        Self { connection, recorder, progress, _raw_request: raw_request, task, ended: false }
-    }
-
+impl Followed<'_> {
     /// Polls until the task has ended or cannot continue; its outcome. The first poll is after `wait`.
     async fn outcome(mut self, mut wait: Duration) -> Called {
         loop {
@@ -104,7 +90,7 @@ impl<'a> Followed<'a> {
                 () = sleep(wait.mul_f64(1.0 + JITTER * random::share())) => (),
                 () = self.connection.over() => (),
             }
-            let answer = match self.ask(Question::Status).await {
+            let answer = match self.ask(STATUS).await {
                 Err(CallError::Refused(why)) => {
                     self.ended = true;
                     return Err(CallError::Lost(format!("the server has no such task: {why}")));
@@ -118,14 +104,14 @@ impl<'a> Followed<'a> {
                 return self.answer(task).await;
             }
             wait = task.wait;
-            self.progress.touch();
+            self.call.progress.touch();
         }
     }
 
     async fn answer(&self, task: Task<'_>) -> Called {
         let Task { status, message, result, error, .. } = task;
         match (status, result, error) {
-            (Status::Completed, Some(result), _) => complete(result, &self.progress),
+            (Status::Completed, Some(result), _) => complete(result, &self.call.progress),
             (Status::Completed, None, _) => self.result().await.map_err(|error| match error {
                 // The task had completed, so a refusal here is not the tool's own error.
                 CallError::Refused(why) => CallError::Unreadable(why),
@@ -146,22 +132,26 @@ impl<'a> Followed<'a> {
 
     /// Sends a request, and repeats it after a failure on the way: it only reads, so that is safe.
     /// [`CallError::Refused`] is the server's own refusal.
-    async fn ask(&self, question: Question) -> Called<Box<RawValue>> {
+    async fn ask(&self, method: &'static str) -> Called<Box<RawValue>> {
         let asked = Instant::now();
         loop {
             let params = json!({ "taskId": self.task });
-            let (raw_request, answer) = self.connection.read(question.method(), params).await;
-            let why = match answer {
-                // A page of a gateway is unreadable.
-                Err(
-                    CallError::NotSent(why) | CallError::Lost(why) | CallError::Unreadable(why),
-                ) => why,
-                Err(CallError::Refused(why))
-                    if question.is_open(raw_request.refusal.get().map(|error| error.code)) =>
-                {
-                    why
+            let why = match self.connection.ask(method, params).await {
+                Ok(Ok(result)) => return Ok(result),
+                // An internal error does not mean that the server does not know the task.
+                Ok(Err(error)) if method == STATUS && error.code == ErrorCode::INTERNAL_ERROR.0 => {
+                    error.to_string()
                 }
-                outcome => return outcome,
+                Ok(Err(error)) => return Err(error.into()),
+                Err(unread @ CallError::NotRead(_)) => return Err(unread),
+                // A gateway before the server may have refused, which knows nothing of tasks; its
+                // pages are unreadable.
+                Err(
+                    CallError::NotSent(why)
+                    | CallError::Lost(why)
+                    | CallError::Refused(why)
+                    | CallError::Unreadable(why),
+                ) => why,
             };
             if asked.elapsed() >= TASK_SILENCE || self.connection.is_over() {
                 return Err(CallError::Lost(why));
@@ -176,7 +166,7 @@ impl<'a> Followed<'a> {
 
     /// Fetches the result of an ended task whose status did not bring it.
     async fn result(&self) -> Called {
-        complete(&self.ask(Question::Result).await?, &self.progress)
+        complete(&self.ask(RESULT).await?, &self.call.progress)
     }
 
     /// The answer of a failed task of 2025-11-25. Its result is the tool's error, or the JSON-RPC
@@ -191,29 +181,9 @@ impl<'a> Followed<'a> {
     }
 }
 
-impl Question {
-    /// Whether the same request may succeed after a refusal with the code `refusal`.
-    fn is_open(self, refusal: Option<i32>) -> bool {
-        match (self, refusal) {
-            // A gateway before the server refused, which knows nothing of tasks.
-            (_, None) => true,
-            // An internal error does not mean that the server does not know the task.
-            (Self::Status, Some(code)) => code == ErrorCode::INTERNAL_ERROR.0,
-            (Self::Result, Some(_)) => false,
-        }
-    }
-
-    fn method(self) -> &'static str {
-        match self {
-            Self::Status => "tasks/get",
-            Self::Result => "tasks/result",
-        }
-    }
-}
-
 impl Drop for Followed<'_> {
     fn drop(&mut self) {
-        if self.ended || self.recorder.is_left() {
+        if self.ended || self.call.recorder.is_left() {
             return;
         }
         let request = CancelTaskRequest::new(CancelTaskParams::new(&self.task));

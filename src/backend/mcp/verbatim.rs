@@ -25,7 +25,7 @@ use tokio::time::Instant;
 use super::questions::Inputs;
 use crate::backend::log::Removal;
 use crate::backend::{
-    CallError, Called, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress,
+    CallError, Called, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress, Reply,
 };
 use crate::model::{CallRequest, Members, member, string_member};
 
@@ -63,11 +63,9 @@ pub(super) struct RawRequest {
     token: OnceLock<i64>,
     /// Whether the server may have received the request.
     written: AtomicBool,
-    /// The JSON-RPC error, if the server answered with one.
-    pub(super) refusal: OnceLock<ErrorReply>,
     /// How the transport failed; only the first failure counts.
     pub(super) failure: OnceLock<PeerErrorKind>,
-    outcome: Mutex<Option<Called<Box<RawValue>>>>,
+    outcome: Mutex<Option<Called<Reply>>>,
     /// Counts the outcome until it is taken.
     untaken: Mutex<Option<Untaken>>,
 }
@@ -157,19 +155,12 @@ impl RawRequest {
     }
 
     /// Ends the request; only the first end counts.
-    pub(super) fn settle(&self, outcome: Called<Box<RawValue>>) {
+    pub(super) fn settle(&self, outcome: Called<Reply>) {
         self.outcome.lock().get_or_insert(outcome);
     }
 
-    /// Ends the request with a JSON-RPC error of the server.
-    pub(super) fn refuse(&self, error: ErrorReply) {
-        self.settle(Err(CallError::Refused(error.to_string())));
-        // Only the first end counts, here too.
-        self.refusal.get_or_init(|| error);
-    }
-
     /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
-    pub(super) fn take_outcome(&self) -> Option<Called<Box<RawValue>>> {
+    pub(super) fn take_outcome(&self) -> Option<Called<Reply>> {
         drop(self.untaken.lock().take());
         self.outcome.lock().take()
     }
@@ -463,9 +454,9 @@ impl<'a> Envelope<'a> {
     /// Puts the outcome into `raw_request`; returns a message that tells rmcp that the request ended.
     fn settle(&self, id: i64, raw_request: &RawRequest) -> ServerJsonRpcMessage {
         if let Some(error) = self.error {
-            raw_request.refuse(error_of(error));
+            raw_request.settle(Ok(Err(error_of(error))));
         } else if let Some(result) = self.result {
-            raw_request.settle(Ok(result.to_owned()));
+            raw_request.settle(Ok(Ok(result.to_owned())));
         }
         JsonRpcMessage::response(ServerResult::empty(()), RequestId::Number(id))
     }

@@ -288,7 +288,7 @@ mod tests {
         let mut events = Box::pin(of_request(Arc::new(state), RequestId::Number(6), response));
         let mut event = events.next();
         assert!(poll!(&mut event).is_pending());
-        raw_request.take_outcome().unwrap().unwrap();
+        raw_request.take_outcome().unwrap().unwrap().unwrap();
         assert!(event.await.expect("an event").expect("it is read").data.is_some());
     }
 }

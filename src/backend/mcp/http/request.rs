@@ -14,7 +14,6 @@ use url::Url;
 use super::HttpFailure;
 use crate::backend::{address, auth, error_text};
 use crate::http_client;
-use crate::oauth::TokenError;
 
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 5;
@@ -44,13 +43,6 @@ pub(in crate::backend::mcp) struct Body {
     pub(in crate::backend::mcp) only_reads: bool,
 }
 
-/// Why a request got no response.
-pub(in crate::backend::mcp) struct SendError {
-    pub(in crate::backend::mcp) failure: HttpFailure,
-    /// Whether it is certain that no server saw the request.
-    pub(in crate::backend::mcp) nothing_sent: bool,
-}
-
 impl Endpoint {
     /// A server on the network, reached by `client`, or one behind the unix socket `socket`.
     pub(in crate::backend::mcp) fn new(
@@ -75,7 +67,7 @@ impl Endpoint {
         url: &Url,
         headers: HeaderMap,
         body: Body,
-    ) -> Result<reqwest::Response, SendError> {
+    ) -> Result<reqwest::Response, HttpFailure> {
         auth::send(self.tokens.as_ref(), headers, |headers| {
             self.send(method.clone(), url, headers, &body)
         })
@@ -88,18 +80,18 @@ impl Endpoint {
         url: &Url,
         headers: HeaderMap,
         body: &Body,
-    ) -> Result<reqwest::Response, SendError> {
+    ) -> Result<reqwest::Response, HttpFailure> {
         let mut url = url.clone();
         for _hop in 0..=MOST_REDIRECTS {
             let request = self.client.request(method.clone(), url.clone());
             let request = request.headers(headers.clone()).body(body.bytes.clone());
             let sent = self.client.send_as(request, body.only_reads).await;
             let response = sent.map_err(|error| {
-                let (nothing_sent, error) = http_client::why_no_answer(error);
-                let failure = HttpFailure::Lost(format!("{}: {error}", self.place()));
-                SendError { failure, nothing_sent }
+                let (is_unsent, error) = http_client::why_no_answer(error);
+                let failure = if is_unsent { HttpFailure::NotSent } else { HttpFailure::Lost };
+                failure(format!("{}: {error}", self.place()))
             })?;
-            // Only 307 and 308 keep the method; other redirects turn a POST into a GET.
+            // A server that redirects has not run the request. Only 307 and 308 keep the method; other redirects turn a POST into a GET.
             let status = response.status();
             let repeats =
                 matches!(status, StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -108,16 +100,18 @@ impl Endpoint {
             }
             let target = response.headers().get(LOCATION).and_then(|target| target.to_str().ok());
             let Some(target) = target.and_then(|target| url.join(target).ok()) else {
-                return Err(refuse(format!("the server redirects nowhere (HTTP {status})")));
+                let why = format!("the server redirects nowhere (HTTP {status})");
+                return Err(HttpFailure::NotSent(why));
             };
             if !repeats || !address::is_own(&url, &target) {
                 let to = origin(&target);
                 let why = error_text("redirected", &[("target", &to), ("status", &status)]);
-                return Err(refuse(why));
+                return Err(HttpFailure::NotSent(why));
             }
             url = target;
         }
-        Err(refuse(format!("the server redirects more than {MOST_REDIRECTS} times")))
+        let why = format!("the server redirects more than {MOST_REDIRECTS} times");
+        Err(HttpFailure::NotSent(why))
     }
 
     /// Where the server is, without what may be a secret.
@@ -127,18 +121,6 @@ impl Endpoint {
             None => origin(&self.url),
         }
     }
-}
-
-/// The server has not run a request that it could not authorize.
-impl From<TokenError> for SendError {
-    fn from(error: TokenError) -> Self {
-        Self { failure: error.into(), nothing_sent: true }
-    }
-}
-
-/// The server answered with a redirect, so the request has not run.
-fn refuse(why: String) -> SendError {
-    SendError { failure: HttpFailure::Lost(why), nothing_sent: true }
 }
 
 /// The part of `url` that is no secret.
