@@ -375,6 +375,18 @@ pub enum Target {
     Mcp(Mcp),
     A2a(A2a),
     Local(Local),
+    /// In no way: what its entry refers to is missing, or cannot be used.
+    Unresolved(Unresolved),
+}
+
+/// Why a backend cannot be reached: a missing secret, or another file.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Unresolved {
+    /// The section of its entry.
+    pub section: &'static str,
+    /// What is missing, with its place in bridge.yaml.
+    pub why: String,
+    pub cure: String,
 }
 
 impl Target {
@@ -384,6 +396,7 @@ impl Target {
             Self::Mcp(_) => "mcp",
             Self::A2a(_) => "a2a",
             Self::Local(_) => "local",
+            Self::Unresolved(unresolved) => unresolved.section,
         }
     }
 }
@@ -427,7 +440,7 @@ impl Backend {
         match &self.target {
             Target::Mcp(Mcp::Stdio(program)) => Some(program),
             Target::Local(Local { action: Action::Command(program), .. }) => Some(program),
-            Target::Mcp(Mcp::Http { .. }) | Target::A2a(_) | Target::Local(_) => None,
+            _ => None,
         }
     }
 
@@ -436,7 +449,7 @@ impl Backend {
         match &mut self.target {
             Target::Mcp(Mcp::Stdio(program)) => Some(program),
             Target::Local(Local { action: Action::Command(program), .. }) => Some(program),
-            Target::Mcp(Mcp::Http { .. }) | Target::A2a(_) | Target::Local(_) => None,
+            _ => None,
         }
     }
 }

@@ -388,6 +388,23 @@ pub enum PeerErrorKind {
     /// The Agent Card is not signed by a configured key.
     Unsigned,
     Timeout,
+    /// What its entry in the configuration refers to is missing, or cannot be used.
+    Unresolved,
+}
+
+/// Reaches nothing, as the configuration does not say how.
+#[derive(Debug)]
+pub struct Unresolved(pub String);
+
+#[async_trait]
+impl Dial for Unresolved {
+    async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
+        Err(PeerError::new(PeerErrorKind::Unresolved, &*self.0))
+    }
+
+    fn transport(&self) -> &'static str {
+        "none"
+    }
 }
 
 impl PeerError {

@@ -324,12 +324,16 @@ impl Supervisor {
             known.last_error = Some(error.clone());
             known.failures += 1;
         });
-        if news {
+        let is_unresolved = failure.kind == PeerErrorKind::Unresolved;
+        if news && is_unresolved {
+            warn!(backend = %self.lease.name, error, "down, until what its entry refers to is there");
+        } else if news {
             warn!(backend = %self.lease.name, error, "down; the bridge keeps trying to connect");
         } else {
             debug!(backend = %self.lease.name, error, "still down");
         }
-        if failure.kind == PeerErrorKind::Unauthorized { REFUSED } else { Duration::ZERO }
+        let is_refused = failure.kind == PeerErrorKind::Unauthorized;
+        if is_refused || is_unresolved { REFUSED } else { Duration::ZERO }
     }
 }
 

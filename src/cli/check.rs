@@ -224,7 +224,7 @@ impl BackendPlan {
         let (prefix, signers) = match &backend.target {
             Target::Mcp(_) => (Some(backend.naming.prefix.as_str()), None),
             Target::A2a(agent) => (None, agent.signers.as_ref()),
-            Target::Local(_) => (None, None),
+            Target::Local(_) | Target::Unresolved(_) => (None, None),
         };
         let signature = signers
             .map(|Signers { keys, required }| json!({ "keys": keys.len(), "required": required }));
@@ -312,6 +312,7 @@ fn reached(target: &Target) -> Vec<Member> {
         Target::Local(Local { action: Action::Internal, .. }) => {
             vec![("reached", json!("internal"))]
         }
+        Target::Unresolved(_) => vec![("reached", json!("unresolved"))],
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Mistake {
     pub node: NodeId,
     pub message: String,
     pub cure: Option<String>,
+    /// The file itself is right: what it refers to is missing, or cannot be used.
+    pub is_outside: bool,
 }
 
 /// Reads `document`, without the values in `left_out`. Values that do not fit are added to
@@ -83,7 +85,7 @@ struct Reader<'d> {
 impl Mistake {
     /// A mistake of the whole file, until [`Self::at`] knows better.
     fn new(message: String, cure: Option<String>) -> Self {
-        Self { node: ROOT, message, cure }
+        Self { node: ROOT, message, cure, is_outside: false }
     }
 
     /// Keeps the innermost place, which is the right one.

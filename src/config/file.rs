@@ -16,7 +16,8 @@ use super::file_format::File;
 use super::redact::Redactor;
 use super::reference::plain_reason;
 use super::validate::Validator;
-use super::{Config, ConfigErrors, Contact, Document, Environment, Problem, deserialize};
+use super::{Config, ConfigErrors, Contact, Document, Environment, Problem, Target, deserialize};
+use crate::model::BackendName;
 
 /// The places of a configuration if the command line names none.
 pub(super) const DEFAULT_FILES: [&str; 2] = ["./bridge.yaml", "/etc/mantyx-bridge/bridge.yaml"];
@@ -44,7 +45,7 @@ pub struct ConfigFile {
     env: Environment,
     /// The hash of the text that was read last.
     last: Option<Text>,
-    /// The mistakes in that text.
+    /// The mistakes in that text, and what keeps single backends from being reached.
     mistakes: Option<ConfigErrors>,
 }
 
@@ -52,7 +53,8 @@ pub struct ConfigFile {
 type Text = [u8; 32];
 
 impl ConfigFile {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path`. A backend whose entry refers to something that is missing
+    /// is [`Target::Unresolved`].
     pub fn load(path: PathBuf, env: Environment) -> Result<(Config, Self), ConfigErrors> {
         let mut file = Self { path, env, last: None, mistakes: None };
         Ok((file.reload()?, file))
@@ -62,9 +64,12 @@ impl ConfigFile {
     pub fn reload(&mut self) -> Result<Config, ConfigErrors> {
         let read = self.env.read(&self.path);
         self.last = text(&read);
-        let config = Config::of_file(read, &self.path, &self.env);
-        self.mistakes = config.as_ref().err().cloned();
-        config
+        let read = Config::of_file(read, &self.path, &self.env);
+        self.mistakes = match &read {
+            Ok((_, unresolved)) => unresolved.clone(),
+            Err(mistakes) => Some(mistakes.clone()),
+        };
+        read.map(|(config, _)| config)
     }
 
     /// [`Self::reload`], if that can change anything. A file without mistakes is read again only
@@ -77,7 +82,7 @@ impl ConfigFile {
             return None;
         }
         let config = self.reload();
-        let news = !same_text || config.as_ref().err() != before.as_ref();
+        let news = !same_text || self.mistakes != before;
         news.then_some(config)
     }
 }
@@ -88,32 +93,64 @@ fn text(read: &io::Result<SmallFile>) -> Option<Text> {
 }
 
 impl Config {
-    /// Reads and checks the file at `path`.
+    /// Reads and checks the file at `path`. What an entry refers to has to be there, too.
     pub fn load(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
-        Self::of_file(env.read(path), path, env)
+        whole(Self::of_file(env.read(path), path, env)?)
     }
 
+    /// The same, but with backends that are [`Target::Unresolved`].
+    pub fn load_what_resolves(path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
+        Self::of_file(env.read(path), path, env).map(|(config, _)| config)
+    }
+
+    /// The configuration, and why some of its backends cannot be reached.
     fn of_file(
         read: io::Result<SmallFile>,
         path: &Path,
         env: &Environment,
-    ) -> Result<Self, ConfigErrors> {
+    ) -> Result<(Self, Option<ConfigErrors>), ConfigErrors> {
         let file = read.map_err(|error| unreadable(path, &error))?;
         let told = who_may_change(&file, path)?;
-        let mut config = Self::parse(&file.text, path, env)?;
+        let (mut config, unresolved) = Self::read(&file.text, path, env)?;
         config.warnings.splice(0..0, told);
-        Ok(config)
+        Ok((config, unresolved))
     }
 
     /// Checks `text` as the content of the file `path`, whose directory is the start of relative
-    /// paths.
+    /// paths. What an entry refers to has to be there, too.
     pub fn parse(text: &str, path: &Path, env: &Environment) -> Result<Self, ConfigErrors> {
+        whole(Self::read(text, path, env)?)
+    }
+
+    fn read(
+        text: &str,
+        path: &Path,
+        env: &Environment,
+    ) -> Result<(Self, Option<ConfigErrors>), ConfigErrors> {
         let all = |_: &str| true;
         let validate = |validator: &Validator<'_>, file: &File| validator.config(file);
-        let (mut config, warnings) = validated(text, path, env, all, validate)?;
+        let (mut config, warnings, unresolved) = validated(text, path, env, all, validate)?;
         config.warnings = warnings;
-        Ok(config)
+        let mut errors: Option<ConfigErrors> = None;
+        for (name, why) in unresolved {
+            let backend = config.backends.get_mut(&name);
+            if let Some(Target::Unresolved(to_say)) = backend.map(|it| &mut it.target) {
+                to_say.why = why.summary();
+                to_say.cure =
+                    why.problems.first().and_then(|it| it.cure.clone()).unwrap_or_default();
+            }
+            match &mut errors {
+                Some(errors) => errors.problems.extend(why.problems),
+                None => errors = Some(why),
+            }
+        }
+        Ok((config, errors))
     }
+}
+
+/// A configuration in which nothing is missing.
+fn whole((config, unresolved): (Config, Option<ConfigErrors>)) -> Result<Config, ConfigErrors> {
+    unresolved.map_or(Ok(config), Err)
 }
 
 impl Contact {
@@ -129,19 +166,23 @@ impl Contact {
             None => true,
         };
         let validate = |validator: &Validator<'_>, file: &File| validator.contact(file, app);
-        validated(&file.text, path, env, matters, validate).map(|(contact, _told_by_check)| contact)
+        let validated = validated(&file.text, path, env, matters, validate);
+        // `check` tells of the rest.
+        validated.map(|(contact, ..)| contact)
     }
 }
 
-/// The result of `validate` for `text`, and its warnings. A mistake counts only if its path
-/// `matters`.
+/// The result of `validate`, its warnings, and what is missing to reach single backends.
+type Validated<T> = (T, Vec<String>, Vec<(BackendName, ConfigErrors)>);
+
+/// The result of `validate` for `text`. A mistake counts only if its path `matters`.
 fn validated<T>(
     text: &str,
     path: &Path,
     env: &Environment,
     matters: impl Fn(&str) -> bool,
     validate: impl FnOnce(&Validator<'_>, &File) -> Option<T>,
-) -> Result<(T, Vec<String>), ConfigErrors> {
+) -> Result<Validated<T>, ConfigErrors> {
     let name = path.display().to_string();
     // A byte order mark is no part of the first key.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -157,6 +198,7 @@ fn validated<T>(
     let file: Option<File> =
         deserialize::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
     let mut warnings = Vec::new();
+    let mut unresolved = Vec::new();
     let mut validated = None;
     if let Some(file) = file {
         let checks = Validator::new(&document, env, path, &directory, &left_out);
@@ -164,17 +206,23 @@ fn validated<T>(
         let findings = checks.findings.into_inner();
         mistakes.extend(findings.mistakes);
         warnings = findings.warnings;
+        unresolved = findings.unresolved;
     }
     let is_good = !mistakes.iter().any(|mistake| matters(&document.path(mistake.node)));
     let Some(validated) = validated.filter(|_| is_good) else {
+        mistakes.extend(unresolved.into_iter().flat_map(|(_, missing)| missing));
         return Err(errors(name, text, &document, mistakes));
     };
+    let unresolved = unresolved
+        .into_iter()
+        .map(|(backend, missing)| (backend, errors(name.clone(), text, &document, missing)));
+    let unresolved = unresolved.collect();
     warnings.sort_by_key(|&(node, _)| node);
     let warnings = warnings.into_iter().map(|(node, message)| {
         let line = document.place(node.key()).line;
         format!("{name}:{line}: {}: {message}", document.path(node))
     });
-    Ok((validated, warnings.collect()))
+    Ok((validated, warnings.collect(), unresolved))
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {

@@ -37,6 +37,8 @@ enum Part {
 pub(super) struct Flaw {
     pub message: String,
     pub cure: String,
+    /// The reference is right, and what it names cannot be read.
+    pub is_outside: bool,
 }
 
 /// A template with every reference replaced.
@@ -64,7 +66,7 @@ impl Template {
             literal.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
                 let message = "a reference that begins with `${` has no `}`".to_owned();
-                return Err(Flaw { message, cure: no_reference() });
+                return Err(Flaw { message, cure: no_reference(), is_outside: false });
             };
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
@@ -115,7 +117,9 @@ fn no_reference() -> String {
 impl Part {
     /// Reads the text between `${` and `}`.
     fn parse(inside: &str, dialect: Dialect) -> Result<Self, Flaw> {
-        let flaw = |message: String, cure: &str| Err(Flaw { message, cure: cure.into() });
+        let flaw = |message: String, cure: &str| {
+            Err(Flaw { message, cure: cure.into(), is_outside: false })
+        };
         let named = match inside.split_once(':') {
             Some((scheme, rest)) if !rest.starts_with('-') => Some((scheme, rest)),
             _ => None,
@@ -155,6 +159,7 @@ impl Part {
             } else {
                 no_reference()
             },
+            is_outside: false,
         })
     }
 
@@ -175,6 +180,7 @@ impl Part {
                 let value = value.ok_or_else(|| Flaw {
                     message: format!("{self}: the environment variable is not set"),
                     cure: format!("set {name} where the bridge is started"),
+                    is_outside: true,
                 })?;
                 into.value.push_str(value);
             }
@@ -195,6 +201,7 @@ impl Part {
                         cure: format!(
                             "systemd sets it for a unit with LoadCredential={name}:/path/of/the/secret"
                         ),
+                        is_outside: true,
                     });
                 };
                 let cure = format!("add LoadCredential={name}:/path/of/the/secret to the unit");
@@ -210,6 +217,7 @@ impl Part {
         env.read(path).map_err(|error| Flaw {
             message: format!("{self}: {}", plain_reason(&error)),
             cure: cure.into(),
+            is_outside: true,
         })
     }
 }

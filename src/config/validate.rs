@@ -30,12 +30,13 @@ use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
 use super::file_format::File;
 use super::program::outermost;
-use super::reference::{Template, plain_reason};
+use super::reference::{Flaw, Template, plain_reason};
 use super::value::format_duration;
 use super::{
     At, Audit, Backend, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId,
     Refresh, Secrets, Written, file_format,
 };
+use crate::model::BackendName;
 
 /// The longest call: MANTYX gives up on a tool call after 300 s, and the answer takes time to
 /// travel.
@@ -64,6 +65,8 @@ pub(super) struct Validator<'a> {
 pub(super) struct Findings {
     pub mistakes: Vec<Mistake>,
     pub warnings: Vec<(NodeId, String)>,
+    /// What keeps single backends from being reached.
+    pub unresolved: Vec<(BackendName, Vec<Mistake>)>,
     /// Files with secrets of the bridge, and directories of such files.
     secret_files: Vec<PathBuf>,
     /// The secrets among their contents that the bridge sends to peers.
@@ -245,8 +248,22 @@ impl<'a> Validator<'a> {
 
     /// Reports a mistake in a value, or in its key.
     fn error(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
-        let mistake = Mistake { node, message: message.into(), cure: Some(cure.into()) };
+        let (message, cure) = (message.into(), Some(cure.into()));
+        let mistake = Mistake { node, message, cure, is_outside: false };
         self.findings.borrow_mut().mistakes.push(mistake);
+    }
+
+    /// What `check` gives. The mistakes that it reports count as outside of the file, unless a
+    /// `template` is plain text.
+    fn outside<T>(&self, template: Option<&Template>, check: impl FnOnce() -> T) -> T {
+        let before = self.findings.borrow().mistakes.len();
+        let checked = check();
+        if template.is_none_or(|template| !template.is_plain()) {
+            for mistake in &mut self.findings.borrow_mut().mistakes[before..] {
+                mistake.is_outside = true;
+            }
+        }
+        checked
     }
 
     /// [`Self::error`] in a value of which nothing can be used.
@@ -303,7 +320,10 @@ impl<'a> Validator<'a> {
                 self.findings.borrow_mut().secret_files.extend(resolved.sources);
                 Some((resolved.value, template))
             }
-            Err(flaw) => self.refuse(node, flaw.message, flaw.cure),
+            Err(Flaw { message, cure, is_outside: true }) => {
+                self.outside(None, || self.refuse(node, message, cure))
+            }
+            Err(Flaw { message, cure, .. }) => self.refuse(node, message, cure),
         }
     }
 
@@ -332,19 +352,23 @@ impl<'a> Validator<'a> {
     /// Resolves a secret that the bridge only compares.
     fn token(&self, node: NodeId, text: &str, name: &str) -> Option<SecretString> {
         let (value, template) = self.resolve(node, text, Dialect::Own)?;
-        if value.is_empty() {
-            let which = if template.is_plain() { name.to_owned() } else { template.to_string() };
-            return self.refuse(node, format!("{which} is empty"), "give it a value");
-        }
-        if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
-            let kind = if bad.is_whitespace() { "a space or a line break" } else { "a character" };
-            let message = format!("{name} holds {kind} that an HTTP header cannot have");
-            return self.refuse(node, message, "it is one word of printable ASCII");
-        }
         if template.is_plain() {
             self.warn(node, plain_secret(name));
         }
-        Some(value.into())
+        self.outside(Some(&template), || {
+            if value.is_empty() {
+                let is_plain = template.is_plain();
+                let which = if is_plain { name.to_owned() } else { template.to_string() };
+                return self.refuse(node, format!("{which} is empty"), "give it a value");
+            }
+            if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
+                let kind =
+                    if bad.is_whitespace() { "a space or a line break" } else { "a character" };
+                let message = format!("{name} holds {kind} that an HTTP header cannot have");
+                return self.refuse(node, message, "it is one word of printable ASCII");
+            }
+            Some(value.into())
+        })
     }
 
     /// A path; a relative one starts at the directory of the file.
@@ -364,7 +388,8 @@ impl<'a> Validator<'a> {
     fn file(&self, node: NodeId, path: &Path, cure: &str) -> Option<SmallFile> {
         let read = self.env.read(path);
         let told = |error| format!("{}: {}", path.display(), plain_reason(&error));
-        read.map_err(|error| self.error(node, told(error), cure)).ok()
+        let told = |error| self.outside(None, || self.error(node, told(error), cure));
+        read.map_err(told).ok()
     }
 
     /// `value`, with the text that may be shown for it.

@@ -21,9 +21,9 @@ use crate::backend::local::LocalDialer;
 use crate::backend::program::hiding;
 use crate::backend::registry::{Lease, RegistryEntry};
 use crate::backend::supervisor::{Supervisor, Timing};
-use crate::backend::{Dial, LiveRedaction, mcp};
+use crate::backend::{Dial, LiveRedaction, mcp, peer};
 use crate::config::{
-    A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target,
+    A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target, Unresolved,
 };
 use crate::journal::Journal;
 use crate::model::offer::Source;
@@ -65,7 +65,11 @@ struct ManagedBackend {
 
 /// The backends of the next configuration. All steps that can fail are done.
 #[derive(Debug)]
-pub(super) struct Prepared(Vec<(Backend, Connector)>);
+pub(super) struct Prepared {
+    backends: Vec<(Arc<Backend>, Connector)>,
+    /// The backends that keep their earlier entry, as what the new one refers to is missing; and why.
+    kept: Vec<(BackendName, String)>,
+}
 
 /// How a backend is reached.
 #[derive(Debug)]
@@ -87,6 +91,8 @@ pub(super) struct Changes {
     /// Backends that are now reached in another way.
     pub changed: Vec<String>,
     pub removed: Vec<String>,
+    /// Backends that keep their earlier entry, and why.
+    pub kept: Vec<(BackendName, String)>,
 }
 
 impl BackendManager {
@@ -124,36 +130,44 @@ impl BackendManager {
             let look = move || hiding::possible(launcher.as_deref()).is_ok();
             let _told = tokio::task::spawn_blocking(look).await.is_ok();
         }
-        let mut prepared = Vec::new();
+        let mut prepared = Prepared { backends: Vec::new(), kept: Vec::new() };
         for (name, mut backend) in backends {
             if let Some(program) = backend.program_mut() {
                 // The directory in use: a changed `state_dir` takes effect only after a restart.
                 program.hide(self.state.path().to_owned());
             }
-            let now =
-                self.managed.get(&name).filter(|now| now.handle.rules.target == backend.target);
+            let now = self.managed.get(&name);
+            if let (Some(now), Target::Unresolved(Unresolved { why, .. })) = (now, &backend.target)
+                && !matches!(now.handle.rules.target, Target::Unresolved(_))
+            {
+                prepared.kept.push((name, why.clone()));
+                let earlier = Arc::clone(&now.handle.rules);
+                prepared.backends.push((earlier, Connector::Unchanged(now.clone())));
+                continue;
+            }
+            let now = now.filter(|now| now.handle.rules.target == backend.target);
             let connector = match now {
                 Some(managed) => Connector::Unchanged(managed.clone()),
                 None => self.connector(&name, &backend).await?,
             };
-            prepared.push((backend, connector));
+            prepared.backends.push((Arc::new(backend), connector));
         }
-        Ok(Prepared(prepared))
+        Ok(prepared)
     }
 
     /// Replaces the set of backends. If a backend is reached in another way now, the new connection
     /// is made beside the old one. All other settings take effect at once.
     pub(super) fn take(
         &mut self,
-        Prepared(prepared): Prepared,
+        Prepared { backends, kept }: Prepared,
         refresh: &Refresh,
         max_concurrent: usize,
     ) -> Changes {
-        let mut changes = Changes::default();
+        let mut changes = Changes { kept, ..Changes::default() };
         let mut before = std::mem::take(&mut self.managed);
         let mut entries = Vec::new();
         let mut supervisors = Vec::new();
-        for (backend, connector) in prepared {
+        for (backend, connector) in backends {
             let name = backend.name.clone();
             let Refresh { jitter, timeout, .. } = *refresh;
             let timing = Timing { interval: backend.refresh, jitter, timeout };
@@ -166,7 +180,7 @@ impl BackendManager {
                     now.timing
                         .send_if_modified(|old| std::mem::replace(old, timing.clone()) != timing);
                     now.redact.send_replace(Arc::clone(&backend.redact));
-                    ManagedBackend { handle: Arc::new(now.handle.under(Arc::new(backend))), ..now }
+                    ManagedBackend { handle: Arc::new(now.handle.under(backend)), ..now }
                 }
                 Connector::New { dial, redact, conversations, agent } => {
                     accepted = tool_pins::load(&self.state, &name);
@@ -174,12 +188,8 @@ impl BackendManager {
                     let (asks, asked) = mpsc::channel(ASKS);
                     // The failures of the earlier peer say nothing about the new one.
                     let breaker = Arc::new(CircuitBreaker::new(name.clone()));
-                    let handle = BackendHandle::new(
-                        Arc::new(backend),
-                        Arc::clone(&dial),
-                        Arc::clone(&breaker),
-                        asks,
-                    );
+                    let handle =
+                        BackendHandle::new(backend, Arc::clone(&dial), Arc::clone(&breaker), asks);
                     let handle = match earlier {
                         Some(earlier) => {
                             changes.changed.push(name.to_string());
@@ -273,6 +283,7 @@ impl BackendManager {
                 Arc::new(A2aDialer::new(name, &agent, client, conversations.clone()))
             }
             Target::Local(tool) => Arc::new(LocalDialer::new(name, tool, launcher, client)),
+            Target::Unresolved(Unresolved { why, .. }) => Arc::new(peer::Unresolved(why.clone())),
         };
         Ok(Connector::New { dial, redact, conversations, agent: bundled })
     }
@@ -315,6 +326,7 @@ fn endpoint(target: &Target) -> String {
             format!("local {} {:?}", program.command, program.args)
         }
         Target::Local(Local { action: Action::Internal, .. }) => "internal".to_owned(),
+        Target::Unresolved(_) => "unresolved".to_owned(),
     }
 }
 
@@ -323,7 +335,11 @@ pub(crate) fn source(backend: &Backend) -> Source {
     let (kind, description) = match &backend.target {
         Target::Mcp(_) => (RefKind::McpLocal, None),
         Target::A2a(agent) => (RefKind::A2aLocal, agent.description.clone()),
-        Target::Local(_) => (RefKind::Local, None),
+        Target::Local(_) | Target::Unresolved(Unresolved { section: "local", .. }) => {
+            (RefKind::Local, None)
+        }
+        Target::Unresolved(Unresolved { section: "a2a", .. }) => (RefKind::A2aLocal, None),
+        Target::Unresolved(_) => (RefKind::McpLocal, None),
     };
     Source {
         name: backend.name.clone(),

@@ -22,6 +22,7 @@ use crate::error_chain::error_chain;
 use crate::http::api::{Flaw, Loaded};
 use crate::http::auth::hosts::Hosts;
 use crate::http::service::Service;
+use crate::model::BackendName;
 use crate::runtimes::Runtimes;
 use crate::settings::Settings;
 use crate::state_dir::StateDir;
@@ -213,7 +214,7 @@ impl Reloader {
         if same_mantyx {
             self.runtimes.set(runtimes);
         }
-        let flaw = restart_needed(&fixed, same_mantyx);
+        let flaw = kept(&changes.kept).or_else(|| restart_needed(&fixed, same_mantyx));
         loaded.at = clock::now();
         loaded.flaw.clone_from(&flaw);
         self.loaded.send_replace(loaded);
@@ -256,6 +257,13 @@ impl Reloader {
 }
 
 /// Tells the operator which keys need a restart.
+/// The backends that keep their earlier entry.
+fn kept(backends: &[(BackendName, String)]) -> Option<Flaw> {
+    let told = backends.iter().map(|(name, why)| format!("`{name}` stays as it was: {why}"));
+    let told = told.collect::<Vec<_>>().join("; ");
+    (!told.is_empty()).then_some(Flaw::Kept(told))
+}
+
 fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
     let kept =
         if same_mantyx { "" } else { "; until then, `upstream` and `apps` stay as they were" };

@@ -97,6 +97,9 @@ pub enum Flaw {
     /// The whole file: it has a mistake, or the bridge cannot carry it out.
     #[error("not taken, the earlier one stays: {0}")]
     NotTaken(String),
+    /// The entries of some backends, as what they refer to is missing.
+    #[error("taken, but {0}")]
+    Kept(String),
     /// Some keys, which only a restart takes over.
     #[error("taken, but {0}")]
     NeedsRestart(String),

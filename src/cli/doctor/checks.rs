@@ -22,7 +22,7 @@ use crate::cli::check::command_line;
 use crate::cli::page::counted;
 use crate::config::{
     A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp, Program,
-    Runtime, Target, Upstream,
+    Runtime, Target, Unresolved, Upstream,
 };
 use crate::error_chain::error_chain;
 use crate::http_client::{Clients, Tls};
@@ -145,6 +145,7 @@ pub(super) async fn backend(
             }
             Action::Internal => (),
         },
+        Target::Unresolved(Unresolved { why, cure, .. }) => check.begin("entry").fail(why, cure),
     }
 }
 

@@ -20,6 +20,7 @@ mod secrets;
 mod signature;
 mod tls;
 mod trust;
+mod unresolved;
 
 use std::path::Path;
 

@@ -144,7 +144,7 @@ impl Validator<'_> {
             }
             Err(flaw) => {
                 let message = format!("{} cannot be used: {flaw}", path.display());
-                self.refuse(at.node, message, PUBLIC)
+                self.outside(None, || self.refuse(at.node, message, PUBLIC))
             }
         }
     }

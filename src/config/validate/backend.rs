@@ -14,7 +14,7 @@ use crate::config::file_format::{File, Mcp, Redact};
 use crate::config::value::format_duration;
 use crate::config::{
     At, Backend, Calls, Count, DurationText, List, Named, Naming, NodeId, OnUnavailable,
-    PendingAfter, Pin, Refresh, SizeText, Target, file_format,
+    PendingAfter, Pin, Refresh, SizeText, Target, Unresolved, file_format,
 };
 use crate::model::redaction::Pattern;
 use crate::model::{Answer, BackendName, Own, Policy, Redaction};
@@ -116,16 +116,49 @@ impl Validator<'_> {
         let others = tools().filter(|(_, at)| is_elsewhere(&at.value.only_on));
         disabled.extend(others.map(|(name, _)| name));
         let mcp = servers().filter(|(_, at)| !is_disabled(at));
-        let mcp = mcp.filter_map(|(name, at)| self.mcp(&name, at, inherited));
-        let a2a = entries(&file.a2a).filter_map(|(name, at)| self.a2a(&name, at, inherited));
+        let mcp = mcp.filter_map(|(name, at)| {
+            let required = at.value.required.as_ref();
+            self.entry(&name, ("mcp", required), inherited, || self.mcp(&name, at, inherited))
+        });
+        let a2a = entries(&file.a2a).filter_map(|(name, at)| {
+            let required = at.value.required.as_ref();
+            self.entry(&name, ("a2a", required), inherited, || self.a2a(&name, at, inherited))
+        });
         let local = tools().filter(|(_, at)| !is_elsewhere(&at.value.only_on));
-        let local = local.filter_map(|(name, at)| self.local(&name, at, inherited));
+        let local = local.filter_map(|(name, at)| {
+            let required = at.value.required.as_ref();
+            self.entry(&name, ("local", required), inherited, || self.local(&name, at, inherited))
+        });
         let ready = mcp.chain(a2a).chain(local).map(|backend| {
             let node = written.get(backend.name.as_str());
             let place = node.map_or(0, |node| node.index as usize);
             (backend.name.clone(), Backend { place, ..backend })
         });
         Backends { ready: ready.collect(), written, disabled }
+    }
+
+    /// The backend of an entry as `read` gives it. If nothing is wrong in the entry, but what it
+    /// refers to is missing, the backend is one that cannot be reached.
+    fn entry(
+        &self,
+        name: &BackendName,
+        (section, required): (&'static str, Option<&At<bool>>),
+        inherited: Inherited<'_>,
+        read: impl FnOnce() -> Option<Backend>,
+    ) -> Option<Backend> {
+        let before = self.findings.borrow().mistakes.len();
+        let backend = read();
+        let mut findings = self.findings.borrow_mut();
+        let new = &findings.mistakes[before..];
+        if new.is_empty() || !new.iter().all(|mistake| mistake.is_outside) {
+            return backend;
+        }
+        let why = findings.mistakes.split_off(before);
+        findings.unresolved.push((name.clone(), why));
+        drop(findings);
+        let target = Target::Unresolved(Unresolved { section, ..Unresolved::default() });
+        let common = Common { required, default_concurrency: 1, ..Common::default() };
+        Some(self.backend(name, target, Naming::default(), &common, inherited))
     }
 
     /// The names of all backends, from the document itself, so that an entry with a mistake counts

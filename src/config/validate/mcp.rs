@@ -136,7 +136,7 @@ impl Validator<'_> {
             let Some((name, value)) = assignment.split_once('=') else {
                 let message = format!("{}, line {}: no NAME=value", path.display(), number + 1);
                 let cure = "write one NAME=value a line, comments after a #";
-                return self.refuse(at.node, message, cure);
+                return self.outside(None, || self.refuse(at.node, message, cure));
             };
             let value = value.trim();
             let quoted = ['"', '\''].iter().find_map(|&quote| {

@@ -14,7 +14,7 @@ use super::web::is_in_the_open;
 use super::{Validator, optional};
 use crate::config::{
     App, At, Auth, Count, Credential, Dialect, List, Listen, Mantyx, Named, NodeId, Rate,
-    RefreshGrant, San, Scalar, Target, TokenHash, Upstream, file_format,
+    RefreshGrant, San, Scalar, TokenHash, Upstream, file_format,
 };
 use crate::model::{AppName, BackendName, Rights};
 
@@ -271,7 +271,7 @@ impl Validator<'_> {
                 continue;
             };
             // Others have no tools to choose from.
-            if !matches!(backends.ready[&backend].target, Target::Mcp(_)) {
+            if backends.ready[&backend].target.section() != "mcp" {
                 let message = format!("`{name}` is one tool, not a server with several");
                 self.error(node.key(), message, "write it into `backends`, or leave it out there");
             }

@@ -42,7 +42,8 @@ impl Validator<'_> {
     pub(super) fn url(&self, at: &At<String>, dialect: Dialect) -> Option<Written<Url>> {
         let (text, template) = self.resolve(at.node, &at.value, dialect)?;
         let mut shown = template.to_string();
-        let url = self.checked_url(at.node, &text, &shown)?;
+        let checked = || self.checked_url(at.node, &text, &shown);
+        let url = self.outside(Some(&template), checked)?;
         if template.is_plain() {
             shown = without_secret_query(&url);
             if shown != url.as_str() {
@@ -192,7 +193,8 @@ impl Validator<'_> {
             TlsFlaw::Key(why) => (key, why, KEY),
         };
         let Pem { node, path, .. } = file?;
-        self.refuse(node, format!("{} cannot be used: {why}", path.display()), cure)
+        let message = format!("{} cannot be used: {why}", path.display());
+        self.outside(None, || self.refuse(node, message, cure))
     }
 
     fn pem(

@@ -86,8 +86,11 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         cases.push(("upstream", Some(message), cure));
     }
     if let Some(flaw) = api.loaded().flaw {
-        let cure =
-            if matches!(flaw, Flaw::NeedsRestart(_)) { cure("restart") } else { cure("config") };
+        let cure = match flaw {
+            Flaw::NotTaken(_) => cure("config"),
+            Flaw::Kept(_) => cure("kept"),
+            Flaw::NeedsRestart(_) => cure("restart"),
+        };
         cases.push(("config", Some(flaw.to_string()), cure));
     }
     if let Some(tls) = &api.facts.tls {

@@ -313,8 +313,11 @@ impl Database {
             |slots: &mut dyn Iterator<Item = &Slot>| slots.map(number).collect::<Vec<_>>();
         let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
         let gone: Vec<Id> = gone.map(|(key, _)| id(key)).collect();
-        let (names, needs): (Vec<Id>, Vec<&str>) =
-            rows.begun.values().map(|(name, needs)| (*name, needs.as_str())).unzip();
+        let begun = || rows.begun.values();
+        let names: Vec<Id> = begun().map(|run| run.name).collect();
+        let needs: Vec<&str> = begun().map(|run| run.needs.as_str()).collect();
+        let owners: Vec<Option<&[u8]>> =
+            begun().map(|run| run.owner.as_ref().map(<[u8; 32]>::as_slice)).collect();
         let epochs: Vec<i64> = rows.owned.values().copied().collect();
         let kept = Columns::of(&rows.records);
         let answers = Columns::of(&rows.first);
@@ -357,6 +360,7 @@ impl Database {
                     &answers.are_owners,
                     &slices(&claims),
                     &numbers(&mut claimants.iter()),
+                    &owners,
                 ],
             )
             .await?;

@@ -39,6 +39,17 @@ pub(super) struct Row {
     pub(super) is_owners: bool,
 }
 
+/// A run that begins.
+#[derive(Debug)]
+pub(super) struct Begun {
+    pub(super) name: Id,
+    /// The backends that it needs.
+    pub(super) needs: String,
+    /// The record of its owner, if MANTYX has just created it. If another replica has written that
+    /// record, the app has handed the run over there, and it may have ended since.
+    pub(super) owner: Option<Id>,
+}
+
 /// What one statement writes.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
@@ -48,8 +59,8 @@ pub(super) struct Rows {
     pub(super) first: BTreeMap<RowKey, Row>,
     /// The runs that it must own, with their epochs.
     pub(super) owned: BTreeMap<Slot, i64>,
-    /// The runs that begin with this batch, with their names and the backends that they need.
-    pub(super) begun: BTreeMap<Slot, (Id, String)>,
+    /// The runs that begin with this batch.
+    pub(super) begun: BTreeMap<Slot, Begun>,
     /// The runs that have ended.
     pub(super) ended: BTreeSet<Slot>,
     /// The runs whose calls and answers are removed.
@@ -73,7 +84,11 @@ impl Rows {
             (_, Some(slot), Some(Some(epoch))) => drop(self.owned.insert(slot, *epoch)),
             (Change::Run(_, run), Some(slot), None) => {
                 let needs: Vec<&str> = run.needs.iter().map(BackendName::as_str).collect();
-                self.begun.insert(slot, (name(&run.key), needs.join(",")));
+                let RunKey { workspace, kind, run: id } = &run.key;
+                let owner = (workspace.clone(), kind.as_str().to_owned(), id.to_string());
+                let owner = (!run.has_past).then(|| id_of(&Key::Owner(owner)));
+                let begun = Begun { name: name(&run.key), needs: needs.join(","), owner };
+                self.begun.entry(slot).or_insert(begun);
                 self.owned.insert(slot, FIRST_EPOCH);
             }
             (_, Some(slot), None) if self.begun.contains_key(&slot) => {}

@@ -41,7 +41,7 @@ fn each_kind_of_backend_has_its_own() {
             Action::Http { tls, .. } => tls.clone(),
             Action::Command(_) | Action::Internal => None,
         },
-        Target::Mcp(Mcp::Stdio(_)) => None,
+        Target::Mcp(Mcp::Stdio(_)) | Target::Unresolved(_) => None,
     };
     let shown = |name: &str| tls(name).map(|tls| format!("{tls:?}"));
     assert_eq!(shown("a").unwrap(), "Tls { authorities: Some(1), identity: true }");

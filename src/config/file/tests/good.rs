@@ -308,7 +308,7 @@ fn agents() {
     );
     let card = |name: &str| match &backend(&config, name).target {
         Target::A2a(a2a) => a2a,
-        Target::Mcp(_) | Target::Local(_) => panic!("a2a"),
+        other => panic!("{other:?}"),
     };
     assert!(matches!(&card("c").card, CardSource::Base(url) if url.as_str() == "https://c/"));
     assert_eq!(card("c").binding, Some(A2aBinding::HttpJson));

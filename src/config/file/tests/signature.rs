@@ -30,7 +30,7 @@ fn parse(env: &Environment, entry: &str) -> Result<Config, ConfigErrors> {
 fn signers(config: &Config) -> Option<Signers> {
     match &config.backends["a"].target {
         Target::A2a(agent) => agent.signers.clone(),
-        Target::Mcp(_) | Target::Local(_) => None,
+        _ => None,
     }
 }
 

@@ -46,6 +46,11 @@ impl Clauses {
             .contains("and run.epoch = given.epoch and run.owner is not distinct from me.id\n")
     }
 
+    /// A run that was created begins once.
+    fn begins_first() -> bool {
+        Self::WRITE.contains("where row.owner is null or (\n")
+    }
+
     /// A write locks the runs that it is for.
     fn locks_runs() -> bool {
         Self::WRITE.contains("for share of run\n")
@@ -181,7 +186,11 @@ pub(super) async fn beat(mut tx: Tx, member: Member) -> (Tx, Option<Vec<Beat>>) 
 /// Adds the runs that begin with this batch; those that are new.
 async fn add_runs(tx: &mut Tx, member: Member, batch: &Batch) -> BTreeSet<i64> {
     let mut begun = BTreeSet::new();
-    for (slot, name, needs) in batch.begun.clone() {
+    for (slot, name, needs, owner) in batch.begun.clone() {
+        let owner = owner.and_then(|owner| tx.snapshot.records.get(&owner));
+        if Clauses::begins_first() && owner.is_some_and(|it| it.holder != Some(member.id)) {
+            continue;
+        }
         let is_over = batch.ended.contains(&slot);
         tx.lock(Lock::Run(slot), true).await;
         let is_free = loop {

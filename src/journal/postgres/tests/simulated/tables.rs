@@ -330,7 +330,8 @@ pub(super) struct Given {
 /// The values of a write.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
-    pub(super) begun: Vec<(i64, Id, Vec<String>)>,
+    /// Its number, its name, what it needs, and the record of its owner.
+    pub(super) begun: Vec<(i64, Id, Vec<String>, Option<Id>)>,
     pub(super) owned: Vec<(i64, i64)>,
     pub(super) released: BTreeSet<i64>,
     pub(super) ended: BTreeSet<i64>,
@@ -379,7 +380,9 @@ impl Batch {
         let begun = rows.begun.iter();
         let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
         Self {
-            begun: begun.map(|(slot, (name, it))| (number(slot.0), *name, needs(it))).collect(),
+            begun: begun
+                .map(|(slot, it)| (number(slot.0), it.name, needs(&it.needs), it.owner))
+                .collect(),
             owned: rows.owned.iter().map(|(slot, epoch)| (number(slot.0), *epoch)).collect(),
             released: numbers(&rows.released),
             ended: numbers(&rows.ended),
