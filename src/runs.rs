@@ -339,16 +339,11 @@ impl Runs {
 
     /// The runs of `app`, or of all apps, whose streams cannot be opened, and why.
     pub fn failing(&self, app: Option<&AppName>) -> Vec<(RunKey, Arc<StreamFailure>)> {
-        let inner = self.inner.lock();
-        let driven = inner
-            .runs
-            .values()
-            .filter(|run| app.is_none_or(|app| run.app == *app) && !run.has_ended());
-        let failing = driven.filter_map(|run| {
-            let failure = run.access().failure().cloned()?;
+        let failure = |run: Arc<DrivenRun>| {
+            let failure = run.access().failure().cloned().filter(|_| !run.has_ended())?;
             Some((run.key.clone(), failure))
-        });
-        failing.collect()
+        };
+        self.of_app(app).into_iter().filter_map(failure).collect()
     }
 
     /// How many runs are being driven now.

@@ -23,7 +23,7 @@ use url::Url;
 pub use self::credential::UpstreamCredential;
 use self::kept_token::KeptToken;
 pub use self::post::{PostCredential, Posted, ResultPost};
-use self::rate_limit::{RateLimiter, RateLimits, Told};
+use self::rate_limit::{RateLimits, Told};
 use crate::budget::NoRoom;
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};
@@ -353,13 +353,8 @@ impl Upstream {
         if headers.contains_key(rate_limit::BUCKET)
             && let Some(told) = Told::read(headers, clock::now())
         {
-            self.rate_limit(credential).overheard(told);
+            self.rate_limits.of(credential.id).overheard(told);
         }
-    }
-
-    /// The rate limit of a credential; it covers the posts of all runs.
-    fn rate_limit(&self, credential: &UpstreamCredential) -> Arc<RateLimiter> {
-        self.rate_limits.of(credential.id)
     }
 }
 

@@ -391,10 +391,9 @@ impl Store {
 fn set_aside(path: &Path, aside: &Path) -> io::Result<()> {
     // Link instead of rename: if the bridge crashes now, there still is a journal at `path`.
     match fs::hard_link(path, aside) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         // The file system has no hard links.
-        Err(_) => fs::rename(path, aside),
-        Ok(()) => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(path, aside),
+        _ => Ok(()),
     }
 }
 

@@ -235,7 +235,10 @@ impl AppStream {
                             Turn::To(From::Ended)
                         }
                     },
-                    From::Replay(replay) => read_replay(&self.run, replay).await,
+                    From::Replay(replay) => match &mut replay.last {
+                        Some(blank) => read_last(&mut replay.response, blank).await,
+                        None => read_replay(&self.run, replay).await,
+                    },
                 }
             };
             let turn = tokio::select! {
@@ -335,9 +338,6 @@ fn is_last(run: &DrivenRun, framer: &Framer) -> bool {
 
 /// May be dropped while it waits: `chunk` loses nothing, and all bytes so far are in the framer.
 async fn read_replay(run: &DrivenRun, replay: &mut Replay) -> Turn {
-    if let Some(blank) = &mut replay.last {
-        return read_last(&mut replay.response, blank).await;
-    }
     loop {
         let mut out = Vec::new();
         loop {

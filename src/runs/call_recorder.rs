@@ -160,7 +160,8 @@ impl CallRecorder {
     /// for it.
     pub(super) async fn left(&self) {
         self.keeping.leaving.cancelled().await;
-        if self.handle().is_none() || self.is_answered() {
+        let is_answered = self.record.lock().stage >= Stage::Answered;
+        if self.handle().is_none() || is_answered {
             std::future::pending::<()>().await;
         }
     }
@@ -323,10 +324,6 @@ impl CallRecorder {
             Some((calls, id)) => !calls.waits(id),
             None => !self.is_received(),
         }
-    }
-
-    fn is_answered(&self) -> bool {
-        matches!(self.record.lock().stage, Stage::Answered | Stage::Closed)
     }
 }
 

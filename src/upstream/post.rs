@@ -153,7 +153,7 @@ impl Upstream {
     ) -> Option<Verdict> {
         let ResultPost { path, deadline, .. } = *post;
         let begun = Instant::now();
-        let rate_limit = self.rate_limit(shown);
+        let rate_limit = self.rate_limits.of(shown.id);
         let permit = rate_limit.acquire(deadline).await?;
         self.posts.held_back.observe(begun.elapsed());
         if attempt > 0 {

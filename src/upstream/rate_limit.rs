@@ -56,6 +56,7 @@ pub(super) struct PostPermit<'a> {
 }
 
 impl RateLimits {
+    /// The limiter of this credential; it covers the posts of all runs.
     pub(super) fn of(&self, credential: [u8; 32]) -> Arc<RateLimiter> {
         let mut all = self.0.lock();
         if let Some(limiter) = all.get(&credential) {

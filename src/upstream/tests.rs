@@ -4,7 +4,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::rate_limit::LAST_CHANCE;
+use super::rate_limit::{LAST_CHANCE, RateLimiter};
 use super::*;
 
 #[test]
@@ -121,6 +121,6 @@ fn each_credential_has_a_rate_limit_of_its_own() {
     let upstream =
         Upstream::new(base, None, &Credential::Passthrough, StateDir::new("/nowhere".into()));
     let [one, same, other] = ["a", "a", "b"].map(|key| UpstreamCredential::bearer(key).unwrap());
-    assert!(Arc::ptr_eq(&upstream.rate_limit(&one), &upstream.rate_limit(&same)));
-    assert!(!Arc::ptr_eq(&upstream.rate_limit(&one), &upstream.rate_limit(&other)));
+    assert!(Arc::ptr_eq(&upstream.rate_limits.of(one.id), &upstream.rate_limits.of(same.id)));
+    assert!(!Arc::ptr_eq(&upstream.rate_limits.of(one.id), &upstream.rate_limits.of(other.id)));
 }

@@ -214,11 +214,9 @@ impl Database {
 
     /// What the server says of itself.
     pub(super) async fn facts(&self, schema: &str) -> Result<Facts, DatabaseError> {
-        let row = self
-            .bounded(
-                self.client.query_one(include_str!("sql/facts.sql"), &[&format!("{schema}.meta")]),
-            )
-            .await?;
+        let text = include_str!("sql/facts.sql");
+        let table = format!("{schema}.meta");
+        let row = self.bounded(self.client.query_one(text, &[&table])).await?;
         let tables = match row.try_get(4)? {
             true => Some(self.bounded(self.client.query_one(VERSION, &[])).await?.try_get(0)?),
             false => None,
@@ -279,12 +277,9 @@ impl Database {
     pub(super) async fn join(&self, host: &str) -> Result<Member, DatabaseError> {
         let id = Uuid::new_v4();
         let version = env!("CARGO_PKG_VERSION");
-        let row = self
-            .bounded(
-                self.client
-                    .query_one(include_str!("sql/join.sql"), &[&id, &self.group, &host, &version]),
-            )
-            .await?;
+        let text = include_str!("sql/join.sql");
+        let values: &[&(dyn ToSql + Sync)] = &[&id, &self.group, &host, &version];
+        let row = self.bounded(self.client.query_one(text, values)).await?;
         Ok(Member { id, generation: row.try_get(0)? })
     }
 
@@ -379,9 +374,8 @@ impl Database {
     /// Says that this replica lives; the heartbeats of all of its group then. `None`: another has
     /// taken its place.
     pub(super) async fn beat(&self, member: Member) -> Result<Option<Vec<Beat>>, DatabaseError> {
-        let rows = self
-            .query(include_str!("sql/beat.sql"), &[&member.id, &member.generation, &self.group])
-            .await?;
+        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &self.group];
+        let rows = self.query(include_str!("sql/beat.sql"), values).await?;
         let beat = |row: &Found| {
             Ok(Beat {
                 replica: row.try_get(0)?,

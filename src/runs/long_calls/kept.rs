@@ -231,7 +231,7 @@ impl Runs {
             waits,
             begun,
         };
-        let driven = self.run_of(&scope.of, request.run.as_ref());
+        let (driven, trace) = self.begun_by(&scope.of, request.run.as_ref());
         // A run that awaits its credential has no token; `cancel_of` finds the call by its run.
         let stop = driven.map(|run| run.stop.child_token()).unwrap_or_default();
         // If it is not known how long the call has run, its time counts as over.
@@ -247,7 +247,6 @@ impl Runs {
         let what = if work.handle.is_some() { "is asked for again" } else { "is made now" };
         let recorder = CallRecorder::long(self.calls.keeping(&scope.app), &work, spent);
         recorder.goes_on((Arc::clone(&self.calls.long), id.clone()));
-        let trace = self.trace_of(&scope.of, request.run.as_ref());
         let call = LongCall::new(scope, &request.name, Some(work), None, stop.clone());
         self.calls.long.calls.lock().insert(id.clone(), call);
         if let Some(why) = over {
@@ -261,27 +260,18 @@ impl Runs {
         self.calls.spawn_long(self.calls.executed(&call), call, id.clone(), stop);
     }
 
-    /// The run of a long call of an earlier process, if that run is known.
-    fn run_of(&self, of: &Of, by: Option<&CallingRun>) -> Option<Arc<DrivenRun>> {
-        if let Of::Run { driven, .. } = of {
-            return self.get(driven);
-        }
-        let by = by?;
-        self.inner.lock().runs.values().find(|run| by.is(&run.key)).cloned()
-    }
-
-    /// The trace context of the run that began a call: the run that `of` or `by` names, if it is
-    /// known.
-    fn trace_of(&self, of: &Of, by: Option<&CallingRun>) -> Context {
+    /// The run that began a long call of an earlier process, if it is driven here, and the trace
+    /// context of its calls, if it is known.
+    fn begun_by(&self, of: &Of, by: Option<&CallingRun>) -> (Option<Arc<DrivenRun>>, Context) {
         let is_it = |key: &RunKey| match of {
             Of::Run { driven, .. } => key == driven,
-            Of::Session { .. } | Of::App => by.is_some_and(|by| by.run == key.run),
+            Of::Session { .. } | Of::App => by.is_some_and(|by| by.is(key)),
         };
         let inner = self.inner.lock();
         if let Some((_, run)) = inner.runs.iter().find(|(key, _)| is_it(key)) {
-            return run.trace.clone();
+            return (Some(Arc::clone(run)), run.trace.clone());
         }
         let waiting = inner.awaiting_credential.iter().find(|(key, _)| is_it(key));
-        waiting.map(|(_, kept)| self.kept_trace(&kept.record)).unwrap_or_default()
+        (None, waiting.map(|(_, kept)| self.kept_trace(&kept.record)).unwrap_or_default())
     }
 }
