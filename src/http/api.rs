@@ -134,7 +134,7 @@ impl Api {
         if request.method() == Method::POST && !says_nothing && !is_json(request.headers()) {
             return not_json();
         }
-        response::either(handler(self, asked)).await
+        handler(self, asked).await.unwrap_or_else(|refusal| refusal)
     }
 
     fn status(&self, asked: &ApiRequest) -> Answered {

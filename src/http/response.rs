@@ -229,11 +229,6 @@ pub fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Bo
     response
 }
 
-/// The answer, be it a refusal or not.
-pub async fn either(answered: impl Future<Output = Answered>) -> Response<Body> {
-    answered.await.unwrap_or_else(|refusal| refusal)
-}
-
 /// An answer in this media type.
 pub fn text(
     status: StatusCode,

@@ -225,7 +225,7 @@ impl Service {
                 // Boxed, since the future is large.
                 let route = (proxied, resource);
                 let handled = Box::pin(proxy::handle(&self.api.runs, route, caller, request));
-                response::either(handled).await
+                handled.await.unwrap_or_else(|refusal| refusal)
             }
             (Route::WrongMethod(allow), _) => response::wrong_method(allow),
             (Route::Ambiguous, _) => response::error(

@@ -4,7 +4,6 @@
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
@@ -120,7 +119,7 @@ impl<'a> ShownCall<'a> {
             },
             pending: call.is_pending(),
             outcome: call.ended.map(|(outcome, _)| outcome.as_str()),
-            ms: millis(call.took()),
+            ms: u64::try_from(call.took().as_millis()).unwrap_or(u64::MAX),
         }
     }
 }
@@ -399,8 +398,4 @@ fn no_such_run() -> Response<Body> {
         Code::NotFound,
         "There is no such run; GET /v1/runs lists those that the bridge drives for this app.",
     )
-}
-
-fn millis(took: Duration) -> u64 {
-    u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
 }

@@ -243,17 +243,15 @@ pub(super) fn status(api: &Api, caller: &Caller) -> Status {
 /// The state of the daemon, for a caller that sees these backends.
 pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon {
     let health = api.runs.upstream.health();
-    let token_failure = api.runs.upstream.token_failure();
     let loaded = api.loaded();
     let refused = || problems::refused_runs(api, caller).into_keys().next();
-    let last_error = health.last_error.or_else(refused);
     let mut daemon = Daemon {
         upstream: Upstream {
             base_url: api.facts.base_url.clone(),
-            workspace: loaded.workspace.clone(),
+            workspace: loaded.workspace,
             reachable: health.reachable,
-            last_error,
-            token_error: token_failure.map(|failure| failure.text),
+            last_error: health.last_error.or_else(refused),
+            token_error: api.runs.upstream.token_failure().map(|failure| failure.text),
         },
         runs: Runs {
             driven: api.runs.driven(),
@@ -265,7 +263,7 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config {
             loaded_at: time(loaded.at),
-            last_error: loaded.flaw.as_ref().map(ToString::to_string),
+            last_error: loaded.flaw.map(|flaw| flaw.to_string()),
         },
         injected: injected(api, caller.sees()),
         replicas: if caller.is_operator { replicas(api) } else { Vec::new() },

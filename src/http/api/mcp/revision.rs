@@ -56,10 +56,7 @@ pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Replie
                 ..RpcError::new(StatusCode::BAD_REQUEST, codes::UNSUPPORTED_VERSION, message)
             })
         }
-        (Some(STATELESS), None) => Err(RpcError {
-            status: StatusCode::BAD_REQUEST,
-            ..RpcError::invalid_params(format!("`params._meta` must have `{VERSION}`."))
-        }),
+        (Some(STATELESS), None) => Err(lacks(VERSION)),
         (None, Some(STATELESS)) => Err(mismatch("MCP-Protocol-Version", None, STATELESS)),
         (header, _) => Ok(header == Some(STATELESS)),
     }
@@ -69,10 +66,7 @@ pub(super) fn is_stateless(request: &Request<'_>, headers: &HeaderMap) -> Replie
 /// repeat the body (Streamable HTTP: Server Validation).
 pub(super) fn check(request: &Request<'_>, headers: &HeaderMap) -> Replied<()> {
     if request.meta(CAPABILITIES).is_none_or(|value| !value.get().starts_with('{')) {
-        return Err(RpcError {
-            status: StatusCode::BAD_REQUEST,
-            ..RpcError::invalid_params(format!("`params._meta` must have `{CAPABILITIES}`."))
-        });
+        return Err(lacks(CAPABILITIES));
     }
     if headers.contains_key(STDIO) {
         return Ok(());
@@ -109,6 +103,12 @@ pub(super) fn check_params(tool: &str, arguments: &RawValue, headers: &HeaderMap
         let message = format!("Header mismatch: {name} does not repeat its argument");
         Err(RpcError::new(StatusCode::BAD_REQUEST, codes::HEADER_MISMATCH, message))
     })
+}
+
+/// The error for a request without this member of `_meta`.
+fn lacks(member: &str) -> RpcError {
+    let message = format!("`params._meta` must have `{member}`.");
+    RpcError::new(StatusCode::BAD_REQUEST, codes::INVALID_PARAMS, message)
 }
 
 fn mismatch(name: &str, header: Option<&str>, body: &str) -> RpcError {
