@@ -146,10 +146,8 @@ pub fn write(catalog: &Catalog, identity: &Identity) -> String {
 pub fn read(text: &str) -> Result<(Identity, Catalog), String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if file.version != VERSION {
-        return Err(format!(
-            "it has the format {}, and this version writes {VERSION}",
-            file.version
-        ));
+        let version = file.version;
+        return Err(format!("it has the format {version}, and this version writes {VERSION}"));
     }
     let identity = Identity(file.identity.to_owned());
     match (file.tools, file.card) {

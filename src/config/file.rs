@@ -192,7 +192,9 @@ fn validated<T>(
             "the least is `upstream: {sandbox: true}`; docs/configuration.md shows more".into();
         return Err(ConfigErrors::without_place(name, "the file is empty".into(), cure));
     }
-    let directory = directory(path);
+    // Absolute, if the working directory is known.
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let directory = absolute.parent().unwrap_or(Path::new(""));
     let mut left_out = HashSet::new();
     let mut mistakes = Vec::new();
     let file: Option<File> =
@@ -201,7 +203,7 @@ fn validated<T>(
     let mut unresolved = Vec::new();
     let mut validated = None;
     if let Some(file) = file {
-        let checks = Validator::new(&document, env, path, &directory, &left_out);
+        let checks = Validator::new(&document, env, path, directory, &left_out);
         validated = validate(&checks, &file);
         let findings = checks.findings.into_inner();
         mistakes.extend(findings.mistakes);
@@ -257,12 +259,6 @@ fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigEr
         warnings.push(format!("{shown}: its group can change this file; run chmod g-w on it"));
     }
     Ok(warnings)
-}
-
-/// The directory of the file, absolute if the working directory is known.
-fn directory(path: &Path) -> PathBuf {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    absolute.parent().map(Path::to_owned).unwrap_or_default()
 }
 
 fn not_yaml(name: &str, text: &str, flaw: NotYaml) -> ConfigErrors {

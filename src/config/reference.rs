@@ -120,11 +120,7 @@ impl Part {
         let flaw = |message: String, cure: &str| {
             Err(Flaw { message, cure: cure.into(), is_outside: false })
         };
-        let named = match inside.split_once(':') {
-            Some((scheme, rest)) if !rest.starts_with('-') => Some((scheme, rest)),
-            _ => None,
-        };
-        match named {
+        match inside.split_once(':').filter(|(_, rest)| !rest.starts_with('-')) {
             Some(("env", name)) if is_variable(name) => {
                 Ok(Self::Env { name: name.into(), default: None })
             }

@@ -25,12 +25,9 @@ pub struct Scalar(pub String);
 #[derive(Debug, Clone, Copy)]
 pub struct DurationText(pub Duration);
 
-/// The value of `pending_after`: a duration, or `off`.
+/// The value of `pending_after`: a duration; `None` for `off`.
 #[derive(Debug, Clone, Copy)]
-pub enum PendingAfter {
-    Off,
-    After(Duration),
-}
+pub struct PendingAfter(pub Option<Duration>);
 
 /// `512B`, `64KiB`, `1MiB`, in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -183,10 +180,10 @@ scalars! {
     {
         fn visit_str<E: de::Error>(self, text: &str) -> Result<PendingAfter, E> {
             if text == "off" {
-                return Ok(PendingAfter::Off);
+                return Ok(PendingAfter(None));
             }
             let wrong = || E::invalid_value(Unexpected::Str(text), &self);
-            parse_duration(text).map(PendingAfter::After).ok_or_else(wrong)
+            parse_duration(text).map(|after| PendingAfter(Some(after))).ok_or_else(wrong)
         }
     }
 

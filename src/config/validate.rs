@@ -192,24 +192,20 @@ impl<'a> Validator<'a> {
         if let Some(at) = written {
             return self.path(at);
         }
+        let var = |name| self.env.filled_var(name);
         // systemd sets a list if the unit names several directories.
-        let systemd =
-            self.env.filled_var("STATE_DIRECTORY").and_then(|list| list.split(':').next());
-        let xdg = || self.env.filled_var("XDG_STATE_HOME").map(|dir| Path::new(dir).to_owned());
-        let home =
-            || self.env.filled_var("HOME").map(|home| Path::new(home).join(".local").join("state"));
+        let systemd = var("STATE_DIRECTORY").and_then(|list| list.split(':').next());
+        let xdg = || var("XDG_STATE_HOME").map(PathBuf::from);
+        let home = || var("HOME").map(|home| Path::new(home).join(".local").join("state"));
         let default = systemd
             .map(PathBuf::from)
-            .or_else(|| xdg().or_else(home).map(|dir| dir.join("mantyx-bridge")))
-            .filter(|dir| dir.is_absolute());
-        if default.is_none() {
-            self.missing::<()>(
-                self.document.root.id,
-                "`state_dir` is missing, and none of STATE_DIRECTORY, XDG_STATE_HOME, HOME is set",
-                "write `state_dir: /var/lib/mantyx-bridge`",
-            );
-        }
-        default
+            .or_else(|| xdg().or_else(home).map(|dir| dir.join("mantyx-bridge")));
+        default.filter(|dir| dir.is_absolute()).or_else(|| {
+            let message =
+                "`state_dir` is missing, and none of STATE_DIRECTORY, XDG_STATE_HOME, HOME is set";
+            let cure = "write `state_dir: /var/lib/mantyx-bridge`";
+            self.missing(self.document.root.id, message, cure)
+        })
     }
 
     fn refresh_interval(&self, at: Option<&At<DurationText>>) -> Option<Duration> {

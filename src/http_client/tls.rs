@@ -72,12 +72,12 @@ impl Tls {
 fn authorities(pem: &str) -> Result<Vec<Vec<u8>>, TlsFlaw> {
     let mut store = RootCertStore::empty();
     let certificates = certificates(pem).map_err(TlsFlaw::Authority)?;
-    for certificate in &certificates {
-        let added = store.add(certificate.clone());
-        added
-            .map_err(|error| TlsFlaw::Authority(format!("a certificate in it is bad: {error}")))?;
-    }
-    Ok(certificates.iter().map(|certificate| certificate.to_vec()).collect())
+    let checked = certificates.into_iter().map(|certificate| {
+        let der = certificate.to_vec();
+        let bad = |error| TlsFlaw::Authority(format!("a certificate in it is bad: {error}"));
+        store.add(certificate).map_err(bad).map(|()| der)
+    });
+    checked.collect()
 }
 
 /// The certificates in the text of a file, at least one. The error says why there is none.

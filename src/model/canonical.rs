@@ -87,27 +87,21 @@ impl<'a> Node<'a> {
     /// The value in lines for people, indented by two for each level; `name` stands before the first.
     pub fn lines(&self, name: &str, level: usize, out: &mut Vec<String>) {
         let indent = "  ".repeat(level);
-        let (open, close) = match self {
-            Self::Map(members) if !members.is_empty() => ('{', '}'),
-            Self::List(elements) if !elements.is_empty() => ('[', ']'),
-            _ => {
-                out.push(format!("{indent}{name}{}", self.canonical()));
-                return;
-            }
-        };
-        out.push(format!("{indent}{name}{open}"));
         match self {
-            Self::Map(members) => {
+            Self::Map(members) if !members.is_empty() => {
+                out.push(format!("{indent}{name}{{"));
                 for (key, value) in members {
                     value.lines(&format!("{}: ", quoted(key)), level + 1, out);
                 }
+                out.push(format!("{indent}}}"));
             }
-            Self::List(elements) => {
+            Self::List(elements) if !elements.is_empty() => {
+                out.push(format!("{indent}{name}["));
                 elements.iter().for_each(|element| element.lines("", level + 1, out));
+                out.push(format!("{indent}]"));
             }
-            Self::Text(_) | Self::Raw(_) => {}
+            _ => out.push(format!("{indent}{name}{}", self.canonical())),
         }
-        out.push(format!("{indent}{close}"));
     }
 
     /// Calls `look` with every text in it, keys included, and with values that are too deep to

@@ -54,26 +54,20 @@ impl Card {
         let name = name.ok_or(BadCard::NoName)?;
         let version = card.string("protocolVersion");
 
+        let or_default = |binding: Option<String>| binding.unwrap_or(DEFAULT_BINDING.to_owned());
         let mut interfaces = Vec::new();
         for entry in objects(&card, "supportedInterfaces") {
             let Some(url) = entry.string("url") else { continue };
             interfaces.push(Interface {
                 url,
-                binding: entry
-                    .string("protocolBinding")
-                    .unwrap_or_else(|| DEFAULT_BINDING.to_owned()),
+                binding: or_default(entry.string("protocolBinding")),
                 version: entry.string("protocolVersion").or_else(|| version.clone()),
                 tenant: entry.string("tenant").filter(|tenant| !tenant.is_empty()),
             });
         }
         if let Some(url) = card.string("url") {
-            let binding = card.string("preferredTransport");
-            interfaces.push(Interface {
-                url,
-                binding: binding.unwrap_or_else(|| DEFAULT_BINDING.to_owned()),
-                version: version.clone(),
-                tenant: None,
-            });
+            let binding = or_default(card.string("preferredTransport"));
+            interfaces.push(Interface { url, binding, version: version.clone(), tenant: None });
         }
         for entry in objects(&card, "additionalInterfaces") {
             let (Some(url), Some(binding)) = (entry.string("url"), entry.string("transport"))

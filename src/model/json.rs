@@ -156,6 +156,21 @@ pub fn lossy(json: &str) -> Option<Cow<'_, str>> {
     serde_json::from_str::<Lossy<'_>>(json).ok().map(|text| text.0)
 }
 
+/// The bytes of JSON text that stand in no string, with their places.
+pub fn outside_strings(text: &str) -> impl Iterator<Item = (usize, u8)> {
+    let mut in_string = false;
+    let mut escaped = false;
+    text.bytes().enumerate().filter(move |(_, byte)| {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ => return !in_string,
+        }
+        false
+    })
+}
+
 /// The text of the object `whole` before and after the value of `key`.
 pub fn around<'a>(whole: &'a str, key: &str) -> Option<(&'a str, &'a str)> {
     let at = span(whole, Members::read(whole).ok()?.get(key)?);

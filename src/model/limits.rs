@@ -4,6 +4,7 @@
 //! Must not: read a schema: parsing a hostile one is the danger that these limits prevent.
 
 use super::Members;
+use super::json::outside_strings;
 
 /// The most tools of one server.
 pub const MAX_TOOLS: usize = 2_000;
@@ -33,14 +34,8 @@ impl Shape {
     pub fn of(json: &str) -> Self {
         let mut shape = Self { depth: 0, objects: 0, values: 0 };
         let mut depth = 0_usize;
-        let mut in_string = false;
-        let mut escaped = false;
-        for byte in json.bytes() {
+        for (_, byte) in outside_strings(json) {
             match byte {
-                _ if escaped => escaped = false,
-                b'\\' if in_string => escaped = true,
-                b'"' => in_string = !in_string,
-                _ if in_string => {}
                 b',' => shape.values += 1,
                 b'{' | b'[' => {
                     shape.values += 1;

@@ -498,9 +498,12 @@ impl<'a> Plan<'a> {
         };
         let info = server_info.map(|info| format!(",\"serverInfo\":{info}")).unwrap_or_default();
         let head = format!("{{\"kind\":\"mcp_local\",\"name\":\"{label}\"{info},\"tools\":[");
-        let items =
-            names.iter().zip(tools).map(|(name, tool)| around_name(name, &tool.raw)).collect();
-        Ref::new(head, items, "]}")
+        let items = names.iter().zip(tools).map(|(name, tool)| {
+            let around = json::around(tool.raw.get(), "name");
+            let (before, after) = around.expect("a catalog holds only tools that have a name");
+            Item { name: Arc::clone(name), before: before.to_owned(), after: after.to_owned() }
+        });
+        Ref::new(head, items.collect(), "]}")
     }
 }
 
@@ -511,13 +514,6 @@ fn local(name: &Arc<str>, definition: &RawValue) -> Ref {
     let after = members.iter().map(|(key, value)| format!(",{}:{value}", quoted(key))).collect();
     let item = Item { name: Arc::clone(name), before: String::new(), after };
     Ref::new(LOCAL_HEAD.to_owned(), vec![item], "}")
-}
-
-/// The text of a tool before and after the value of its `name`.
-fn around_name(name: &Arc<str>, raw: &RawValue) -> Item {
-    let (before, after) =
-        json::around(raw.get(), "name").expect("a catalog holds only tools that have a name");
-    Item { name: Arc::clone(name), before: before.to_owned(), after: after.to_owned() }
 }
 
 #[cfg(test)]

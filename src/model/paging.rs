@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::CallId;
 use super::answer::files::grouped;
+use super::json::outside_strings;
 use super::sentences::sentence;
 
 /// The bytes of a part, unless the model or the backend's `max_result` says how many.
@@ -72,19 +73,9 @@ fn end_of_part(text: &str, begin: usize, max: usize) -> usize {
 /// The place after the last comma in `part` of a JSON text that is not in a string, from the start of
 /// the part.
 fn end_of_element(text: &str, part: std::ops::Range<usize>) -> Option<usize> {
-    let mut last = None;
-    let mut in_string = false;
-    let mut escaped = false;
-    for (at, byte) in text.bytes().enumerate().take(part.end) {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            b',' if !in_string && at >= part.start => last = Some(at + 1 - part.start),
-            _ => {}
-        }
-    }
-    last
+    let before = outside_strings(text).take_while(|(at, _)| *at < part.end);
+    let commas = before.filter(|(at, byte)| *byte == b',' && *at >= part.start);
+    commas.last().map(|(at, _)| at + 1 - part.start)
 }
 
 #[cfg(test)]

@@ -58,13 +58,11 @@ impl Question {
             Some(fields) => of_text(&format!(r#"{{"additionalProperties":false,{fields}"#)),
             None => of_text(r#"{"type":"null"}"#),
         };
+        let is_unseen = |c: char| c.is_control() || hides(c);
         let flaw = match (FORM.check_value(params.get()), content.check_value("{}")) {
             (Verdict::Invalid(why), _) => Some(why.replace("the arguments:", "the question:")),
             (Verdict::Unchecked { why, .. }, _) | (_, Verdict::Unchecked { why, .. }) => Some(why),
-            _ if url
-                .as_ref()
-                .is_some_and(|url| url.chars().any(|c| c.is_control() || hides(c))) =>
-            {
+            _ if url.as_ref().is_some_and(|url| url.contains(is_unseen)) => {
                 Some("/url: it has characters that cannot be seen".to_owned())
             }
             _ if url.is_some_and(|url| url::Url::parse(&url).is_err()) => {

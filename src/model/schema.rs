@@ -129,8 +129,7 @@ impl InputSchema {
                 ));
             }
         }
-        let copy = serde_json::from_str(arguments).or_else(|_| approximate(arguments));
-        let copy = match copy {
+        let copy = match serde_json::from_str(arguments).or_else(|_| approximate(arguments)) {
             Ok(copy) => copy,
             Err(error) => {
                 return Verdict::Invalid(format!("the arguments: a key cannot be read: {error}"));

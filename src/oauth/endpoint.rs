@@ -101,22 +101,19 @@ impl Question<'_> {
     async fn ask_once(&self, http: &Client, shows: Shows) -> Result<Granted, TokenRefusal> {
         let place = self.place;
         let exchange = async {
-            let response = http.send(self.request(http, shows)).await?;
+            let sent = http.send(self.request(http, shows)).await;
+            let response = sent.map_err(|error| error_chain(&error.without_url()))?;
             let status = response.status();
             let headers = response.headers().clone();
             let body = http_client::body(response, MAX_ANSWER).await;
-            Ok::<_, reqwest::Error>((status, headers, body))
+            Ok((status, headers, body.map_err(|error| error.to_string())?))
         };
-        let unanswered = |why: String| {
+        let late = |_elapsed| Err(format!("none in {} s", PATIENCE.as_secs()));
+        let answer = timeout(PATIENCE, exchange).await.unwrap_or_else(late);
+        let (status, headers, body) = answer.map_err(|why| {
             let text = format!("the token endpoint {place} gave no answer: {why}");
             (IssueError::passing(text), false)
-        };
-        let (status, headers, body) = match timeout(PATIENCE, exchange).await {
-            Err(_late) => return Err(unanswered(format!("none in {} s", PATIENCE.as_secs()))),
-            Ok(Err(error)) => return Err(unanswered(error_chain(&error.without_url()))),
-            Ok(Ok((_, _, Err(error)))) => return Err(unanswered(error.to_string())),
-            Ok(Ok((status, headers, Ok(body)))) => (status, headers, body),
-        };
+        })?;
         let body = String::from_utf8_lossy(&body);
         if !status.is_success() {
             return Err(refused(place, status, &headers, &body));

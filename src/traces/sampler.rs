@@ -30,16 +30,13 @@ impl Sampler {
     }
 
     /// Whether a trace that begins here is recorded.
+    #[expect(clippy::cast_possible_truncation, reason = "the right half is meant")]
     pub fn takes_new(self, trace: NonZeroU128) -> bool {
-        number(trace) < self.below
+        // The 63 bits of a trace's id that every way to draw ids makes random. Other implementations
+        // use the same bits of the right half, so that all programs in a trace decide alike.
+        let number = trace.get() as u64 >> 1;
+        number < self.below
     }
-}
-
-/// The 63 bits of a trace's id that every way to draw ids makes random. Other implementations use
-/// the same bits of the right half, so that all programs in a trace decide alike.
-#[expect(clippy::cast_possible_truncation, reason = "the right half is meant")]
-fn number(trace: NonZeroU128) -> u64 {
-    trace.get() as u64 >> 1
 }
 
 #[cfg(test)]

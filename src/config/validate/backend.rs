@@ -65,16 +65,8 @@ pub(super) struct Inherited<'c> {
 }
 
 impl Backends {
-    pub(super) fn find(&self, name: &str) -> Option<BackendName> {
-        self.ready.get_key_value(name).map(|(name, _)| name.clone())
-    }
-
-    pub(super) fn is_written(&self, name: &str) -> bool {
-        self.written.contains_key(name)
-    }
-
     /// The backend that an unknown `name` probably stands for.
-    pub(super) fn candidates(&self, name: &str) -> String {
+    fn candidates(&self, name: &str) -> String {
         let known = || self.written.keys().map(String::as_str);
         match did_you_mean(name, known()) {
             Some(meant) => format!("did you mean `{meant}`?"),
@@ -161,6 +153,21 @@ impl Validator<'_> {
         Some(self.backend(name, target, Naming::default(), &common, inherited))
     }
 
+    /// The backend that an app names at `node`. The mistakes of one that is not ready are reported at
+    /// its own place.
+    pub(super) fn named_backend(
+        &self,
+        node: NodeId,
+        name: &str,
+        backends: &Backends,
+    ) -> Option<BackendName> {
+        if !backends.written.contains_key(name) {
+            let message = format!("there is no backend `{name}`");
+            self.error(node, message, backends.candidates(name));
+        }
+        backends.ready.get_key_value(name).map(|(name, _)| name.clone())
+    }
+
     /// The names of all backends, from the document itself, so that an entry with a mistake counts
     /// as well.
     fn backend_names(&self) -> BTreeMap<String, NodeId> {
@@ -172,6 +179,7 @@ impl Validator<'_> {
                 continue;
             }
             for (name, node) in entries {
+                let key = node.id.key();
                 if let Err(bad) = BackendName::parse(name) {
                     let plain: String = name
                         .chars()
@@ -182,24 +190,18 @@ impl Validator<'_> {
                         Ok(plain) => format!("{bad}: write `{plain}`"),
                         Err(_) => bad.to_string(),
                     };
-                    self.error(node.id.key(), format!("`{name}` is no backend name"), cure);
+                    self.error(key, format!("`{name}` is no backend name"), cure);
                 }
                 if Own::named(name).is_some() {
-                    self.error(
-                        node.id.key(),
-                        format!("`{name}` is the name of a tool that the bridge has itself"),
-                        "choose another name",
-                    );
+                    let message =
+                        format!("`{name}` is the name of a tool that the bridge has itself");
+                    self.error(key, message, "choose another name");
                 }
                 if let Some(&first) = names.get(name) {
-                    self.error(
-                        node.id.key(),
-                        format!(
-                            "there is a backend `{name}` already, in line {}",
-                            self.line(first)
-                        ),
-                        "names are unique over mcp, a2a and local: rename one of the two",
-                    );
+                    let line = self.line(first);
+                    let message = format!("there is a backend `{name}` already, in line {line}");
+                    let cure = "names are unique over mcp, a2a and local: rename one of the two";
+                    self.error(key, message, cure);
                 } else {
                     names.insert(name.clone(), node.id);
                 }
@@ -245,7 +247,8 @@ impl Validator<'_> {
         let Some(at) = common.pending_after else {
             return common.default_pending.filter(|after| *after < waited);
         };
-        let PendingAfter::After(after) = at.value else { return None };
+        let PendingAfter(after) = at.value;
+        let after = after?;
         if after >= waited {
             let which =
                 if own == Some(waited) { "the call's own timeout" } else { "calls.timeout" };

@@ -36,11 +36,9 @@ impl Validator<'_> {
                 let hosts = hosts.filter_map(|at| self.host_name(at)).collect();
                 let unix = optional(&map.unix, |at| self.unix(at))?;
                 if map.tcp.is_none() && map.unix.is_none() {
-                    self.missing::<()>(
-                        *node,
-                        "there is nothing to listen on",
-                        "write `tcp: 127.0.0.1:7717` or `unix: /run/mantyx-bridge/bridge.sock`",
-                    );
+                    let cure =
+                        "write `tcp: 127.0.0.1:7717` or `unix: /run/mantyx-bridge/bridge.sock`";
+                    self.missing::<()>(*node, "there is nothing to listen on", cure);
                 }
                 Some(Listen { unix, tls: tls?, hosts, ..on(tcp?) })
             }
@@ -89,16 +87,12 @@ impl Validator<'_> {
             Err(error) => return self.error(place(error.which), error.to_string(), error.cure),
         };
         let until = humantime::format_rfc3339_seconds(facts.not_after);
-        match facts.validity(clock::now()) {
-            Validity::Good => (),
-            Validity::Ending => {
-                self.warn(place(Which::Cert), format!("the certificate ends on {until}"));
-            }
-            Validity::Ended => {
-                let told = format!("the certificate ended on {until}; clients refuse it");
-                self.warn(place(Which::Cert), told);
-            }
-        }
+        let warning = match facts.validity(clock::now()) {
+            Validity::Good => return,
+            Validity::Ending => format!("the certificate ends on {until}"),
+            Validity::Ended => format!("the certificate ended on {until}; clients refuse it"),
+        };
+        self.warn(place(Which::Cert), warning);
     }
 
     /// A name of the bridge, in lower case.

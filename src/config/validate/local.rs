@@ -3,8 +3,6 @@
 //!
 //! Must not: send a request, start the program or look for it.
 
-use std::collections::BTreeMap;
-
 use http::Method;
 use serde_json::value::RawValue;
 
@@ -104,12 +102,12 @@ impl Validator<'_> {
                 let keys = ProgramKeys {
                     command: &program,
                     args,
-                    env_before: Some(BTreeMap::new()),
+                    env_file: None,
                     env: entry.env.as_ref(),
                     cwd: entry.cwd.as_ref(),
                     sandbox: entry.sandbox.as_ref(),
                 };
-                self.program(keys, Dialect::Own).map(Action::Command)
+                self.program(&keys, Dialect::Own).map(Action::Command)
             }
         }
     }

@@ -107,19 +107,16 @@ impl Validator<'_> {
         let keys = ProgramKeys {
             command,
             args: entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default(),
-            env_before: match &entry.env_file {
-                Some(at) => self.env_file(at),
-                None => Some(BTreeMap::new()),
-            },
+            env_file: entry.env_file.as_ref(),
             env: entry.env.as_ref(),
             cwd: entry.cwd.as_ref(),
             sandbox: entry.sandbox.as_ref(),
         };
-        self.program(keys, Dialect::Foreign).map(Mcp::Stdio)
+        self.program(&keys, Dialect::Foreign).map(Mcp::Stdio)
     }
 
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.
-    fn env_file(&self, at: &At<String>) -> Option<BTreeMap<String, Secret>> {
+    pub(super) fn env_file(&self, at: &At<String>) -> Option<BTreeMap<String, Secret>> {
         let path = self.path_in(at, Dialect::Foreign)?;
         let cure = "write NAME=value lines into it, or leave it out";
         let file = self.file(at.node, &path, cure)?;

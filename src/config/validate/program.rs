@@ -23,19 +23,20 @@ const OWN_PROGRAM: &str = "mantyx-bridge";
 pub(super) struct ProgramKeys<'s> {
     pub command: &'s At<String>,
     pub args: &'s [At<Scalar>],
-    /// The variables that are set before `env`, which overrides them; `None` if they cannot be
-    /// read.
-    pub env_before: Option<BTreeMap<String, Secret>>,
+    /// Its variables are set before `env`, which overrides them.
+    pub env_file: Option<&'s At<String>>,
     pub env: Option<&'s Named<Scalar>>,
     pub cwd: Option<&'s At<String>>,
     pub sandbox: Option<&'s At<SandboxValue>>,
 }
 
 impl Validator<'_> {
-    pub(super) fn program(&self, keys: ProgramKeys<'_>, dialect: Dialect) -> Option<Program> {
+    pub(super) fn program(&self, keys: &ProgramKeys<'_>, dialect: Dialect) -> Option<Program> {
         let command = self.command(keys.command, dialect);
         let args = self.args(keys.args, dialect);
-        let env = keys.env_before.and_then(|before| self.child_env(before, keys.env, dialect));
+        let before = optional(&keys.env_file, |at| self.env_file(at));
+        let env =
+            before.and_then(|before| self.child_env(before.unwrap_or_default(), keys.env, dialect));
         let cwd = optional(&keys.cwd, |at| self.path_in(at, dialect))?;
         let sandbox = self.sandbox(keys.sandbox, dialect)?;
         Some(Program {

@@ -51,13 +51,12 @@ impl Validator<'_> {
         let url = self.runtime_url(node, entry, kind.value);
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url.as_deref())?;
         let wire = self.wire(node, entry, kind.value)?;
-        let name = match wire {
-            Wire::HsafaV3 { .. } => HeaderName::from_static("x-secret-key"),
-            Wire::HsafaV7 { .. } => HeaderName::from_static("x-api-key"),
-            Wire::Claude { .. } => header::AUTHORIZATION,
+        let (name, scheme) = match wire {
+            Wire::HsafaV3 { .. } => (HeaderName::from_static("x-secret-key"), ""),
+            Wire::HsafaV7 { .. } => (HeaderName::from_static("x-api-key"), ""),
+            Wire::Claude { .. } => (header::AUTHORIZATION, "Bearer "),
         };
         let credential = self.needed_secret(node, &entry.credential, "credential")?;
-        let scheme = if name == header::AUTHORIZATION { "Bearer " } else { "" };
         let value = sensitive(&format!("{scheme}{}", credential.expose_secret()));
         let value = value.expect("`secret` lets only graphic ASCII in");
         let headers = HeaderMap::from_iter([(name, value)]);

@@ -78,10 +78,8 @@ impl Validator<'_> {
     ) -> Vec<App> {
         let Some(At { value: entries, node }) = section else { return Vec::new() };
         if auth == Auth::Off && !entries.is_empty() {
-            self.warn(
-                *node,
-                "with `auth: off` no app is told from another, so `apps` has no effect",
-            );
+            let message = "with `auth: off` no app is told from another, so `apps` has no effect";
+            self.warn(*node, message);
         }
         let mut apps: Vec<App> = Vec::new();
         for (name, At { value: app, node }) in entries {
@@ -145,10 +143,8 @@ impl Validator<'_> {
     fn app_token(&self, written: &At<Scalar>, apps: &[App]) -> Option<TokenHash> {
         let token = self.token(written.node, &written.value.0, "token")?;
         if token.expose_secret().len() < SHORT_TOKEN {
-            self.warn(
-                written.node,
-                "the token is short enough to be guessed; take 32 random bytes",
-            );
+            let message = "the token is short enough to be guessed; take 32 random bytes";
+            self.warn(written.node, message);
         }
         let token = TokenHash::of(token.expose_secret().as_bytes());
         if let Some(other) = apps.iter().find(|app| app.token == Some(token)) {
@@ -197,11 +193,9 @@ impl Validator<'_> {
         let asked =
             |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         if listen.is_some_and(|listen| !asked(listen)) {
-            self.error(
-                at.node.key(),
-                "no client certificate is asked for",
-                "write `client_ca` into `listen.tls`: the authority that signs those of apps",
-            );
+            let cure =
+                "write `client_ca` into `listen.tls`: the authority that signs those of apps";
+            self.error(at.node.key(), "no client certificate is asked for", cure);
         }
         let mut names = Vec::new();
         for At { value, node } in &at.value {
@@ -263,13 +257,7 @@ impl Validator<'_> {
         let chosen = chosen.map(|at| self.app_backends(at, backends));
         let mut tools = BTreeMap::new();
         for (name, At { value: filter, node }) in filters.iter().flat_map(|at| &at.value) {
-            let Some(backend) = backends.find(name) else {
-                if !backends.is_written(name) {
-                    let message = format!("there is no backend `{name}`");
-                    self.error(node.key(), message, backends.candidates(name));
-                }
-                continue;
-            };
+            let Some(backend) = self.named_backend(node.key(), name, backends) else { continue };
             // Others have no tools to choose from.
             if backends.ready[&backend].target.section() != "mcp" {
                 let message = format!("`{name}` is one tool, not a server with several");
@@ -293,19 +281,9 @@ impl Validator<'_> {
     fn app_backends(&self, names: &List<String>, backends: &Backends) -> BTreeSet<BackendName> {
         let mut chosen = BTreeSet::new();
         for At { value: name, node } in &names.value {
-            match backends.find(name) {
-                Some(found) => {
-                    if !chosen.insert(found) {
-                        self.error(*node, format!("`{name}` is here twice"), "remove one");
-                    }
-                }
-                // Its mistakes are reported at its own place.
-                None if backends.is_written(name) => (),
-                None => self.error(
-                    *node,
-                    format!("there is no backend `{name}`"),
-                    backends.candidates(name),
-                ),
+            let found = self.named_backend(*node, name, backends);
+            if found.is_some_and(|found| !chosen.insert(found)) {
+                self.error(*node, format!("`{name}` is here twice"), "remove one");
             }
         }
         chosen

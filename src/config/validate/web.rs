@@ -6,8 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
-use http::header::HOST;
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use url::{Host, Url};
 
 use super::{Validator, everybody_reads, optional, plain_secret};
@@ -253,13 +253,7 @@ impl Validator<'_> {
             let cure = "letters, digits and hyphens, such as X-API-Key";
             return self.refuse(at.node.key(), format!("`{name}` is no name of a header"), cure);
         };
-        let framing = [
-            header::CONNECTION,
-            header::CONTENT_LENGTH,
-            header::TRANSFER_ENCODING,
-            header::UPGRADE,
-        ];
-        if framing.contains(&parsed) {
+        if [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE].contains(&parsed) {
             let message = format!("`{name}` is set by the connection itself");
             return self.refuse(at.node.key(), message, "remove the line");
         }
@@ -268,10 +262,9 @@ impl Validator<'_> {
             let message = format!("the value of `{name}` is not allowed in a header");
             return self.refuse(at.node, message, "it is one line of printable ASCII");
         };
+        self.keep_secret(&value);
         // Also without its scheme.
-        [value.as_str(), value.rsplit(' ').next().unwrap_or_default()]
-            .into_iter()
-            .for_each(|value| self.keep_secret(value));
+        self.keep_secret(value.rsplit(' ').next().unwrap_or_default());
         if template.is_plain() && !value.is_empty() && looks_secret(name) {
             self.warn(at.node, plain_secret(&format!("the header {name}")));
         }

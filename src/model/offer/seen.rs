@@ -44,9 +44,8 @@ impl Offer {
         let mut backends = BTreeMap::new();
         for (name, offered) in self.backends.iter().filter(|(name, _)| rights.include(name)) {
             let is_always = |name: &str| {
-                self.routes
-                    .get(name)
-                    .is_some_and(|route| offered.naming.always.is_match(route.target.tool()))
+                let route = self.routes.get(name);
+                route.is_some_and(|route| offered.naming.always.is_match(route.target.tool()))
             };
             backends.insert(name.clone(), offered.narrowed(rights.offer, &may_use, &is_always));
         }
