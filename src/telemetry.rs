@@ -121,5 +121,6 @@ fn log_panic(info: &PanicHookInfo<'_>) {
     let at = info.location().map(ToString::to_string).unwrap_or_default();
     let backtrace = Backtrace::capture();
     let is_captured = backtrace.status() == BacktraceStatus::Captured;
-    error!(at, backtrace = is_captured.then_some(display(backtrace)), "panicked: {said}");
+    let backtrace = is_captured.then(|| display(backtrace));
+    error!(at, backtrace, "panicked: {said}");
 }

@@ -202,21 +202,20 @@ impl Events {
     pub(super) async fn next(&mut self) -> Result<String, LinkError> {
         loop {
             match self.framer.next_frame() {
-                Ok(Some(frame)) => {
-                    if let Some(data) = frame.fields().data {
-                        return Ok(data);
-                    }
-                }
-                Ok(None) => {
-                    let chunk = timeout(SILENCE, self.response.chunk()).await;
-                    let chunk = chunk.map_err(|_elapsed| LinkError::Silent)??;
-                    self.framer.push(&chunk.ok_or(LinkError::Closed)?);
-                    self.held.follow(self.framer.unfinished().len());
-                }
+                Ok(Some(frame)) => match frame.fields().data {
+                    Some(data) => return Ok(data),
+                    None => continue,
+                },
+                Ok(None) => (),
                 Err(error) => {
-                    warn!(%error, "an event of a runtime is skipped; its call is not made")
+                    warn!(%error, "an event of a runtime is skipped; its call is not made");
+                    continue;
                 }
             }
+            let chunk = timeout(SILENCE, self.response.chunk()).await;
+            let chunk = chunk.map_err(|_elapsed| LinkError::Silent)??;
+            self.framer.push(&chunk.ok_or(LinkError::Closed)?);
+            self.held.follow(self.framer.unfinished().len());
         }
     }
 }

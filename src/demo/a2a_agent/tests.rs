@@ -1,5 +1,6 @@
 //! The desk's answers and refusals, without a network.
 
+use http::HeaderValue;
 use serde_json::json;
 
 use super::*;
