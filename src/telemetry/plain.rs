@@ -13,8 +13,7 @@ pub fn is_plain(c: char) -> bool {
     c != '\n' && !visible::hides(c) && !matches!(c, '\u{200c}' | '\u{200d}')
 }
 
-/// Passes plain characters on, and writes `
-/// ` or `\u{1b}` for others.
+/// Passes plain characters on, and writes `\n` or `\u{1b}` for others.
 pub(super) struct Escaping<W>(pub(super) W);
 
 impl<W: Write> Write for Escaping<W> {
