@@ -28,28 +28,19 @@ use self::card_fetch::Fresh;
 use self::follow::Known;
 use self::interface::Rules;
 use self::link::Link;
-use self::threads::Threads;
+pub use self::threads::Threads;
 use super::{
     About, CallError, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall,
     address, auth,
 };
 use crate::config::{A2a, A2aBinding, CardSource, Signers};
 use crate::http_client::{Client, Clients};
-use crate::journal::Journal;
 use crate::model::card::signature::Key as _;
 use crate::model::card::{Card, signature};
 use crate::model::{BackendName, Catalog, json};
 
 /// The conversations with one agent. A dialer that replaces another one continues them.
-#[derive(Debug, Clone, Default)]
-pub struct Conversations(Arc<Threads>);
-
-impl Conversations {
-    /// Those that all replicas have with the agent at `endpoint`.
-    pub fn shared(journal: Arc<Journal>, name: &BackendName, endpoint: &str) -> Self {
-        Self(Arc::new(Threads::shared(journal, format!("{name} {endpoint}"))))
-    }
-}
+pub type Conversations = Arc<Threads>;
 
 /// Knows how to reach one A2A agent.
 #[derive(Debug)]
@@ -67,7 +58,7 @@ struct AgentSettings {
     /// The binding chosen from the last card.
     chosen: Mutex<Option<A2aBinding>>,
     /// In the dialer and not in the peer, so that conversations outlive connections.
-    threads: Arc<Threads>,
+    threads: Conversations,
 }
 
 /// One A2A agent whose card has been read.
@@ -90,24 +81,16 @@ struct Resolved {
 
 impl A2aDialer {
     /// A dialer for the agent `name`; `client` comes from [`crate::http_client::new`].
-    pub fn new(
-        name: BackendName,
-        config: &A2a,
-        client: Client,
-        conversations: Conversations,
-    ) -> Self {
+    pub fn new(name: BackendName, config: &A2a, client: Client, threads: Conversations) -> Self {
         let url = match &config.card {
             CardSource::Base(url) | CardSource::Url(url) => Some(&**url),
             CardSource::File(_) | CardSource::Bundled => None,
         };
         let clients = Clients::of(url, config.tls.as_ref(), client);
         let client = clients.own.clone();
-        let tokens = config
-            .oauth
-            .as_ref()
-            .map(|oauth| auth::tokens(name.clone(), oauth.clone(), None, clients));
+        let tokens = auth::tokens(&name, config.oauth.as_ref(), None, clients);
         let chosen = Mutex::new(config.binding);
-        let (config, threads) = (config.clone(), conversations.0);
+        let config = config.clone();
         Self { settings: Arc::new(AgentSettings { name, config, client, tokens, chosen, threads }) }
     }
 }

@@ -2,18 +2,19 @@
 //!
 //! Must not: resolve a name.
 
+use std::net::IpAddr;
+
 use url::{Host, Url};
 
 /// Whether `url` itself names this machine: a loopback or unspecified address, or `localhost`.
 pub(super) fn is_loopback(url: &Url) -> bool {
+    let names_this = |address: IpAddr| {
+        let address = address.to_canonical();
+        address.is_loopback() || address.is_unspecified()
+    };
     match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback() || address.is_unspecified(),
-        Some(Host::Ipv6(address)) => {
-            let mapped = address.to_ipv4_mapped();
-            address.is_loopback()
-                || address.is_unspecified()
-                || mapped.is_some_and(|address| address.is_loopback() || address.is_unspecified())
-        }
+        Some(Host::Ipv4(address)) => names_this(address.into()),
+        Some(Host::Ipv6(address)) => names_this(address.into()),
         Some(Host::Domain(name)) => {
             let name = name.trim_end_matches('.');
             name == "localhost" || name.ends_with(".localhost")

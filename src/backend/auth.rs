@@ -37,8 +37,7 @@ pub(super) struct Challenge {
 
 impl From<TokenError> for PeerError {
     fn from(error: TokenError) -> Self {
-        let kind = PeerErrorKind::from(&error);
-        Self::new(kind, error.to_string())
+        Self::new(PeerErrorKind::from(&error), error.to_string())
     }
 }
 
@@ -54,18 +53,19 @@ impl From<&TokenError> for PeerErrorKind {
 /// The tokens of one backend.
 pub(super) type Tokens = oauth::Tokens<client_credentials::Issuer>;
 
-/// The tokens of a client at an MCP server or an A2A agent. `resource` is the server's own name for
+/// The tokens of a client at an MCP server or an A2A agent, if it wants some. `resource` is the server's own name for
 /// itself in requests for tokens (RFC 8707). `clients` are those of the backend.
 pub(super) fn tokens(
-    backend: BackendName,
-    credentials: Arc<ClientCredentials>,
+    backend: &BackendName,
+    credentials: Option<&Arc<ClientCredentials>>,
     resource: Option<&Url>,
     clients: Clients,
-) -> Arc<Tokens> {
+) -> Option<Arc<Tokens>> {
+    let credentials = Arc::clone(credentials?);
     let issuer = client_credentials::Issuer::new(backend.clone(), credentials, resource, clients);
     // A stop need not wait for these exchanges: the client credentials grant replaces no earlier
     // token, so none can be lost.
-    Tokens::new(Some(backend), issuer, MARGIN, TaskTracker::new())
+    Some(Tokens::new(Some(backend.clone()), issuer, MARGIN, TaskTracker::new()))
 }
 
 /// Makes a request by `send`, whose argument is `headers` with what `tokens` add to them.

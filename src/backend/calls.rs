@@ -349,16 +349,16 @@ impl Backends {
         let mut span = span(call, handle.is_some());
         let all = self.all();
         let backend = all.handles.get(&call.request.route.backend);
-        let redact =
-            backend.map(|it| (Arc::clone(&it.rules.redact), it.metrics().redacted.clone()));
-        let (redact, redacted) = redact.unwrap_or_default();
-        let progress = Progress::of(
+        let mut progress = Progress::of(
             call.client.clone(),
             call.person.clone(),
             Arc::clone(&call.permission_check),
             Arc::clone(&call.request),
-        )
-        .without(redact, redacted);
+        );
+        if let Some(backend) = backend {
+            progress.removal.redact = Arc::clone(&backend.rules.redact);
+            progress.removal.redacted = backend.metrics().redacted.clone();
+        }
         let tool_call = ToolCall {
             request: Arc::clone(&call.request),
             // The peer continues the trace from this span.

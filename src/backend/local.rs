@@ -49,14 +49,13 @@ impl LocalDialer {
         let action = match &config.action {
             Action::Http { method, url, headers, tls } => {
                 let clients = Clients::of(Some(url), tls.as_ref(), client);
-                let endpoint = Endpoint {
+                Act::Http(Endpoint {
                     name,
                     client: clients.own,
                     method: method.clone(),
                     url: url::Url::clone(url),
                     headers: headers.clone(),
-                };
-                Act::Http(endpoint)
+                })
             }
             Action::Command(program) => Act::Command(Runner::new(name, program.clone(), launcher)),
             Action::Internal => Act::Internal,

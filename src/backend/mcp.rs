@@ -135,9 +135,7 @@ pub fn dialer(
             let socket = socket.as_deref();
             let clients = Clients::of(Some(&url), tls.as_ref(), client).on_socket(socket);
             let own = clients.own.clone();
-            let tokens = oauth
-                .as_ref()
-                .map(|oauth| auth::tokens(name.clone(), oauth.clone(), resource, clients));
+            let tokens = auth::tokens(name, oauth.as_ref(), resource, clients);
             let endpoint = http::Endpoint::new(own, url, headers.clone(), socket, tokens);
             Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
         }
@@ -388,14 +386,13 @@ fn describe(error: &ClientInitializeError, state: &ConnectionState) -> String {
 }
 
 fn kind(error: &ClientInitializeError) -> PeerErrorKind {
-    match (http_failure(error), error) {
-        (Some(failure), _) => failure.kind(),
-        (
-            None,
-            ClientInitializeError::TransportError { .. }
-            | ClientInitializeError::ConnectionClosed(_),
-        ) => PeerErrorKind::Connect,
-        (None, _) => PeerErrorKind::Protocol,
+    if let Some(failure) = http_failure(error) {
+        return failure.kind();
+    }
+    match error {
+        ClientInitializeError::TransportError { .. }
+        | ClientInitializeError::ConnectionClosed(_) => PeerErrorKind::Connect,
+        _ => PeerErrorKind::Protocol,
     }
 }
 

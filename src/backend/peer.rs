@@ -24,7 +24,6 @@ use super::log::Removal;
 use super::program::hiding::Exposure;
 use crate::budget::NoRoom;
 use crate::http_client::BodyError;
-use crate::metrics::Counter;
 use crate::model::redaction::Part;
 use crate::model::sentences::sentence;
 use crate::model::{
@@ -238,7 +237,7 @@ const ALIVE: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     touched: Arc<Notify>,
-    client: Option<Arc<McpClient>>,
+    pub(super) client: Option<Arc<McpClient>>,
     person: Option<mpsc::Sender<Question>>,
     permission: Option<(Arc<dyn PermissionCheck>, Arc<CallRequest>)>,
     /// What is removed from what the peer says.
@@ -258,12 +257,6 @@ impl Progress {
         request: Arc<CallRequest>,
     ) -> Self {
         Self { client, person, permission: Some((check, request)), ..Self::default() }
-    }
-
-    /// The same, without what matches in what is passed on; `redacted` counts it.
-    pub fn without(mut self, redact: Arc<Redaction>, redacted: Counter) -> Self {
-        self.removal = Removal { redact, redacted, ..Removal::default() };
-        self
     }
 
     /// `json` of the peer without what matches, if anything does.
@@ -295,13 +288,6 @@ impl Progress {
             // A client that reads slowly misses some progress; the next one says more anyway.
             let changed = self.without_secrets(params, Part::Params);
             progress.try_send(changed.unwrap_or_else(|| params.to_owned())).ok();
-        }
-    }
-
-    /// Keeps the result of an MCP server for the client, as it came.
-    pub fn result(&self, result: &RawValue) {
-        if let Some(client) = &self.client {
-            client.keep(result);
         }
     }
 

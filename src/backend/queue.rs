@@ -59,13 +59,10 @@ impl AdmissionQueue {
         if ahead >= MAX_WAITING || (ahead >= ALWAYS_WAIT && self.stands_still()) {
             return Err(Rejected::QueueFull);
         }
-        let stalled = async {
-            if ahead < ALWAYS_WAIT {
-                std::future::pending::<()>().await;
-            }
-            self.too_long().await;
-        };
-        self.wait(by, stalled).await
+        if ahead < ALWAYS_WAIT {
+            return self.acquire_for_begun(by).await;
+        }
+        self.wait(by, self.too_long()).await
     }
 
     /// Waits for a permit until `by`, for work that was begun before, such as a task to be polled.

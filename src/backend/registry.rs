@@ -288,11 +288,9 @@ impl Registry {
         }
         let news: Vec<News> = inner.slots.values_mut().filter_map(Slot::judge).collect();
         self.offer_anew(&inner);
-        for Slot { holder, next, .. } in before.into_values() {
+        for holder in before.into_values().flat_map(|slot| [Some(slot.holder), slot.next]).flatten()
+        {
             holder.lease.token.cancel();
-            if let Some(next) = next {
-                next.lease.token.cancel();
-            }
         }
         self.written(inner, &news);
     }
@@ -318,11 +316,9 @@ impl Registry {
             known.catalog = Some(new.ordered_after(&before, clock::millis() / 1_000));
         }
         let available = known.connection.is_some();
-        let same_catalog = match (&source.catalog, &known.catalog) {
-            (Some(old), Some(new)) => old.digest() == new.digest(),
-            (None, None) => true,
-            (Some(_), None) | (None, Some(_)) => false,
-        };
+        let [old, new] = [&source.catalog, &known.catalog];
+        let same_catalog =
+            old.as_deref().map(Catalog::digest) == new.as_deref().map(Catalog::digest);
         let mut news = None;
         if takes_over || !same_catalog || source.available != available {
             source.catalog.clone_from(&known.catalog);

@@ -146,9 +146,7 @@ impl Supervisor {
                         return;
                     }
                 }
-                Err(error) => {
-                    least = self.down(&error);
-                }
+                Err(error) => least = self.down(&error),
             }
             answer(&mut waiting);
             let wait = backoff.next_wait().max(least);

@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::warn;
 
 use super::inner_listener;
-use crate::backend::a2a::{A2aDialer, Conversations};
+use crate::backend::a2a::{A2aDialer, Conversations, Threads};
 use crate::backend::calls::{BackendHandle, BackendHandles, Backends};
 use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::local::LocalDialer;
@@ -252,7 +252,7 @@ impl BackendManager {
         let earlier = self.managed.get(&name);
         let same =
             earlier.filter(|earlier| endpoint(&earlier.handle.rules.target) == endpoint(target));
-        let new = || Conversations::shared(Arc::clone(&self.journal), &name, &endpoint(target));
+        let new = || Threads::shared(Arc::clone(&self.journal), &name, &endpoint(target));
         let conversations = same.map_or_else(new, |same| same.conversations.clone());
         let mut bundled = None;
         #[cfg(test)]

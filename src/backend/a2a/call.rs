@@ -5,8 +5,8 @@
 //! accepted it, or know how a request looks on the wire.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
@@ -26,13 +26,6 @@ enum Trouble {
     NotTaken(A2aFailure),
     #[from]
     Call(CallError),
-}
-
-/// One message on its way, and the task that it becomes.
-struct Sending<'a> {
-    link: &'a Link,
-    message: Message<'a>,
-    following: Following<'a>,
 }
 
 /// Sends `text` to the agent and waits for its answer to `call`.
@@ -59,7 +52,7 @@ pub(super) async fn call(
             trace: call.trace.as_deref(),
         };
         let following = Following::new(link, tracker, call);
-        match (Sending { link, message, following }).reply().await {
+        match reply(message, following).await {
             Err(Trouble::NotTaken(failure)) if failure.may_mean_the_thread() && thread.weaken() => {
                 tracing::debug!(backend = %link.name, ?failure, "the agent rejected the conversation; starting a new one");
             }
@@ -89,7 +82,10 @@ pub(super) async fn resume(
     known: Known,
     call: &ToolCall,
 ) -> Called {
-    let reply = Following::new(link, tracker, call).pick_up(&known).await?;
+    let mut following = Following::new(link, tracker, call);
+    following.know(Some(&known.task));
+    // There is a task, so that no other error is needed.
+    let reply = following.poll(Duration::ZERO, String::new()).await?;
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);
     if let Some(owner) = Owner::of(&call.request) {
@@ -112,69 +108,53 @@ fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
     }
 }
 
-impl Sending<'_> {
-    /// Sends the message, and waits for the reply.
-    ///
-    /// Asks for a reply at once, so that there is a task to cancel while the agent works. If the
-    /// message continues a task, that task is known already, and a reply at once could show its
-    /// state from before the message. In that case, polls beside the message show that the agent
-    /// works.
-    async fn reply(mut self) -> Result<Reply, Trouble> {
-        let wanted = if self.message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
-        let sent = self.link.exchange(Operation::Send(self.message, wanted));
-        let sent = match self.message.task {
-            None => sent.await,
-            Some(task) => {
-                self.following.answers(task);
-                tokio::select! {
-                    biased;
-                    sent = sent => sent,
-                    // If the polls fail, the message alone can bring the reply.
-                    Ok(reply) = self.following.poll(FIRST_WAIT, String::new()) => return Ok(reply),
-                }
-            }
-        };
-        match sent {
-            Ok(result) => self.settle(&result).await,
-            Err(failure) => self.not_answered(failure).await,
-        }
-    }
-
-    /// Handles a message without a result. If the message went to a task, polling the task can
-    /// tell more.
-    async fn not_answered(&mut self, failure: A2aFailure) -> Result<Reply, Trouble> {
-        match failure {
-            A2aFailure::Lost(why) if self.following.task().is_some() => {
-                self.following.lost_reply();
-                Ok(self.following.poll(FIRST_WAIT, why).await?)
-            }
-            // Polls have shown that the agent took the message.
-            A2aFailure::NotSent(_) | A2aFailure::Refused { .. } if self.following.saw_work() => {
-                Ok(self.following.poll(FIRST_WAIT, String::new()).await?)
-            }
-            A2aFailure::Lost(why) => Err(CallError::Lost(why).into()),
-            unread @ (A2aFailure::Unreadable(_) | A2aFailure::NotRead(_)) => {
-                Err(CallError::from(unread).into())
-            }
-            not_taken @ (A2aFailure::NotSent(_) | A2aFailure::Refused { .. }) => {
-                self.following.forget();
-                Err(Trouble::NotTaken(not_taken))
+/// Sends the message, and waits for the reply.
+///
+/// Asks for a reply at once, so that there is a task to cancel while the agent works. If the
+/// message continues a task, that task is known already, and a reply at once could show its
+/// state from before the message. In that case, polls beside the message show that the agent
+/// works.
+async fn reply(message: Message<'_>, mut following: Following<'_>) -> Result<Reply, Trouble> {
+    let wanted = if message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
+    let sent = following.link.exchange(Operation::Send(message, wanted));
+    let sent = match message.task {
+        None => sent.await,
+        Some(task) => {
+            following.answers(task);
+            tokio::select! {
+                biased;
+                sent = sent => sent,
+                // If the polls fail, the message alone can bring the reply.
+                Ok(reply) = following.poll(FIRST_WAIT, String::new()) => return Ok(reply),
             }
         }
-    }
-
-    /// Handles a reply that came as one result.
-    async fn settle(&mut self, result: &RawValue) -> Result<Reply, Trouble> {
-        let reply = self.link.read(result).map_err(CallError::from)?;
-        match reply.outcome {
-            Outcome::Final(_) | Outcome::Waiting(_) => Ok(self.following.done(reply)),
-            Outcome::Unfinished => {
-                self.following.know(reply.task_id.as_deref());
-                self.following.works(reply.context_id.as_deref());
-                Ok(self.following.poll(FIRST_WAIT, "the task has no id".to_owned()).await?)
+    };
+    let otherwise = match sent {
+        Ok(result) => {
+            let reply = following.link.read(&result).map_err(CallError::from)?;
+            if !matches!(reply.outcome, Outcome::Unfinished) {
+                return Ok(following.done(reply));
             }
+            following.know(reply.task_id.as_deref());
+            following.works(reply.context_id.as_deref());
+            "the task has no id".to_owned()
         }
-    }
+        // The message went to a task, and polls of it can tell more.
+        Err(A2aFailure::Lost(why)) if following.task.is_some() => {
+            following.lost_reply();
+            why
+        }
+        // Polls have shown that the agent took the message.
+        Err(A2aFailure::NotSent(_) | A2aFailure::Refused { .. }) if following.saw_work() => {
+            String::new()
+        }
+        Err(not_taken @ (A2aFailure::NotSent(_) | A2aFailure::Refused { .. })) => {
+            following.forget();
+            return Err(Trouble::NotTaken(not_taken));
+        }
+        Err(failure) => return Err(CallError::from(failure).into()),
+    };
+    Ok(following.poll(FIRST_WAIT, otherwise).await?)
 }
 
 /// The message id: the same for every repetition of a call, so that an agent can recognise one.

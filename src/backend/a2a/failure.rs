@@ -84,17 +84,8 @@ impl A2aFailure {
         }
     }
 
-    /// Whether the agent does not know the task it was asked about.
-    pub(super) fn is_unknown_task(&self) -> bool {
-        self.has_code(error_code::TASK_NOT_FOUND)
-    }
-
-    /// Whether the task had ended before it could be cancelled.
-    pub(super) fn is_not_cancelable(&self) -> bool {
-        self.has_code(error_code::TASK_NOT_CANCELABLE)
-    }
-
-    fn has_code(&self, wanted: i32) -> bool {
+    /// Whether it is the agent's refusal with this code.
+    pub(super) fn has_code(&self, wanted: i32) -> bool {
         matches!(self, Self::Refused { code: Some(code), .. } if *code == i64::from(wanted))
     }
 

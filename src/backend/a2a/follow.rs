@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use a2a::error_code::TASK_NOT_FOUND;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
@@ -66,11 +67,11 @@ pub(super) enum Stale {
 /// A call and, as soon as there is one, the task that the agent made of it. A drop before the task has
 /// ended cancels it in the background, unless the bridge is stopping and will ask for the task later.
 pub(super) struct Following<'a> {
-    link: &'a Arc<Link>,
+    pub(super) link: &'a Arc<Link>,
     tracker: &'a TaskTracker,
     call: &'a ToolCall,
     /// `None` if there is nothing to cancel, or nothing any more.
-    task: Option<String>,
+    pub(super) task: Option<String>,
     /// The task and conversation that the call recorded last.
     told: Option<Known>,
     stale: Stale,
@@ -103,10 +104,6 @@ impl<'a> Following<'a> {
         self.task.is_some() && self.stale == Stale::None
     }
 
-    pub(super) fn task(&self) -> Option<&str> {
-        self.task.as_deref()
-    }
-
     /// Leaves nothing to cancel: the task has ended or waits.
     pub(super) fn forget(&mut self) {
         self.task = None;
@@ -130,13 +127,6 @@ impl<'a> Following<'a> {
         }
     }
 
-    /// The outcome of a task that was begun before the bridge restarted.
-    pub(super) async fn pick_up(&mut self, known: &Known) -> Called<Reply> {
-        self.know(Some(&known.task));
-        let why = "the agent has not said what became of the task".to_owned();
-        self.poll(Duration::ZERO, why).await
-    }
-
     /// Polls the task until it ends or waits for input, and gives up after [`TASK_SILENCE`] unless a
     /// message is on its way to the task. If there is no task, the error is `otherwise`.
     pub(super) async fn poll(&mut self, first: Duration, otherwise: String) -> Called<Reply> {
@@ -158,7 +148,7 @@ impl<'a> Following<'a> {
                     tracing::debug!(backend = %self.link.name, task, ?failure, "no news of the task");
                 }
                 Err(failure) => {
-                    if failure.is_unknown_task() {
+                    if failure.has_code(TASK_NOT_FOUND) {
                         self.forget();
                     }
                     return Err(failure.after_sending());

@@ -36,10 +36,8 @@ pub(super) fn encode(endpoint: &Endpoint, operation: Operation<'_>) -> Request {
     body.put_u32(message.len().try_into().expect("arguments of 4 GiB are never let in"));
     body.put_slice(&message);
     let mut url = endpoint.url.clone();
-    {
-        let mut segments = url.path_segments_mut().expect("an http URL has a path");
-        segments.pop_if_empty().extend([messages::SERVICE, operation.method()]);
-    }
+    let path = [messages::SERVICE, operation.method()];
+    url.path_segments_mut().expect("an http URL has a path").pop_if_empty().extend(path);
     Request { method: Method::POST, url, body: Some(body.freeze()) }
 }
 

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use a2a::error_code::{TASK_NOT_CANCELABLE, TASK_NOT_FOUND};
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue};
 use serde_json::value::RawValue;
@@ -57,7 +58,11 @@ impl Link {
         if self.is_grpc(&response) {
             return grpc::result(response, operation).await;
         }
-        self.result(response).await
+        let status = response.status();
+        let pause = http_client::retry_after(response.headers(), clock::now());
+        let body = http_client::body(response, MAX_REPLY).await?;
+        wire::decode(self.endpoint.binding, status, &body)
+            .map_err(|failure| failure.with_pause(pause))
     }
 
     async fn send(&self, operation: Operation<'_>) -> Exchanged<reqwest::Response> {
@@ -99,14 +104,6 @@ impl Link {
         self.endpoint.binding == A2aBinding::Grpc && grpc::is_reply(response)
     }
 
-    async fn result(&self, response: reqwest::Response) -> Exchanged {
-        let status = response.status();
-        let pause = http_client::retry_after(response.headers(), clock::now());
-        let body = http_client::body(response, MAX_REPLY).await?;
-        wire::decode(self.endpoint.binding, status, &body)
-            .map_err(|failure| failure.with_pause(pause))
-    }
-
     /// Reads a message, or a task as it stands.
     pub(super) fn read(&self, result: &RawValue) -> Exchanged<Reply> {
         let encoding = match (self.endpoint.generation, self.endpoint.binding) {
@@ -125,7 +122,10 @@ impl Link {
             let no_answer = |_elapsed| Err(A2aFailure::Lost("no answer in time".to_owned()));
             let failure = match timeout(CANCEL_TIMEOUT, exchange).await.unwrap_or_else(no_answer) {
                 Ok(_) => break tracing::debug!(backend = %self.name, task, "task cancelled"),
-                Err(failure) if failure.is_not_cancelable() || failure.is_unknown_task() => {
+                Err(failure)
+                    if failure.has_code(TASK_NOT_CANCELABLE)
+                        || failure.has_code(TASK_NOT_FOUND) =>
+                {
                     break tracing::debug!(backend = %self.name, task, "the task had ended already");
                 }
                 Err(failure) => failure,

@@ -70,35 +70,23 @@ pub fn read(result: &str, encoding: PartEncoding, in_pieces: bool) -> Result<Rep
     let result =
         Members::read(result).map_err(|error| Unreadable::NotAnObject(error.to_string()))?;
     let kind = result.string("kind");
-    if kind.as_deref() == Some("task") {
-        return task(&result, encoding, in_pieces);
+    let inner_task = result.object("task");
+    let inner_message = result.object("message").or_else(|| result.object("msg"));
+    match (kind.as_deref(), inner_task, inner_message) {
+        (Some("task"), ..) => task(&result, encoding, in_pieces),
+        (Some("message"), ..) => Ok(message(&result, encoding)),
+        (_, Some(inner), _) => task(&inner, encoding, in_pieces),
+        _ if result.get("status").is_some() => task(&result, encoding, in_pieces),
+        (_, _, Some(inner)) => Ok(message(&inner, encoding)),
+        _ if parts_of(&result).is_some() => Ok(message(&result, encoding)),
+        _ => Err(Unreadable::NeitherMessageNorTask),
     }
-    if kind.as_deref() == Some("message") {
-        return Ok(message(&result, encoding));
-    }
-    if let Some(inner) = result.object("task") {
-        return task(&inner, encoding, in_pieces);
-    }
-    if result.get("status").is_some() {
-        return task(&result, encoding, in_pieces);
-    }
-    if let Some(inner) = result.object("message").or_else(|| result.object("msg")) {
-        return Ok(message(&inner, encoding));
-    }
-    if parts_of(&result).is_some() {
-        return Ok(message(&result, encoding));
-    }
-    Err(Unreadable::NeitherMessageNorTask)
 }
 
 fn message(message: &Members<'_>, encoding: PartEncoding) -> Reply {
-    Reply {
-        task_id: None,
-        context_id: id(message, "contextId"),
-        outcome: Outcome::Final(
-            Said::read([message], encoding, false, Attachments::default()).result(),
-        ),
-    }
+    let said = Said::read([message], encoding, false, Attachments::default());
+    let outcome = Outcome::Final(said.result());
+    Reply { task_id: None, context_id: id(message, "contextId"), outcome }
 }
 
 fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<Reply, Unreadable> {
@@ -107,30 +95,23 @@ fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<R
     let state = state.as_deref().and_then(TaskState::parse).ok_or(Unreadable::UnknownState)?;
     let task_id = id(task, "id");
     let message = status.and_then(|status| status.object("message"));
-    let said = |files| Said::read(&message, encoding, false, files);
-    let made = |files| Said::read(&artifacts(task), encoding, in_pieces, files);
+    let files = || match state {
+        TaskState::Failed(_) => Attachments::of_an_error(),
+        _ => Attachments::default(),
+    };
+    let said = || Said::read(&message, encoding, false, files());
+    let made = || Said::read(&artifacts(task), encoding, in_pieces, files());
     let outcome = match state {
-        TaskState::Unfinished => {
-            if task_id.is_none() {
-                return Err(Unreadable::NoTaskId);
-            }
-            Outcome::Unfinished
-        }
-        TaskState::Completed => {
-            let made = made(Attachments::default());
-            let said = said(Attachments::default());
-            Outcome::Final(made.or(said).result())
-        }
+        TaskState::Unfinished if task_id.is_none() => return Err(Unreadable::NoTaskId),
+        TaskState::Unfinished => Outcome::Unfinished,
+        TaskState::Completed => Outcome::Final(made().or(said()).result()),
         TaskState::Interrupted(closing) => {
-            let said = said(Attachments::default());
-            let mut said = if said.is_empty() { made(Attachments::default()) } else { said };
+            let mut said = said().or(made());
             said.text = lines(&[&said.text, closing]);
             Outcome::Waiting(said.result())
         }
         TaskState::Failed(without_reason) => {
-            let made = made(Attachments::of_an_error());
-            let said = said(Attachments::of_an_error());
-            let reason = said.or(made).text;
+            let reason = said().or(made()).text;
             let reason = if reason.is_empty() { without_reason.to_owned() } else { reason };
             Outcome::Final(Answer::Error(reason))
         }

@@ -13,7 +13,7 @@ use tracing::warn;
 
 use crate::error_chain::error_chain;
 use crate::journal::{Journal, Replica};
-use crate::model::{AppName, CallRequest, CallingRun, RunId, SessionId, Workspace};
+use crate::model::{AppName, BackendName, CallRequest, CallingRun, RunId, SessionId, Workspace};
 
 /// How long a conversation is remembered after its last message.
 const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
@@ -41,7 +41,7 @@ pub(super) enum Owner {
 
 /// All conversations with one agent.
 #[derive(Debug, Default)]
-pub(super) struct Threads {
+pub struct Threads {
     kept: Mutex<HashMap<Owner, Kept>>,
     /// Where replicas keep them, and how they call the agent there.
     group: Option<(Arc<Journal>, String)>,
@@ -73,9 +73,10 @@ impl Owner {
 }
 
 impl Threads {
-    /// Conversations that the replicas which share `journal` have with `agent`.
-    pub(super) fn shared(journal: Arc<Journal>, agent: String) -> Self {
-        Self { group: Some((journal, agent)), ..Self::default() }
+    /// Conversations that the replicas which share `journal` have with the agent at `endpoint`.
+    pub fn shared(journal: Arc<Journal>, name: &BackendName, endpoint: &str) -> Arc<Self> {
+        let group = Some((journal, format!("{name} {endpoint}")));
+        Arc::new(Self { group, ..Self::default() })
     }
 
     /// How replicas share the conversation of `owner`, if they do.

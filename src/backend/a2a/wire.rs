@@ -229,16 +229,6 @@ fn reason(error: &Members<'_>) -> Option<i64> {
     reasons.filter_map(|reason| a2a::reason_to_error_code(&reason)).map(i64::from).next()
 }
 
-/// The JSON-RPC code for a status: the caller must see "no such task" and "not cancelable" alike
-/// in both bindings.
-fn code_of(status: StatusCode) -> Option<i64> {
-    match status {
-        StatusCode::NOT_FOUND => Some(i64::from(error_code::TASK_NOT_FOUND)),
-        StatusCode::CONFLICT => Some(i64::from(error_code::TASK_NOT_CANCELABLE)),
-        _ => None,
-    }
-}
-
 fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
     members.get(key).map(RawValue::get).filter(|value| *value != "null")
 }
@@ -264,17 +254,22 @@ fn http_refusal(binding: A2aBinding, status: StatusCode, body: Option<Members<'_
     // A page, or a status in another binding, is a gateway's: the task may well be there.
     let by_agent = binding == A2aBinding::HttpJson && body.is_some();
     let code = error.and_then(|error| reason(&error));
-    let code = code.or_else(|| code_of(status).filter(|_| by_agent));
+    // The caller must see "no such task" and "not cancelable" alike in both bindings.
+    let code = code.or(match status {
+        StatusCode::NOT_FOUND if by_agent => Some(i64::from(error_code::TASK_NOT_FOUND)),
+        StatusCode::CONFLICT if by_agent => Some(i64::from(error_code::TASK_NOT_CANCELABLE)),
+        _ => None,
+    });
     let message = body.and_then(|body| {
         let own = ["message", "detail", "error"].iter().find_map(|key| body.string(key));
         let nested = || string_member(body.get("error")?.get(), "message");
         nested().or(own)
     });
     let reason = status.canonical_reason().unwrap_or_default();
-    let text = match message {
-        Some(message) => format!("HTTP {} {reason}: {message}", status.as_u16()),
-        None => format!("HTTP {} {reason}", status.as_u16()),
-    };
+    let mut text = format!("HTTP {} {reason}", status.as_u16());
+    if let Some(message) = message {
+        text.extend([": ", &message]);
+    }
     if code.is_none() && http_client::leaves_outcome_open(status) {
         return A2aFailure::Lost(cut(&text));
     }

@@ -52,7 +52,7 @@ impl CallFailure {
     pub(super) fn ending(&self) -> Ending {
         match self {
             Self::Shut(_) => Ending::BreakerOpen,
-            Self::Rejected(..) => Ending::Busy,
+            Self::Rejected(..) | Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
             Self::OverQuota(_) => Ending::OverQuota,
             Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
                 Ending::Unavailable
@@ -62,7 +62,6 @@ impl CallFailure {
             Self::Withdrawn => Ending::Withdrawn,
             Self::TimedOut(_) => Ending::TimedOut,
             Self::NotRecorded(NotRecorded::Unwritable) => Ending::Storage,
-            Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
             Self::AnotherPeer | Self::NotRepeatable | Self::Call(CallError::Lost(_)) => {
                 Ending::ConnectionLost
             }

@@ -129,10 +129,8 @@ fn put_into_query(arguments: &RawValue, url: &mut Url) -> Called<()> {
     }
     let mut query = url.query_pairs_mut();
     for (name, value) in given {
-        match serde_json::from_str::<String>(value.get()) {
-            Ok(text) => query.append_pair(name, &text),
-            Err(_) => query.append_pair(name, value.get()),
-        };
+        let text = serde_json::from_str(value.get()).unwrap_or_else(|_| value.get().to_owned());
+        query.append_pair(name, &text);
     }
     Ok(())
 }

@@ -17,7 +17,6 @@ use crate::backend::peer::NotRead;
 use crate::budget::tests::without_room;
 use crate::config::{Program, ProgramSandbox, Secret, Secrets};
 use crate::http_client;
-use crate::metrics::Counter;
 use crate::model::redaction::{Known, Pattern, Redaction};
 
 /// Longer than anything here takes on a busy machine; running into it is a failure.
@@ -129,7 +128,7 @@ async fn redacted_call(dialer: &LocalDialer) -> Answer {
     let pattern = Pattern::new("SECRET-[0-9]{6}", None).unwrap();
     let patterns = vec![pattern, Pattern::known(Known::PrivateKeys, None)];
     let mut order = order("{}");
-    order.progress = order.progress.without(Arc::new(Redaction(patterns)), Counter::default());
+    order.progress.removal.redact = Arc::new(Redaction(patterns));
     let peer = dialer.dial().await.unwrap();
     timeout(PATIENCE, peer.call(order)).await.expect("in time").expect("an answer")
 }

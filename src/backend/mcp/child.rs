@@ -34,8 +34,8 @@ pub(super) struct Child {
     group: Arc<Group>,
     stop: CancellationToken,
     exit: watch::Receiver<Option<String>>,
-    /// Changes when stderr has ended.
-    stderr_ended: watch::Receiver<bool>,
+    /// Cancelled when stderr has ended.
+    stderr_ended: CancellationToken,
     last_lines: Arc<Mutex<LastLines>>,
     /// Read what the server writes and wait for its end; aborted on drop.
     tasks: JoinSet<()>,
@@ -58,7 +58,7 @@ impl Child {
 
         let stop = CancellationToken::new();
         let (exit_sender, exit) = watch::channel(None);
-        let (stderr_sender, stderr_ended) = watch::channel(false);
+        let stderr_ended = CancellationToken::new();
         let last_lines = Arc::<Mutex<LastLines>>::default();
         let mut tasks = JoinSet::new();
         tasks.spawn({
@@ -66,9 +66,10 @@ impl Child {
             let last_lines = Arc::clone(&last_lines);
             let secrets = Arc::clone(&program.secrets);
             let redact = redact.clone();
+            let ended = stderr_ended.clone();
             async move {
                 stderr::drain(&backend, stderr, &secrets, &redact, &last_lines).await;
-                stderr_sender.send_replace(true);
+                ended.cancel();
             }
         });
         tasks.spawn({
@@ -93,8 +94,7 @@ impl Child {
         let exit = ended.ok()?.ok()?.clone()?;
         // Its stderr is usually read by now. Do not wait for its end: a grandchild may hold stderr
         // open for ever.
-        let mut stderr_ended = self.stderr_ended.clone();
-        let all_read = timeout(Duration::from_millis(200), stderr_ended.wait_for(|ended| *ended));
+        let all_read = timeout(Duration::from_millis(200), self.stderr_ended.cancelled());
         let _in_time = all_read.await.is_ok();
         Some(match self.stderr_tail() {
             Some(tail) => format!("it ended with {exit}; its stderr ends with: {tail}"),
@@ -120,9 +120,8 @@ impl Child {
     /// Ends the server, gently at first. Its stdin must have been closed.
     pub(super) async fn stop(&self) {
         self.stop.cancel();
-        let mut exit = self.exit.clone();
         // An error means that the task which waits for the end is gone, and so is the group.
-        drop(exit.wait_for(Option::is_some).await);
+        drop(self.exit.clone().wait_for(Option::is_some).await);
     }
 }
 

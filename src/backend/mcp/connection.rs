@@ -3,6 +3,7 @@
 //! Must not: dial, retry or time out.
 
 use std::collections::{HashMap, HashSet};
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -171,18 +172,6 @@ impl Connection {
         }
     }
 
-    /// Logs what was left out, unless the list before left out the same.
-    fn tell(&self, left_out: Option<&str>) {
-        let mut told = self.left_out.lock();
-        if told.as_deref() == left_out {
-            return;
-        }
-        if let Some(left_out) = left_out {
-            tracing::warn!(backend = %self.backend, "{left_out}");
-        }
-        *told = left_out.map(str::to_owned);
-    }
-
     /// Makes a call. `left` are the round and the questions of a call whose server asked before a
     /// restart of the bridge.
     async fn call_tool(&self, call: ToolCall, left: Option<(usize, Box<RawValue>)>) -> Called {
@@ -333,7 +322,12 @@ impl Peer for Connection {
         };
         let (catalog, left_out) = Catalog::mcp_if(server_info, tools, fits);
         let catalog = catalog.without(&left_out, cut.as_deref());
-        self.tell(catalog.left_out());
+        let left_out = catalog.left_out().map(str::to_owned);
+        let before = mem::replace(&mut *self.left_out.lock(), left_out.clone());
+        // Once, and not with every refresh.
+        if let Some(left_out) = left_out.filter(|left_out| before.as_ref() != Some(left_out)) {
+            tracing::warn!(backend = %self.backend, "{left_out}");
+        }
         param_headers.retain(|_, found| !found.is_empty());
         *self.param_headers.lock() = param_headers;
         if let Content::Mcp { tools, .. } = catalog.content() {
@@ -424,7 +418,9 @@ pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
     let changed = progress.without_secrets(result, Part::Result);
     let result = changed.as_deref().unwrap_or(result);
     let answer = from_mcp(result);
-    progress.result(result);
+    if let Some(client) = &progress.client {
+        client.keep(result);
+    }
     answer.map_err(|error| CallError::Unreadable(error.to_string()))
 }
 

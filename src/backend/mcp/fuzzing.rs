@@ -38,10 +38,8 @@ pub fn read(data: &[u8]) {
         match line {
             Line::Whole(line) => drop(state.incoming(&String::from_utf8_lossy(&line))),
             Line::TooLong { id, size: _ } => {
-                let id = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
-                drop(id.and_then(|id: RequestId| {
-                    state.not_read(&id, NotRead::TooLarge { limit: 1, size: None })
-                }));
+                let why = NotRead::TooLarge { limit: 1, size: None };
+                drop(id.and_then(|id| state.not_read(&id, why)));
             }
         }
     }

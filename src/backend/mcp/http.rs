@@ -33,6 +33,7 @@ mod events;
 mod request;
 
 pub(super) use events::{MOST_FAILURES, Next, Source, Standing, message};
+use events::{Role, events};
 pub(super) use request::{Body, Endpoint};
 
 /// The longest error body that is read.
@@ -167,7 +168,7 @@ impl StreamableHttpClient for Http {
             return Err(StreamableHttpError::ServerDoesNotSupportSse);
         }
         self.standing.lock().opened();
-        Ok(events::standing(self.clone(), response).boxed())
+        Ok(events(Role::Standing(self.clone()), Arc::clone(&self.state), response).boxed())
     }
 }
 
@@ -214,7 +215,7 @@ impl Http {
             return Ok(StreamableHttpPostResponse::Accepted);
         };
         if is_events(&response) {
-            let events = events::of_request(Arc::clone(&self.state), id, response);
+            let events = events(Role::Answer(id), Arc::clone(&self.state), response);
             return Ok(StreamableHttpPostResponse::Sse(events.boxed(), session));
         }
         let body = http_client::body(response, LIMIT).await;
@@ -247,22 +248,23 @@ impl Http {
             return None;
         }
         let is_discover = matches!(request.request, ClientRequest::DiscoverRequest(_));
-        if let Some(error) = error_in(body) {
-            self.state.forget(&request.id);
-            raw_request_of(message).settle(Ok(Err(error.clone())));
-            // A server lists the revisions that it speaks there.
-            let data = error.data.filter(|_| is_discover);
-            let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
-            let error = ErrorData::new(ErrorCode(error.code), error.message, data);
-            return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
-        }
-        // A server of an older revision may answer `server/discover` with any client error; rmcp
-        // then goes on with `initialize`.
-        if is_discover && status.is_client_error() {
-            let error = ErrorData::invalid_request(format!("HTTP {status}"), None);
-            return Some(JsonRpcMessage::error(error, Some(request.id.clone())));
-        }
-        None
+        let error = match error_in(body) {
+            Some(error) => {
+                self.state.forget(&request.id);
+                raw_request_of(message).settle(Ok(Err(error.clone())));
+                // A server lists the revisions that it speaks there.
+                let data = error.data.filter(|_| is_discover);
+                let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
+                ErrorData::new(ErrorCode(error.code), error.message, data)
+            }
+            // A server of an older revision may answer `server/discover` with any client error; rmcp
+            // then goes on with `initialize`.
+            None if is_discover && status.is_client_error() => {
+                ErrorData::invalid_request(format!("HTTP {status}"), None)
+            }
+            None => return None,
+        };
+        Some(JsonRpcMessage::error(error, Some(request.id.clone())))
     }
 
     /// The configured headers, overridden by those of the protocol.
@@ -385,21 +387,15 @@ impl HttpFailure {
     /// Notes the failure in the request, and ends the request if the failure is an answer.
     pub(super) fn tell(&self, raw_request: &RawRequest) {
         raw_request.failure.get_or_init(|| self.kind());
-        if let Some(error) = self.call_error() {
-            raw_request.settle(Err(error));
-        }
-    }
-
-    /// The error of the call whose request failed; `None` if the connection was merely lost.
-    fn call_error(&self) -> Option<CallError> {
-        match self {
-            Self::Unreadable(why) => Some(CallError::Unreadable(why.clone())),
-            Self::NotRead(why) => Some(CallError::NotRead(*why)),
-            Self::Status { status, .. } if http_client::leaves_outcome_open(*status) => None,
-            Self::NotSent(_) | Self::Lost(_) | Self::Token(_) => None,
+        raw_request.settle(Err(match self {
+            Self::Unreadable(why) => CallError::Unreadable(why.clone()),
+            Self::NotRead(why) => CallError::NotRead(*why),
+            // The connection was merely lost.
+            Self::NotSent(_) | Self::Lost(_) | Self::Token(_) => return,
+            Self::Status { status, .. } if http_client::leaves_outcome_open(*status) => return,
             // Without the body, which may hold text that is not meant for the model.
-            Self::Status { status, .. } => Some(CallError::Refused(format!("HTTP {status}"))),
-        }
+            Self::Status { status, .. } => CallError::Refused(format!("HTTP {status}")),
+        }));
     }
 }
 

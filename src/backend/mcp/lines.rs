@@ -6,15 +6,16 @@
 use std::ops::ControlFlow;
 
 use bytes::{Bytes, BytesMut};
+use rmcp::model::RequestId;
 
 /// A line, or a note of one that was too long.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Line {
     /// A line without its end, never empty.
     Whole(Bytes),
-    /// A line that was longer than the limit, with the JSON text of its top-level `id`.
+    /// A line that was longer than the limit, with its top-level `id`.
     TooLong {
-        id: Option<String>,
+        id: Option<RequestId>,
         /// How many bytes it had.
         size: u64,
     },
@@ -58,9 +59,7 @@ impl Lines {
                 line.truncate(line.len() - 1);
             }
             if line.len() > self.limit {
-                let mut finder = IdFinder::default();
-                finder.read(&line);
-                return Some(finder.line());
+                return Some(IdFinder::after(&line).line());
             }
             if !line.is_empty() {
                 return Some(Line::Whole(line));
@@ -102,6 +101,13 @@ pub(super) struct IdFinder {
 const LONGEST_ID: usize = 256;
 
 impl IdFinder {
+    /// One that was shown `bytes`.
+    pub(super) fn after(bytes: &[u8]) -> Self {
+        let mut finder = Self::default();
+        finder.read(bytes);
+        finder
+    }
+
     pub(super) fn read(&mut self, bytes: &[u8]) {
         self.size += bytes.len() as u64;
         if self.found.is_none() && !self.ended {
@@ -115,9 +121,9 @@ impl IdFinder {
         Line::TooLong { id, size }
     }
 
-    /// The JSON text of the id, and how many bytes were shown.
-    pub(super) fn found(self) -> (Option<String>, u64) {
-        (self.found.and_then(|id| String::from_utf8(id).ok()), self.size)
+    /// The id, and how many bytes were shown.
+    pub(super) fn found(self) -> (Option<RequestId>, u64) {
+        (self.found.and_then(|id| serde_json::from_slice(&id).ok()), self.size)
     }
 
     fn step(&mut self, byte: u8) -> ControlFlow<()> {

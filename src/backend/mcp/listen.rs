@@ -69,13 +69,10 @@ async fn follow(backend: &BackendName, subscription: &mut Subscription, state: &
             )) => state.changed.notify_one(),
             Ok(Some(_)) => (),
             Ok(None) => {
-                tracing::debug!(%backend, end = ?subscription.end(), "the subscription ended");
-                return;
+                let end = subscription.end();
+                return tracing::debug!(%backend, ?end, "the subscription ended");
             }
-            Err(error) => {
-                tracing::debug!(%backend, "the subscription broke: {error}");
-                return;
-            }
+            Err(error) => return tracing::debug!(%backend, "the subscription broke: {error}"),
         }
     }
 }

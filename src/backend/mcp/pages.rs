@@ -68,12 +68,9 @@ impl Pages {
             self.items.push(item.to_owned());
         }
         self.pages += 1;
-        let cursor = match page.get("nextCursor").filter(|cursor| cursor.get() != "null") {
-            Some(cursor) => {
-                serde_json::from_str::<String>(cursor.get()).ok().ok_or(BadPages::BadCursor)?
-            }
-            None => return Ok(Next::Done),
-        };
+        let cursor = page.get("nextCursor").filter(|cursor| cursor.get() != "null");
+        let Some(cursor) = cursor else { return Ok(Next::Done) };
+        let cursor: String = serde_json::from_str(cursor.get()).ok().ok_or(BadPages::BadCursor)?;
         // Some servers send an empty cursor on the last page.
         if cursor.is_empty() {
             return Ok(Next::Done);

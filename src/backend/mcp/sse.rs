@@ -130,7 +130,6 @@ impl Transport<RoleClient> for Sse {
                 },
                 Next::NotRead(why, id) => {
                     tracing::warn!(%backend, "an event is not read: {why}");
-                    let id = id.and_then(|id| serde_json::from_str(&id).ok());
                     match id.and_then(|id| state.not_read(&id, why)) {
                         Some(end) => return Some(end),
                         None => format!("the server sent an event that is not read: {why}"),

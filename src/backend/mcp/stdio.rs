@@ -31,10 +31,9 @@ const OVERHEAD: usize = 1 << 10;
 pub(super) struct Stdio<R, W> {
     backend: BackendName,
     state: Arc<ConnectionState>,
-    /// Taken when the transport is dropped.
-    reader: Option<R>,
-    /// Gets the reader then: a server may fail if its stdout closes before its stdin.
-    rest: Option<oneshot::Sender<R>>,
+    /// The reader, and what gets it when the transport is dropped: a server may fail if its stdout
+    /// closes before its stdin.
+    reader: Option<(R, oneshot::Sender<R>)>,
     lines: Lines,
     /// The budget of a partly received line.
     held: budget::Held,
@@ -60,8 +59,7 @@ impl<R, W> Stdio<R, W> {
         let stdio = Self {
             backend,
             state,
-            reader: Some(reader),
-            rest: Some(rest),
+            reader: Some((reader, rest)),
             lines: Lines::new(LIMIT),
             held: budget::Budget::of_process().hold(),
             writer: Arc::new(Mutex::new(Some(writer))),
@@ -87,8 +85,7 @@ impl<R, W> Stdio<R, W> {
             },
             Line::TooLong { id, size } => {
                 let why = NotRead::TooLarge { limit: LIMIT, size: Some(*size) };
-                let id = id.as_deref().and_then(|id| serde_json::from_str(id).ok());
-                let message = id.and_then(|id| self.state.not_read(&id, why));
+                let message = id.as_ref().and_then(|id| self.state.not_read(id, why));
                 if message.is_none() {
                     tracing::warn!(
                         backend = %self.backend,
@@ -172,7 +169,7 @@ where
                 }
             }
             self.held.follow(self.lines.buffer.len());
-            let reader = self.reader.as_mut()?;
+            let (reader, _rest) = self.reader.as_mut()?;
             match reader.read_buf(&mut self.lines.buffer).await {
                 Ok(0) => return None,
                 Ok(_) => (),
@@ -195,7 +192,7 @@ where
 
 impl<R, W> Drop for Stdio<R, W> {
     fn drop(&mut self) {
-        if let (Some(rest), Some(reader)) = (self.rest.take(), self.reader.take()) {
+        if let Some((reader, rest)) = self.reader.take() {
             // If the receiver is gone, the reader is dropped here.
             drop(rest.send(reader));
         }

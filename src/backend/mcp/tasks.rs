@@ -23,7 +23,7 @@ mod state;
 
 pub(super) use state::may_be_task;
 
-use state::{BadTask, Status, Task};
+use state::{Status, Task};
 
 /// How long a server is asked to keep a task, in milliseconds: longer than any call may take, and
 /// longer than a crashed bridge is away.
@@ -56,7 +56,7 @@ pub(super) async fn follow(
     raw_request: Arc<RawRequest>,
     result: &RawValue,
 ) -> Called {
-    let created = Task::created(result, raw_request.task_ttl.is_some()).map_err(unreadable)?;
+    let created = Task::created(result, raw_request.task_ttl.is_some())?;
     let Some(task) = created else { return complete(result, &call.progress) };
     call.recorder.named(&Handle(json!({ NAMED: task.id }).to_string()));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
@@ -97,7 +97,7 @@ impl Followed<'_> {
                 }
                 answer => answer?,
             };
-            let task = Task::read(&answer).map_err(unreadable)?;
+            let task = Task::read(&answer)?;
             if task.status != Status::Working {
                 // A task that wants input has not ended; the drop cancels it.
                 self.ended = task.status != Status::InputRequired;
@@ -189,10 +189,6 @@ impl Drop for Followed<'_> {
         let request = CancelTaskRequest::new(CancelTaskParams::new(&self.task));
         self.connection.send_aside(request.into(), CANCEL_TIMEOUT);
     }
-}
-
-fn unreadable(bad: BadTask) -> CallError {
-    CallError::Unreadable(bad.to_string())
 }
 
 /// A task that ended with an error of the protocol.

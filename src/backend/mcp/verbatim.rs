@@ -117,6 +117,12 @@ enum Waiting {
     Typed,
 }
 
+impl Waiting {
+    fn raw(&self) -> Option<&Arc<RawRequest>> {
+        if let Self::Raw(raw_request) = self { Some(raw_request) } else { None }
+    }
+}
+
 /// How to treat a message of the server.
 #[derive(Debug)]
 pub(super) enum Incoming {
@@ -305,9 +311,8 @@ impl ConnectionState {
     /// Ends when the connection has become unusable.
     pub(super) async fn lost(&self) -> String {
         let mut lost = self.lost.subscribe();
-        let why = lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
         // The sender lives as long as `self`, so there always is a reason.
-        why.unwrap_or_default()
+        lost.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()).unwrap_or_default()
     }
 
     /// Why the connection became unusable, if it has.
@@ -338,10 +343,7 @@ impl ConnectionState {
             return None;
         }
         let waiting = self.waiting.lock();
-        let mut requests = waiting.values().filter_map(|one| match one {
-            Waiting::Raw(raw_request) => Some(raw_request).filter(|one| !one.is_list),
-            _ => None,
-        });
+        let mut requests = waiting.values().filter_map(Waiting::raw).filter(|one| !one.is_list);
         let only = requests.next().filter(|_| requests.next().is_none())?;
         only.call.is_some().then(|| (only.progress.clone(), params))
     }
@@ -354,11 +356,7 @@ impl ConnectionState {
         let token = token.and_then(|token| serde_json::from_str::<ProgressToken>(token.get()).ok());
         let Some(about) = token.and_then(|token| number(&token.0)) else { return };
         let mut requests: Vec<_> = self.tasks.lock().iter().filter_map(Weak::upgrade).collect();
-        for waiting in self.waiting.lock().values() {
-            if let Waiting::Raw(raw_request) = waiting {
-                requests.push(Arc::clone(raw_request));
-            }
-        }
+        requests.extend(self.waiting.lock().values().filter_map(Waiting::raw).cloned());
         for raw_request in requests.iter().filter(|one| one.token.get() == Some(&about)) {
             raw_request.progress.report(params);
         }

@@ -102,7 +102,8 @@ impl McpClient {
         (takes && fits).then(|| self.questions.try_send(question).ok())?
     }
 
-    pub(super) fn keep(&self, result: &RawValue) {
+    /// Keeps the result of the server, as it came.
+    pub(in crate::backend) fn keep(&self, result: &RawValue) {
         let mut kept = self.kept.lock();
         // Beside the result, its response is written.
         kept.result = Some(match kept.held.try_resize(2 * result.get().len()) {

@@ -53,13 +53,13 @@ const CURES: &str = include_str!("hiding/cures.txt");
 impl Exposure {
     /// What to do about it.
     pub fn cure(&self) -> &'static str {
-        let cure = |name| named(CURES, name);
-        match self {
-            Self::Off => cure("off"),
-            Self::Unmasked(_) => cure("unmasked"),
-            Self::Listed(..) => cure("listed"),
-            Self::Replaced(_) => cure("replaced"),
-        }
+        let name = match self {
+            Self::Off => "off",
+            Self::Unmasked(_) => "unmasked",
+            Self::Listed(..) => "listed",
+            Self::Replaced(_) => "replaced",
+        };
+        named(CURES, name)
     }
 }
 

@@ -35,13 +35,9 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
 /// What a program that is run now could have.
 fn left() -> rustix::io::Result<CapabilitySet> {
     let now = capabilities(None)?;
-    let mut bounds = CapabilitySet::empty();
-    for one in every() {
-        // A number that this kernel does not know is an error.
-        if capability_is_in_bounding_set(one).is_ok_and(|is_in| is_in) {
-            bounds |= one;
-        }
-    }
+    // A number that this kernel does not know is an error.
+    let is_bound = |one: &_| capability_is_in_bounding_set(*one).is_ok_and(|is_in| is_in);
+    let bounds: CapabilitySet = every().filter(is_bound).collect();
     // The ambient set lies within these, and without new privileges nothing is added to what is
     // there.
     let could = bounds | now.inheritable;

@@ -189,7 +189,7 @@ fn what_a_refusal_is_about() {
         let status = StatusCode::from_u16(status).unwrap();
         decode(A2aBinding::HttpJson, status, body.as_bytes()).unwrap_err()
     };
-    assert!(refused(400, "TASK_NOT_CANCELABLE").is_not_cancelable());
+    assert!(refused(400, "TASK_NOT_CANCELABLE").has_code(error_code::TASK_NOT_CANCELABLE));
     for (status, thread) in [(400, true), (404, true), (422, true), (401, false), (500, false)] {
         assert_eq!(refused(status, "").may_mean_the_thread(), thread, "{status}");
     }

@@ -79,54 +79,45 @@ impl Standing {
     }
 }
 
-/// The events that answer the request `id`.
-pub(super) fn of_request(
+/// What a stream of events is.
+pub(super) enum Role {
+    /// The answer to this request.
+    Answer(RequestId),
+    /// A session's standing stream, or one that takes up a broken answer.
+    Standing(Http),
+}
+
+/// The events in `response`.
+pub(super) fn events(
+    role: Role,
     state: Arc<ConnectionState>,
-    id: RequestId,
     response: reqwest::Response,
 ) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
     let source = Source::new(response);
-    stream::unfold(Some((source, state, id)), async |state| {
-        let (mut source, state, id) = state?;
-        match source.next().await {
-            Next::Frame(frame) => {
-                Some((Ok(event(&frame, &state).await), Some((source, state, id))))
+    stream::unfold(Some((source, role, state)), async |stream| {
+        let (mut source, role, state) = stream?;
+        match (source.next().await, &role) {
+            (Next::Frame(frame), _) => {
+                Some((Ok(event(&frame, &state).await), Some((source, role, state))))
             }
-            Next::Broken(error) => Some((Err(error), None)),
-            Next::NotRead(why, _) => {
-                let end = state.not_read(&id, why)?;
+            (Next::Broken(error), _) => {
+                if let Role::Standing(client) = &role {
+                    client.standing.lock().broke = true;
+                }
+                Some((Err(error), None))
+            }
+            (Next::NotRead(why, _), Role::Answer(id)) => {
+                let end = state.not_read(id, why)?;
                 let data = serde_json::to_string(&end).ok();
                 Some((Ok(Sse { event: None, data, id: None, retry: None }), None))
             }
-            Next::End => None,
-        }
-    })
-}
-
-/// The events of a session's standing stream, or of one that takes up a broken answer.
-pub(super) fn standing(
-    client: Http,
-    response: reqwest::Response,
-) -> impl Stream<Item = Result<Sse, SseError>> + Send + 'static {
-    let source = Source::new(response);
-    stream::unfold(Some((source, client)), async |state| {
-        let (mut source, client) = state?;
-        match source.next().await {
-            Next::Frame(frame) => {
-                Some((Ok(event(&frame, &client.state).await), Some((source, client))))
-            }
-            Next::Broken(error) => {
-                client.standing.lock().broke = true;
-                Some((Err(error), None))
-            }
-            Next::NotRead(why, _) => {
+            (Next::NotRead(why, _), Role::Standing(Http { backend, .. })) => {
                 // A resumed stream would bring the same oversized event again.
-                let backend = &client.backend;
                 tracing::warn!(%backend, "an event cannot be read: {why}; reconnecting");
-                client.state.lose(format!("the server sent an event that is not read: {why}"));
+                state.lose(format!("the server sent an event that is not read: {why}"));
                 std::future::pending().await
             }
-            Next::End => None,
+            (Next::End, _) => None,
         }
     })
 }
@@ -147,8 +138,8 @@ pub(in crate::backend::mcp) struct Source {
 /// What comes next in a body.
 pub(in crate::backend::mcp) enum Next {
     Frame(Frame),
-    /// A frame was not read; with the JSON text of its id, if the source looks for ids.
-    NotRead(NotRead, Option<String>),
+    /// A frame was not read; with the id of its message, if the source looks for ids.
+    NotRead(NotRead, Option<RequestId>),
     Broken(SseError),
     End,
 }
@@ -181,9 +172,7 @@ impl Source {
             }
             match found {
                 Ok(Some(frame)) if frame.raw.len() > LIMIT => {
-                    let mut finder = IdFinder::default();
-                    finder.read(&frame.raw);
-                    let (id, size) = finder.found();
+                    let (id, size) = IdFinder::after(&frame.raw).found();
                     return Next::NotRead(NotRead::TooLarge { limit: LIMIT, size: Some(size) }, id);
                 }
                 Ok(Some(frame)) => return Next::Frame(frame),
@@ -192,8 +181,7 @@ impl Source {
                     return Next::NotRead(NotRead::TooLarge { limit, size: None }, None);
                 }
                 Err(FrameTooLarge { .. }) => {
-                    let finder = self.finder.insert(IdFinder::default());
-                    finder.read(self.framer.unfinished());
+                    self.finder = Some(IdFinder::after(self.framer.unfinished()));
                     // Frees the bytes that the finder has seen.
                     continue;
                 }
@@ -209,8 +197,7 @@ impl Source {
                     if let Some(finder) = &mut self.finder {
                         finder.read(&chunk);
                         if finder.size > MOST_PAST {
-                            let size = None;
-                            let why = NotRead::TooLarge { limit: LIMIT, size };
+                            let why = NotRead::TooLarge { limit: LIMIT, size: None };
                             return Next::Broken(SseError::Body(why.to_string().into()));
                         }
                     }
@@ -285,7 +272,8 @@ mod tests {
         let (state, raw_request) = full();
         let body = "data: {\"jsonrpc\":\"2.0\",\"id\":\"x\",\"method\":\"ping\"}\n\n";
         let response = reqwest::Response::from(::http::Response::new(body));
-        let mut events = Box::pin(of_request(Arc::new(state), RequestId::Number(6), response));
+        let role = Role::Answer(RequestId::Number(6));
+        let mut events = Box::pin(events(role, Arc::new(state), response));
         let mut event = events.next();
         assert!(poll!(&mut event).is_pending());
         raw_request.take_outcome().unwrap().unwrap().unwrap();

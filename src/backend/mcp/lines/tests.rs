@@ -30,7 +30,8 @@ fn whole(text: &'static str) -> Line {
 }
 
 fn too_long(id: Option<&str>, line: &str) -> Line {
-    Line::TooLong { id: id.map(str::to_owned), size: line.len() as u64 }
+    let id = id.map(|id| serde_json::from_str(id).unwrap());
+    Line::TooLong { id, size: line.len() as u64 }
 }
 
 #[test]

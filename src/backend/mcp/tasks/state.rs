@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::backend::{CallError, Called};
 use crate::model::words::{Words as _, words};
 use crate::model::{Members, string_member};
 
@@ -50,14 +51,16 @@ pub(super) struct Task<'a> {
 }
 
 /// What should be a task is none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the server tells of a task without a name or with a status that the protocol has not")]
-pub(super) struct BadTask;
+fn no_task() -> CallError {
+    let why =
+        "the server tells of a task without a name or with a status that the protocol has not";
+    CallError::Unreadable(why.to_owned())
+}
 
 impl<'a> Task<'a> {
     /// The task that a `tools/call` was answered with. `None`: it was answered with its result,
     /// which is up to the server even where a task was `wanted`.
-    pub(super) fn created(result: &'a RawValue, wanted: bool) -> Result<Option<Self>, BadTask> {
+    pub(super) fn created(result: &'a RawValue, wanted: bool) -> Called<Option<Self>> {
         let Ok(members) = Members::read(result.get()) else { return Ok(None) };
         if string_member(result.get(), "resultType").as_deref() == Some("task") {
             return Self::of(&members).map(Some);
@@ -69,19 +72,19 @@ impl<'a> Task<'a> {
     }
 
     /// The task that a `tasks/get` was answered with.
-    pub(super) fn read(task: &'a RawValue) -> Result<Self, BadTask> {
-        Self::of(&Members::read(task.get()).map_err(|_no_object| BadTask)?)
+    pub(super) fn read(task: &'a RawValue) -> Called<Self> {
+        Self::of(&Members::read(task.get()).map_err(|_no_object| no_task())?)
     }
 
-    fn of(members: &Members<'a>) -> Result<Self, BadTask> {
+    fn of(members: &Members<'a>) -> Called<Self> {
         let either = |new: &str, old: &str| members.get(new).or_else(|| members.get(old));
         let status = members.string("status").and_then(|status| Status::parse(&status));
         let interval = either("pollIntervalMs", "pollInterval").and_then(milliseconds);
         let ttl = either("ttlMs", "ttl").and_then(milliseconds);
         let object = |key| members.get(key).filter(|raw| raw.get().starts_with('{'));
         Ok(Self {
-            id: members.string("taskId").filter(|id| !id.is_empty()).ok_or(BadTask)?,
-            status: status.ok_or(BadTask)?,
+            id: members.string("taskId").filter(|id| !id.is_empty()).ok_or_else(no_task)?,
+            status: status.ok_or_else(no_task)?,
             message: members.string("statusMessage").filter(|message| !message.trim().is_empty()),
             wait: wait(interval, ttl),
             result: object("result"),

@@ -9,7 +9,7 @@ use rmcp::model::{ErrorCode, ErrorData, JsonRpcMessage, RequestId, ServerJsonRpc
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::model::{Members, elements};
+use crate::model::Members;
 
 /// Where a server of revision 2026-07-28 puts its `Implementation`.
 const SERVER_INFO_KEY: &str = "io.modelcontextprotocol/serverInfo";
@@ -59,7 +59,7 @@ impl Handshake {
                 let Some(version) = members.string("protocolVersion") else {
                     return not_understood(id);
                 };
-                self.server_info = members.get("serverInfo").map(share);
+                self.server_info = members.get("serverInfo").map(|raw| raw.to_owned().into());
                 self.protocol_version = Some(version.clone());
                 self.takes_tasks = takes_tasks(&members);
                 json!({
@@ -69,13 +69,15 @@ impl Handshake {
                 })
             }
             Kind::Discover => {
-                let Some(versions) = members.get("supportedVersions").and_then(strings) else {
+                let versions = members.get("supportedVersions").map(RawValue::get);
+                let Some(Ok(versions)) = versions.map(serde_json::from_str::<Vec<String>>) else {
                     // Some servers answer any method with some result. This one does not know
                     // `server/discover`.
                     return not_understood(id);
                 };
                 let in_meta = members.object("_meta").and_then(|meta| meta.get(SERVER_INFO_KEY));
-                self.server_info = in_meta.or_else(|| members.get("serverInfo")).map(share);
+                let server_info = in_meta.or_else(|| members.get("serverInfo"));
+                self.server_info = server_info.map(|raw| raw.to_owned().into());
                 self.protocol_version = None;
                 // From this revision on, the server itself decides to make a task.
                 self.takes_tasks = false;
@@ -112,15 +114,6 @@ fn takes_tasks(result: &Members<'_>) -> bool {
         found = found.and_then(|raw| Members::read(raw.get()).ok()?.get(key));
     }
     found.is_some_and(|call| !matches!(call.get(), "null" | "false"))
-}
-
-fn strings(array: &RawValue) -> Option<Vec<String>> {
-    let elements = elements(array.get()).ok()?;
-    elements.into_iter().map(|one| serde_json::from_str(one.get()).ok()).collect()
-}
-
-fn share(raw: &RawValue) -> Arc<RawValue> {
-    raw.to_owned().into()
 }
 
 fn not_understood(id: i64) -> ServerJsonRpcMessage {
