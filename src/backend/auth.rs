@@ -53,8 +53,9 @@ impl From<&TokenError> for PeerErrorKind {
 /// The tokens of one backend.
 pub(super) type Tokens = oauth::Tokens<client_credentials::Issuer>;
 
-/// The tokens of a client at an MCP server or an A2A agent, if it wants some. `resource` is the server's own name for
-/// itself in requests for tokens (RFC 8707). `clients` are those of the backend.
+/// The tokens of a client at an MCP server or an A2A agent, if it wants some. `resource` is the
+/// server's own name for itself in requests for tokens (RFC 8707). `clients` are those of the
+/// backend.
 pub(super) fn tokens(
     backend: &BackendName,
     credentials: Option<&Arc<ClientCredentials>>,

@@ -183,7 +183,7 @@ impl Connection {
             };
             let (raw_request, result) = self.send_call(&call, inputs).await?;
             if !questions::asks(&result) {
-                return tasks::follow(self, &call, raw_request, &result).await;
+                return tasks::follow(self, &call, &raw_request, &result).await;
             }
             asked = Some(result);
         }

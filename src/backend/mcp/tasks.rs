@@ -53,15 +53,15 @@ const RESULT: &str = "tasks/result";
 pub(super) async fn follow(
     connection: &Connection,
     call: &ToolCall,
-    raw_request: Arc<RawRequest>,
+    raw_request: &Arc<RawRequest>,
     result: &RawValue,
 ) -> Called {
     let created = Task::created(result, raw_request.task_ttl.is_some())?;
     let Some(task) = created else { return complete(result, &call.progress) };
     call.recorder.named(&Handle(json!({ NAMED: task.id }).to_string()));
     let wait = if task.status == Status::Working { task.wait } else { Duration::ZERO };
-    // Its progress goes on for as long as the request is held here.
-    connection.state.goes_on(&raw_request);
+    // Its progress goes on for as long as the caller holds the request.
+    connection.state.goes_on(raw_request);
     Followed { connection, call, task: task.id, ended: false }.outcome(wait).await
 }
 
