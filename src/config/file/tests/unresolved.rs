@@ -30,7 +30,7 @@ fn what_is_missing_keeps_one_backend_off_and_says_how_to_mend_it() {
     assert_eq!(jira.section, "mcp");
     assert_eq!(
         jira.why,
-        "/srv/bridge.yaml:3:58: mcp.jira.headers.Authorization: ${env:NONE}: the environment \
+        "/srv/bridge.yaml:3:56: mcp.jira.headers.Authorization: ${env:NONE}: the environment \
          variable is not set"
     );
     assert_eq!(jira.cure, "set NONE where the bridge is started");
