@@ -1,4 +1,5 @@
-//! Writes an error with its causes as one line of text, and explains TLS errors in plain words.
+//! Writes an error with its causes as one line of text, explains TLS errors in plain words, and knows
+//! what to do about a connection that fails.
 //!
 //! Must not: know which operation failed.
 
@@ -6,6 +7,13 @@ use std::error::Error;
 use std::io;
 
 use rustls::{AlertDescription, CertificateError};
+
+use crate::model::sentences::{filled, named};
+
+/// TLS errors in plain words: the name of each, and its text.
+const FLAWS: &str = include_str!("error_chain/flaws.txt");
+/// What to do about them, and about other errors of a connection.
+const CURES: &str = include_str!("error_chain/cures.txt");
 
 /// The layers of reqwest and hyper that add nothing to their cause.
 const SAYS_NOTHING: [&str; 4] = [
@@ -21,8 +29,8 @@ pub(crate) fn error_chain(error: &(dyn Error + 'static)) -> String {
     let mut text = String::new();
     for layer in layers {
         let is_root = layer.source().is_none();
-        let flaw = if is_root { tls_error(layer).and_then(tls_flaw) } else { None };
-        let next = flaw.map_or_else(|| layer.to_string(), str::to_owned);
+        let flaw = if is_root { tls_error(layer).map(tls_words) } else { None };
+        let next = flaw.unwrap_or_else(|| layer.to_string());
         if text.ends_with(&next) || SAYS_NOTHING.contains(&next.as_str()) && !is_root {
             continue;
         }
@@ -53,30 +61,47 @@ pub(crate) fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rust
     causes(error).next()
 }
 
-/// A server's TLS error in plain words; `None` if rustls' own words are as clear.
-pub(crate) fn tls_flaw(error: &rustls::Error) -> Option<&'static str> {
-    Some(match error {
+/// What is wrong with the TLS of a server: a name in [`FLAWS`] and in [`CURES`].
+fn tls_flaw(error: &rustls::Error) -> &'static str {
+    match error {
         rustls::Error::InvalidCertificate(certificate) => match certificate {
-            CertificateError::UnknownIssuer => {
-                "the certificate is signed by an authority that is not trusted here"
-            }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "the certificate has expired"
-            }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "the certificate is not valid yet"
-            }
+            CertificateError::UnknownIssuer => "authority",
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => "expired",
+            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => "clock",
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                "the certificate is for another name"
+                "name"
             }
-            _ => return None,
+            other if other.to_string().contains("CaUsedAsEndEntity") => "of_authority",
+            _ => "certificate",
         },
-        rustls::Error::InvalidMessage(_) => "the server does not speak TLS on this port",
+        rustls::Error::InvalidMessage(_) => "no_tls",
         rustls::Error::AlertReceived(
             AlertDescription::CertificateRequired
             | AlertDescription::BadCertificate
             | AlertDescription::UnknownCA,
-        ) => "the server wants a certificate of the bridge, and one that it knows",
-        _ => return None,
-    })
+        ) => "own_certificate",
+        _ => "handshake",
+    }
+}
+
+/// A server's TLS error in plain words.
+fn tls_words(error: &rustls::Error) -> String {
+    filled(FLAWS, tls_flaw(error), &[("error", error)])
+}
+
+/// What to do about an error of a connection; `None` if it says nothing about that.
+pub(crate) fn cure(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let name = match (tls_error(error), io_kind(error)?) {
+        (Some(error), _) => tls_flaw(error),
+        (None, io::ErrorKind::ConnectionRefused) => "refuses",
+        (None, io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => "socket",
+        (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => "hangs_up",
+        (None, _) => "no_way",
+    };
+    Some(named(CURES, name))
+}
+
+/// The kind of the innermost error of input and output in a chain.
+pub(crate) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
+    causes(error).last().map(io::Error::kind)
 }

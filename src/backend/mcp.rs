@@ -179,7 +179,10 @@ impl McpDialer {
                     let opened = sse::Sse::open(backend, endpoint, its_state).await;
                     let transport = opened.map_err(|failure| Failed {
                         try_other: failure.is_by_server(),
-                        ..Failed::for_good(PeerError::new(failure.kind(), failure.to_string()))
+                        ..Failed::for_good(
+                            PeerError::new(failure.kind(), failure.to_string())
+                                .with_cure(failure.cure()),
+                        )
                     })?;
                     self.shake_hands(transport, &state, attempt).await?
                 } else {
@@ -256,7 +259,8 @@ impl McpDialer {
             serve.await
         };
         let running = outcome.map_err(|error| Failed {
-            error: PeerError::new(kind(&error), describe(&error, state)),
+            error: PeerError::new(kind(&error), describe(&error, state))
+                .with_cure(http_failure(&error).and_then(http::HttpFailure::cure)),
             // A server that answered may speak the other revision.
             try_other: http_failure(&error).is_none_or(http::HttpFailure::is_by_server),
             may_be_older: http_failure(&error).is_some_and(http::HttpFailure::may_be_older),

@@ -23,9 +23,11 @@ use tokio_util::sync::CancellationToken;
 use super::log::Removal;
 use super::program::hiding::Exposure;
 use crate::budget::NoRoom;
+use crate::config::{Mcp, Target};
+use crate::error_chain;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
-use crate::model::sentences::sentence;
+use crate::model::sentences::{named, sentence};
 use crate::model::{
     Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
 };
@@ -33,6 +35,28 @@ use crate::model::{
 mod client;
 
 pub use client::{McpClient, Modes, Question};
+
+/// What operators do about failures: the name of each cure, and its text.
+const CURES: &str = include_str!("cures.txt");
+
+/// The cure of this name in [`CURES`].
+fn cure(name: &str) -> &'static str {
+    named(CURES, name)
+}
+
+/// What to do if a peer refuses what its requests carry.
+pub fn credential_cure(target: &Target) -> &'static str {
+    let (headers, oauth) = match target {
+        Target::Mcp(Mcp::Http { headers, oauth, .. }) => (Some(headers), oauth.is_some()),
+        Target::A2a(agent) => (Some(&agent.headers), agent.oauth.is_some()),
+        _ => (None, false),
+    };
+    match headers {
+        _ if oauth => cure("tokens"),
+        Some(headers) if !headers.is_empty() => cure("credential"),
+        _ => cure("no_credential"),
+    }
+}
 
 /// Knows how to reach one peer.
 #[async_trait]
@@ -355,6 +379,7 @@ pub struct PeerError {
     text: String,
     #[source]
     cause: Option<Arc<dyn Error + Send + Sync>>,
+    cure: Option<&'static str>,
 }
 
 /// The kind of a failure of a peer, as far as the remedy depends on it.
@@ -395,7 +420,32 @@ impl Dial for Unresolved {
 
 impl PeerError {
     pub fn new(kind: PeerErrorKind, text: impl Into<String>) -> Self {
-        Self { kind, text: text.into(), cause: None }
+        Self { kind, text: text.into(), cause: None, cure: None }
+    }
+
+    /// The same, with what to do about it, where the failed connection says that.
+    pub fn with_cure(self, cure: Option<&'static str>) -> Self {
+        Self { cure, ..self }
+    }
+
+    /// What an operator does about it, where the backend is reached as `target` says.
+    pub fn cure(&self, target: &Target) -> String {
+        let of_cause = || self.cause.as_deref().and_then(|cause| error_chain::cure(cause));
+        let of_connection = self.cure.or_else(of_cause);
+        match (self.kind, target) {
+            (_, Target::Unresolved(unresolved)) => unresolved.cure.clone(),
+            (PeerErrorKind::Unauthorized | PeerErrorKind::NoToken, _) => {
+                credential_cure(target).to_owned()
+            }
+            (PeerErrorKind::Unsigned, _) => cure("unsigned").to_owned(),
+            (PeerErrorKind::Connect, _) if let Some(cure) = of_connection => cure.to_owned(),
+            (_, Target::Mcp(Mcp::Stdio(program))) => {
+                format!("{}: {}", cure("program"), program.command_line())
+            }
+            (_, Target::Mcp(Mcp::Http { .. })) => cure("endpoint").to_owned(),
+            (_, Target::A2a(_)) => cure("card").to_owned(),
+            (_, Target::Local(_)) => cure("local").to_owned(),
+        }
     }
 
     pub fn because(self, cause: impl Error + Send + Sync + 'static) -> Self {

@@ -124,7 +124,7 @@ pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
     candidates
         .filter(|file| file.is_absolute())
         .find(|file| is_program(file))
-        .ok_or_else(|| failed(error_text("not_in_path", &[("command", command), ("path", &path)])))
+        .ok_or_else(|| failed(error_text("not_in_path", &[("command", command)])))
 }
 
 fn is_program(file: &Path) -> bool {

@@ -24,7 +24,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use tracing::warn;
 
 use super::trust::News;
-use super::{About, Peer};
+use super::{About, Peer, PeerError};
 use crate::clock;
 use crate::model::offer::Source;
 use crate::model::pin::{Accepted, NotTaken, Pins, Take};
@@ -66,6 +66,7 @@ pub struct Snapshot {
     pub next_refresh: Option<SystemTime>,
     /// The last failure, for operators; the next success clears it.
     pub last_error: Option<String>,
+    pub last_failure: Option<PeerError>,
     /// How many connections were made and gave a catalog.
     pub connections: u64,
     /// How many refreshes and attempts to connect failed.

@@ -264,6 +264,7 @@ impl Supervisor {
             known.last_refresh = Some(now);
             known.next_refresh = Some(now + wait);
             known.last_error = None;
+            known.last_failure = None;
             known.connections += u64::from(reason == Reason::Connected);
         });
         if news {
@@ -290,8 +291,8 @@ impl Supervisor {
         }
     }
 
-    fn degraded(&self, connection: &Connection, error: &PeerError, wait: Duration) {
-        let error = self.words(error);
+    fn degraded(&self, connection: &Connection, failure: &PeerError, wait: Duration) {
+        let error = self.words(failure);
         warn!(backend = %self.lease.name, error, "refresh failed; the last good catalog stays");
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
@@ -299,6 +300,7 @@ impl Supervisor {
             known.about = connection.peer.about();
             known.next_refresh = Some(clock::now() + wait);
             known.last_error = Some(error);
+            known.last_failure = Some(failure.clone());
             known.failures += 1;
         });
     }
@@ -320,6 +322,7 @@ impl Supervisor {
             known.connection = None;
             known.next_refresh = None;
             known.last_error = Some(error.clone());
+            known.last_failure = Some(failure.clone());
             known.failures += 1;
         });
         let is_unresolved = failure.kind == PeerErrorKind::Unresolved;

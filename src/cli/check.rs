@@ -21,7 +21,7 @@ use crate::config::value::format_duration;
 use crate::config::{
     A2a, Action, Auth, Backend, CardSource, ClientCredentials, Config, ConfigErrors, Confinement,
     Credential, Environment, Files, Local, Mantyx, Mcp, Problem, Program, ProgramSandbox, Runtime,
-    Signers, Target, Upstream, find,
+    Signers, Target, Upstream, find, quoted,
 };
 use crate::http_client::Tls;
 use crate::model::offer::cost::{Cost, Injected, OfBackend};
@@ -275,7 +275,7 @@ fn reached(target: &Target) -> Vec<Member> {
             };
             vec![
                 ("reached", json!(kind)),
-                ("argv", json!(argv(program))),
+                ("argv", json!(program.argv())),
                 ("env", json!(texts(env.keys()))),
                 ("cwd", json!(cwd.as_ref().map(|path| path.display().to_string()))),
                 ("sandbox", sandbox),
@@ -331,27 +331,6 @@ fn issuer(oauth: &ClientCredentials) -> String {
     }
 }
 
-fn argv(program: &Program) -> Vec<String> {
-    std::iter::once(program.command.clone())
-        .chain(program.args.iter().map(ToString::to_string))
-        .collect()
-}
-
-/// The command line of `program`, as a reader can type it. The bridge itself uses no shell.
-pub(super) fn command_line(program: &Program) -> String {
-    words(&argv(program))
-}
-
-/// `all` in one line, with quotes around one that a reader could not tell from the next.
-fn words(all: &[String]) -> String {
-    let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
-    let quoted = |one: &String| match !one.is_empty() && one.chars().all(plain) {
-        true => one.clone(),
-        false => format!("{one:?}"),
-    };
-    all.iter().map(quoted).collect::<Vec<_>>().join(" ")
-}
-
 fn texts(names: impl IntoIterator<Item: ToString>) -> Vec<String> {
     names.into_iter().map(|name| name.to_string()).collect()
 }
@@ -370,7 +349,7 @@ fn text(value: &Value) -> String {
         Value::Null | Value::Bool(false) => String::new(),
         Value::Bool(true) | Value::Number(_) => value.to_string(),
         Value::String(text) => text.clone(),
-        Value::Array(items) => words(&items.iter().map(text).collect::<Vec<_>>()),
+        Value::Array(items) => quoted(&items.iter().map(text).collect::<Vec<_>>()),
         Value::Object(members) => {
             let shown = members.iter().map(|(key, value)| (key, text(value)));
             let shown = shown.filter(|(_, value)| !value.is_empty());

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::terminal::plain;
 use super::{Failure, Outcome};
 use crate::config::{Contact, Files, Listen};
-use crate::error_chain::{causes, error_chain, tls_error};
+use crate::error_chain::{error_chain, io_kind, tls_error};
 use crate::http::auth::OPERATOR;
 use crate::sse::{Fields, Framer};
 use crate::state_dir::StateDir;
@@ -254,11 +254,6 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
         });
     }
     address
-}
-
-/// The kind of the innermost error of input and output in a chain.
-pub(super) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
-    causes(error).last().map(io::Error::kind)
 }
 
 impl Reply {

@@ -3,6 +3,7 @@
 //! Must not: look at the file system.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -36,12 +37,33 @@ impl PartialEq for Program {
 }
 
 impl Program {
+    /// Its name and its arguments, as they may be shown.
+    pub fn argv(&self) -> Vec<String> {
+        let args = self.args.iter().map(ToString::to_string);
+        iter::once(self.command.clone()).chain(args).collect()
+    }
+
+    /// The same as a reader can type it. The bridge itself uses no shell.
+    pub fn command_line(&self) -> String {
+        quoted(&self.argv())
+    }
+
     /// Adds `path` to the files that the program must not read.
     pub fn hide(&mut self, path: PathBuf) {
         if !self.hidden.iter().any(|hidden| path.starts_with(hidden)) {
             self.hidden = outermost(self.hidden.iter().cloned().chain([path]));
         }
     }
+}
+
+/// `all` in one line, with quotes around one that a reader could not tell from the next.
+pub fn quoted(all: &[String]) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "-_./:=@+,%*{}$".contains(c);
+    let quoted = |one: &String| match !one.is_empty() && one.chars().all(plain) {
+        true => one.clone(),
+        false => format!("{one:?}"),
+    };
+    all.iter().map(quoted).collect::<Vec<_>>().join(" ")
 }
 
 /// `paths` without those that lie below another of them.

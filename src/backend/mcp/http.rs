@@ -53,10 +53,10 @@ type Answered<T> = Result<T, StreamableHttpError<HttpFailure>>;
 pub(super) enum HttpFailure {
     /// No server has run the request.
     #[error("{0}")]
-    NotSent(String),
+    NotSent(String, Option<&'static str>),
     /// The request or the response was lost on the way.
     #[error("{0}")]
-    Lost(String),
+    Lost(String, Option<&'static str>),
     /// The request was not sent because there is no token, or the server refused a new token.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -220,7 +220,7 @@ impl Http {
         }
         let body = http_client::body(response, LIMIT).await;
         let body = body.map_err(|error| {
-            let broken = || HttpFailure::Lost(error_chain(&error));
+            let broken = || HttpFailure::Lost(error_chain(&error), None);
             let failure = NotRead::of(&error).map_or_else(broken, HttpFailure::NotRead);
             StreamableHttpError::Client(failure)
         })?;
@@ -355,7 +355,7 @@ fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
 impl HttpFailure {
     /// Whether it is certain that no server has run the request.
     pub(super) fn is_unsent(&self) -> bool {
-        matches!(self, Self::NotSent(_) | Self::Token(_))
+        matches!(self, Self::NotSent(..) | Self::Token(_))
     }
 
     /// Whether the failure comes from a server, which might accept another request.
@@ -365,12 +365,20 @@ impl HttpFailure {
 
     pub(super) fn kind(&self) -> PeerErrorKind {
         match self {
-            Self::NotSent(_) | Self::Lost(_) => PeerErrorKind::Connect,
+            Self::NotSent(..) | Self::Lost(..) => PeerErrorKind::Connect,
             Self::Token(error) => error.into(),
             Self::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
                 PeerErrorKind::Unauthorized
             }
             Self::Unreadable(_) | Self::NotRead(_) | Self::Status { .. } => PeerErrorKind::Protocol,
+        }
+    }
+
+    /// What to do about it, if the connection says that.
+    pub(super) fn cure(&self) -> Option<&'static str> {
+        match self {
+            Self::NotSent(_, cure) | Self::Lost(_, cure) => *cure,
+            _ => None,
         }
     }
 
@@ -391,7 +399,7 @@ impl HttpFailure {
             Self::Unreadable(why) => CallError::Unreadable(why.clone()),
             Self::NotRead(why) => CallError::NotRead(*why),
             // The connection was merely lost.
-            Self::NotSent(_) | Self::Lost(_) | Self::Token(_) => return,
+            Self::NotSent(..) | Self::Lost(..) | Self::Token(_) => return,
             Self::Status { status, .. } if http_client::leaves_outcome_open(*status) => return,
             // Without the body, which may hold text that is not meant for the model.
             Self::Status { status, .. } => CallError::Refused(format!("HTTP {status}")),

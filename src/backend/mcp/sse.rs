@@ -81,7 +81,10 @@ impl Sse {
                     }
                 }
                 Next::Broken(error) => {
-                    return Err(HttpFailure::Lost(format!("its event stream broke: {error}")));
+                    return Err(HttpFailure::Lost(
+                        format!("its event stream broke: {error}"),
+                        None,
+                    ));
                 }
                 Next::End | Next::NotRead(..) => return Err(no_address()),
             }
@@ -114,7 +117,7 @@ impl Transport<RoleClient> for Sse {
             let text = text.map_err(|error| HttpFailure::Unreadable(error.to_string()))?;
             let post = shared.post(text, only_reads, &raw_request);
             timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
-                Err(HttpFailure::Lost("the server did not take a message".to_owned()))
+                Err(HttpFailure::Lost("the server did not take a message".to_owned(), None))
             })
         }
     }

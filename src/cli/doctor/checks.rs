@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
@@ -18,11 +18,10 @@ use super::{cure, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
 use crate::backend::{Dial, PeerError, PeerErrorKind, Signature, mcp, program};
-use crate::cli::check::command_line;
 use crate::cli::page::counted;
 use crate::config::{
-    A2a, Action, Backend, CardSource, ClientCredentials, Config, Credential, Mantyx, Mcp, Program,
-    Runtime, Target, Unresolved, Upstream,
+    Action, Backend, CardSource, Config, Credential, Mantyx, Mcp, Program, Runtime, Target,
+    Unresolved, Upstream,
 };
 use crate::error_chain::error_chain;
 use crate::http_client::{Clients, Tls};
@@ -38,15 +37,6 @@ const OLDEST: i32 = 13;
 
 /// How long a program may take to exit.
 const CLOSE: Duration = Duration::from_secs(8);
-
-/// The remedy if a peer refuses what its requests carry: headers, or the tokens of `client`.
-fn pass_cure(headers: &HeaderMap, client: Option<&Arc<ClientCredentials>>) -> &'static str {
-    match client {
-        Some(_) => cure("tokens"),
-        None if headers.is_empty() => cure("no_credential"),
-        None => cure("credential"),
-    }
-}
 
 /// The parts that every check needs.
 pub(super) struct Context {
@@ -90,23 +80,18 @@ pub(super) async fn backend(
 ) {
     match &backend.target {
         Target::Mcp(server) => {
-            let (reached, pass) = match server {
-                Mcp::Stdio(program) => {
-                    (command(check, context, program), pass_cure(&HeaderMap::new(), None))
-                }
-                Mcp::Http { url, headers, socket, oauth, tls, .. } => {
-                    let reached = match socket {
-                        Some(path) => network::socket(check, path).await,
-                        None => context.reach(check, url, tls.as_ref(), "`url`").await,
-                    };
-                    (reached, pass_cure(headers, oauth.as_ref()))
+            let reached = match server {
+                Mcp::Stdio(program) => command(check, context, program),
+                Mcp::Http { socket: Some(path), .. } => network::socket(check, path).await,
+                Mcp::Http { url, tls, .. } => {
+                    context.reach(check, url, tls.as_ref(), "`url`").await
                 }
             };
             if reached {
                 let launcher = context.launcher.clone();
                 let client = context.client.clone();
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
-                let catalog = mcp_server(check, context, &dialer, server, pass).await;
+                let catalog = mcp_server(check, context, &dialer, &backend.target).await;
                 let idle = |catalog: Arc<Catalog>| {
                     globs::idle(&backend.name, &catalog, backend.rules(), config.all_rights())
                 };
@@ -133,7 +118,7 @@ pub(super) async fn backend(
                     context.client.clone(),
                     Conversations::default(),
                 );
-                a2a_agent(check, context, &dialer, agent).await;
+                a2a_agent(check, context, &dialer, &backend.target).await;
             }
         }
         Target::Local(tool) => match &tool.action {
@@ -172,20 +157,14 @@ async fn mcp_server(
     check: &mut Check,
     context: &Context,
     dialer: &dyn Dial,
-    server: &Mcp,
-    pass: &str,
+    target: &Target,
 ) -> Option<Arc<Catalog>> {
-    let usual = match server {
-        Mcp::Stdio(program) => format!("{}: {}", cure("program"), command_line(program)),
-        Mcp::Http { .. } => cure("endpoint").to_owned(),
-    };
-    let cures = (usual, pass);
     check.begin("initialize");
-    let peer = in_time(check, context, "the handshake", &cures, dialer.dial()).await?;
+    let peer = in_time(check, context, "the handshake", target, dialer.dial()).await?;
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
     check.ok(format!("MCP {version} over {}", dialer.transport()));
     check.begin("tools/list");
-    let catalog = in_time(check, context, "its list of tools", &cures, peer.resolve()).await;
+    let catalog = in_time(check, context, "its list of tools", target, peer.resolve()).await;
     match catalog.as_ref().map(|catalog| catalog.tool_count()) {
         None => (),
         Some(0) => check.warn("the server has no tools", "see what it needs to offer some"),
@@ -196,15 +175,14 @@ async fn mcp_server(
     catalog
 }
 
-async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agent: &A2a) {
+async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, target: &Target) {
     check.begin("card");
     let fetched = async {
         let peer = dialer.dial().await?;
         let catalog = peer.resolve().await?;
         Ok::<_, PeerError>((peer, catalog))
     };
-    let cures = (cure("card").to_owned(), pass_cure(&agent.headers, agent.oauth.as_ref()));
-    let Some((peer, catalog)) = in_time(check, context, "the card", &cures, fetched).await else {
+    let Some((peer, catalog)) = in_time(check, context, "the card", target, fetched).await else {
         return;
     };
     let card = match catalog.content() {
@@ -218,7 +196,8 @@ async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agen
     match about.signature.as_deref() {
         None => check.ok(found),
         Some(Signature { error: Some(why), .. }) => {
-            check.warn(format!("{found}, not signed: {why}"), cure("unsigned"));
+            let unsigned = PeerError::new(PeerErrorKind::Unsigned, "").cure(target);
+            check.warn(format!("{found}, not signed: {why}"), unsigned);
         }
         Some(Signature { algorithm, key, .. }) => {
             let key = key.as_ref().map(|key| format!(" by {key:?}")).unwrap_or_default();
@@ -228,34 +207,27 @@ async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, agen
     }
 }
 
-/// What `work` gives within the time limit. A failure is reported with its own cure, or one of
-/// `cures`: the usual one, and the one where a credential is refused.
+/// What `work` gives within the time limit. A failure is reported with its cure.
 async fn in_time<T>(
     check: &mut Check,
     context: &Context,
     what: &str,
-    (usual, pass): &(String, &str),
+    target: &Target,
     work: impl Future<Output = Result<T, PeerError>>,
 ) -> Option<T> {
-    let Ok(done) = timeout(context.patience, work).await else {
-        let patience = context.patience.as_secs_f64().round();
-        let finding = format!("{what} did not come within {patience} s (`refresh.timeout`)");
-        check.fail(finding, usual);
-        return None;
-    };
-    let error = match done {
-        Ok(done) => return Some(done),
-        Err(error) => error,
-    };
-    let cure = match error.kind {
-        PeerErrorKind::Unauthorized | PeerErrorKind::NoToken => {
-            check.is_about("auth");
-            pass
+    let error = match timeout(context.patience, work).await {
+        Ok(Ok(done)) => return Some(done),
+        Ok(Err(error)) => error,
+        Err(_elapsed) => {
+            let patience = context.patience.as_secs_f64().round();
+            let why = format!("{what} did not come within {patience} s (`refresh.timeout`)");
+            PeerError::new(PeerErrorKind::Timeout, why)
         }
-        PeerErrorKind::Unsigned => cure("unsigned"),
-        _ => usual,
     };
-    check.fail(error_chain(&error), cure);
+    if matches!(error.kind, PeerErrorKind::Unauthorized | PeerErrorKind::NoToken) {
+        check.is_about("auth");
+    }
+    check.fail(error_chain(&error), error.cure(target));
     None
 }
 

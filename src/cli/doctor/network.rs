@@ -2,20 +2,17 @@
 //!
 //! Must not: send a credential, or ask for more than the server's root.
 
-use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustls::CertificateError;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use url::Url;
 
-use super::cure;
 use super::report::Check;
-use crate::cli::client::io_kind;
-use crate::error_chain::{error_chain, tls_error, tls_flaw};
+use crate::error_chain;
+use crate::error_chain::{error_chain, io_kind, tls_error};
 use crate::http_client::Client;
 
 /// How long the request may take; a little longer than the client tries to connect.
@@ -33,33 +30,27 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
     let asked = client.head(root).timeout(PATIENCE).send().await;
     let error = asked.as_ref().err();
     let kind = error.filter(|error| error.is_connect()).and_then(|error| io_kind(error));
-    let flaw = match kind {
-        Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
-            Some(("there is no TLS connection: the server hung up".to_owned(), cure("plain")))
+    let hangs_up =
+        matches!(kind, Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset));
+    let is_tls = error.is_some_and(|error| tls_error(error).is_some());
+    let Some(error) = asked.err().filter(|error| error.is_connect() || is_tls) else {
+        // A request that fails later has had its connection.
+        check.ok(format!("{at} accepts connections"));
+        if url.scheme() == "https" {
+            check.begin("tls").ok("the certificate is good");
         }
-        _ => error.and_then(|error| flaw(error)),
+        return true;
     };
-    let (finding, cure) = match (asked, flaw) {
-        (_, Some(flaw)) => {
+    let cure = error_chain::cure(&error).unwrap_or_default();
+    let why = error_chain(&error.without_url());
+    let finding = match kind {
+        _ if is_tls || hangs_up => {
             check.ok(format!("{at} accepts connections"));
             check.begin("tls");
-            flaw
+            if is_tls { why } else { "there is no TLS connection: the server hung up".to_owned() }
         }
-        (Err(_), None) if kind == Some(io::ErrorKind::ConnectionRefused) => {
-            (format!("{at} refuses connections"), cure("refuses"))
-        }
-        (Err(error), None) if error.is_connect() => (
-            format!("there is no connection to {at}: {}", error_chain(&error.without_url())),
-            cure("no_way"),
-        ),
-        // A request that fails later has had its connection.
-        (_, None) => {
-            check.ok(format!("{at} accepts connections"));
-            if url.scheme() == "https" {
-                check.begin("tls").ok("the certificate is good");
-            }
-            return true;
-        }
+        Some(io::ErrorKind::ConnectionRefused) => format!("{at} refuses connections"),
+        _ => format!("there is no connection to {at}: {why}"),
     };
     check.fail(finding, format!("{cure} ({key})"));
     false
@@ -77,35 +68,7 @@ pub(super) async fn socket(check: &mut Check, path: &Path) -> bool {
         Ok(Err(error)) => error.to_string(),
         Err(_elapsed) => "the server accepts no connection".to_owned(),
     };
-    check.fail(format!("{shown}: {why}"), cure("socket"));
+    let cure = error_chain::cure(&io::Error::from(io::ErrorKind::NotFound));
+    check.fail(format!("{shown}: {why}"), cure.unwrap_or_default());
     false
-}
-
-/// The finding and the cure for a TLS error.
-pub(super) fn flaw(error: &(dyn Error + 'static)) -> Option<(String, &'static str)> {
-    let error = tls_error(error)?;
-    let cure = match error {
-        rustls::Error::InvalidCertificate(certificate) => match certificate {
-            CertificateError::UnknownIssuer => cure("authority"),
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => cure("expired"),
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                cure("clock")
-            }
-            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-                cure("name")
-            }
-            other => {
-                let finding = format!("the certificate cannot be used: {other}");
-                return Some((finding, cure("certificate")));
-            }
-        },
-        rustls::Error::InvalidMessage(_) => cure("no_tls"),
-        _ if tls_flaw(error).is_some() => cure("own_certificate"),
-        other => {
-            let finding = format!("the TLS handshake failed: {other}");
-            return Some((finding, cure("handshake")));
-        }
-    };
-    let finding = tls_flaw(error).map_or_else(|| error.to_string(), str::to_owned);
-    Some((finding, cure))
 }

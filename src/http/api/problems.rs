@@ -2,6 +2,7 @@
 //!
 //! Must not: tell an app of another app's runs, or of a backend that it may not use.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -11,10 +12,11 @@ use serde::{Deserialize, Serialize};
 use super::status::{Backend, Daemon};
 use super::{Api, Flaw, time};
 use crate::budget::{Budget, Shortage};
+use crate::config::Target;
 use crate::http::Caller;
 use crate::journal::Replica;
 use crate::model::pin::{CARD, Finding};
-use crate::model::sentences::named;
+use crate::model::sentences::{filled, named};
 use crate::model::{Review, globs, visible};
 use crate::state_dir::EXPOSED;
 use crate::tls::certificate::Validity;
@@ -31,7 +33,7 @@ pub(crate) struct Problem {
 }
 
 /// The subject, the message if there is such a problem, and the cure.
-type Case<'a> = (&'a str, Option<String>, &'static str);
+type Case<'a> = (&'a str, Option<String>, Cow<'static, str>);
 
 /// All current problems; those that concern everyone come first.
 pub(super) fn all(
@@ -41,7 +43,7 @@ pub(super) fn all(
     backends: &[Backend],
 ) -> Vec<Problem> {
     let problem = |(subject, message, cure): Case<'_>| {
-        Some(Problem { subject: subject.to_owned(), message: message?, cure: cure.to_owned() })
+        Some(Problem { subject: subject.to_owned(), message: message?, cure: cure.into_owned() })
     };
     let of_backends = backends.iter().flat_map(|backend| of_backend(api, caller, backend));
     let cases = of_daemon(api, caller, daemon).into_iter().chain(of_backends);
@@ -68,7 +70,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         ("journal", lost, cure("lost")),
         ("replicas", replica.and_then(Replica::disagreement), cure("replicas")),
         ("state", state.unwritten().into_iter().next(), cure("state")),
-        ("state", state.exposed(), EXPOSED),
+        ("state", state.exposed(), EXPOSED.into()),
         ("memory", shortage(caller), cure("memory")),
         ("upstream", unreachable, cure("upstream")),
     ];
@@ -82,16 +84,11 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     }
     if let Some(failure) = api.runs.upstream.token_failure() {
         let message = format!("MANTYX cannot be shown a token: {}", failure.text);
-        let cure = if failure.grant_ended { LOG_IN_ANEW } else { cure("token") };
+        let cure = if failure.grant_ended { LOG_IN_ANEW.into() } else { cure("token") };
         cases.push(("upstream", Some(message), cure));
     }
     if let Some(flaw) = api.loaded().flaw {
-        let cure = match flaw {
-            Flaw::NotTaken(_) => cure("config"),
-            Flaw::Kept(_) => cure("kept"),
-            Flaw::NeedsRestart(_) => cure("restart"),
-        };
-        cases.push(("config", Some(flaw.to_string()), cure));
+        cases.push(("config", Some(flaw.to_string()), cure_of_flaw(&flaw)));
     }
     if let Some(tls) = &api.facts.tls {
         let health = tls.health();
@@ -105,7 +102,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         let error = flaw.map(|flaw| format!("The new certificate was not taken: {flaw}."));
         cases.extend([
             ("tls", end, cure("renew")),
-            ("tls", error, flaw.map_or("", |flaw| flaw.cure)),
+            ("tls", error, flaw.map_or("", |flaw| flaw.cure).into()),
         ]);
     }
     for runtime in &daemon.runtimes {
@@ -172,15 +169,19 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         return Vec::new();
     };
     let error = backend.last_error.as_deref();
+    let target = &handle.rules.target;
+    let why = known.last_failure.as_ref().map(|failure| failure.cure(target)).unwrap_or_default();
     let (otherwise, cure_of_failure) =
         match (backend.state.as_str(), backend.breaker.state.as_str()) {
-            ("down", _) if backend.transport == "stdio" => {
-                (Some("It does not run."), cure("down_program"))
+            ("down", _) if matches!(target, Target::Unresolved(_)) => {
+                (Some("It cannot be reached."), backend_cure("unresolved", name, &why))
             }
-            ("down", _) => (Some("There is no connection."), cure("down")),
-            ("degraded", _) => (Some("The last refresh failed."), cure("degraded")),
+            ("down", _) => (Some("There is no connection."), backend_cure("down", name, &why)),
+            ("degraded", _) => {
+                (Some("The last refresh failed."), backend_cure("degraded", name, &why))
+            }
             (_, "open" | "half-open") => (Some("Its last calls got no answer."), cure("breaker")),
-            _ => (None, ""),
+            _ => (None, Cow::default()),
         };
     let failure = otherwise.map(|otherwise| error.unwrap_or(otherwise).to_owned());
     let unsigned = backend
@@ -200,13 +201,13 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
     let idle_globs = catalog.and_then(|it| globs::idle(own_name, it, handle.rules.rules(), rights));
     let cases = [
         (failure, cure_of_failure),
-        (idle_globs, globs::CURE),
+        (idle_globs, globs::CURE.into()),
         (handle.quota.as_ref().and_then(|quota| quota.used_up()), cure("quota")),
         (unsigned, cure("signature")),
         (left_out.map(str::to_owned), cure("left_out")),
         (backends.registry.shadowed(own_name), cure("shadowed")),
-        (exposure.as_ref().map(ToString::to_string), exposure.map_or("", |one| one.cure())),
-        (unaccepted(&known.review), cure("pin")),
+        (exposure.as_ref().map(ToString::to_string), exposure.map_or("", |one| one.cure()).into()),
+        (unaccepted(&known.review), backend_cure("pin", name, "")),
         (unkept, cure("unkept")),
     ];
     cases.map(|(message, cure)| (name, message, cure)).into()
@@ -237,8 +238,24 @@ fn unaccepted(review: &Review) -> Option<String> {
 const CURES: &str = include_str!("problems/cures.txt");
 
 /// The cure of this name in [`CURES`].
-fn cure(name: &str) -> &'static str {
-    named(CURES, name)
+fn cure(name: &str) -> Cow<'static, str> {
+    named(CURES, name).into()
+}
+
+/// The same for the backend `name`; `why` is what to do about its last failure.
+fn backend_cure(which: &str, name: &str, why: &str) -> Cow<'static, str> {
+    let mut letters = why.chars();
+    let first = letters.next().map(|letter| letter.to_uppercase().to_string()).unwrap_or_default();
+    let why = first + letters.as_str();
+    filled(CURES, which, &[("name", &name), ("why", &why)]).into()
+}
+
+fn cure_of_flaw(flaw: &Flaw) -> Cow<'static, str> {
+    match flaw {
+        Flaw::NotTaken(_) => cure("config"),
+        Flaw::Kept(_) => cure("kept"),
+        Flaw::NeedsRestart(_) => cure("restart"),
+    }
 }
 
 #[cfg(test)]

@@ -45,8 +45,8 @@ pub(super) struct Begun {
     pub(super) name: Id,
     /// The backends that it needs.
     pub(super) needs: String,
-    /// The record of its owner, if MANTYX has just created it. If another replica has written that
-    /// record, the app has handed the run over there, and it may have ended since.
+    /// The record of its owner, if the run had none. If another replica has written that record, the
+    /// app has handed the run over there, too, and it may have ended since.
     pub(super) owner: Option<Id>,
 }
 
@@ -84,9 +84,14 @@ impl Rows {
             (_, Some(slot), Some(Some(epoch))) => drop(self.owned.insert(slot, *epoch)),
             (Change::Run(_, run), Some(slot), None) => {
                 let needs: Vec<&str> = run.needs.iter().map(BackendName::as_str).collect();
-                let RunKey { workspace, kind, run: id } = &run.key;
-                let owner = (workspace.clone(), kind.as_str().to_owned(), id.to_string());
-                let owner = (!run.has_past).then(|| id_of(&Key::Owner(owner)));
+                let RunKey { workspace, kind, run: run_id } = &run.key;
+                let owner = (workspace.clone(), kind.as_str().to_owned(), run_id.to_string());
+                let owner = json(&Key::Owner(owner));
+                // A run that is attached again has an owner already.
+                let is_new = !run.has_past
+                    || self.first.contains_key(&owner)
+                    || self.records.contains_key(&owner);
+                let owner = is_new.then(|| id(&owner));
                 let begun = Begun { name: name(&run.key), needs: needs.join(","), owner };
                 self.begun.entry(slot).or_insert(begun);
                 self.owned.insert(slot, FIRST_EPOCH);

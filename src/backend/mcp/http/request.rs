@@ -13,7 +13,7 @@ use url::Url;
 
 use super::HttpFailure;
 use crate::backend::{address, auth, error_text};
-use crate::http_client;
+use crate::{error_chain, http_client};
 
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 5;
@@ -87,9 +87,10 @@ impl Endpoint {
             let request = request.headers(headers.clone()).body(body.bytes.clone());
             let sent = self.client.send_as(request, body.only_reads).await;
             let response = sent.map_err(|error| {
+                let cure = error_chain::cure(&error);
                 let (is_unsent, error) = http_client::why_no_answer(error);
                 let failure = if is_unsent { HttpFailure::NotSent } else { HttpFailure::Lost };
-                failure(format!("{}: {error}", self.place()))
+                failure(format!("{}: {error}", self.place()), cure)
             })?;
             // A server that redirects has not run the request. Only 307 and 308 keep the method; other redirects turn a POST into a GET.
             let status = response.status();
@@ -101,17 +102,17 @@ impl Endpoint {
             let target = response.headers().get(LOCATION).and_then(|target| target.to_str().ok());
             let Some(target) = target.and_then(|target| url.join(target).ok()) else {
                 let why = format!("the server redirects nowhere (HTTP {status})");
-                return Err(HttpFailure::NotSent(why));
+                return Err(HttpFailure::NotSent(why, None));
             };
             if !repeats || !address::is_own(&url, &target) {
                 let to = origin(&target);
                 let why = error_text("redirected", &[("target", &to), ("status", &status)]);
-                return Err(HttpFailure::NotSent(why));
+                return Err(HttpFailure::NotSent(why, None));
             }
             url = target;
         }
         let why = format!("the server redirects more than {MOST_REDIRECTS} times");
-        Err(HttpFailure::NotSent(why))
+        Err(HttpFailure::NotSent(why, None))
     }
 
     /// Where the server is, without what may be a secret.

@@ -9,7 +9,7 @@ with me as materialized (
   select row.slot, $4, row.name, string_to_array(needs, ','), me.id, 1, row.slot = any($10::bigint[])
   from me
   cross join unnest($5::bigint[], $6::bytea[], $27::text[], $32::bytea[]) as row(slot, name, needs, owner)
-  -- A run that MANTYX has just created, and that another replica has driven since, may have ended.
+  -- A run that had no owner, and that another replica has driven since, may have ended.
   where row.owner is null or (
     select true from record where grp = $4 and record.id = row.owner and holder is distinct from me.id
   ) is null
