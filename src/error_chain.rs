@@ -105,3 +105,44 @@ pub(crate) fn cure(error: &(dyn Error + 'static)) -> Option<&'static str> {
 pub(crate) fn io_kind(error: &(dyn Error + 'static)) -> Option<io::ErrorKind> {
     causes(error).last().map(io::Error::kind)
 }
+
+#[cfg(test)]
+mod tests {
+    //! Errors of connections in plain words, and what to do about them.
+
+    use super::*;
+
+    /// The error as a client reports it: wrapped in errors of input and output.
+    #[track_caller]
+    fn told(error: rustls::Error) -> String {
+        let error = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error));
+        format!("{}; {}", error_chain(&error), cure(&error).expect("it has a cure"))
+    }
+
+    #[test]
+    fn errors_of_connections_are_told_apart() {
+        let certificate = |why| told(rustls::Error::InvalidCertificate(why));
+        let unknown = certificate(CertificateError::UnknownIssuer);
+        assert!(unknown.contains("authority") && unknown.contains("SSL_CERT_FILE"), "{unknown}");
+        assert!(certificate(CertificateError::Expired).contains("has expired"));
+        assert!(certificate(CertificateError::NotValidForName).contains("another name"));
+        assert!(certificate(CertificateError::Revoked).contains("cannot be used"));
+        let none = told(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
+        assert!(none.contains("http://"), "{none}");
+        let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
+        assert!(cure(&refused).is_some_and(|cure| cure.contains("start the server")));
+        assert!(cure(&std::fmt::Error).is_none(), "nothing of a connection");
+    }
+
+    #[test]
+    fn every_flaw_has_its_words_and_its_cure() {
+        let names = |list: &'static str| list.lines().filter_map(|line| line.split_once(": "));
+        for (name, _) in names(FLAWS) {
+            assert!(names(CURES).any(|(cure, _)| cure == name), "{name} has no cure");
+        }
+        let code = include_str!("error_chain.rs").split("#[cfg(test)]").next().unwrap();
+        for (name, _) in names(CURES) {
+            assert!(code.contains(&format!("\"{name}\"")), "nothing names {name}");
+        }
+    }
+}

@@ -524,3 +524,17 @@ fn mib(bytes: u64) -> String {
         tenth => format!("{}.{tenth} MiB", tenths / 10),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Whether each cure is there.
+
+    use super::CURES;
+    use crate::model::sentences::tests::check_cures;
+
+    #[test]
+    fn the_code_names_the_cures_of_the_list_and_no_others() {
+        let code = include_str!("peer.rs").split("#[cfg(test)]").next().unwrap();
+        check_cures(CURES, code);
+    }
+}

@@ -269,6 +269,11 @@ impl Authenticator {
         app.map(|app| (token, app)).ok_or_else(|| self.turned_away(AuthRefusal::WrongToken, client))
     }
 
+    /// The token by which a session of `caller` is known; `None` for an app without one.
+    pub fn token_of(&self, caller: &Caller) -> Option<TokenHash> {
+        if caller.is_operator { Some(self.operator) } else { caller.app.token }
+    }
+
     /// Replaces the names of the bridge.
     pub fn set_hosts(&self, hosts: Hosts) {
         self.hosts.send_replace(Arc::new(hosts));
@@ -386,7 +391,7 @@ impl Authenticator {
 
     /// The app that has this token and may show it on this connection. For the operator's secret:
     /// the operator.
-    fn app_of(&self, token: TokenHash, client: &ClientInfo) -> Option<Arc<App>> {
+    pub fn app_of(&self, token: TokenHash, client: &ClientInfo) -> Option<Arc<App>> {
         if token == self.operator {
             return Some(Arc::new(App::operator()));
         }

@@ -10,13 +10,15 @@ mod detached;
 
 use std::sync::Arc;
 
-use http::{HeaderValue, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 pub use self::detached::DetachedRequests;
+use crate::config::{App, TokenHash};
 use crate::http::api::Api;
+use crate::http::api::openapi::SignInLink;
 use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler, RouteRules};
 use crate::http::auth::sessions::Begun;
 use crate::http::auth::{AuthRefusal, Authenticator, rate_limit};
@@ -115,14 +117,24 @@ impl Service {
                 return status_page::sign_in(Some("Invalid token."));
             }
         };
+        self.let_in((token, &app), &parts.headers, client)
+    }
+
+    /// Begins a session.
+    fn let_in(
+        &self,
+        (token, app): (TokenHash, &App),
+        headers: &HeaderMap,
+        client: &ClientInfo,
+    ) -> Response<Body> {
         // Behind a proxy, only the form's origin shows whether the browser's connection is
         // encrypted.
-        let origin = parts.headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
+        let origin = headers.get(header::ORIGIN).map(HeaderValue::as_bytes);
         let secure = matches!(client, ClientInfo::Tls { .. })
             || origin.is_some_and(|origin| origin.starts_with(b"https://"));
         // A second sign-in, perhaps as another app, replaces the first session of this browser.
-        self.auth.sessions.end(&parts.headers);
-        match self.auth.sessions.begin(token, &parts.headers, secure) {
+        self.auth.sessions.end(headers);
+        match self.auth.sessions.begin(token, headers, secure) {
             Ok(Begun { cookie, key }) => {
                 info!(app = %app.name, "a browser signed in at the status page");
                 status_page::see_page(cookie, Some(&key))
@@ -133,6 +145,37 @@ impl Service {
                     "The bridge cannot make a session now; its log says why.",
                 ))
             }
+        }
+    }
+
+    /// Makes a link that lets a browser in as the one who asks for it.
+    fn link(&self, caller: &Caller) -> Response<Body> {
+        let Some(token) = self.auth.token_of(caller) else {
+            return response::error(
+                Code::InvalidRequest,
+                "Only the operator and apps with a token sign in at the page; this app has none.",
+            );
+        };
+        match self.auth.sessions.link(token) {
+            Ok(ticket) => {
+                let link = SignInLink { path: format!("/sign-in?ticket={ticket}"), seconds: 60 };
+                response::json(StatusCode::OK, &link)
+            }
+            Err(error) => response::error(Code::Internal, &error.to_string()),
+        }
+    }
+
+    /// Begins a session if the link in the request was made a moment ago, and not followed yet.
+    fn follow_link(&self, request: &Request<Incoming>, client: &ClientInfo) -> Response<Body> {
+        let query = request.uri().query().unwrap_or_default();
+        let ticket = url::form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "ticket");
+        let token = ticket.and_then(|(_, ticket)| self.auth.sessions.follow(&ticket));
+        match token.and_then(|token| Some((token, self.auth.app_of(token, client)?))) {
+            Some((token, app)) => self.let_in((token, &app), request.headers(), client),
+            None => status_page::sign_in(Some(
+                "This link was followed before, or is older than a minute. `mantyx-bridge open` \
+                 makes another one.",
+            )),
         }
     }
 
@@ -217,6 +260,9 @@ impl Service {
                 }
                 (Handler::Page, None) => status_page::sign_in(None),
                 (Handler::SignIn, _) => self.sign_in(request, client).await,
+                (Handler::Link, Some(caller)) => self.link(&caller),
+                (Handler::Link, None) => response::not_let_in(),
+                (Handler::FollowLink, _) => self.follow_link(&request, client),
                 (Handler::SignOut, _) => {
                     status_page::see_page(sessions.end(request.headers()), None)
                 }

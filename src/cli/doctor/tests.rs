@@ -1,33 +1,8 @@
 //! What the doctor says of certificates, of what takes too long, and of whom.
 
-use std::io;
-
-use rustls::CertificateError;
-
 use super::report::Verdict;
 use super::*;
 use crate::model::sentences::tests::check_cures;
-
-/// The error as a client reports it: wrapped in errors of input and output.
-#[track_caller]
-fn flaw(error: rustls::Error) -> String {
-    let error = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, error));
-    let (finding, cure) = network::flaw(&error).expect("it is an error of TLS");
-    format!("{finding}; {cure}")
-}
-
-#[test]
-fn errors_of_tls_are_told_apart() {
-    let certificate = |why| flaw(rustls::Error::InvalidCertificate(why));
-    let unknown = certificate(CertificateError::UnknownIssuer);
-    assert!(unknown.contains("authority") && unknown.contains("SSL_CERT_FILE"), "{unknown}");
-    assert!(certificate(CertificateError::Expired).contains("has expired"));
-    assert!(certificate(CertificateError::NotValidForName).contains("another name"));
-    assert!(certificate(CertificateError::Revoked).contains("cannot be used"));
-    let none = flaw(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType));
-    assert!(none.contains("http://"), "{none}");
-    assert!(network::flaw(&io::Error::other("refused")).is_none());
-}
 
 #[test]
 fn the_code_names_the_cures_of_the_list_and_no_others() {

@@ -47,6 +47,15 @@ pub(crate) struct Submitted {
     pub(crate) stream_url: String,
 }
 
+/// A link that signs a browser in as the one who has asked for it, once.
+#[derive(Serialize, Deserialize, JsonSchema)]
+pub(crate) struct SignInLink {
+    /// A path of the bridge.
+    pub(crate) path: String,
+    /// How long it can be followed.
+    pub(crate) seconds: u64,
+}
+
 #[cfg(test)]
 mod tests {
     //! The document has the schemas of the types.
@@ -79,6 +88,7 @@ mod tests {
             SchemaGenerator::subschema_for::<runs::Attach>,
             SchemaGenerator::subschema_for::<approvals::ApprovalList>,
             SchemaGenerator::subschema_for::<approvals::Decide>,
+            SchemaGenerator::subschema_for::<SignInLink>,
         ] {
             add(&mut generator);
         }

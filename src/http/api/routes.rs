@@ -47,6 +47,9 @@ pub enum Handler {
     Page,
     SignIn,
     SignOut,
+    /// Makes a link to sign in.
+    Link,
+    FollowLink,
 }
 
 pub type NowHandler = fn(&Api, &ApiRequest) -> Answered;
@@ -112,6 +115,7 @@ pub static ROUTES: &[OwnRoute] = &[
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
     get("/v1/events", Api::events),
+    route("POST", "/v1/sign-in-links", Handler::Link, Access::App, RouteKind::Own),
     mcp("POST").traced("/mcp"),
     mcp("GET"),
     mcp("DELETE"),
@@ -120,6 +124,7 @@ pub static ROUTES: &[OwnRoute] = &[
     // `AfterHangUp::Dropped` is enough: once the form has been read, these handlers wait for
     // nothing.
     page("POST", "/sign-in", Handler::SignIn),
+    page("GET", "/sign-in", Handler::FollowLink),
     page("POST", "/sign-out", Handler::SignOut),
 ];
 

@@ -9,6 +9,7 @@
 //!
 //! Must not: let anyone in by anything but a cookie that was made here.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,10 @@ use crate::model::maps::HashMap;
 
 /// How long a session lasts.
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
+/// How long a link to sign in can be followed, once.
+const LINK_LIFE: Duration = Duration::from_secs(60);
+/// The most such links at once; beyond that, the oldest one ends.
+const MOST_LINKS: usize = 64;
 /// The most sessions at once. Beyond that, the token with the most sessions loses its oldest one,
 /// so that a person who signs in many times does not sign out others.
 const MOST: usize = 256;
@@ -37,6 +42,8 @@ pub const KEY_HEADER: &str = "x-bridge-key";
 pub struct Sessions {
     /// By the hash of the cookie's value.
     open: Mutex<HashMap<[u8; 32], Session>>,
+    /// Whom the links to sign in let in: the oldest first, by the hash of what is in them.
+    links: Mutex<VecDeque<([u8; 32], TokenHash, Instant)>>,
     /// Notifies that a session has ended before its time.
     ended: watch::Sender<()>,
     /// Reads the sign-in forms.
@@ -93,6 +100,26 @@ impl Sessions {
         let session = Session { token, key: hash(&key), until: now + LIFE };
         open.insert(hash(&value), session);
         Ok(Begun { cookie: cookie(headers, &value, LIFE, secure), key })
+    }
+
+    /// What a link holds that lets a browser in with `token`, once and within a minute.
+    pub fn link(&self, token: TokenHash) -> Result<String, NoRandom> {
+        let ticket = random()?;
+        let mut links = self.links.lock();
+        if links.len() == MOST_LINKS {
+            links.pop_front();
+        }
+        links.push_back((hash(&ticket), token, Instant::now() + LINK_LIFE));
+        Ok(ticket)
+    }
+
+    /// The token that a link lets in with. It does so once.
+    pub fn follow(&self, ticket: &str) -> Option<TokenHash> {
+        let wanted = hash(ticket);
+        let mut links = self.links.lock();
+        let at = links.iter().position(|(ticket, ..)| *ticket == wanted)?;
+        let (_, token, until) = links.remove(at)?;
+        (Instant::now() < until).then_some(token)
     }
 
     /// The token that the request's cookie stands for.
@@ -219,6 +246,23 @@ mod tests {
         assert_eq!(sessions.token(&request(&[&one])), None);
         tokio::time::advance(LIFE).await;
         assert_eq!(sessions.token(&request(&[&two])), None, "too old");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_link_lets_in_once_and_within_a_minute() {
+        let sessions = Sessions::default();
+        let token = TokenHash::of(b"one");
+        let link = || sessions.link(token).unwrap();
+        let (first, second) = (link(), link());
+        assert_eq!(sessions.follow(&first), Some(token));
+        assert_eq!(sessions.follow(&first), None, "a second time");
+        assert_eq!(sessions.follow(""), None);
+        tokio::time::advance(LINK_LIFE).await;
+        assert_eq!(sessions.follow(&second), None, "too late");
+        let oldest = link();
+        let all: Vec<String> = (0..MOST_LINKS).map(|_| link()).collect();
+        assert_eq!(sessions.follow(&oldest), None, "too many");
+        assert!(all.iter().all(|link| sessions.follow(link) == Some(token)));
     }
 
     #[test]
