@@ -8,12 +8,14 @@ mod approvals;
 mod call;
 mod check;
 mod client;
+mod complete;
 mod demo;
 mod doctor;
 mod import;
 mod init;
 mod manual;
 mod mcp;
+mod open;
 mod page;
 mod run;
 mod serve;
@@ -26,15 +28,17 @@ mod trust;
 use std::fmt::Display;
 use std::io;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
-use clap_complete::Shell;
+use clap_complete::{ArgValueCandidates, Shell};
+use secrecy::SecretString;
 use serde::Serialize;
 use tracing::error;
 
-use self::client::{Client, parse};
+use self::client::{Client, Place, parse};
+pub use self::complete::complete;
 use self::signals::Stop;
 use crate::config::{ConfigErrors, Contact, Environment, find};
 use crate::http::server::socket_activation;
@@ -59,9 +63,17 @@ pub struct Cli {
 
 #[derive(Debug, Args)]
 struct Global {
-    /// The configuration [default: ./bridge.yaml, then /etc/mantyx-bridge/bridge.yaml]
+    /// The configuration [default: $MANTYX_BRIDGE_CONFIG, ./bridge.yaml, then mantyx-bridge/bridge.yaml
+    /// in ~/.config or /etc]
     #[arg(short, long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Asks the daemon at this address, and needs no configuration for that; its token is in
+    /// --token-file or in $MANTYX_BRIDGE_TOKEN
+    #[arg(long, global = true, value_name = "URL", conflicts_with = "config")]
+    url: Option<String>,
+    /// The file with the token for --url
+    #[arg(long, global = true, value_name = "FILE", requires = "url")]
+    token_file: Option<PathBuf>,
     /// The form of log lines, which go to stderr
     #[arg(long, global = true, value_name = "FORMAT", default_value = "pretty")]
     log_format: LogFormat,
@@ -96,7 +108,7 @@ enum Command {
     #[command(after_help = "Example: mantyx-bridge doctor demo --json")]
     Doctor {
         /// Only these backends, and not the upstream
-        #[arg(value_name = "BACKEND")]
+        #[arg(value_name = "BACKEND", add = ArgValueCandidates::new(complete::backends))]
         backends: Vec<String>,
         /// Prints JSON
         #[arg(long)]
@@ -106,8 +118,11 @@ enum Command {
     ///
     /// Starts the sandbox runtime, a bundled MCP server, a bundled A2A agent and the bridge; runs an
     /// agent run through the proxy that calls both; prints its events as they happen, and ends.
-    #[command(after_help = "Examples:\n  mantyx-bridge demo\n  mantyx-bridge demo --runtime hsafa")]
+    #[command(after_help = "Examples:\n  mantyx-bridge demo\n  mantyx-bridge demo --stay")]
     Demo {
+        /// Then goes on until Ctrl-C, with a link to its status page
+        #[arg(long, conflicts_with = "runtime")]
+        stay: bool,
         /// Shows calls of another runtime in place of an agent run of MANTYX
         #[arg(long, value_name = "RUNTIME")]
         runtime: Option<demo::Runtime>,
@@ -118,14 +133,19 @@ enum Command {
         /// Repeats every second until Ctrl-C: in place on a terminal, else block after block
         #[arg(long, short)]
         watch: bool,
+        /// Ends with exit code 1 if there are problems, and prints them alone
+        #[arg(long, conflicts_with_all = ["watch", "json"])]
+        check: bool,
         /// Prints JSON, as GET /v1/status gives it, on one line
         #[arg(long)]
         json: bool,
     },
-    /// Lists the tools that runs are given, under the names that the model sees
-    #[command(after_help = "Example: mantyx-bridge tools demo")]
+    /// Lists the tools that runs are given, under the names that the model sees, or shows one of them
+    #[command(after_help = "Examples:\n  mantyx-bridge tools demo\n  mantyx-bridge tools demo_add")]
     Tools {
-        /// Only those of this backend
+        /// Only those of this backend, or this tool with its arguments
+        #[arg(value_name = "BACKEND|TOOL")]
+        #[arg(add = ArgValueCandidates::new(complete::tools_and_backends))]
         backend: Option<String>,
         /// Prints JSON, as GET /v1/tool-refs gives it
         #[arg(long)]
@@ -142,13 +162,15 @@ enum Command {
     ///
     /// If a call takes longer than its backend's `pending_after`, the command waits for its result.
     /// Ctrl-C cancels the call, unless it continues in the bridge; then the command prints its id.
-    #[command(after_help = "Example: mantyx-bridge call demo_add '{\"a\": 2, \"b\": 3}'")]
+    #[command(after_help = "Examples:\n  mantyx-bridge call demo_add a=2 b=3\n  \
+           mantyx-bridge call demo_add '{\"a\": 2, \"b\": 3}'")]
     Call {
         /// The name that the model sees; `mantyx-bridge tools` lists them
+        #[arg(add = ArgValueCandidates::new(complete::tools))]
         tool: String,
-        /// The arguments, a JSON object; `-` reads them from stdin
-        #[arg(default_value = "{}")]
-        arguments: String,
+        /// The arguments, each KEY=VALUE, or all of them as a JSON object; `-` reads that from stdin
+        #[arg(value_name = "KEY=VALUE|JSON")]
+        arguments: Vec<String>,
         /// Prints the whole answer as JSON
         #[arg(long)]
         json: bool,
@@ -182,6 +204,7 @@ enum Command {
     #[command(after_help = "Example: mantyx-bridge refresh demo")]
     Refresh {
         /// Only that of this backend
+        #[arg(add = ArgValueCandidates::new(complete::backends))]
         backend: Option<String>,
         /// Prints JSON: a list of backends as GET /v1/status has them
         #[arg(long)]
@@ -194,6 +217,15 @@ enum Command {
     #[command(after_help = "Examples:\n  mantyx-bridge trust demo\n  mantyx-bridge trust accept \
            demo --all")]
     Trust(trust::Settings),
+    /// Opens the status page in a browser, signed in, or prints the link
+    ///
+    /// The link can be followed once, and within a minute.
+    #[command(after_help = "Example: mantyx-bridge open --print")]
+    Open {
+        /// Only prints the link
+        #[arg(long)]
+        print: bool,
+    },
     /// Prints the token that apps use with the bridge; makes it if there is none yet
     #[command(after_help = "Examples:\n  export BRIDGE_TOKEN=$(mantyx-bridge token)\n  \
            mantyx-bridge token --operator")]
@@ -238,6 +270,19 @@ enum Command {
 }
 
 impl Command {
+    /// Whether it reads a configuration, or asks a daemon.
+    fn has_config(&self) -> bool {
+        !matches!(
+            self,
+            Self::Demo { .. }
+                | Self::Init(_)
+                | Self::Import { .. }
+                | Self::Completions { .. }
+                | Self::Man { .. }
+                | Self::DemoMcpServer
+        )
+    }
+
     /// Whether it reports in the log. The other subcommands print their own messages for people.
     fn logs(&self) -> bool {
         matches!(self, Self::Serve | Self::DemoMcpServer)
@@ -308,6 +353,17 @@ pub fn run(cli: Cli) -> ExitCode {
     ExitCode::from(code)
 }
 
+/// The token for `--url`.
+fn token(file: Option<&Path>, env: &Environment) -> Outcome<SecretString> {
+    let Some(file) = file else {
+        let token = env.filled_var("MANTYX_BRIDGE_TOKEN").map(SecretString::from);
+        return token.ok_or_else(|| Failure::usage("no_token_given", &[]));
+    };
+    let text = std::fs::read_to_string(file);
+    let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
+    Ok(text.trim().into())
+}
+
 /// Prints a message to stderr.
 fn complain(text: &str) {
     let text = text.trim_end();
@@ -325,48 +381,69 @@ fn carry_out(cli: Cli) -> Outcome {
         telemetry::start(global.log_format, level, |name| env.filled_var(name))
             .map_err(Failure::Usage)?;
     }
-    let contact_of = |app: Option<&str>| -> Outcome<Contact> {
-        let contact = Contact::load(&find(global.config.as_deref())?, &env, app);
-        contact.map_err(|errors| Failure::Usage(format!("{errors}{UNTIL_THEN}")))
+    let config = global.config.as_deref();
+    if (config.is_some() || global.url.is_some()) && !command.has_config() {
+        return Err(Failure::Usage("this command takes no --config and no --url".to_owned()));
+    }
+    let contact = |app: Option<&str>| -> Result<Contact, ConfigErrors> {
+        Contact::load(&find(config, &env)?, &env, app)
     };
-    let contact = || contact_of(None);
+    let place_of = |app: Option<&str>| -> Outcome<Place> {
+        if let Some(url) = &global.url {
+            let token = token(global.token_file.as_deref(), &env)?;
+            return Ok(Place::Given { url: url.clone(), token });
+        }
+        let errors = match contact(app) {
+            Ok(contact) => return Ok(Place::Configured(contact)),
+            Err(errors) => errors,
+        };
+        // A daemon goes on while its file is being edited.
+        let left = if config.is_none() && app.is_none() { Place::left(&env) } else { None };
+        let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{UNTIL_THEN}")))?;
+        if find(config, &env).is_ok() {
+            let told = format!("note: {}; asking the daemon that runs", errors.summary());
+            complain(&told);
+        }
+        Ok(left)
+    };
+    let place = || place_of(None);
     match command {
         Command::Serve => {
             // Before any other thread starts, since it changes environment variables.
             let handed = socket_activation::take().map_err(|error| serve::cannot_start(&error))?;
-            block_on(serve::serve(find(global.config.as_deref())?, env.clone(), handed))
+            block_on(serve::serve(find(config, &env)?, env.clone(), handed))
         }
         Command::Check { explain: Some(call), app, .. } => {
             let call = [0, 1].map(|at| call.get(at).map_or("", String::as_str));
-            check::explain(global.config.as_deref(), call, app.as_deref())
+            check::explain(config, call, app.as_deref())
         }
-        Command::Check { json, .. } => check::run(global.config.as_deref(), json),
+        Command::Check { json, .. } => check::run(config, json),
         Command::Doctor { backends, json } => {
-            block_on(doctor::doctor(global.config.as_deref(), &env, &backends, json))
+            block_on(doctor::doctor(config, &env, &backends, json))
         }
-        Command::Demo { runtime } => block_on(demo::demo(&env, runtime)),
-        Command::Status { watch, json } => block_on(status::status(&contact()?, json, watch)),
+        Command::Demo { runtime, stay } => block_on(demo::demo(&env, runtime, stay)),
+        Command::Status { check: true, .. } => block_on(status::check(&place()?)),
+        Command::Status { watch, json, .. } => block_on(status::status(&place()?, json, watch)),
         Command::Tools { backend, form: Some(form), runtime, .. } => {
             let names = [("backends", backend.as_deref()), ("runtime", runtime.as_deref())];
-            block_on(tools::block(&contact()?, &form, names))
+            block_on(tools::block(&place()?, &form, names))
         }
         Command::Tools { backend, json, .. } => {
-            block_on(tools::tools(&contact()?, backend.as_deref(), json))
+            block_on(tools::tools(&place()?, backend.as_deref(), json))
         }
         Command::Call { tool, arguments, json } => {
-            block_on(call::call(&contact()?, &tool, &arguments, json))
+            block_on(call::call(&place()?, &tool, &arguments, json))
         }
-        Command::Mcp { print: Some(program), app } => {
-            mcp::entry(&program, global.config.as_deref(), app.as_deref())
-        }
-        Command::Mcp { print: None, app } => block_on(mcp::mcp(contact_of(app.as_deref())?)),
-        Command::Approvals(settings) => block_on(approvals::approvals(&contact()?, settings)),
-        Command::Run(settings) => block_on(run::run(&contact()?, settings)),
+        Command::Mcp { print: Some(program), app } => mcp::entry(&program, config, app.as_deref()),
+        Command::Mcp { print: None, app } => block_on(mcp::mcp(place_of(app.as_deref())?)),
+        Command::Approvals(settings) => block_on(approvals::approvals(&place()?, settings)),
+        Command::Run(settings) => block_on(run::run(&place()?, settings)),
         Command::Refresh { backend, json } => {
-            block_on(tools::refresh(&contact()?, backend.as_deref(), json))
+            block_on(tools::refresh(&place()?, backend.as_deref(), json))
         }
-        Command::Trust(settings) => block_on(trust::trust(&contact()?, settings)),
-        Command::Token { operator } => tools::token(&contact()?, operator),
+        Command::Trust(settings) => block_on(trust::trust(&place()?, settings)),
+        Command::Open { print } => block_on(open::open(&place()?, print)),
+        Command::Token { operator } => tools::token(&contact(None)?, operator),
         Command::Init(settings) => init::init(&settings, &env),
         Command::Import { file } => import::import(&file, &env),
         Command::Completions { shell } => manual::completions(shell),

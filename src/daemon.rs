@@ -226,6 +226,9 @@ impl Daemon {
         hurry: impl Future<Output = ()>,
     ) -> Result<(), TaskError> {
         info!(urls = ?self.urls, "listening");
+        if let Some(page) = self.urls.iter().find(|url| url.starts_with("http")) {
+            info!(page, "the status page is there; `mantyx-bridge open` signs a browser in");
+        }
         let ended = tokio::select! {
             () = stop => Ok(()),
             error = self.front.failed() => Err(error),

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         Some(first) if first == guard::SUBCOMMAND => return guard::stand(),
         _ => (),
     }
+    mantyx_bridge::complete();
     keep_to_ourselves();
     mantyx_bridge::run(Cli::parse())
 }

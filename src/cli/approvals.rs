@@ -9,9 +9,8 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, Paper, away};
-use super::{Client, Failure, Outcome, parse, print};
+use super::{Client, Failure, Outcome, Place, parse, print};
 use crate::clock;
-use crate::config::Contact;
 use crate::http::api::approvals::{ApprovalList, Shown};
 use crate::model::{question, string_member};
 
@@ -58,8 +57,8 @@ enum Decision {
 }
 
 /// `mantyx-bridge approvals [approve ID | answer ID | deny ID]`.
-pub(super) async fn approvals(contact: &Contact, settings: Settings) -> Outcome {
-    let client = Client::new(contact)?;
+pub(super) async fn approvals(place: &Place, settings: Settings) -> Outcome {
+    let client = Client::new(place)?;
     let mut content = None;
     let (decision, id, reason) = match settings.decision {
         None => {

@@ -2,75 +2,116 @@
 //!
 //! Must not: make a call a second time.
 
+use std::time::Duration;
+
 use http::HeaderMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::time::sleep;
 
 use super::terminal::{for_stdout, plain};
-use super::{Client, Failure, Outcome, Stop, or_stdin, parse, print};
-use crate::config::Contact;
+use super::{Client, Failure, Outcome, Place, Stop, complain, or_stdin, parse, print, tools};
+use crate::http::api::approvals::ApprovalList;
 use crate::http::api::openapi::ToolResult;
-use crate::model::{pending, string_member};
+use crate::model::{pending, question, string_member};
 
 /// How long each request for the result of a long call waits, in seconds.
 const WAIT: u64 = 240;
 
-/// `mantyx-bridge call TOOL [JSON]`.
-pub(super) async fn call(contact: &Contact, tool: &str, arguments: &str, json: bool) -> Outcome {
-    let arguments = read(arguments)?;
-    let client = Client::new(contact)?;
+/// How often the approvals are read while there is no answer.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// `mantyx-bridge call TOOL [KEY=VALUE… | JSON]`.
+pub(super) async fn call(place: &Place, tool: &str, given: &[String], json: bool) -> Outcome {
+    let client = Client::new(place)?;
+    let arguments = read(&client, tool, given).await?;
+    let id = format!("cli_{}", uuid::Uuid::new_v4());
     let mut stop = Stop::new()?;
     let mut goes_on = None;
+    let mut waits = None;
     let text = tokio::select! {
-        text = made(&client, tool, &arguments, &mut goes_on) => text?,
+        text = made(&client, (&id, tool), &arguments, &mut goes_on) => text?,
+        never = told_of_approval(&client, &id, &mut waits) => never,
         // The daemon cancels a call whose caller hangs up, unless it has got a first answer.
-        () = stop.asked() => return Err(Failure::Failed(left(goes_on.as_deref()))),
+        () = stop.asked() => return Err(left(goes_on.as_deref(), waits.as_deref())),
     };
     let answer: ToolResult = parse(&text)?;
     if json {
         print(&format!("{text}\n"))?;
+        return match answer.error {
+            None => Ok(()),
+            Some(_) => Err(Failure::Failed(String::new())),
+        };
     }
     match answer.error {
-        // What was printed has it.
-        Some(_) if json => Err(Failure::Failed(String::new())),
         Some(error) => Err(Failure::Failed(plain(&error))),
-        None if json => Ok(()),
         None => print(&format!("{}\n", for_stdout(&answer.result.unwrap_or_default()))),
     }
 }
 
-fn read(arguments: &str) -> Outcome<Box<RawValue>> {
-    let arguments = RawValue::from_string(or_stdin(arguments)?.trim().to_owned())
+/// The arguments, which are JSON or typed by the tool's schema.
+async fn read(client: &Client, tool: &str, given: &[String]) -> Outcome<Box<RawValue>> {
+    let text = match given {
+        [] => "{}".to_owned(),
+        [whole] if whole == "-" || !whole.contains('=') || whole.starts_with('{') => {
+            or_stdin(whole)?.trim().to_owned()
+        }
+        pairs => {
+            let schema = tools::one(client, tool).await?.schema;
+            question::typed(&schema, pairs).map_err(Failure::Usage)?
+        }
+    };
+    let arguments = RawValue::from_string(text)
         .map_err(|error| Failure::Usage(format!("the arguments are not JSON: {error}")))?;
     if !arguments.get().starts_with('{') {
-        let why = "the arguments are a JSON object, such as '{\"a\": 2}'";
-        return Err(Failure::Usage(why.to_owned()));
+        return Err(Failure::Usage(
+            "the arguments are KEY=VALUE, or a JSON object, such as '{\"a\": 2}'".to_owned(),
+        ));
     }
     Ok(arguments)
+}
+
+/// Says so if the call waits for a person, and never ends. `waits` gets the id of its approval, as
+/// long as it waits.
+async fn told_of_approval<T>(client: &Client, id: &str, waits: &mut Option<String>) -> T {
+    let mut told = false;
+    loop {
+        sleep(LOOK).await;
+        let read = client.get("/v1/approvals", client.operator()).await;
+        let list = read.and_then(|text| parse::<ApprovalList>(&text));
+        let Ok(ApprovalList { approvals, .. }) = list else { continue };
+        let own = approvals.iter().find(|one| one.tool_use_id == id && one.state == "waiting");
+        *waits = own.map(|one| one.id.clone());
+        if let Some(approval) = waits.as_ref().filter(|_| !std::mem::replace(&mut told, true)) {
+            complain(&format!(
+                "the call waits for a person: mantyx-bridge approvals approve {approval}"
+            ));
+        }
+    }
 }
 
 /// The final answer: waits for the result of a long call, as a person would. `goes_on` gets the id
 /// of such a call.
 async fn made(
     client: &Client,
-    tool: &str,
+    (id, tool): (&str, &str),
     arguments: &RawValue,
     goes_on: &mut Option<String>,
 ) -> Outcome<String> {
-    let mut text = ask(client, tool, arguments.get()).await?;
+    let mut text = ask(client, id, tool, arguments.get()).await?;
     // A person who calls this tool by hand wants to see the present state.
     while tool != pending::TOOL
         && let Some(call) = pending_call(&text)
     {
         let question = serde_json::json!({ "callId": &call, "wait": WAIT });
         *goes_on = Some(call);
-        text = ask(client, pending::TOOL, &question.to_string()).await?;
+        let id = format!("cli_{}", uuid::Uuid::new_v4());
+        text = ask(client, &id, pending::TOOL, &question.to_string()).await?;
     }
     Ok(text)
 }
 
-async fn ask(client: &Client, tool: &str, arguments: &str) -> Outcome<String> {
-    let id = format!("cli_{}", uuid::Uuid::new_v4());
+async fn ask(client: &Client, id: &str, tool: &str, arguments: &str) -> Outcome<String> {
     let name = Value::from(tool);
     let body = format!("{{\"toolUseId\":\"{id}\",\"name\":{name},\"args\":{arguments}}}");
     client.post("/v1/tool-calls", HeaderMap::new(), Some(body)).await?.success()
@@ -83,14 +124,18 @@ fn pending_call(text: &str) -> Option<String> {
     string_member(&result, "callId")
 }
 
-fn left(goes_on: Option<&str>) -> String {
-    match goes_on {
-        None => "given up: the call is cancelled; it may have taken effect".to_owned(),
-        Some(call) => format!(
+fn left(goes_on: Option<&str>, waits: Option<&str>) -> Failure {
+    match (goes_on, waits) {
+        (Some(call), _) => Failure::Failed(format!(
             "given up; the call continues in the bridge, which keeps its result for a day:\n  \
-             mantyx-bridge call {} '{{\"callId\": \"{call}\"}}'",
+             mantyx-bridge call {} callId={call}",
             pending::TOOL
-        ),
+        )),
+        (None, Some(id)) => Failure::failed("not_made", &[("id", &id)]),
+        (None, None) => {
+            let why = "given up: the call is cancelled; it may have taken effect";
+            Failure::Failed(why.to_owned())
+        }
     }
 }
 

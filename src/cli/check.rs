@@ -101,7 +101,7 @@ fn report(
     env: &Environment,
     look: impl FnOnce(&Config) -> Kept,
 ) -> CheckReport {
-    let loaded = find(path).and_then(|path| {
+    let loaded = find(path, env).and_then(|path| {
         let config = Config::load(&path, env)?;
         Ok((path.display().to_string(), config))
     });

@@ -5,6 +5,7 @@
 use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -15,7 +16,7 @@ use serde::de::DeserializeOwned;
 
 use super::terminal::plain;
 use super::{Failure, Outcome};
-use crate::config::{Contact, Files, Listen};
+use crate::config::{Contact, Environment, Files, Listen};
 use crate::error_chain::{error_chain, io_kind, tls_error};
 use crate::http::auth::OPERATOR;
 use crate::sse::{Fields, Framer};
@@ -50,9 +51,64 @@ pub(super) struct Reply {
     pub(super) text: String,
 }
 
+/// Where a command finds the daemon.
+#[derive(Debug)]
+pub(super) enum Place {
+    /// As a configuration says.
+    Configured(Contact),
+    /// Where the command line says.
+    Given { url: String, token: SecretString },
+    /// Where a daemon has left its address, and its token, in the usual state directory of a user or
+    /// the machine.
+    Left { url: String, state: PathBuf },
+}
+
+impl Place {
+    /// A daemon that has left its address.
+    pub(super) fn left(env: &Environment) -> Option<Self> {
+        let home = || Some(Path::new(env.filled_var("HOME")?).join(".local/state"));
+        let users = env.filled_var("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+        let dirs = users.into_iter().chain([PathBuf::from("/var/lib")]);
+        dirs.map(|dir| dir.join("mantyx-bridge")).find_map(|state| {
+            // Over TLS, the configuration names the certificate that is to be expected.
+            let urls = StateDir::new(state.clone()).listen().ok()?;
+            let url = urls.into_iter().find(|url| !url.starts_with("https:"))?;
+            Some(Self::Left { url, state })
+        })
+    }
+}
+
 impl Client {
+    pub(super) fn new(place: &Place) -> Outcome<Self> {
+        match place {
+            Place::Configured(contact) => Self::configured(contact),
+            Place::Given { url, token } => {
+                let base = url.trim_end_matches('/').to_owned();
+                Ok(Self::at(base, token.clone(), StateDir::new(PathBuf::new())))
+            }
+            Place::Left { url, state } => {
+                let state = StateDir::new(state.clone());
+                let existing = |name| state.existing(name).ok().flatten();
+                // The operator needs no app.
+                let token = existing(state_dir::TOKEN).or_else(|| existing(state_dir::OPERATOR));
+                let token = token.ok_or_else(|| {
+                    Failure::failed("no_token", &[("dir", &state.path().display())])
+                })?;
+                let client = Self::at(url.clone(), token, state);
+                Ok(match url.strip_prefix("unix:") {
+                    None => client,
+                    Some(path) => Self {
+                        http: http_client::over_unix(Path::new(path)),
+                        base: "http://localhost".to_owned(),
+                        ..client
+                    },
+                })
+            }
+        }
+    }
+
     /// The daemon that runs with the configuration.
-    pub(super) fn new(contact: &Contact) -> Outcome<Self> {
+    fn configured(contact: &Contact) -> Outcome<Self> {
         let state = StateDir::new(contact.state_dir.clone());
         let failed = |error: &dyn Error| Failure::Failed(error.to_string());
         let token = match &contact.app {
@@ -95,6 +151,16 @@ impl Client {
     /// The daemon at `base`, without a configuration.
     pub(super) fn at(base: String, token: SecretString, state: StateDir) -> Self {
         Self { http: http_client::new(), place: base.clone(), base, token, state }
+    }
+
+    /// The address of the daemon for a browser.
+    pub(super) fn for_browsers(&self) -> Outcome<String> {
+        if self.base != "http://localhost" {
+            return Ok(self.base.clone());
+        }
+        let urls = self.state.listen().unwrap_or_default();
+        let url = urls.into_iter().find(|url| url.starts_with("http"));
+        url.ok_or_else(|| Failure::failed("no_tcp", &[("place", &self.place)]))
     }
 
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {

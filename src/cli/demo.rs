@@ -23,7 +23,7 @@ pub(super) use self::runtime::Runtime;
 use super::page::PLAIN;
 use super::serve::cannot_start;
 use super::terminal::{colours, cut};
-use super::{Client, Failure, Outcome, Stop, parse, print};
+use super::{Client, Failure, Outcome, Stop, open, parse, print};
 use crate::config::{Config, Environment};
 use crate::daemon::{Daemon, Options};
 use crate::error_chain::error_chain;
@@ -47,18 +47,20 @@ struct Seen {
     text: Option<String>,
 }
 
-pub(super) async fn demo(env: &Environment, runtime: Option<Runtime>) -> Outcome {
+pub(super) async fn demo(env: &Environment, runtime: Option<Runtime>, stay: bool) -> Outcome {
     match runtime {
-        None => with_bridge(env, "", show).await,
+        None if stay => with_bridge(env, "", None, stays).await,
+        None => with_bridge(env, "", Some(LIMIT), show).await,
         Some(runtime) => runtime.show(env).await,
     }
 }
 
-/// Runs the bridge for as long as `show` takes; `more` are further keys of its configuration.
-/// `show` gets a client of the bridge, and the bridge's address.
+/// Runs the bridge for as long as `show` takes, which may be `limit`, or until a person ends it;
+/// `more` are further keys of its configuration. `show` gets a client of the bridge, and its address.
 async fn with_bridge(
     env: &Environment,
     more: &str,
+    limit: Option<Duration>,
     show: impl AsyncFnOnce(&Client, &str) -> Outcome,
 ) -> Outcome {
     let mut asked = Stop::new()?;
@@ -77,8 +79,13 @@ async fn with_bridge(
             let _over = stop.clone().drop_guard();
             tokio::select! {
                 shown = show(&app, &url) => shown,
-                () = sleep(LIMIT) => Err(Failure::Failed(format!("it did not end within {LIMIT:?}"))),
-                () = asked.asked() => Err(Failure::Failed("interrupted".to_owned())),
+                () = sleep(LIMIT), if limit.is_some() => {
+                    Err(Failure::Failed(format!("it did not end within {LIMIT:?}")))
+                }
+                () = asked.asked() => match limit {
+                    Some(_) => Err(Failure::Failed("interrupted".to_owned())),
+                    None => Ok(()),
+                },
             }
         };
         let (ran, shown) = tokio::join!(running, showing);
@@ -105,6 +112,14 @@ async fn show(app: &Client, url: &str) -> Outcome {
          To do this with your own servers:\n  mantyx-bridge init\n",
         indented(&text)
     ))
+}
+
+/// The same, and goes on.
+async fn stays(app: &Client, url: &str) -> Outcome {
+    show(app, url).await?;
+    let link = open::link(app).await?;
+    print(&format!("The bridge goes on until Ctrl-C. Its status page:\n  {link}\n"))?;
+    std::future::pending().await
 }
 
 fn begin(url: &str, asked_for: &str) -> Outcome {

@@ -38,7 +38,8 @@ pub(super) async fn doctor(
 ) -> Outcome {
     let mut check = Check::default();
     check.begin("file");
-    let loaded = find(path).and_then(|path| Ok((Config::load_what_resolves(&path, env)?, path)));
+    let loaded =
+        find(path, env).and_then(|path| Ok((Config::load_what_resolves(&path, env)?, path)));
     let (config, path) = match loaded {
         Ok(loaded) => loaded,
         Err(errors) if json => {
@@ -84,7 +85,7 @@ pub(super) async fn doctor(
         checks.push(Box::pin(bounded("runtime", runtime.app.name.as_str(), examine)));
     }
     // Each result is printed as it comes.
-    let done = stream::iter(checks).buffered(AT_ONCE).map(|examined| {
+    let done = stream::iter(checks).buffer_unordered(AT_ONCE).map(|examined| {
         let examined = examined.without(&config.secrets);
         if !json {
             print(&examined.to_string())?;

@@ -4,16 +4,18 @@
 
 use clap::{Command, CommandFactory as _};
 use clap_complete::Shell;
+use clap_complete::env::Shells;
 use clap_mangen::Man;
 
-use super::{Cli, Failure, Outcome, print};
+use super::{Cli, Failure, Outcome, complete, print};
 
 pub(super) fn completions(shell: Shell) -> Outcome {
-    let mut command = Cli::command();
-    let name = command.get_name().to_owned();
-    // The generators panic if writing fails, so they write to memory.
+    let shells = Shells::builtins();
+    let name = Cli::command().get_name().to_owned();
+    let registers = shells.completer(&shell.to_string()).expect("each shell is built in");
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, name, &mut script);
+    // The script asks the binary itself, which knows the tools of the running daemon.
+    registers.write_registration(complete::VARIABLE, &name, &name, &name, &mut script)?;
     print(&String::from_utf8_lossy(&script))
 }
 
@@ -27,8 +29,11 @@ pub(super) fn man(of: Option<&str>) -> Outcome {
     };
     let mut page = Vec::new();
     Man::new(command).render(&mut page)?;
-    print(&String::from_utf8_lossy(&page))
+    print(&format!("{}{SECTIONS}", String::from_utf8_lossy(&page)))
 }
+
+/// The sections that all pages have.
+const SECTIONS: &str = include_str!("manual.roff");
 
 fn page_of(command: &Command, name: &str) -> Outcome<Command> {
     let pages = || command.get_subcommands().filter(|found| !found.is_hide_set());

@@ -22,8 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::client::Events;
-use super::{Client, Failure, Outcome, Stop, complain, print};
-use crate::config::Contact;
+use super::{Client, Failure, Outcome, Place, Stop, complain, print};
 use crate::http::api::MAX_CALL;
 use crate::http::api::mcp::message::{RpcError, codes};
 use crate::http::api::mcp::{SESSION, STDIO, VERSION, message};
@@ -53,7 +52,7 @@ type OwnedSession = OwnedMutexGuard<Session>;
 
 /// The client that started this process, and the daemon.
 struct Link {
-    contact: Contact,
+    place: Place,
     /// Made at the first request, and again when the token is not right any more.
     daemon: Mutex<Option<Arc<Client>>>,
     out: mpsc::Sender<String>,
@@ -109,10 +108,10 @@ pub(super) fn entry(program: &str, config: Option<&Path>, app: Option<&str>) -> 
 }
 
 /// `mantyx-bridge mcp`, until stdin ends or a signal asks it to stop.
-pub(super) async fn mcp(contact: Contact) -> Outcome {
+pub(super) async fn mcp(place: Place) -> Outcome {
     let (out, mut written) = mpsc::channel::<String>(WAITING);
     let link = Arc::new(Link {
-        contact,
+        place,
         daemon: Mutex::default(),
         out,
         session: Arc::default(),
@@ -270,7 +269,7 @@ impl Link {
         if let Some(client) = &*daemon {
             return Ok(Arc::clone(client));
         }
-        let client = Client::new(&self.contact).map_err(|failure| Problem::of(failure, false))?;
+        let client = Client::new(&self.place).map_err(|failure| Problem::of(failure, false))?;
         Ok(Arc::clone(daemon.insert(Arc::new(client))))
     }
 

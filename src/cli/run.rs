@@ -16,8 +16,7 @@ use tokio::time::{sleep, timeout};
 use self::transcript::{Event, RunEnd, Shown, Transcript};
 use super::client::Events;
 use super::terminal::{colours, columns, cut, for_stdout, one_line};
-use super::{Client, Failure, Outcome, Stop, complain, or_stdin, parse, print};
-use crate::config::Contact;
+use super::{Client, Failure, Outcome, Place, Stop, complain, or_stdin, parse, print};
 use crate::http::api::openapi::Submitted;
 
 /// MANTYX requires a system prompt for a run that names no agent (agent-runs-protocol §4).
@@ -52,10 +51,10 @@ pub(super) struct Settings {
 }
 
 /// `mantyx-bridge run PROMPT`.
-pub(super) async fn run(contact: &Contact, settings: Settings) -> Outcome {
+pub(super) async fn run(place: &Place, settings: Settings) -> Outcome {
     let headers = settings.headers()?;
     let spec = settings.spec()?;
-    let client = Client::new(contact)?;
+    let client = Client::new(place)?;
     let mut stop = Stop::new()?;
     let mut submitting = Box::pin(submit(&client, headers, spec));
     let run = tokio::select! {

@@ -2,43 +2,99 @@
 //!
 //! Must not: know how the daemon works.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::io::IsTerminal as _;
 use std::time::{Duration, SystemTime};
 
+use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Paper, Piece, away, counted};
-use super::{Client, Failure, Outcome, Stop, complain, parse, print};
+use super::{Client, Failure, Outcome, Place, Stop, complain, parse, print};
 use crate::clock;
-use crate::config::Contact;
 use crate::http::api::problems::Problem;
 use crate::http::api::status::{Backend, Daemon, Runtime, Status, Upstream};
 
+const HOUR: Duration = Duration::from_secs(60 * 60);
 /// The interval of requests.
 const EVERY: Duration = Duration::from_secs(1);
 /// The codes of ECMA-48 that empty a terminal: to its first place, and erase what follows.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
 /// `mantyx-bridge status`.
-pub(super) async fn status(contact: &Contact, json: bool, watch: bool) -> Outcome {
-    let client = Client::new(contact)?;
-    let text = client.get("/v1/status", client.operator()).await?;
-    if watch { repeat(&client, text, json).await } else { print(&shown(&text, json)?) }
+pub(super) async fn status(place: &Place, json: bool, watch: bool) -> Outcome {
+    let client = Client::new(place)?;
+    let first = asked(&client, json).await?;
+    if watch { repeat(&client, first, json).await } else { print(&shown(&first, json)?) }
+}
+
+/// `mantyx-bridge status --check`: the problems.
+pub(super) async fn check(place: &Place) -> Outcome {
+    let client = Client::new(place)?;
+    let status: Status = parse(&client.get("/v1/status", client.operator()).await?)?;
+    let mut page = Page::default();
+    tell(&status.daemon.problems, &mut page);
+    print(page.text(Paper::stdout()).trim_start())?;
+    if status.daemon.problems.is_empty() { Ok(()) } else { Err(Failure::Failed(String::new())) }
+}
+
+/// The calls of a backend in the last hour, as far as the daemon remembers them.
+#[derive(Debug, Default)]
+struct Recent {
+    /// How long each took, in milliseconds.
+    times: Vec<u64>,
+    errors: usize,
+}
+
+impl Recent {
+    /// Those of each backend.
+    fn of(calls: &str, now: SystemTime) -> BTreeMap<String, Self> {
+        let calls: Value = serde_json::from_str(calls).unwrap_or_default();
+        let mut all: BTreeMap<String, Self> = BTreeMap::new();
+        for call in calls["calls"].as_array().into_iter().flatten() {
+            let text = |key: &str| call[key].as_str().unwrap_or_default();
+            let begun = humantime::parse_rfc3339(text("startedAt")).unwrap_or(now);
+            let is_recent = now.duration_since(begun).is_ok_and(|past| past < HOUR);
+            if let Some(ms) =
+                call["ms"].as_u64().filter(|_| is_recent && text("state") == "answered")
+            {
+                let of = all.entry(text("backend").to_owned()).or_default();
+                of.times.push(ms);
+                of.errors += usize::from(text("outcome") == "error");
+            }
+        }
+        all.values_mut().for_each(|recent| recent.times.sort_unstable());
+        all
+    }
+
+    fn p95(&self) -> String {
+        let at = (self.times.len() * 95 / 100).min(self.times.len().saturating_sub(1));
+        self.times.get(at).map_or_else(|| "-".to_owned(), |ms| format!("{ms} ms"))
+    }
+}
+
+/// What the daemon has answered: its status, and its latest calls.
+async fn asked(client: &Client, json: bool) -> Outcome<[String; 2]> {
+    let status = client.get("/v1/status", client.operator()).await?;
+    let calls =
+        if json { String::new() } else { client.get("/v1/calls", client.operator()).await? };
+    Ok([status, calls])
 }
 
 /// One answer of the daemon in its printed form.
-fn shown(text: &str, json: bool) -> Outcome<String> {
+fn shown([text, calls]: &[String; 2], json: bool) -> Outcome<String> {
     if json {
         return Ok(format!("{text}\n"));
     }
-    let page = page(&parse(text)?, clock::now());
+    let now = clock::now();
+    let page = page(&parse(text)?, &Recent::of(calls, now), now);
     Ok(page.text(Paper::stdout()))
 }
 
 /// Prints the state again every second, with the time above it: in place on a terminal, else block
 /// after block. As JSON, one line for each.
-async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
+async fn repeat(client: &Client, first: [String; 2], json: bool) -> Outcome {
     let mut stop = Stop::new()?;
     let mut tick = interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -56,7 +112,7 @@ async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
         }
         let next = async {
             tick.tick().await;
-            client.get("/v1/status", client.operator()).await
+            asked(client, json).await
         };
         answer = tokio::select! {
             () = stop.asked() => return Ok(()),
@@ -65,7 +121,7 @@ async fn repeat(client: &Client, first: String, json: bool) -> Outcome {
     }
 }
 
-fn page(status: &Status, now: SystemTime) -> Page {
+fn page(status: &Status, recent: &BTreeMap<String, Recent>, now: SystemTime) -> Page {
     let Status { version, daemon, backends, .. } = status;
     let Daemon { upstream, runs, approvals, runtimes, injected, problems, replicas, .. } = daemon;
     let mut page = Page::default();
@@ -98,23 +154,43 @@ fn page(status: &Status, now: SystemTime) -> Page {
         page.note(PLAIN, format!("last upstream error: {error}"));
     }
     page.line(PLAIN, "");
-    let rows = backends.iter().map(|backend| row(backend, now)).collect();
-    page.table(["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "REFRESHED", "SPEAKS"], rows);
+    let rows =
+        backends.iter().map(|backend| row(backend, recent.get(&backend.name), now)).collect();
+    page.table(
+        [
+            "BACKEND",
+            "STATE",
+            "TOOLS",
+            "IN FLIGHT",
+            "CALLS/H",
+            "ERRORS",
+            "P95",
+            "REFRESHED",
+            "SPEAKS",
+        ],
+        rows,
+    );
     if injected.iter().any(|one| one.cost.tools + one.cost.searched > 0) {
         page.line(PLAIN, "");
     }
     for one in injected.iter().filter(|one| one.cost.tools + one.cost.searched > 0) {
         page.note(PLAIN, format!("each run of {}: {}", one.app, one.cost));
     }
+    tell(problems, &mut page);
+    page
+}
+
+fn tell(problems: &[Problem], page: &mut Page) {
     for Problem { subject, message, cure } in problems {
         page.line(PLAIN, "");
         page.note(BAD, format!("{subject}: {message}"));
         page.note(PLAIN, format!("cure: {cure}"));
     }
-    page
 }
 
-fn row(backend: &Backend, now: SystemTime) -> [Piece; 6] {
+fn row(backend: &Backend, recent: Option<&Recent>, now: SystemTime) -> [Piece; 9] {
+    let none = Recent::default();
+    let recent = recent.unwrap_or(&none);
     let style = match backend.state.as_str() {
         "ready" => GOOD,
         "down" => BAD,
@@ -141,6 +217,9 @@ fn row(backend: &Backend, now: SystemTime) -> [Piece; 6] {
             }
         }),
         plain(backend.calls_in_flight.to_string()),
+        plain(recent.times.len().to_string()),
+        (if recent.errors > 0 { BAD } else { PLAIN }, recent.errors.to_string()),
+        plain(recent.p95()),
         plain(ago),
         plain(speaks),
     ]

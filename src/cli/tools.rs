@@ -8,12 +8,13 @@ use std::io::{self, Write as _};
 use http::HeaderMap;
 use secrecy::ExposeSecret as _;
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::page::{PLAIN, Page, Paper};
+use super::page::{HEADING, PLAIN, Page, Paper, counted};
 use super::terminal::plain;
-use super::{Client, Failure, Outcome, parse, print};
+use super::{Client, Failure, Outcome, Place, parse, print};
 use crate::config::Contact;
+use crate::config::error::did_you_mean;
 use crate::error_chain::error_chain;
 use crate::http::api::openapi::ToolRefs;
 use crate::http::api::status::{Backend, Status};
@@ -21,54 +22,120 @@ use crate::model::Own;
 use crate::model::offer::STUB;
 use crate::state_dir::StateDir;
 
-/// `mantyx-bridge tools [BACKEND]`.
-pub(super) async fn tools(contact: &Contact, backend: Option<&str>, json: bool) -> Outcome {
-    let path = with_query("/v1/tool-refs", [("backends", backend)]);
-    let client = Client::new(contact)?;
-    let text = client.get(&path, HeaderMap::new()).await?;
-    if json {
-        return print(&format!("{text}\n"));
-    }
-    let refs: ToolRefs = parse(&text)?;
+/// One tool, under the name that the model sees.
+#[derive(Debug)]
+pub(super) struct Tool {
+    pub(super) name: String,
+    backend: String,
+    pub(super) description: String,
+    /// The schema of its arguments.
+    pub(super) schema: Value,
+}
+
+/// The tools of these refs.
+pub(super) fn tools_of(refs: ToolRefs) -> Vec<Tool> {
     let words = |value: &Value, key: &str| value[key].as_str().unwrap_or_default().to_owned();
-    let row = |name: String, backend: String, description: &str| {
-        // A table has room for the first line only.
-        let first = description.trim().lines().next().unwrap_or_default().to_owned();
-        [name, backend, first].map(|text| (PLAIN, text))
-    };
-    let mut rows = Vec::new();
+    let mut all = Vec::new();
     for one in refs.tools.into_iter().map(Value::Object) {
         let name = words(&one, "name");
         let Some(tools) = one["tools"].as_array() else {
             let own = words(&one, "description");
             let card = words(&one["agentCard"], "description");
-            let text = if own.is_empty() { card } else { own };
+            let description = if own.is_empty() { card } else { own };
             let of = match name.strip_suffix(STUB) {
                 _ if Own::named(&name).is_some() => "(the bridge)",
                 Some(backend) if one["kind"] == "local" => backend,
                 _ => &name,
             };
-            rows.push(row(name.clone(), of.to_owned(), &text));
+            let message =
+                || json!({"properties": {"message": {"type": "string"}}, "required": ["message"]});
+            let schema = one.get("parameters").cloned().unwrap_or_else(message);
+            let backend = of.to_owned();
+            all.push(Tool { name, backend, description, schema });
             continue;
         };
         // A server of more than 64 tools has several refs: `fs`, `fs__2`, and so on.
         let part = name.rsplit_once("__").filter(|(_, part)| part.parse::<u32>().is_ok());
         let backend = part.map_or(name.as_str(), |(backend, _)| backend);
-        for tool in tools {
-            rows.push(row(words(tool, "name"), backend.to_owned(), &words(tool, "description")));
-        }
+        all.extend(tools.iter().map(|tool| Tool {
+            name: words(tool, "name"),
+            backend: backend.to_owned(),
+            description: words(tool, "description"),
+            schema: tool["inputSchema"].clone(),
+        }));
     }
-    let mut page = Page::default();
-    page.table(["TOOL", "BACKEND", "DESCRIPTION"], rows);
+    all
+}
+
+/// The tool of this name.
+pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
+    let all = tools_of(parse(&client.get("/v1/tool-refs", HeaderMap::new()).await?)?);
+    let names = all.iter().map(|tool| tool.name.as_str());
+    let meant = did_you_mean(name, names).map(|meant| format!(" Did you mean `{meant}`?"));
+    let meant = meant.unwrap_or_else(|| " `mantyx-bridge tools` lists them.".to_owned());
+    let found = all.into_iter().find(|tool| tool.name == name);
+    found.ok_or_else(|| Failure::usage("no_such_tool", &[("name", &name), ("meant", &meant)]))
+}
+
+/// `mantyx-bridge tools [BACKEND|TOOL]`.
+pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcome {
+    let client = Client::new(place)?;
     let status: Status = parse(&client.get("/v1/status", HeaderMap::new()).await?)?;
+    let is_backend = |name: &&str| status.backends.iter().any(|backend| backend.name == **name);
+    if let Some(name) = of.filter(|name| !json && !is_backend(name)) {
+        return shown(&one(&client, name).await?);
+    }
+    let path = with_query("/v1/tool-refs", [("backends", of)]);
+    let text = client.get(&path, HeaderMap::new()).await?;
+    if json {
+        return print(&format!("{text}\n"));
+    }
+    let row = |tool: Tool| {
+        // A table has room for the first line only.
+        let first = tool.description.trim().lines().next().unwrap_or_default().to_owned();
+        [tool.name, tool.backend, first].map(|text| (PLAIN, text))
+    };
+    let mut page = Page::default();
+    let rows = tools_of(parse(&text)?).into_iter().map(row).collect();
+    page.table(["TOOL", "BACKEND", "DESCRIPTION"], rows);
     for one in status.daemon.injected {
-        let of = one.backends.iter().find(|of| backend == Some(&of.name));
+        let found = one.backends.iter().find(|backend| of == Some(&backend.name));
         page.line(PLAIN, "");
-        page.note(PLAIN, format!("Each run: {}.", of.map_or(one.cost, |of| of.cost)));
-        let largest = one.largest(backend);
+        page.note(PLAIN, format!("Each run: {}.", found.map_or(one.cost, |found| found.cost)));
+        let largest = one.largest(of);
         if !largest.is_empty() {
             page.note(PLAIN, format!("The largest, in tokens: {largest}."));
         }
+    }
+    print(&page.text(Paper::stdout()))
+}
+
+/// One tool: what it is for, and its arguments.
+fn shown(tool: &Tool) -> Outcome {
+    let Tool { name, backend, description, schema } = tool;
+    let mut page = Page::default();
+    page.line(HEADING, format!("{name}, of {backend}"));
+    for line in description.trim().lines() {
+        page.note(PLAIN, line);
+    }
+    let required = |key: &str| {
+        let all = schema["required"].as_array().into_iter().flatten();
+        if all.into_iter().any(|one| one == key) { "required" } else { "" }
+    };
+    let row = |(key, field): (&String, &Value)| {
+        let kind = field["type"].as_str().map_or_else(|| field["type"].to_string(), str::to_owned);
+        let kind = if field["type"].is_null() { String::new() } else { kind };
+        let choices = field.get("enum").map(|choices| format!(" One of {choices}."));
+        let text = field["description"].as_str().unwrap_or_default().to_owned();
+        let text = text + &choices.unwrap_or_default();
+        [key.clone(), kind, required(key).to_owned(), text].map(|text| (PLAIN, text))
+    };
+    let rows: Vec<_> = schema["properties"].as_object().into_iter().flatten().map(row).collect();
+    page.line(PLAIN, "");
+    if rows.is_empty() {
+        page.line(PLAIN, "It takes no arguments.");
+    } else {
+        page.table(["ARGUMENT", "TYPE", "", "DESCRIPTION"], rows);
     }
     print(&page.text(Paper::stdout()))
 }
@@ -82,7 +149,7 @@ fn with_query<const N: usize>(path: &str, parameters: [(&str, Option<&str>); N])
 
 /// `mantyx-bridge tools --as RUNTIME`: the tools on stdout, and notes on stderr.
 pub(super) async fn block(
-    contact: &Contact,
+    place: &Place,
     format: &str,
     names: [(&str, Option<&str>); 2],
 ) -> Outcome {
@@ -93,7 +160,7 @@ pub(super) async fn block(
     }
     let [backends, runtime] = names;
     let path = with_query("/v1/tools", [("format", Some(format)), backends, runtime]);
-    let text = Client::new(contact)?.get(&path, HeaderMap::new()).await?;
+    let text = Client::new(place)?.get(&path, HeaderMap::new()).await?;
     let Tools { tools, notes } = parse(&text)?;
     for note in notes {
         let _closed = writeln!(io::stderr(), "note: {}", plain(&note));
@@ -102,8 +169,8 @@ pub(super) async fn block(
 }
 
 /// `mantyx-bridge refresh [BACKEND]`.
-pub(super) async fn refresh(contact: &Contact, backend: Option<&str>, json: bool) -> Outcome {
-    let client = Client::new(contact)?;
+pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) -> Outcome {
+    let client = Client::new(place)?;
     let names = match backend {
         Some(name) => vec![name.to_owned()],
         None => {
@@ -124,7 +191,7 @@ pub(super) async fn refresh(contact: &Contact, backend: Option<&str>, json: bool
     } else {
         let mut page = Page::default();
         for Backend { name, state, tools, .. } in &backends {
-            page.note(PLAIN, format!("{name}: {state}, {tools} tools"));
+            page.note(PLAIN, format!("{name}: {state}, {}", counted(*tools, "tool")));
         }
         print(&page.text(Paper::stdout()))?;
     }

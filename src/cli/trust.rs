@@ -7,8 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Paper, counted};
-use super::{Client, Failure, Outcome, parse, print};
-use crate::config::Contact;
+use super::{Client, Failure, Outcome, Place, parse, print};
 use crate::http::api::trust::{Found, Pinned, Trust};
 use crate::model::visible;
 
@@ -60,8 +59,8 @@ fn digest(text: &str) -> Result<String, String> {
 }
 
 /// `mantyx-bridge trust`.
-pub(super) async fn trust(contact: &Contact, settings: Settings) -> Outcome {
-    let client = Client::new(contact)?;
+pub(super) async fn trust(place: &Place, settings: Settings) -> Outcome {
+    let client = Client::new(place)?;
     match settings.action {
         Some(Action::Accept(acceptance)) => accept(&client, acceptance).await,
         None => show(&client, settings.backend.as_deref(), settings.json).await,

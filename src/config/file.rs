@@ -19,20 +19,32 @@ use super::validate::Validator;
 use super::{Config, ConfigErrors, Contact, Document, Environment, Problem, Target, deserialize};
 use crate::model::BackendName;
 
-/// The places of a configuration if the command line names none.
-pub(super) const DEFAULT_FILES: [&str; 2] = ["./bridge.yaml", "/etc/mantyx-bridge/bridge.yaml"];
+/// The variable that names the configuration.
+const VARIABLE: &str = "MANTYX_BRIDGE_CONFIG";
 
-/// Which file to read: `explicit`, else the first of [`DEFAULT_FILES`] that exists.
-pub fn find(explicit: Option<&Path>) -> Result<PathBuf, ConfigErrors> {
-    if let Some(path) = explicit {
+/// The places of a configuration if nothing names one: here, the user's, the machine's.
+fn places(env: &Environment) -> Vec<PathBuf> {
+    let home = || Some(Path::new(env.filled_var("HOME")?).join(".config"));
+    let users = env.filled_var("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+    let dirs = users.into_iter().chain([PathBuf::from("/etc")]);
+    let files = dirs.map(|dir| dir.join("mantyx-bridge").join("bridge.yaml"));
+    std::iter::once(PathBuf::from("./bridge.yaml")).chain(files).collect()
+}
+
+/// Which file to read: `explicit`, else the one that [`VARIABLE`] names, else the first of its
+/// [`places`] that exists.
+pub fn find(explicit: Option<&Path>, env: &Environment) -> Result<PathBuf, ConfigErrors> {
+    if let Some(path) = explicit.or_else(|| env.filled_var(VARIABLE).map(Path::new)) {
         return Ok(path.to_owned());
     }
-    DEFAULT_FILES.iter().map(PathBuf::from).find(|path| path.exists()).ok_or_else(|| {
+    let places = places(env);
+    places.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
+        let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
         ConfigErrors::without_place(
-            DEFAULT_FILES[0],
-            format!("there is no configuration, neither {}", DEFAULT_FILES.join(" nor ")),
-            "`mantyx-bridge init` writes one, and `mantyx-bridge demo` needs none; `-c FILE` names \
-             another"
+            "./bridge.yaml",
+            format!("there is no configuration, neither {}", places.join(" nor ")),
+            "`mantyx-bridge init` writes one, and `mantyx-bridge demo` needs none; `-c FILE` or the \
+             variable MANTYX_BRIDGE_CONFIG names another"
                 .into(),
         )
     })

@@ -120,21 +120,38 @@ pub fn result(outcome: Outcome, content: Option<&str>) -> String {
     format!(r#"{{"action":"{action}"{content}}}"#)
 }
 
-/// The content of what a person typed, each `key=value`, by the schema of the fields, or all of it as
-/// JSON. A key of a list may come several times. The error is a sentence.
+/// What a person typed, each `key=value`, as an object of this schema; or all of it as JSON. A key of a
+/// list may come several times. The error is a sentence.
 pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
     if let [whole] = given
         && whole.starts_with('{')
     {
         return Ok(whole.clone());
     }
-    let kind = |key: &str| schema["properties"][key]["type"].as_str();
+    let kind = |key: &str| {
+        let field = schema["properties"].get(key)?;
+        let kinds = field["type"].as_array().map(Vec::as_slice);
+        let mut kinds = kinds.unwrap_or(std::slice::from_ref(&field["type"])).iter();
+        // A field may have no type, or may be `null`, too.
+        Some(kinds.find_map(|kind| kind.as_str().filter(|it| *it != "null")).unwrap_or("any"))
+    };
+    let of_text = |key: &str| match kind(key) {
+        Some("array") => {
+            matches!(schema["properties"][key]["items"]["type"].as_str(), None | Some("string"))
+        }
+        kind => kind == Some("string"),
+    };
     let mut members: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for pair in given {
         let (key, value) = pair.split_once('=').ok_or_else(|| format!("{pair} is no key=value"))?;
-        let json = match kind(key).ok_or_else(|| format!("{key} is none of its fields"))? {
-            "string" | "array" => Value::from(value).to_string(),
-            _ if serde_json::from_str::<&RawValue>(value).is_ok() => value.to_owned(),
+        let there = || schema["properties"].as_object().into_iter().flat_map(|it| it.keys());
+        let there = || there().map(String::as_str).collect::<Vec<_>>().join(", ");
+        let no_field = || format!("{key} is none of its fields; there are: {}", there());
+        let is_json = serde_json::from_str::<&RawValue>(value).is_ok();
+        let json = match kind(key).ok_or_else(no_field)? {
+            _ if of_text(key) => Value::from(value).to_string(),
+            _ if is_json => value.to_owned(),
+            "any" | "array" => Value::from(value).to_string(),
             kind => return Err(format!("{key} must be a {kind}")),
         };
         members.entry(key).or_default().push(json);

@@ -23,7 +23,8 @@ pub(in crate::cli) fn explain(
     [tool, arguments]: [&str; 2],
     only: Option<&str>,
 ) -> Outcome {
-    let config = Config::load(&find(path)?, &Environment::of_process())?;
+    let env = Environment::of_process();
+    let config = Config::load(&find(path, &env)?, &env)?;
     Members::read(arguments)
         .map_err(|error| Failure::Usage(format!("the arguments are no JSON object: {error}")))?;
     let sources: Vec<Source> = kept::sources(&config).into_iter().map(unfiltered).collect();

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{begin, indented, wait_until_ready, with_bridge};
+use super::{LIMIT, begin, indented, wait_until_ready, with_bridge};
 use crate::cli::{Client, Failure, Outcome, parse, print};
 use crate::config::Environment;
 use crate::sandbox::wires::{ENVIRONMENT, Meaning, Post, StandIn, Wire};
@@ -50,7 +50,7 @@ impl Runtime {
             Self::Hsafa => {
                 answer(env, Wire::HsafaV3, "hsafa's gateway", "kind: hsafa, api: v3").await
             }
-            Self::Loom => with_bridge(env, "", answer_sets).await,
+            Self::Loom => with_bridge(env, "", Some(LIMIT), answer_sets).await,
             Self::Claude => {
                 let keys = format!("kind: claude-environment, environment: {ENVIRONMENT}");
                 answer(env, Wire::Claude, "Claude's service", &keys).await
@@ -72,11 +72,16 @@ async fn answer(env: &Environment, wire: Wire, name: &str, keys: &str) -> Outcom
     let showing = async {
         // The stand-in ends after the bridge, which would connect again.
         let _end = stop.drop_guard();
-        with_bridge(env, &format!("runtimes:\n  other: {entry}\n"), async |app, url| {
-            begin(url, &format!("calls by a stand-in of {name} on http://{address}"))?;
-            wait_until_heard(app).await?;
-            converse(&stand_in, wire, &mut posted).await
-        })
+        with_bridge(
+            env,
+            &format!("runtimes:\n  other: {entry}\n"),
+            Some(LIMIT),
+            async |app, url| {
+                begin(url, &format!("calls by a stand-in of {name} on http://{address}"))?;
+                wait_until_heard(app).await?;
+                converse(&stand_in, wire, &mut posted).await
+            },
+        )
         .await
     };
     tokio::join!(serving, showing).1

@@ -22,7 +22,17 @@ const TEXT: &str = r#"{"version":"1.2.3","uptimeSeconds":61,"upstream":{"baseUrl
 fn all_that_matters_is_there() {
     let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
     let status: Status = parse(TEXT).unwrap_or_else(|error| panic!("{error:?}"));
-    let text = page(&status, now).text(Paper { colours: false, columns: None });
+    let call = |ms: u64, at: &str, outcome: &str| {
+        serde_json::json!({"backend": "fs", "ms": ms, "startedAt": at, "state": "answered",
+            "outcome": outcome})
+    };
+    let calls = [
+        call(9000, "2025-12-31T23:00:00Z", "error"),
+        call(10, "2026-01-01T00:00:01Z", "result"),
+        call(30, "2026-01-01T00:01:00Z", "error"),
+    ];
+    let recent = Recent::of(&serde_json::json!({ "calls": calls }).to_string(), now);
+    let text = page(&status, &recent, now).text(Paper { colours: false, columns: None });
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines,
@@ -34,9 +44,9 @@ fn all_that_matters_is_there() {
             "runtime claude (claude-environment): ready, open calls: 1",
             "last upstream error: refused",
             "",
-            "BACKEND  STATE         TOOLS  IN FLIGHT  REFRESHED   SPEAKS",
-            "fs       ready         7      3          1m 15s ago  mcp 2025-11-25, stdio",
-            "hr       down (stale)  1      0          never       a2a, jsonrpc",
+            "BACKEND  STATE         TOOLS  IN FLIGHT  CALLS/H  ERRORS  P95    REFRESHED   SPEAKS",
+            "fs       ready         7      3          2        1       30 ms  1m 15s ago  mcp 2025-11-25, stdio",
+            "hr       down (stale)  1      0          0        0       -      never       a2a, jsonrpc",
             "",
             "config: line 3",
             "cure: Mend it.",

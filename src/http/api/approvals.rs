@@ -38,7 +38,7 @@ pub(crate) struct Shown {
     pub(crate) app: String,
     /// `null` for a call by hand.
     pub(crate) run_id: Option<String>,
-    tool_use_id: String,
+    pub(crate) tool_use_id: String,
     /// The name that the model called.
     pub(crate) name: String,
     pub(crate) backend: String,

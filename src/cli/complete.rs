@@ -1,0 +1,57 @@
+//! What a shell completes: subcommands, options, and the tools and backends of the running daemon.
+//!
+//! Must not: take longer than a person waits for a key, or say why there is nothing to complete.
+
+use std::time::Duration;
+
+use clap::CommandFactory as _;
+use clap_complete::{CompleteEnv, CompletionCandidate};
+use http::HeaderMap;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+
+use super::{Cli, Client, Place, parse, tools};
+use crate::config::{Contact, Environment, find};
+use crate::http::api::status::Status;
+
+/// The variable by which the script of a shell asks for candidates.
+pub(super) const VARIABLE: &str = "COMPLETE";
+/// How long the daemon may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Answers the script of a shell, and ends the process, if that has started it.
+pub fn complete() {
+    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+}
+
+/// The tools, each with the first line about it.
+pub(super) fn tools() -> Vec<CompletionCandidate> {
+    let refs = asked("/v1/tool-refs").map(tools::tools_of).unwrap_or_default();
+    let candidate = |tool: tools::Tool| {
+        let about = tool.description.lines().next().unwrap_or_default().to_owned();
+        CompletionCandidate::new(tool.name).help(Some(about.into()))
+    };
+    refs.into_iter().map(candidate).collect()
+}
+
+pub(super) fn backends() -> Vec<CompletionCandidate> {
+    let status: Option<Status> = asked("/v1/status");
+    let backends = status.into_iter().flat_map(|status| status.backends);
+    backends.map(|backend| CompletionCandidate::new(backend.name)).collect()
+}
+
+pub(super) fn tools_and_backends() -> Vec<CompletionCandidate> {
+    backends().into_iter().chain(tools()).collect()
+}
+
+/// What the daemon answers, if there is one.
+fn asked<T: DeserializeOwned>(path: &str) -> Option<T> {
+    let env = Environment::of_process();
+    let configured = find(None, &env).and_then(|file| Contact::load(&file, &env, None));
+    let place = configured.map(Place::Configured).ok().or_else(|| Place::left(&env))?;
+    let client = Client::new(&place).ok()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
+    let answer = runtime
+        .block_on(async { timeout(PATIENCE, client.get(path, HeaderMap::new())).await.ok()?.ok() });
+    parse(&answer?).ok()
+}

@@ -1,0 +1,28 @@
+//! `mantyx-bridge open`: the status page in a browser.
+//!
+//! Must not: show a token.
+
+use std::process::{Command, Stdio};
+
+use super::{Client, Outcome, Place, parse, print};
+use crate::http::api::openapi::SignInLink;
+
+pub(super) async fn open(place: &Place, only_print: bool) -> Outcome {
+    let link = link(&Client::new(place)?).await?;
+    let has_screen = ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|it| std::env::var_os(it).is_some());
+    if !only_print && has_screen {
+        let mut browser = Command::new("xdg-open");
+        browser.arg(&link).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // Without it, the person opens the link.
+        let _missing = browser.spawn().is_err();
+    }
+    print(&format!("{link}\n"))
+}
+
+/// A link to the status page of the daemon, which lets in as the operator if this user may be that.
+pub(super) async fn link(client: &Client) -> Outcome<String> {
+    let base = client.for_browsers()?;
+    let text = client.post("/v1/sign-in-links", client.operator(), None).await?.success()?;
+    let SignInLink { path, .. } = parse(&text)?;
+    Ok(format!("{base}{path}"))
+}
