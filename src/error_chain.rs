@@ -71,7 +71,7 @@ fn tls_flaw(error: &rustls::Error) -> &'static str {
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
                 "name"
             }
-            other if other.to_string().contains("CaUsedAsEndEntity") => "of_authority",
+            _ if is_of_authority(error) => "of_authority",
             _ => "certificate",
         },
         rustls::Error::InvalidMessage(_) => "no_tls",
@@ -82,6 +82,12 @@ fn tls_flaw(error: &rustls::Error) -> &'static str {
         ) => "own_certificate",
         _ => "handshake",
     }
+}
+
+/// Whether a server has shown an authority's own certificate.
+pub(crate) fn is_of_authority(error: &rustls::Error) -> bool {
+    // webpki's error is behind a type that does not show it.
+    error.to_string().contains("CaUsedAsEndEntity")
 }
 
 /// A server's TLS error in plain words.

@@ -50,7 +50,7 @@ pub fn elsewhere() -> Client {
 /// Like [`new`], with the TLS settings of one server.
 fn with_tls(tls: &Tls) -> Client {
     let tls = tls.clone();
-    Client::of(move || tls.apply(builder()))
+    Client::of(move || tls.apply(builder(), b"http/1.1"))
 }
 
 /// Like [`new`], for a server on the unix socket `path`. The host in a URL is then only a name.
@@ -113,7 +113,7 @@ pub fn http2(tls: Option<&Tls>) -> Client {
     const PING_TIMEOUT: Duration = Duration::from_secs(20);
     let tls = tls.cloned();
     Client::of(move || {
-        let builder = tls.as_ref().map_or_else(builder, |tls| tls.apply(builder()));
+        let builder = tls.as_ref().map_or_else(builder, |tls| tls.apply(builder(), b"h2"));
         let builder = builder.http2_prior_knowledge().http2_keep_alive_interval(PING_INTERVAL);
         builder.http2_keep_alive_timeout(PING_TIMEOUT)
     })

@@ -111,6 +111,8 @@ impl Supervisor {
     pub async fn run(mut self, stop: CancellationToken) {
         let mut backoff = Backoff::for_connections();
         let mut waiting = Vec::new();
+        // How often it failed since it last worked.
+        let mut failures = 0;
         loop {
             let patience = self.timing.borrow().timeout;
             let dialled = tokio::select! {
@@ -129,12 +131,14 @@ impl Supervisor {
                     let since = Instant::now();
                     let lost = self.connected(&connection, &mut waiting, &stop).await;
                     if let Some(error) = &lost {
-                        // Before closing, which may take seconds: new calls must not get the
-                        // broken connection meanwhile.
-                        least = self.down(error);
                         if since.elapsed() >= PROOF_OF_LIFE {
                             backoff.reset();
+                            failures = 0;
                         }
+                        failures += 1;
+                        // Before closing, which may take seconds: new calls must not get the
+                        // broken connection meanwhile.
+                        least = self.down(error, failures);
                     } else {
                         waiting.clear();
                         self.finish(&connection, &stop).await;
@@ -146,7 +150,10 @@ impl Supervisor {
                         return;
                     }
                 }
-                Err(error) => least = self.down(&error),
+                Err(error) => {
+                    failures += 1;
+                    least = self.down(&error, failures);
+                }
             }
             answer(&mut waiting);
             let wait = backoff.next_wait().max(least);
@@ -311,13 +318,13 @@ impl Supervisor {
         self.redact.borrow().apply(&text, &mut 0).unwrap_or(text)
     }
 
-    /// Notes that there is no connection; the least time until the next attempt.
-    fn down(&self, failure: &PeerError) -> Duration {
+    /// Notes that there is no connection, which failed so often by now; the least time until the next
+    /// attempt.
+    fn down(&self, failure: &PeerError, failures: u32) -> Duration {
         let error = self.words(failure);
-        let mut news = false;
+        // Less and less often: at the failures 1, 4, 16, 64 and so on.
+        let news = failures.is_power_of_two() && failures.trailing_zeros().is_multiple_of(2);
         self.registry.write(&self.lease, |known| {
-            // Log an unreachable peer once, not with every attempt.
-            news = known.phase != Phase::Down || known.last_error.as_ref() != Some(&error);
             known.phase = Phase::Down;
             known.connection = None;
             known.next_refresh = None;
@@ -329,7 +336,7 @@ impl Supervisor {
         if news && is_unresolved {
             warn!(backend = %self.lease.name, error, "down, until what its entry refers to is there");
         } else if news {
-            warn!(backend = %self.lease.name, error, "down; the bridge keeps trying to connect");
+            warn!(backend = %self.lease.name, error, failures, "down; the bridge keeps trying to connect");
         } else {
             debug!(backend = %self.lease.name, error, "still down");
         }

@@ -374,10 +374,23 @@ impl<'a> Validator<'a> {
 
     fn path_in(&self, at: &At<String>, dialect: Dialect) -> Option<PathBuf> {
         let path = self.open_text(at.node, &at.value, dialect)?;
+        self.check_shell(at.node, &at.value);
         if path.is_empty() || path.contains('\0') {
             return self.refuse(at.node, "this is no path", "write a path, such as /srv/bridge");
         }
         Some(self.directory.join(path))
+    }
+
+    /// Refuses what only a shell would understand in a path.
+    fn check_shell(&self, node: NodeId, text: &str) {
+        let variable = text.strip_prefix('$').filter(|rest| rest.starts_with(char::is_alphabetic));
+        let what = match (text.strip_prefix('~'), variable) {
+            (Some(rest), _) if rest.is_empty() || rest.starts_with('/') => "`~`",
+            (_, Some(_)) => "a variable",
+            _ => return,
+        };
+        let cure = "write a full path, or one that begins with ${env:HOME}";
+        self.error(node, format!("{what} means nothing here, as there is no shell"), cure);
     }
 
     /// Reads a file that the value `node` names.

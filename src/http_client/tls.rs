@@ -3,12 +3,21 @@
 //!
 //! Must not: read files, or show a key.
 
-use reqwest::{Certificate, ClientBuilder, Identity};
-use rustls::crypto::ring;
+use std::sync::Arc;
+
+use reqwest::{ClientBuilder, Identity};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
-use rustls::{Error, InconsistentKeys, RootCertStore};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, Error, InconsistentKeys, RootCertStore, SignatureScheme,
+};
+
+use crate::error_chain::is_of_authority;
 
 /// The settings that differ from the defaults. Two values are equal if their files had the same
 /// bytes.
@@ -53,18 +62,96 @@ impl Tls {
         self.identity.is_some()
     }
 
-    pub(super) fn apply(&self, mut builder: ClientBuilder) -> ClientBuilder {
-        if let Some(authorities) = &self.authorities {
-            let authorities = authorities.iter().map(|der| {
-                Certificate::from_der(der).expect("it was taken as an authority when it was read")
-            });
-            builder = builder.tls_certs_only(authorities);
+    /// The settings for a client that speaks `protocol`.
+    pub(super) fn apply(&self, builder: ClientBuilder, protocol: &[u8]) -> ClientBuilder {
+        let Some(authorities) = &self.authorities else {
+            let identity = self.identity.as_ref().map(|pem| Identity::from_pem(pem.as_bytes()));
+            let identity = identity.map(|it| it.expect("the pair was checked when it was read"));
+            return identity.into_iter().fold(builder, ClientBuilder::identity);
+        };
+        let provider = Arc::new(ring::default_provider());
+        let verifier = Named::new(authorities, &provider);
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("ring has the default versions")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
+        let mut config = match &self.identity {
+            None => config.with_no_client_auth(),
+            Some(pem) => {
+                let chain = certificates(pem).expect("the pair was checked when it was read");
+                let key = PrivateKeyDer::from_pem_slice(pem.as_bytes());
+                let key = key.expect("the pair was checked when it was read");
+                config.with_client_auth_cert(chain, key).expect("the pair was checked, too")
+            }
+        };
+        config.alpn_protocols = vec![protocol.to_owned()];
+        builder.tls_backend_preconfigured(config)
+    }
+}
+
+/// Trusts what a file names: authorities, and a server's own certificate that says it is one, as
+/// `openssl req -x509` makes them.
+#[derive(Debug)]
+struct Named {
+    authorities: Arc<WebPkiServerVerifier>,
+    certificates: Vec<Vec<u8>>,
+}
+
+impl Named {
+    fn new(certificates: &[Vec<u8>], provider: &Arc<CryptoProvider>) -> Self {
+        let mut store = RootCertStore::empty();
+        let of_der = |der: &Vec<u8>| CertificateDer::from(der.clone());
+        store.add_parsable_certificates(certificates.iter().map(of_der));
+        let verifier = WebPkiServerVerifier::builder_with_provider(store.into(), provider.clone());
+        let authorities =
+            verifier.build().expect("each was taken as an authority when it was read");
+        Self { authorities, certificates: certificates.to_owned() }
+    }
+}
+
+impl ServerCertVerifier for Named {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let verified =
+            self.authorities.verify_server_cert(end_entity, intermediates, name, ocsp, now);
+        let is_named = || self.certificates.iter().any(|one| **one == **end_entity);
+        match verified {
+            // Its time was checked before.
+            Err(error) if is_of_authority(&error) && is_named() => {
+                verify_server_name(&ParsedCertificate::try_from(end_entity)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
         }
-        if let Some(pem) = &self.identity {
-            let identity = Identity::from_pem(pem.as_bytes());
-            builder = builder.identity(identity.expect("the pair was checked when it was read"));
-        }
-        builder
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.authorities.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.authorities.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.authorities.supported_verify_schemes()
     }
 }
 

@@ -2,11 +2,13 @@
 //! lets in only who shows a certificate.
 
 use crate::{
+    certs::{Authority, Pair},
     frames::Script,
     gate::{CLIENT, Gate, Rules},
     harness::Harness,
     mantyx::Mantyx,
     peers::{self, Peer},
+    tls_front::Front,
     wait,
 };
 
@@ -93,4 +95,43 @@ async fn tokens_of_the_same_origin_are_fetched_by_the_same_tls() {
     let rig = Harness::bare(&config).await;
     rig.bridge.wait_backend("ev", "ready").await;
     assert_eq!(gate.issued(), 1);
+}
+
+/// What `openssl req -x509` makes is named in `tls.ca`, as `curl --cacert` takes it.
+#[tokio::test]
+async fn a_certificate_that_a_server_has_signed_itself_can_be_named() {
+    let peer = peers::everything_http().await;
+    let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
+    let file = |name: &str, pair: &Pair| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, &pair.cert).expect("the directory is writable");
+        path.display().to_string()
+    };
+    let own = Authority::self_signed(&["127.0.0.1"], 10);
+    let [old, others, foreign] = [(-1, "127.0.0.1"), (10, "hr.acme"), (10, "127.0.0.1")]
+        .map(|(days, name)| Authority::self_signed(&[name], days));
+    let before = async |pair: &Pair| Front::showing(pair, peer.url(), None, "http/1.1").await;
+    let fronts = [before(&own).await, before(&old).await, before(&others).await];
+    let entry = |name: &str, front: &Front, ca: &Pair| {
+        format!("  {name}: {{url: '{}/mcp', tls: {{ca: {}}}}}\n", front.url(), file(name, ca))
+    };
+    let config = format!(
+        "mcp:\n{}{}{}{}",
+        entry("good", &fronts[0], &own),
+        entry("old", &fronts[1], &old),
+        entry("others", &fronts[2], &others),
+        entry("foreign", &fronts[0], &foreign)
+    );
+    let rig = Harness::bare(&config).await;
+    rig.bridge.wait_backend("good", "ready").await;
+    for (name, why) in [("old", "expired"), ("others", "another name"), ("foreign", "authority")] {
+        rig.bridge.wait_backend(name, "down").await;
+        let error = rig.bridge.backend(name).await["lastError"].to_string();
+        assert!(error.contains(why), "{name}: {error}");
+    }
+    let status = rig.bridge.status().await;
+    let problems = status["problems"].as_array().expect("a list");
+    let of = |name: &str| problems.iter().find(|problem| problem["subject"] == name);
+    let cure = of("foreign").expect("a problem")["cure"].to_string();
+    assert!(cure.contains("tls: {ca: …}") && cure.contains("doctor foreign"), "{cure}");
 }

@@ -62,6 +62,21 @@ impl Authority {
     }
 
     fn signed(&self, names: &[&str], days: i32) -> Pair {
+        let (params, key) = Self::params(names, days);
+        let cert = params.signed_by(&key, &self.0).expect("a certificate");
+        Pair { cert: cert.pem(), key: key.serialize_pem() }
+    }
+
+    /// A server's certificate that it has signed itself, and that says it is an authority's, as
+    /// `openssl req -x509` makes them; its end is so many days from now.
+    pub(crate) fn self_signed(names: &[&str], days: i32) -> Pair {
+        let (mut params, key) = Self::params(names, days);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let cert = params.self_signed(&key).expect("a certificate");
+        Pair { cert: cert.pem(), key: key.serialize_pem() }
+    }
+
+    fn params(names: &[&str], days: i32) -> (CertificateParams, KeyPair) {
         const DAY: Duration = Duration::from_secs(24 * 60 * 60);
         let mut params = CertificateParams::default();
         // What a common name says counts nowhere.
@@ -76,9 +91,7 @@ impl Authority {
             now + DAY * days.unsigned_abs()
         };
         params.not_after = end.into();
-        let key = KeyPair::generate().expect("a key");
-        let cert = params.signed_by(&key, &self.0).expect("a certificate");
-        Pair { cert: cert.pem(), key: key.serialize_pem() }
+        (params, KeyPair::generate().expect("a key"))
     }
 }
 

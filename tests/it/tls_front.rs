@@ -39,9 +39,20 @@ impl Front {
         clients: Option<&Authority>,
         alpn: &str,
     ) -> Self {
+        let own = authority.sign(&["127.0.0.1", "localhost"]);
+        Self::showing(&own, to, clients, alpn).await
+    }
+
+    /// One with this certificate.
+    pub(crate) async fn showing(
+        own: &Pair,
+        to: &str,
+        clients: Option<&Authority>,
+        alpn: &str,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let addr = listener.local_addr().expect("a bound listener has an address");
-        let acceptor = TlsAcceptor::from(Arc::new(settings(authority, clients, alpn)));
+        let acceptor = TlsAcceptor::from(Arc::new(settings(own, clients, alpn)));
         let let_in = Arc::new(AtomicUsize::new(0));
         let (count, to) = (Arc::clone(&let_in), to.trim_start_matches("http://").to_owned());
         let mut accepting = JoinSet::new();
@@ -71,8 +82,7 @@ impl Front {
     }
 }
 
-fn settings(authority: &Authority, clients: Option<&Authority>, alpn: &str) -> ServerConfig {
-    let own = authority.sign(&["127.0.0.1", "localhost"]);
+fn settings(own: &Pair, clients: Option<&Authority>, alpn: &str) -> ServerConfig {
     let provider = || Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

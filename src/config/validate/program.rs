@@ -78,6 +78,11 @@ impl Validator<'_> {
             let own = self.env.own_program.as_deref().and_then(Path::to_str);
             return Some(own.unwrap_or(OWN_PROGRAM).to_owned());
         }
+        self.check_shell(at.node, &at.value);
+        let name = at.value.rsplit('/').next().unwrap_or_default();
+        if name.contains(' ') && at.value.contains('/') {
+            self.warn(at.node, "the program's name has a space; arguments go into `args`");
+        }
         if at.value.contains(' ') && !at.value.contains(['/', '$']) {
             self.error(
                 at.node,
@@ -100,6 +105,9 @@ impl Validator<'_> {
             let (value, template) = self.resolve(*node, text, dialect)?;
             if value.contains('\0') {
                 self.error(*node, "an argument cannot hold a zero byte", "remove it");
+            }
+            if text.starts_with("~/") || text.starts_with("$HOME") {
+                self.warn(*node, "there is no shell that replaces this; write ${env:HOME}");
             }
             if template.is_secret() {
                 let message = "arguments show in every list of processes; pass it in `env`";
