@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -71,6 +72,9 @@ pub struct McpDialer {
     /// The era that the server spoke last. A reconnect starts with it, and so does not wait for
     /// rmcp's ten seconds if the server ignores unknown methods.
     last: Mutex<Option<Era>>,
+    /// A program has exited at the usual handshake: the next attempt begins with the other one. So a
+    /// program that fails is started once at a time.
+    begins_with_other: AtomicBool,
     /// The hidden files that the program which was started last can read.
     coverage: Mutex<Coverage>,
     /// What is removed from what the server writes into the log.
@@ -144,6 +148,7 @@ pub fn dialer(
         backend: name.clone(),
         target,
         last: Mutex::new(None),
+        begins_with_other: AtomicBool::new(false),
         coverage: Mutex::default(),
         redact: LiveRedaction::default(),
     }
@@ -275,10 +280,15 @@ impl McpDialer {
 impl Dial for McpDialer {
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
         let is_sse = self.is_pinned_to_sse();
-        let [mut attempt, second] =
-            plan(if is_sse { Some(Era::Oldest) } else { *self.last.lock() });
+        let plan = plan(if is_sse { Some(Era::Oldest) } else { *self.last.lock() });
+        let begins_with_other = self.begins_with_other.load(Ordering::Relaxed);
+        let [mut attempt, second] = if begins_with_other { [plan[1], plan[0]] } else { plan };
         let mut outcome = self.attempt(attempt).await;
+        let is_program = |failed: &Failed| failed.error.kind == PeerErrorKind::Program;
+        let has_exited = outcome.as_ref().err().is_some_and(is_program);
+        self.begins_with_other.store(has_exited && !begins_with_other, Ordering::Relaxed);
         if let Err(failed) = &outcome
+            && !has_exited
             && let Some(next) = self.after(attempt, second, failed)
         {
             tracing::debug!(

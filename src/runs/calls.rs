@@ -140,6 +140,9 @@ impl ActiveCall {
             error!(%app, tool, "a call panicked; answering it with an error");
             Ok(Made::internal(tool, self.recorder.has_reached_tool()))
         });
+        if let Ok(Made { answer: Answer::Result { text, .. } | Answer::Error(text), .. }) = &made {
+            self.observer.running.answered(text);
+        }
         self.observer.ends(match &made {
             Ok(made) => made.ending,
             Err(Left) if self.recorder.is_kept() => Ending::Left,

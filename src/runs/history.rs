@@ -1,5 +1,5 @@
-//! The calls that run and recent ones that have ended, for people: names and times, never arguments
-//! or results.
+//! The calls that run and recent ones that have ended, for people: names and times, and the beginnings
+//! of arguments and answers.
 //!
 //! Must not: decide anything, or grow without a bound.
 
@@ -17,6 +17,9 @@ use crate::model::{AppName, BackendName, CallRequest, Ending, RunId, ToolUseId};
 
 /// The most ended calls of one app that are remembered.
 pub const KEEP: usize = 500;
+
+/// How many bytes of the arguments, and of the answer, are remembered.
+const MOST_TEXT: usize = 4 << 10;
 
 /// The calls of all apps.
 #[derive(Debug, Default)]
@@ -51,6 +54,12 @@ pub struct HistoryEntry {
     pending: bool,
     /// It waits for a person's approval.
     waiting: bool,
+    /// Since when, and how long it has waited before, for any person.
+    asked: Option<Instant>,
+    waited: Duration,
+    /// The beginnings of both. They are the operator's alone to see.
+    pub arguments: Box<str>,
+    pub answer: Box<str>,
     /// How it ended and how long it took; `None` while it runs.
     pub ended: Option<(Outcome, Duration)>,
 }
@@ -93,6 +102,11 @@ impl HistoryEntry {
         self.waiting && self.ended.is_none()
     }
 
+    /// How long it waited for a person, or has waited so far.
+    pub fn waited(&self) -> Duration {
+        self.waited + self.asked.map(|since| since.elapsed()).unwrap_or_default()
+    }
+
     /// How long it took, or has taken so far.
     pub fn took(&self) -> Duration {
         self.ended.map_or_else(|| self.begun.elapsed(), |(_, took)| took)
@@ -121,6 +135,10 @@ impl History {
             begun: Instant::now(),
             pending: false,
             waiting: false,
+            asked: None,
+            waited: Duration::ZERO,
+            arguments: beginning(call.arguments.get()),
+            answer: Box::default(),
             ended: None,
         };
         inner.running.insert(id, entry);
@@ -137,6 +155,13 @@ impl History {
         }
         let mut answered = inner.answered.get(app)?.iter().rev();
         answered.find(|entry| entry.number == id).cloned()
+    }
+
+    /// The call of this number, if it is remembered, whosever it is.
+    pub fn find(&self, id: u64) -> Option<HistoryEntry> {
+        let inner = self.inner.lock();
+        let mut answered = inner.answered.values().flatten();
+        inner.running.get(&id).or_else(|| answered.find(|entry| entry.number == id)).cloned()
     }
 
     /// The calls of `app`, or of all apps, the latest first: running calls, then ended ones.
@@ -164,6 +189,7 @@ impl History {
         let mut inner = self.inner.lock();
         let Some(mut entry) = inner.running.remove(&id) else { return };
         entry.ended = Some((outcome, entry.begun.elapsed()));
+        (entry.waited, entry.asked) = (entry.waited(), None);
         let answered = inner.answered.entry(entry.app.clone()).or_default();
         if answered.len() == KEEP {
             answered.pop_front();
@@ -183,7 +209,19 @@ impl Running {
 
     /// Notes whether the call waits for a person.
     pub fn waits(&self, waiting: bool) {
-        self.change(|entry| entry.waiting = waiting);
+        self.change(|entry| {
+            entry.waited = entry.waited();
+            entry.asked = waiting.then(Instant::now);
+            entry.waiting = waiting;
+        });
+    }
+
+    /// Notes the text of the answer, just before the call ends.
+    pub fn answered(&self, text: &str) {
+        let mut inner = self.history.inner.lock();
+        if let Some(entry) = inner.running.get_mut(&self.id) {
+            entry.answer = beginning(text);
+        }
     }
 
     fn change(&self, change: impl FnOnce(&mut HistoryEntry)) {
@@ -197,6 +235,14 @@ impl Running {
 
     pub fn end(&self, outcome: Outcome) {
         self.history.end(self.id, outcome);
+    }
+}
+
+/// As much of a text as is remembered.
+fn beginning(text: &str) -> Box<str> {
+    match text.get(..text.floor_char_boundary(MOST_TEXT)) {
+        Some(start) if start.len() < text.len() => format!("{start}…").into(),
+        _ => text.into(),
     }
 }
 

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::routes::ApiRequest;
-use super::{Api, MAX_CALL, bad_request, busy, format};
+use super::{Api, MAX_CALL, bad_request, busy, format, parameter};
 use crate::backend::{McpClient, Modes, NotRecorded};
 use crate::budget::{Budget, Held};
 use crate::config::App;
@@ -113,6 +113,13 @@ impl Form {
 
 impl Api {
     pub(super) async fn tool_call(&self, mut asked: ApiRequest) -> Answered {
+        if asked.caller.app.is_operator() {
+            // The operator is no app: the page has calls made as one of them.
+            let app = parameter(&asked.request, "app")
+                .and_then(|app| self.runs.calls.app(&app.as_str().into()));
+            let why = "The operator is no app: `?app=NAME` says as which one the call is made.";
+            asked.caller.app = app.ok_or_else(|| bad_request(why))?;
+        }
         let format = format(&asked.request, "event")?;
         let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));
         let body = self.read_json(&mut asked, MAX_CALL).await?;

@@ -89,6 +89,7 @@ mod tests {
             SchemaGenerator::subschema_for::<approvals::ApprovalList>,
             SchemaGenerator::subschema_for::<approvals::Decide>,
             SchemaGenerator::subschema_for::<SignInLink>,
+            SchemaGenerator::subschema_for::<runs::CallTexts<'_>>,
         ] {
             add(&mut generator);
         }

@@ -91,7 +91,9 @@ pub static ROUTES: &[OwnRoute] = &[
     get("/v1/tool-refs", Api::tool_refs),
     get("/v1/tools", Api::tools),
     post("/v1/specs/inject", |api, asked| Box::pin(api.inject(asked))),
-    post("/v1/tool-calls", |api, asked| Box::pin(api.tool_call(asked))).traced("/v1/tool-calls"),
+    post("/v1/tool-calls", |api, asked| Box::pin(api.tool_call(asked)))
+        .access(Access::AppOrSessionWithKey)
+        .traced("/v1/tool-calls"),
     post("/v1/external-tools", |api, asked| Box::pin(api.external_tools(asked)))
         .goes_on()
         .traced("/v1/external-tools"),
@@ -110,6 +112,7 @@ pub static ROUTES: &[OwnRoute] = &[
         .goes_on()
         .traced("/v1/runs/{run}/attach"),
     get("/v1/calls", Api::list_calls),
+    get("/v1/calls/{number}", Api::show_call).access(Access::AppOrSessionWithKey),
     get("/v1/approvals", Api::list_approvals).access(Access::AppOrSessionWithKey),
     post("/v1/approvals/{id}", |api, asked| Box::pin(api.decide(asked)))
         .access(Access::AppOrSessionWithKey)

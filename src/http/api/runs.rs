@@ -4,6 +4,7 @@
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
@@ -65,7 +66,17 @@ pub(super) struct ShownCall<'a> {
     state: &'static str,
     pending: bool,
     outcome: Option<&'static str>,
+    /// How long it took, or has taken so far, and how much of that it waited for a person.
     ms: u64,
+    waited_ms: u64,
+}
+
+/// What a call was made with, and its answer: the first 4 KiB of each.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct CallTexts<'a> {
+    arguments: &'a str,
+    /// Empty as long as there is none.
+    answer: &'a str,
 }
 
 /// The options of an attachment.
@@ -119,7 +130,8 @@ impl<'a> ShownCall<'a> {
             },
             pending: call.is_pending(),
             outcome: call.ended.map(|(outcome, _)| outcome.as_str()),
-            ms: u64::try_from(call.took().as_millis()).unwrap_or(u64::MAX),
+            ms: millis(call.took()),
+            waited_ms: millis(call.waited()),
         }
     }
 }
@@ -357,6 +369,27 @@ impl Api {
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
         let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
         Ok(response::json(StatusCode::OK, &serde_json::json!({ "calls": calls })))
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Api {
+    /// What a call was made with, for the operator.
+    pub(super) fn show_call(&self, ApiRequest { caller, segment, .. }: &ApiRequest) -> Answered {
+        if !caller.is_operator {
+            let message = "What a call was made with is for the operator to see, who shows \
+                           X-Bridge-Operator, or signs in to the page with that.";
+            return Err(response::error(Code::OperatorOnly, message));
+        }
+        let call = segment.parse().ok().and_then(|number| self.runs.calls.history.find(number));
+        let call = call.ok_or_else(|| {
+            response::error(Code::NotFound, "There is no such call; GET /v1/calls lists them.")
+        })?;
+        let texts = CallTexts { arguments: &call.arguments, answer: &call.answer };
+        Ok(response::json(StatusCode::OK, &texts))
     }
 }
 

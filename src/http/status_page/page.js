@@ -702,6 +702,14 @@ function drawActivity() {
   fill("calls", calls, state.calls.size ? "No call is like that." : "No calls since the bridge was started.");
 }
 
+/** What a call was made with, and its answer, for the operator. */
+async function showTexts(place, number) {
+  const response = await fetch(`/v1/calls/${number}`, { headers: keyed() });
+  const { arguments: given, answer, message } = await response.json();
+  place.append(message ? make("p", "soft", message) : make("div", "", make("p", "soft", "Arguments"), make("pre", "", plain(given)),
+    make("p", "soft", "Answer"), make("pre", "", plain(answer || "none yet"))));
+}
+
 /** One run: what it is, and a bar for each of its calls. */
 function drawRun(run) {
   const back = make("p", "", link("#activity", "All activity"));
@@ -715,8 +723,17 @@ function drawRun(run) {
     const bar = make("span", { bad: "bad-bar", warn: "warn-bar" }[tone(stateOf(call))] ?? "");
     bar.style.left = place(started);
     bar.style.width = `calc(${place(started + call.ms)} - ${place(started)})`;
-    return make("div", "bar", make("code", "", call.name), make("div", "track", bar),
-      make("span", "number", `${took(call.ms)} `, dot(stateOf(call))));
+    const waited = make("span", "waited");
+    waited.style.width = `${100 * call.waitedMs / Math.max(1, call.ms)}%`;
+    bar.append(waited);
+    const person = call.waitedMs ? `, ${took(call.waitedMs)} of it for a person` : "";
+    const line = make("div", "bar", make("code", "", call.name), make("div", "track", bar),
+      make("span", "number", `${took(call.ms)} `, dot(stateOf(call)), person ? make("small", "soft", person) : null));
+    if (!state.status.operator) return line;
+    const made = make("details", "", make("summary", "", line));
+    made.addEventListener("toggle", () => showTexts(made, call.number), { once: true });
+    made.says = JSON.stringify([call.number, stateOf(call)]);
+    return made;
   });
   const facts = [dot(run.state), `, app ${run.app}, started `, clock(run.startedAt), run.endedAt ? `, took ${took(ends - begins)}` : "",
     `, ${counted(run.calls, "call")}`];
