@@ -225,10 +225,7 @@ impl Daemon {
         stop: impl Future<Output = ()>,
         hurry: impl Future<Output = ()>,
     ) -> Result<(), TaskError> {
-        info!(urls = ?self.urls, "listening");
-        if let Some(page) = self.urls.iter().find(|url| url.starts_with("http")) {
-            info!(page, "the status page is there; `mantyx-bridge open` signs a browser in");
-        }
+        greet(&self.urls);
         let ended = tokio::select! {
             () = stop => Ok(()),
             error = self.front.failed() => Err(error),
@@ -338,6 +335,14 @@ async fn restore(back: &mut Tasks, runs: &Arc<Runs>, past: Past) {
                 stop.cancelled().await;
             });
         }
+    }
+}
+
+/// Says where the daemon is, and how to get in.
+fn greet(urls: &[String]) {
+    info!(?urls, "listening");
+    if let Some(page) = urls.iter().find(|url| url.starts_with("http")) {
+        info!(page, "the status page is there; `mantyx-bridge open` signs a browser in");
     }
 }
 

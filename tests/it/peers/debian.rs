@@ -33,7 +33,7 @@ pub(crate) fn files(package: &str, path: &str) -> PathBuf {
 
 #[track_caller]
 fn of(package: &str) -> PathBuf {
-    fetched(part(&format!("debian-{package}"), &[package], unpacked))
+    fetched(&part(&format!("debian-{package}"), &[package], unpacked))
 }
 
 /// Adds the directories of these programs, each with its package, to `path`.

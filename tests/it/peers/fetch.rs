@@ -225,8 +225,8 @@ pub(crate) fn node() -> PathBuf {
 
 /// A directory that was fetched.
 #[track_caller]
-pub(super) fn fetched(fetched: Fetched) -> PathBuf {
-    or_fail(&fetched).to_owned()
+pub(super) fn fetched(fetched: &Fetched) -> PathBuf {
+    or_fail(fetched).to_owned()
 }
 
 #[track_caller]
