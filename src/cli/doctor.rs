@@ -84,18 +84,23 @@ pub(super) async fn doctor(
         let examine = async move |check: &mut Check| checks::runtime(check, context, runtime).await;
         checks.push(Box::pin(bounded("runtime", runtime.app.name.as_str(), examine)));
     }
+    let numbered = checks.into_iter().enumerate();
+    let numbered = numbered.map(|(number, check)| async move { (number, check.await) });
     // Each result is printed as it comes.
-    let done = stream::iter(checks).buffer_unordered(AT_ONCE).map(|examined| {
+    let done = stream::iter(numbered).buffer_unordered(AT_ONCE).map(|(number, examined)| {
         let examined = examined.without(&config.secrets);
         if !json {
             print(&examined.to_string())?;
         }
-        Ok(examined)
+        Ok((number, examined))
     });
     let examined: Outcome<Vec<_>> = done.try_collect().await;
     // Also if printing has failed.
     context.finish().await;
-    let report = Report::of(examined?);
+    let mut examined = examined?;
+    // Programs get them in a fixed order.
+    examined.sort_by_key(|(number, _)| *number);
+    let report = Report::of(examined.into_iter().map(|(_, examined)| examined).collect());
     print(&if json { pretty(&report) } else { report.summary() + "\n" })?;
     // The report has already named the failures.
     if report.ok { Ok(()) } else { Err(Failure::Failed(String::new())) }

@@ -3,6 +3,7 @@
 //!
 //! Must not: know how the daemon works.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write as _};
 
 use http::HeaderMap;
@@ -70,11 +71,16 @@ pub(super) fn tools_of(refs: ToolRefs) -> Vec<Tool> {
 /// The tool of this name.
 pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
     let all = tools_of(parse(&client.get("/v1/tool-refs", HeaderMap::new()).await?)?);
-    let names = all.iter().map(|tool| tool.name.as_str());
-    let meant = did_you_mean(name, names).map(|meant| format!(" Did you mean `{meant}`?"));
-    let meant = meant.unwrap_or_else(|| " `mantyx-bridge tools` lists them.".to_owned());
-    let found = all.into_iter().find(|tool| tool.name == name);
-    found.ok_or_else(|| Failure::usage("no_such_tool", &[("name", &name), ("meant", &meant)]))
+    let backends = all.iter().map(|tool| tool.backend.as_str()).collect::<BTreeSet<_>>();
+    let names = all.iter().map(|tool| tool.name.as_str()).chain(backends.iter().copied());
+    let meant = did_you_mean(name, names).map(|meant| format!(", did you mean `{meant}`?"));
+    let meant = meant.unwrap_or_default();
+    let backends = backends.into_iter().collect::<Vec<_>>().join(", ");
+    let unknown = Failure::failed(
+        "no_such_tool",
+        &[("name", &name), ("meant", &meant), ("backends", &backends)],
+    );
+    all.into_iter().find(|tool| tool.name == name).ok_or(unknown)
 }
 
 /// `mantyx-bridge tools [BACKEND|TOOL]`.

@@ -68,6 +68,9 @@ pub enum Access {
     AppOrForm,
 }
 
+/// A token, and the app that has it.
+pub type Shown = (TokenHash, Arc<App>);
+
 /// An authenticated caller.
 #[derive(Debug, Clone)]
 pub struct Caller {
@@ -259,11 +262,7 @@ impl Authenticator {
     }
 
     /// The app of a token that a person typed, or the operator.
-    pub fn app_by_token(
-        &self,
-        token: &str,
-        client: &ClientInfo,
-    ) -> Result<(TokenHash, Arc<App>), AuthRefusal> {
+    pub fn app_by_token(&self, token: &str, client: &ClientInfo) -> Result<Shown, AuthRefusal> {
         let token = TokenHash::of(token.as_bytes());
         let app = self.app_of(token, client);
         app.map(|app| (token, app)).ok_or_else(|| self.turned_away(AuthRefusal::WrongToken, client))

@@ -16,12 +16,11 @@ use tokio::time::Instant;
 use tracing::{debug, error, info};
 
 pub use self::detached::DetachedRequests;
-use crate::config::{App, TokenHash};
 use crate::http::api::Api;
 use crate::http::api::openapi::SignInLink;
 use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler, RouteRules};
 use crate::http::auth::sessions::Begun;
-use crate::http::auth::{AuthRefusal, Authenticator, rate_limit};
+use crate::http::auth::{AuthRefusal, Authenticator, Shown, rate_limit};
 use crate::http::router::Route;
 use crate::http::{
     Body, Caller, ClientInfo, ClientKey, Code, OnAuthenticated, proxy, response, status_page,
@@ -117,13 +116,13 @@ impl Service {
                 return status_page::sign_in(Some("Invalid token."));
             }
         };
-        self.let_in((token, &app), &parts.headers, client)
+        self.let_in((token, app), &parts.headers, client)
     }
 
     /// Begins a session.
     fn let_in(
         &self,
-        (token, app): (TokenHash, &App),
+        (token, app): Shown,
         headers: &HeaderMap,
         client: &ClientInfo,
     ) -> Response<Body> {
@@ -171,7 +170,7 @@ impl Service {
         let ticket = url::form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "ticket");
         let token = ticket.and_then(|(_, ticket)| self.auth.sessions.follow(&ticket));
         match token.and_then(|token| Some((token, self.auth.app_of(token, client)?))) {
-            Some((token, app)) => self.let_in((token, &app), request.headers(), client),
+            Some(shown) => self.let_in(shown, request.headers(), client),
             None => status_page::sign_in(Some(
                 "This link was followed before, or is older than a minute. `mantyx-bridge open` \
                  makes another one.",

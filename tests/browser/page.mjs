@@ -82,7 +82,7 @@ try {
   await has(page, "#live", "live");
   await has(page, "#verdict", "1 problem");
   await has(page, "#problems", "/nonexistent/program");
-  assert.match(await text(page, "#problems"), /stderr is in the daemon/, "the cure");
+  assert.match(await text(page, "#problems"), /doctor gone tries each step/, "the cure");
   await has(page, "#tiles", "Calls a minute");
   await go(page, "backends");
   await has(page, "#backends", "plain");
@@ -229,8 +229,27 @@ try {
   await page.waitForFunction(() => document.querySelectorAll("#tools .tool").length === 1);
   await page.click("#tools .tool summary");
   await has(page, "#tools .schema", "text required");
+  // A form of its arguments calls it, for the operator as one of the apps.
   await page.click("#tools .tool details summary");
-  await has(page, "#tools pre", '"inputSchema"');
+  await page.type("#tools .try input", "from the page");
+  await page.screenshot({ path: `${shots}/try.png` });
+  await page.click("#tools .try button");
+  await page.waitForFunction(() => !/^$|It runs/.test(document.querySelector("#tools .try pre").textContent));
+  assert.doesNotMatch(await page.$eval("#tools .try pre", (answer) => answer.className), /bad/);
+  await barriers(page, "a form");
+  await page.click("#tools .tool > details:last-of-type > summary");
+  await has(page, "#tools .tool > details:last-of-type pre", '"inputSchema"');
+
+  // What a run's call was made with is for the operator to see.
+  await go(page, "activity");
+  await has(page, "#calls", "by hand");
+  await page.click("#runs a");
+  await page.waitForSelector("#run details summary");
+  await page.click("#run details summary");
+  await has(page, "#run pre", "of a run");
+  await barriers(page, "a run");
+  await page.screenshot({ path: `${shots}/run.png` });
+  await page.click("#run a");
 
   // A refresh by its button.
   await go(page, "backends");

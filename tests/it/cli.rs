@@ -1,5 +1,6 @@
 //! The command line: what is printed for people and for programs, and the exit codes.
 
+mod anywhere;
 mod approvals;
 mod call;
 mod desk;
@@ -266,7 +267,7 @@ async fn demo_shows_each_other_runtime() {
 async fn shells_and_man_are_told_of_the_command_line() {
     for shell in ["bash", "zsh", "fish"] {
         let script = run(&["completions", shell]).await.expect(OK);
-        assert!(script.out.contains("completions"), "{shell}: {}", script.out);
+        assert!(script.out.contains("COMPLETE="), "{shell}: {}", script.out);
     }
     run(&["completions", "no-such-shell"]).await.expect(USAGE);
     let page = run(&["man"]).await.expect(OK);

@@ -200,6 +200,8 @@ mod transports;
 #[cfg(test)]
 mod trust;
 #[cfg(test)]
+mod unresolved;
+#[cfg(test)]
 mod untrusted_events;
 #[cfg(test)]
 mod upstream_oauth;

@@ -76,6 +76,44 @@ async fn the_page_is_for_those_who_signed_in() {
 }
 
 #[tokio::test]
+async fn a_link_signs_in_once() {
+    let rig = Harness::start().await;
+    let bridge = &rig.bridge;
+    let link = async |shown: &[(&str, &str)]| {
+        let mut request = Request::new("POST", "/v1/sign-in-links");
+        for (name, value) in shown {
+            request = request.header(name, value);
+        }
+        request.answer(bridge.addr()).await
+    };
+    assert_eq!(link(&[]).await.status, 401, "nobody");
+    let cookie = session(bridge).await;
+    let of_session = link(&[("Cookie", &cookie), ("Origin", &bridge.url())]).await;
+    assert_eq!(of_session.status, 401, "a session makes no other sessions");
+    let token = format!("Bearer {}", bridge.token());
+    let operator = bridge.operator();
+    for (shown, is_operator) in [
+        (vec![("Authorization", token.as_str())], false),
+        (vec![("Authorization", token.as_str()), ("X-Bridge-Operator", operator.as_str())], true),
+    ] {
+        let path = link(&shown).await.expect(200)["path"].as_str().expect("a path").to_owned();
+        let follow = async || Request::new("GET", &path).answer(bridge.addr()).await;
+        let followed = follow().await;
+        assert_eq!(followed.status, 303);
+        let location = followed.header("location").expect("it leads to the page");
+        assert!(location.starts_with("/#key="), "{location}");
+        let cookie = followed.header("set-cookie").expect("a cookie");
+        let cookie = cookie.split(';').next().unwrap_or_default();
+        let status = Request::new("GET", "/v1/status").header("Cookie", cookie);
+        let status = status.answer(bridge.addr()).await.expect(200);
+        assert_eq!(status["operator"], is_operator);
+        assert_eq!(follow().await.status, 401, "a second time");
+    }
+    let wrong = Request::new("GET", "/sign-in?ticket=0").answer(bridge.addr()).await;
+    assert!(wrong.status == 401 && wrong.text().contains("mantyx-bridge open"));
+}
+
+#[tokio::test]
 async fn guesses_at_the_form_do_not_flood_the_log() {
     let rig = Harness::start().await;
     let (mut answered, mut refused) = (0, 0);
@@ -198,8 +236,23 @@ async fn the_operators_session_decides_and_an_apps_looks() {
         if may {
             assert_eq!(apps.mantyx.answer("tu_1").await["result"], "noted: x");
         }
-        for (method, target) in [("POST", "/v1/tool-calls"), ("POST", "/v1/runs")] {
-            assert_eq!(ask(method, target, Some("{}")).await.status, 401, "{target}");
+        assert_eq!(ask("POST", "/v1/runs", Some("{}")).await.status, 401, "no run is the page's");
+        // The page has a form to call a tool; the operator says as which app.
+        let call = r#"{"toolUseId":"tu_2","name":"plain_args","args":{"by":"hand"}}"#;
+        let as_app = if app.is_none() { "?app=b" } else { "" };
+        let target = format!("/v1/tool-calls{as_app}");
+        let keyless = Request::new("POST", &target).header("Cookie", &cookie).json(call);
+        let keyless = keyless.header("Origin", &bridge.url());
+        assert_eq!(keyless.answer(bridge.addr()).await.status, 401, "{app:?}");
+        if app.is_none() {
+            assert_eq!(ask("POST", "/v1/tool-calls", Some(call)).await.status, 400, "as nobody");
+            assert_eq!(ask("POST", "/v1/tool-calls?app=c", Some(call)).await.status, 400);
+        }
+        // What a call was made with is the operator's to see.
+        let texts = ask("GET", "/v1/calls/0", None).await;
+        match app {
+            None => assert!(texts.expect(200)["arguments"] == r#"{"text":"x"}"#),
+            Some(_) => assert_eq!(texts.status, 403, "{app:?}"),
         }
     }
 }

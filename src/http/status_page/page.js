@@ -737,8 +737,12 @@ function drawRun(run) {
   });
   const facts = [dot(run.state), `, app ${run.app}, started `, clock(run.startedAt), run.endedAt ? `, took ${took(ends - begins)}` : "",
     `, ${counted(run.calls, "call")}`];
+  // The bars stay, so that what a person has opened stays open.
+  const bars = at("run").querySelector(".bars") ?? make("div", "bars");
+  bars.says = "bars";
+  put(bars, drawn);
   put(at("run"), [back, make("h2", "", make("code", "", run.runId)), make("p", "", ...facts),
-    drawn.length ? make("div", "bars", ...drawn) : make("p", "empty", "It has made no calls that the bridge remembers.")]);
+    drawn.length ? bars : make("p", "empty", "It has made no calls that the bridge remembers.")]);
 }
 
 // Requests.

@@ -55,8 +55,7 @@ async fn a_call_that_goes_on_is_waited_for_and_can_be_fetched_later() {
     .await;
     desk.signal(Signal::INT);
     let ran = desk.ended().await.expect(FAILED);
-    let question = ran.err.split_once("bridge_call_result '").map(|(_, rest)| rest);
-    let question = question.and_then(|rest| rest.split_once('\'')).map(|(json, _)| json);
+    let question = ran.err.split_once("bridge_call_result ").map(|(_, rest)| rest.trim());
     let question = question.unwrap_or_else(|| panic!("what to type: {}", ran.err));
     let later = with(&rig, &["call", "bridge_call_result", question]).await.expect(OK);
     assert_eq!(later.out, "slept\n");

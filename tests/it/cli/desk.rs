@@ -75,6 +75,11 @@ impl Desk {
         self.read("out")
     }
 
+    /// What it has written to stderr.
+    pub(super) fn err(&self) -> String {
+        self.read("err")
+    }
+
     /// Waits until what was written holds `text`.
     pub(super) async fn says(&self, text: &str) {
         self.becomes(&format!("{text:?} should be written"), |out| out.contains(text)).await;

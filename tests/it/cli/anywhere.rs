@@ -1,0 +1,107 @@
+//! The daemon is found from anywhere, names are suggested and completed, and arguments can be typed.
+
+use std::fs;
+
+use tempfile::TempDir;
+
+use super::{FAILED, OK, USAGE, desk::Desk, run_with, with};
+use crate::{bridge, harness::Harness, wait};
+
+/// A home in which `rig` has left what a daemon with the usual state directory leaves there.
+fn home_of(rig: &Harness) -> TempDir {
+    let home = TempDir::new().expect("the temporary directory is writable");
+    let state = home.path().join(".local/state/mantyx-bridge");
+    fs::create_dir_all(&state).expect("writable");
+    for (name, text) in [("listen", rig.bridge.url()), ("token", rig.bridge.token().to_owned())] {
+        fs::write(state.join(name), text).expect("writable");
+    }
+    home
+}
+
+#[tokio::test]
+async fn a_daemon_is_found_without_its_directory() {
+    let rig = Harness::start().await;
+    let config = rig.client_config();
+    let named = run_with(&["status"], &[("MANTYX_BRIDGE_CONFIG", &config)]).await.expect(OK);
+    assert!(named.out.contains("plain"), "{}", named.out);
+
+    let url = rig.bridge.url();
+    run_with(&["status", "--url", &url], &[]).await.expect(USAGE);
+    let given = [("MANTYX_BRIDGE_TOKEN", rig.bridge.token())];
+    run_with(&["status", "--url", &url], &given).await.expect(OK);
+    let file = config.replace("client.yaml", "given");
+    fs::write(&file, format!("{}\n", rig.bridge.token())).expect("writable");
+    run_with(&["tools", "--url", &url, "--token-file", &file], &[]).await.expect(OK);
+
+    // As it has left its address; also while somebody edits the file.
+    let home = home_of(&rig);
+    let home = home.path();
+    let asked = async || {
+        let mut command = bridge::command();
+        command.arg("status").current_dir(home).env("HOME", home);
+        let done = tokio::task::spawn_blocking(move || command.output()).await;
+        super::Ran::from(done.expect("it does not panic").expect("the binary is there"))
+    };
+    let left = asked().await.expect(OK);
+    assert_eq!(left.err, "");
+    fs::write(home.join("bridge.yaml"), "mcp: [\n").expect("writable");
+    let broken = asked().await.expect(OK);
+    assert!(broken.err.contains("bridge.yaml:") && broken.out.contains("plain"), "{}", broken.err);
+
+    let none = run_with(&["demo", "-c", "x"], &[]).await.expect(USAGE);
+    assert!(none.err.contains("--config"), "{}", none.err);
+}
+
+#[tokio::test]
+async fn arguments_are_typed_and_tools_are_shown() {
+    let rig = Harness::start().await;
+    let typed = with(&rig, &["call", "plain_args", "by=hand", "count=3"]).await;
+    let shown = with(&rig, &["tools", "plain_note"]).await.expect(OK).out;
+    assert!(shown.contains("plain_note, of plain") && shown.contains("required"), "{shown}");
+    let noted = with(&rig, &["call", "plain_note", "text=a=b"]).await.expect(OK);
+    assert_eq!(noted.out, "noted: a=b\n");
+    let wrong = with(&rig, &["call", "plain_note", "texd=x"]).await.expect(USAGE);
+    assert!(wrong.err.contains("there are: text"), "{}", wrong.err);
+    let unknown = with(&rig, &["call", "plain_not", "text=x"]).await.expect(FAILED);
+    assert!(unknown.err.contains("did you mean `plain_note`"), "{}", unknown.err);
+    assert!(typed.code == OK || typed.err.contains("none of its fields"), "{}", typed.err);
+    with(&rig, &["status", "--check"]).await.expect(OK);
+    let status = with(&rig, &["status"]).await.expect(OK).out;
+    assert!(status.contains("CALLS/H") && status.contains("P95"), "{status}");
+}
+
+#[tokio::test]
+async fn a_call_that_waits_says_so_and_was_not_made() {
+    let rig = Harness::with_keys("approve: [note], ", "", &[], "").await;
+    let config = rig.client_config();
+    let desk = Desk::start(&["call", "plain_note", "text=x", "-c", &config]);
+    wait::soon("the command should tell of the approval", async || {
+        desk.err().contains("approvals approve apr_").then_some(())
+    })
+    .await;
+    let mut desk = desk;
+    desk.signal(rustix::process::Signal::INT);
+    let ran = desk.ended().await.expect(FAILED);
+    assert!(ran.err.contains("was not made"), "{}", ran.err);
+}
+
+#[tokio::test]
+async fn shells_complete_the_tools_and_backends_that_there_are() {
+    let rig = Harness::start().await;
+    let config = rig.client_config();
+    let complete = async |words: &[&str]| {
+        let index = (words.len() - 1).to_string();
+        let env = [
+            ("MANTYX_BRIDGE_CONFIG", config.as_str()),
+            ("COMPLETE", "bash"),
+            ("_CLAP_COMPLETE_INDEX", &index),
+            ("_CLAP_COMPLETE_COMP_TYPE", "9"),
+            ("_CLAP_IFS", "\n"),
+        ];
+        run_with(&[&["--"], words].concat(), &env).await.expect(OK).out
+    };
+    assert!(complete(&["mantyx-bridge", "call", "plain_no"]).await.contains("plain_note"));
+    assert!(complete(&["mantyx-bridge", "refresh", ""]).await.contains("plain"));
+    let commands = complete(&["mantyx-bridge", "demo"]).await;
+    assert_eq!(commands.trim(), "demo", "no hidden commands");
+}
