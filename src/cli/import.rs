@@ -47,6 +47,11 @@ struct Source<'a> {
 pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
     let mut imported = Imported::default();
     imported.load(file, env)?;
+    let here = env.read(Path::new("bridge.yaml"));
+    if here.is_ok_and(|file| file.text.lines().any(|line| line.starts_with("mcp:"))) {
+        let twice = "bridge.yaml has `mcp:` already: put the entries below that, without this key";
+        imported.notes.push(twice.to_owned());
+    }
     let name = file.display().to_string().replace(char::is_control, "?");
     print(&format!("# Imported from {name}\n{}", yaml("mcp", &imported.mcp)))?;
     complain(&imported.remarks(env));
