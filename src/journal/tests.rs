@@ -26,7 +26,7 @@ use crate::model::recovery::Stage;
 use crate::model::routes::Routes;
 use crate::model::spec::Table;
 
-fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
+pub(super) fn run(slot: u64, ended_at: Option<Millis>) -> Vec<Change> {
     let (table, routes) = (Table::empty().stored().0, Routes::default().stored().clone());
     let record = RunRecord {
         key: RunKey {

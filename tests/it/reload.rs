@@ -248,19 +248,18 @@ async fn a_secret_in_another_file_is_read_again_when_that_is_asked_for() {
 }
 
 #[tokio::test]
-async fn a_file_that_waits_for_a_secret_is_taken_when_that_is_there() {
+async fn an_entry_that_waits_for_a_secret_is_started_when_that_is_there() {
     let rig = Harness::with("", &[], "local:\n").await;
     let secret = rig.bridge.config_path().with_file_name("secret");
     let entry = tool("needy").replace("command:", "env: {KEY: \"${file:secret}\"}, command:");
     write(&rig, &config(&rig).replace("local:\n", &format!("local:\n{entry}")));
-    let error = last_error(&rig).await;
-    assert!(error.contains("local.needy.env.KEY: ${file:secret}"), "{error}");
-    fs::write(secret, "hunter22").expect("the test's directory is writable");
     rig.wait_backends(&["needy", "plain"]).await;
-    wait::soon("the error should go", async || {
-        rig.bridge.status().await["config"]["lastError"].is_null().then_some(())
-    })
-    .await;
+    rig.bridge.wait_backend("needy", "down").await;
+    let error = rig.bridge.backend("needy").await["lastError"].to_string();
+    assert!(error.contains("local.needy.env.KEY: ${file:secret}"), "{error}");
+    // The daemon sees the file that appears.
+    fs::write(secret, "hunter22").expect("the test's directory is writable");
+    rig.bridge.wait_backend("needy", "ready").await;
     assert!(!rig.bridge.log().contains("hunter22"));
 }
 

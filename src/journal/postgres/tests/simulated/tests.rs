@@ -1,7 +1,15 @@
 //! Whether what is simulated is what the statements say.
 
-use sha2::{Digest as _, Sha256};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
+use sha2::{Digest as _, Sha256};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{Chance, Database, Fate, Rows, Server, serve};
+use crate::journal::record::{CallKey, CallRecord, Change, Slot};
 use crate::model::catalog::hex;
 
 /// Without its comments and spaces.
@@ -30,4 +38,68 @@ fn the_statements_are_those_that_are_simulated() {
     ];
     let bytes: [u8; 32] = Sha256::digest(texts.map(bare).join("\n")).into();
     assert_eq!(hex(&bytes[..4]), "a92a1555", "see statements.rs");
+}
+
+/// Nothing goes wrong.
+struct Calm;
+
+impl Chance for Calm {
+    fn process(&self) -> usize {
+        0
+    }
+
+    fn fate(&self, _of: usize, _statement: &'static str) -> Fate {
+        Fate::default()
+    }
+
+    fn is_reached(&self, _of: usize) -> bool {
+        true
+    }
+
+    fn step(&self, _what: String) {}
+
+    fn now(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH
+    }
+}
+
+fn connected(server: &Arc<Server>, of: usize) -> Database {
+    let (asks, asked) = mpsc::channel(1);
+    let closed = CancellationToken::new();
+    let killed = server.connect().expect("the server is up");
+    tokio::spawn(serve(asked, killed, closed.clone()));
+    Database { server: Arc::clone(server), of, asks, closed, within: Duration::from_secs(1) }
+}
+
+/// What a replica writes that has got the run in `epoch`; `None`: it is new.
+fn rows(epoch: Option<i64>, changes: &[Change]) -> Rows {
+    let mut rows = Rows::default();
+    let epochs = epoch.map(|epoch| (Slot(1), Some(epoch))).into_iter().collect();
+    changes.iter().for_each(|change| rows.add(change, &epochs, &Default::default()));
+    rows
+}
+
+/// A statement may be on its way while another replica takes the run over, and sends the call.
+#[tokio::test(start_paused = true)]
+async fn the_earlier_owner_of_a_run_refuses_no_call_of_it() {
+    let server = Server::new(Arc::new(Calm), Handle::current());
+    let (earlier, later) = (connected(&server, 0), connected(&server, 1));
+    let (a, b) = (earlier.join("a").await.expect("a"), later.join("b").await.expect("b"));
+    let session_a = earlier.begin(a).await.expect("a's session").expect("a is a member");
+    let session_b = later.begin(b).await.expect("b's session").expect("b is a member");
+    let key = CallKey { slot: Slot(1), agent_run: None, tool_use: "tu".into() };
+    let mut begins = crate::journal::tests::run(1, None);
+    begins.push(Change::Call(key.clone(), CallRecord::received(1)));
+    let begun = earlier.write((a, session_a), &rows(None, &begins)).await.expect("the run");
+    assert!(begun.held.contains(&Slot(1)), "{begun:?}");
+    let released = rows(Some(1), &[Change::Release(Slot(1))]);
+    earlier.write((a, session_a), &released).await.expect("the handover");
+    let claimed = later.claim(b, &[], &[]).await.expect("claimed");
+    assert_eq!(claimed, [(Slot(1), 3)]);
+
+    let refused = [Change::Refuse(key, "{}".into())];
+    let verdict = earlier.write((a, session_a), &rows(Some(1), &refused)).await.expect("no fault");
+    assert!(verdict.lives && verdict.first.is_empty(), "{verdict:?}");
+    let verdict = later.write((b, session_b), &rows(Some(3), &refused)).await.expect("the answer");
+    assert_eq!(verdict.first.len(), 1, "{verdict:?}");
 }
