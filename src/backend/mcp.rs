@@ -72,8 +72,8 @@ pub struct McpDialer {
     /// The era that the server spoke last. A reconnect starts with it, and so does not wait for
     /// rmcp's ten seconds if the server ignores unknown methods.
     last: Mutex<Option<Era>>,
-    /// A program has exited at the usual handshake: the next attempt begins with the other one. So a
-    /// program that fails is started once at a time.
+    /// A program has exited at the usual handshake, and said why: the next attempt begins with the
+    /// other one. So a program that fails is started once at a time.
     begins_with_other: AtomicBool,
     /// The hidden files that the program which was started last can read.
     coverage: Mutex<Coverage>,
@@ -222,7 +222,8 @@ impl McpDialer {
                 let command = &program.command;
                 let ended = child.exit_description(EXIT_PATIENCE).await;
                 failed.error = match (ended, child.stderr_tail()) {
-                    (Some(exited), _) => {
+                    (Some(exited), tail) => {
+                        failed.try_other &= tail.is_none();
                         let text = format!("`{command}` did not finish the handshake: {exited}");
                         PeerError::new(PeerErrorKind::Program, text)
                     }
@@ -284,11 +285,10 @@ impl Dial for McpDialer {
         let begins_with_other = self.begins_with_other.load(Ordering::Relaxed);
         let [mut attempt, second] = if begins_with_other { [plan[1], plan[0]] } else { plan };
         let mut outcome = self.attempt(attempt).await;
-        let is_program = |failed: &Failed| failed.error.kind == PeerErrorKind::Program;
-        let has_exited = outcome.as_ref().err().is_some_and(is_program);
+        let has_exited = |it: &Failed| it.error.kind == PeerErrorKind::Program && !it.try_other;
+        let has_exited = outcome.as_ref().err().is_some_and(has_exited);
         self.begins_with_other.store(has_exited && !begins_with_other, Ordering::Relaxed);
         if let Err(failed) = &outcome
-            && !has_exited
             && let Some(next) = self.after(attempt, second, failed)
         {
             tracing::debug!(

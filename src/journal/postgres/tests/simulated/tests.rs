@@ -67,7 +67,7 @@ fn connected(server: &Arc<Server>, of: usize) -> Database {
     let (asks, asked) = mpsc::channel(1);
     let closed = CancellationToken::new();
     let killed = server.connect().expect("the server is up");
-    tokio::spawn(serve(asked, killed, closed.clone()));
+    drop(server.runtime.spawn(serve(asked, killed, closed.clone())));
     Database { server: Arc::clone(server), of, asks, closed, within: Duration::from_secs(1) }
 }
 
