@@ -30,6 +30,7 @@ use std::io;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{ArgAction, Args, Parser, Subcommand};
 use clap_complete::{ArgValueCandidates, Shell};
@@ -40,6 +41,7 @@ use tracing::error;
 use self::client::{Client, Place, parse};
 pub use self::complete::complete;
 use self::signals::Stop;
+use self::terminal::plain;
 use crate::config::{ConfigErrors, Contact, Environment, find};
 use crate::http::server::socket_activation;
 use crate::model::sentences::filled;
@@ -283,6 +285,23 @@ impl Command {
         )
     }
 
+    /// Whether it asks no daemon.
+    fn is_local(&self) -> bool {
+        matches!(
+            self,
+            Self::Serve
+                | Self::Check { .. }
+                | Self::Doctor { .. }
+                | Self::Token { .. }
+                | Self::Mcp { print: Some(_), .. }
+        )
+    }
+
+    /// Whether it has a daemon do something that cannot be taken back.
+    fn changes(&self) -> bool {
+        matches!(self, Self::Call { .. } | Self::Run(_) | Self::Approvals(_) | Self::Trust(_))
+    }
+
     /// Whether it reports in the log. The other subcommands print their own messages for people.
     fn logs(&self) -> bool {
         matches!(self, Self::Serve | Self::DemoMcpServer)
@@ -330,6 +349,8 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// A hint for a command that changes something, while the file has mistakes.
+const NAME_IT: &str = "\nTo use the daemon that runs all the same: --url";
 /// A hint for a command that needs the daemon, while the file has mistakes.
 const UNTIL_THEN: &str = "\nA running daemon keeps its earlier configuration.";
 
@@ -364,9 +385,9 @@ fn token(file: Option<&Path>, env: &Environment) -> Outcome<SecretString> {
     Ok(text.trim().into())
 }
 
-/// Prints a message to stderr.
+/// Prints a message to stderr, which may have a peer's words.
 fn complain(text: &str) {
-    let text = text.trim_end();
+    let text = plain(text.trim_end());
     if !text.is_empty() {
         // Without stderr, only the exit code can report the failure.
         let _closed = writeln!(io::stderr(), "{text}");
@@ -382,6 +403,11 @@ fn carry_out(cli: Cli) -> Outcome {
             .map_err(Failure::Usage)?;
     }
     let config = global.config.as_deref();
+    let changes = command.changes();
+    if global.url.is_some() && command.is_local() {
+        let why = "this command asks no daemon, and takes no --url".to_owned();
+        return Err(Failure::Usage(why));
+    }
     if (config.is_some() || global.url.is_some()) && !command.has_config() {
         return Err(Failure::Usage("this command takes no --config and no --url".to_owned()));
     }
@@ -398,11 +424,15 @@ fn carry_out(cli: Cli) -> Outcome {
             Err(errors) => errors,
         };
         // A daemon goes on while its file is being edited.
-        let left = if config.is_none() && app.is_none() { Place::left(&env) } else { None };
+        let is_named = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
+        let left = if !is_named && app.is_none() { Place::left(&env) } else { None };
         let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{UNTIL_THEN}")))?;
-        if find(config, &env).is_ok() {
-            let told = format!("note: {}; asking the daemon that runs", errors.summary());
-            complain(&told);
+        if let (Ok(_), Place::Left { url, .. }) = (find(config, &env), &left) {
+            // The file may be another daemon's than the one that is found without it.
+            if changes {
+                return Err(Failure::Usage(format!("{errors}{NAME_IT} {url}")));
+            }
+            complain(&format!("note: {}; asking the daemon at {url}", errors.summary()));
         }
         Ok(left)
     };
@@ -455,7 +485,11 @@ fn carry_out(cli: Cli) -> Outcome {
 }
 
 fn block_on(future: impl Future<Output = Outcome>) -> Outcome {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(future)
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let outcome = runtime.block_on(future);
+    // A thread that reads a file may wait for a network without end.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
 }
 
 /// Writes to stdout.

@@ -370,7 +370,7 @@ pub struct Backend {
 }
 
 /// How a backend is reached.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Target {
     Mcp(Mcp),
     A2a(A2a),
@@ -390,6 +390,11 @@ pub struct Unresolved {
 }
 
 impl Target {
+    /// One that cannot be reached; why is to be said.
+    pub fn unresolved(section: &'static str) -> Self {
+        Self::Unresolved(Unresolved { section, ..Unresolved::default() })
+    }
+
     /// Its section of bridge.yaml.
     pub fn section(&self) -> &'static str {
         match self {
@@ -402,7 +407,7 @@ impl Target {
 }
 
 /// An MCP server.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum Mcp {
     /// A child process that speaks on stdin and stdout.
     Stdio(Program),

@@ -4,6 +4,7 @@
 
 use std::process::{Command, Stdio};
 
+use super::terminal::plain;
 use super::{Client, Outcome, Place, parse, print};
 use crate::http::api::openapi::SignInLink;
 
@@ -24,5 +25,5 @@ pub(super) async fn link(client: &Client) -> Outcome<String> {
     let base = client.for_browsers()?;
     let text = client.post("/v1/sign-in-links", client.operator(), None).await?.success()?;
     let SignInLink { path, .. } = parse(&text)?;
-    Ok(format!("{base}{path}"))
+    Ok(plain(&format!("{base}/{}", path.trim_start_matches('/'))))
 }

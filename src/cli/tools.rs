@@ -73,8 +73,9 @@ pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
     let all = tools_of(parse(&client.get("/v1/tool-refs", HeaderMap::new()).await?)?);
     let backends = all.iter().map(|tool| tool.backend.as_str()).collect::<BTreeSet<_>>();
     let names = all.iter().map(|tool| tool.name.as_str()).chain(backends.iter().copied());
+    let names = names.filter(|known| *known != name);
     let meant = did_you_mean(name, names).map(|meant| format!(", did you mean `{meant}`?"));
-    let meant = meant.unwrap_or_default();
+    let meant = meant.unwrap_or_else(|| ".".to_owned());
     let backends = backends.into_iter().collect::<Vec<_>>().join(", ");
     let unknown = Failure::failed(
         "no_such_tool",

@@ -13,7 +13,7 @@ use super::document::Place;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConfigErrors {
     pub file: String,
-    /// In the order of the file; never empty.
+    /// In the order of the file, those that only single backends have last; never empty.
     pub problems: Vec<Problem>,
 }
 

@@ -224,8 +224,11 @@ fn validated<T>(
     }
     let is_good = !mistakes.iter().any(|mistake| matters(&document.path(mistake.node)));
     let Some(validated) = validated.filter(|_| is_good) else {
-        mistakes.extend(unresolved.into_iter().flat_map(|(_, missing)| missing));
-        return Err(errors(name, text, &document, mistakes));
+        // What is missing would only keep single backends from working.
+        let missing = unresolved.into_iter().flat_map(|(_, missing)| missing).collect();
+        let mut all = errors(name.clone(), text, &document, mistakes);
+        all.problems.extend(errors(name, text, &document, missing).problems);
+        return Err(all);
     };
     let unresolved = unresolved
         .into_iter()

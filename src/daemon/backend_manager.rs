@@ -141,8 +141,12 @@ impl BackendManager {
                 && !matches!(now.handle.rules.target, Target::Unresolved(_))
             {
                 prepared.kept.push((name, why.clone()));
-                let earlier = Arc::clone(&now.handle.rules);
-                prepared.backends.push((earlier, Connector::Unchanged(now.clone())));
+                let mut rules = Arc::clone(&now.handle.rules);
+                // Its limits and what it may do need no secret.
+                if rules.target.section() == backend.target.section() {
+                    rules = Arc::new(Backend { target: rules.target.clone(), ..backend });
+                }
+                prepared.backends.push((rules, Connector::Unchanged(now.clone())));
                 continue;
             }
             let now = now.filter(|now| now.handle.rules.target == backend.target);

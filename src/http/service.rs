@@ -10,7 +10,7 @@ mod detached;
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
@@ -166,6 +166,10 @@ impl Service {
 
     /// Begins a session if the link in the request was made a moment ago, and not followed yet.
     fn follow_link(&self, request: &Request<Incoming>, client: &ClientInfo) -> Response<Body> {
+        // A browser may look ahead, and a mail program at every link.
+        if request.method() != Method::GET || request.headers().contains_key("sec-purpose") {
+            return status_page::sign_in(None);
+        }
         let query = request.uri().query().unwrap_or_default();
         let ticket = url::form_urlencoded::parse(query.as_bytes()).find(|(key, _)| key == "ticket");
         let token = ticket.and_then(|(_, ticket)| self.auth.sessions.follow(&ticket));

@@ -148,15 +148,25 @@ pub fn typed(schema: &Value, given: &[String]) -> Result<String, String> {
         let there = || there().map(String::as_str).collect::<Vec<_>>().join(", ");
         let no_field = || format!("{key} is none of its fields; there are: {}", there());
         let is_json = serde_json::from_str::<&RawValue>(value).is_ok();
-        let json = match kind(key).ok_or_else(no_field)? {
+        let kind = match (kind(key), &schema["properties"]) {
+            (None, Value::Null) => "any",
+            (kind, _) => kind.ok_or_else(no_field)?,
+        };
+        // A list may be given whole, which is the way to an empty one.
+        let is_list = kind == "array" && is_json && value.starts_with('[');
+        let json = match kind {
+            _ if is_list => value.to_owned(),
             _ if of_text(key) => Value::from(value).to_string(),
             _ if is_json => value.to_owned(),
             "any" | "array" => Value::from(value).to_string(),
-            kind => return Err(format!("{key} must be a {kind}")),
+            kind => return Err(format!("{key} must be of type {kind}")),
         };
         members.entry(key).or_default().push(json);
     }
     let member = |(key, values): (&&str, &Vec<String>)| match (kind(key), values.as_slice()) {
+        (Some("array"), [whole]) if whole.starts_with('[') => {
+            Ok(format!("{}:{whole}", Value::from(*key)))
+        }
         (Some("array"), _) => Ok(format!("{}:[{}]", Value::from(*key), values.join(","))),
         (_, [value]) => Ok(format!("{}:{value}", Value::from(*key))),
         _ => Err(format!("{key} takes one value")),
@@ -273,8 +283,8 @@ mod tests {
         for (given, part) in [
             (&["name"][..], "key=value"),
             (&["colour=red"], "none of its fields"),
-            (&["n=many"], "must be a number"),
-            (&["sure=yes"], "must be a boolean"),
+            (&["n=many"], "must be of type number"),
+            (&["sure=yes"], "must be of type boolean"),
             (&["name=a", "name=b"], "one value"),
         ] {
             let told = typed(given).unwrap_err();

@@ -3,6 +3,7 @@
 //! Must not: interpret the card, or send the configured headers anywhere but to the configured
 //! address (redirects are not followed).
 
+use std::io;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -134,6 +135,10 @@ fn unusable(url: &Url, why: &str) -> PeerError {
 async fn file(path: &Path) -> Result<Fresh, PeerError> {
     let cannot_read = format!("cannot read the card {}", path.display());
     let failed = |error| PeerError::new(PeerErrorKind::Connect, &*cannot_read).because(error);
+    // Opening a pipe would block a thread for good.
+    if !tokio::fs::metadata(path).await.map_err(failed)?.is_file() {
+        return Err(failed(io::Error::other("it is not a regular file")));
+    }
     let file = tokio::fs::File::open(path).await.map_err(failed)?;
     let mut bytes = Vec::new();
     let mut limited = file.take(MAX_CARD as u64 + 1);

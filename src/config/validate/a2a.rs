@@ -23,7 +23,7 @@ impl Validator<'_> {
         name: &BackendName,
         at: &At<file_format::A2a>,
         inherited: Inherited<'_>,
-    ) -> Option<Backend> {
+    ) -> Backend {
         let At { value: entry, node } = at;
         let card = self.card(*node, entry);
         let url = match &card {
@@ -31,14 +31,16 @@ impl Validator<'_> {
             Some(CardSource::File(_) | CardSource::Bundled) | None => None,
         };
         let allow_hosts = self.allow_hosts(entry.allow_hosts.as_ref());
-        let mut headers = self.headers(entry.headers.as_ref(), Dialect::Own, url)?;
-        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, url, false)?;
+        let headers = self.headers(entry.headers.as_ref(), Dialect::Own, url);
+        let is_whole = headers.is_some();
+        let mut headers = headers.unwrap_or_default();
+        let oauth = self.backend_auth(entry.auth.as_ref(), &mut headers, url, false);
         let is_bundled = matches!(card, Some(CardSource::Bundled));
         if let Some(at) = entry.pin.as_ref().filter(|_| is_bundled) {
             self.error(at.node.key(), "the bundled agent is the bridge's own", "leave `pin` out");
         }
-        let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url)?;
-        let signers = self.signature(entry.signature.as_ref(), is_bundled)?;
+        let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url);
+        let signers = self.signature(entry.signature.as_ref(), is_bundled);
         // The card of the bundled agent is the bridge's own, and its port changes with every
         // start.
         let pin = if is_bundled { Pin::Off } else { Pin::Warn };
@@ -48,19 +50,22 @@ impl Validator<'_> {
             ..common!(entry: required, on_unavailable, refresh, call_timeout, pending_after,
                 concurrency, quota, max_result, redact)
         };
-        let target = Target::A2a(A2a {
-            card: card?,
-            headers,
-            description: entry.description.as_ref().map(|at| at.value.clone()),
-            binding: entry.transport.as_ref().map(|at| at.value),
-            allow_hosts,
-            oauth,
-            tls,
-            signers,
-        });
+        let agent = || {
+            Some(A2a {
+                card: card.filter(|_| is_whole)?,
+                headers,
+                description: entry.description.as_ref().map(|at| at.value.clone()),
+                binding: entry.transport.as_ref().map(|at| at.value),
+                allow_hosts,
+                oauth: oauth?,
+                tls: tls?,
+                signers: signers?,
+            })
+        };
+        let target = agent().map_or(Target::unresolved("a2a"), Target::A2a);
         let backend = self.backend(name, target, Naming::default(), &common, inherited);
         let approve = self.approve_agent(name, entry.approve.as_ref());
-        Some(Backend { approve, pin: entry.pin.as_ref().map_or(pin, |at| at.value), ..backend })
+        Backend { approve, pin: entry.pin.as_ref().map_or(pin, |at| at.value), ..backend }
     }
 
     fn card(&self, node: NodeId, entry: &file_format::A2a) -> Option<CardSource> {

@@ -10,6 +10,7 @@ use url::Url;
 
 use super::Validator;
 use super::web::is_in_the_open;
+use crate::config::reference::Template;
 use crate::config::{At, ClientCredentials, Dialect, NodeId, Scalar, Secret, file_format};
 use crate::http_client::sensitive;
 use crate::oauth::assertion::ClientKey;
@@ -57,8 +58,10 @@ impl Validator<'_> {
     fn bearer(&self, at: &At<Scalar>) -> Option<HeaderValue> {
         let token = self.secret(at.node, &at.value.0, "bearer")?;
         if token.expose_secret().to_ascii_lowercase().starts_with("bearer") {
+            let template = Template::parse(&at.value.0, Dialect::Own).ok();
             let message = "the word Bearer is put before it";
-            return self.refuse(at.node, message, "write the token alone");
+            let cure = "write the token alone";
+            return self.outside(template.as_ref(), || self.refuse(at.node, message, cure));
         }
         let value = sensitive(&format!("Bearer {}", token.expose_secret()));
         Some(value.expect("`secret` lets only graphic ASCII in"))
@@ -104,14 +107,15 @@ impl Validator<'_> {
     }
 
     fn private_key(&self, at: &At<Scalar>) -> Option<Secret> {
-        let (pem, _) = self.resolve(at.node, &at.value.0, Dialect::Own)?;
+        let (pem, template) = self.resolve(at.node, &at.value.0, Dialect::Own)?;
         for line in pem.lines().filter(|line| line.len() > 16 && !line.starts_with('-')) {
             self.keep_secret(line);
         }
         if ClientKey::read(&pem).is_none() {
             let cure =
                 "write `${file:/path}` of a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA";
-            return self.refuse(at.node, "this is no private key", cure);
+            let refuse = || self.refuse(at.node, "this is no private key", cure);
+            return self.outside(Some(&template), refuse);
         }
         Some(pem.into())
     }

@@ -14,7 +14,7 @@ use crate::config::file_format::{File, Mcp, Redact};
 use crate::config::value::format_duration;
 use crate::config::{
     At, Backend, Calls, Count, DurationText, List, Named, Naming, NodeId, OnUnavailable,
-    PendingAfter, Pin, Refresh, SizeText, Target, Unresolved, file_format,
+    PendingAfter, Pin, Refresh, SizeText, Target, file_format,
 };
 use crate::model::redaction::Pattern;
 use crate::model::{Answer, BackendName, Own, Policy, Redaction};
@@ -108,19 +108,11 @@ impl Validator<'_> {
         let others = tools().filter(|(_, at)| is_elsewhere(&at.value.only_on));
         disabled.extend(others.map(|(name, _)| name));
         let mcp = servers().filter(|(_, at)| !is_disabled(at));
-        let mcp = mcp.filter_map(|(name, at)| {
-            let required = at.value.required.as_ref();
-            self.entry(&name, ("mcp", required), inherited, || self.mcp(&name, at, inherited))
-        });
-        let a2a = entries(&file.a2a).filter_map(|(name, at)| {
-            let required = at.value.required.as_ref();
-            self.entry(&name, ("a2a", required), inherited, || self.a2a(&name, at, inherited))
-        });
+        let mcp = mcp.map(|(name, at)| self.entry(|| self.mcp(&name, at, inherited)));
+        let a2a = entries(&file.a2a);
+        let a2a = a2a.map(|(name, at)| self.entry(|| self.a2a(&name, at, inherited)));
         let local = tools().filter(|(_, at)| !is_elsewhere(&at.value.only_on));
-        let local = local.filter_map(|(name, at)| {
-            let required = at.value.required.as_ref();
-            self.entry(&name, ("local", required), inherited, || self.local(&name, at, inherited))
-        });
+        let local = local.map(|(name, at)| self.entry(|| self.local(&name, at, inherited)));
         let ready = mcp.chain(a2a).chain(local).map(|backend| {
             let node = written.get(backend.name.as_str());
             let place = node.map_or(0, |node| node.index as usize);
@@ -131,13 +123,7 @@ impl Validator<'_> {
 
     /// The backend of an entry as `read` gives it. If nothing is wrong in the entry, but what it
     /// refers to is missing, the backend is one that cannot be reached.
-    fn entry(
-        &self,
-        name: &BackendName,
-        (section, required): (&'static str, Option<&At<bool>>),
-        inherited: Inherited<'_>,
-        read: impl FnOnce() -> Option<Backend>,
-    ) -> Option<Backend> {
+    fn entry(&self, read: impl FnOnce() -> Backend) -> Backend {
         let before = self.findings.borrow().mistakes.len();
         let backend = read();
         let mut findings = self.findings.borrow_mut();
@@ -146,11 +132,8 @@ impl Validator<'_> {
             return backend;
         }
         let why = findings.mistakes.split_off(before);
-        findings.unresolved.push((name.clone(), why));
-        drop(findings);
-        let target = Target::Unresolved(Unresolved { section, ..Unresolved::default() });
-        let common = Common { required, default_concurrency: 1, ..Common::default() };
-        Some(self.backend(name, target, Naming::default(), &common, inherited))
+        findings.unresolved.push((backend.name.clone(), why));
+        Backend { target: Target::unresolved(backend.target.section()), ..backend }
     }
 
     /// The backend that an app names at `node`. The mistakes of one that is not ready are reported at

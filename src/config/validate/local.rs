@@ -21,7 +21,7 @@ impl Validator<'_> {
         name: &BackendName,
         at: &At<file_format::Local>,
         inherited: Inherited<'_>,
-    ) -> Option<Backend> {
+    ) -> Backend {
         let At { value: entry, node } = at;
         let definition = self.definition(entry);
         let action = self.action(*node, entry);
@@ -32,8 +32,9 @@ impl Validator<'_> {
             call_timeout: entry.timeout.as_ref(),
             ..common!(entry: required, pending_after, concurrency, quota, max_result, redact)
         };
-        let target = Target::Local(Local { definition: definition?, action: action? });
-        Some(self.backend(name, target, Naming::default(), &common, inherited))
+        let tool = definition.zip(action).map(|(definition, action)| Local { definition, action });
+        let target = tool.map_or(Target::unresolved("local"), Target::Local);
+        self.backend(name, target, Naming::default(), &common, inherited)
     }
 
     /// The tool's definition for MANTYX: only the members that the file has.

@@ -22,7 +22,7 @@ impl Validator<'_> {
         name: &BackendName,
         at: &At<file_format::Mcp>,
         inherited: Inherited<'_>,
-    ) -> Option<Backend> {
+    ) -> Backend {
         let At { value: entry, node } = at;
         let naming = self.naming(name, entry);
         let target = self.target(*node, entry);
@@ -33,11 +33,12 @@ impl Validator<'_> {
             ..common!(entry: required, on_unavailable, refresh, call_timeout, pending_after,
                 concurrency, quota, max_result, redact)
         };
-        let backend = self.backend(name, Target::Mcp(target?), naming, &common, inherited);
+        let target = target.map_or(Target::unresolved("mcp"), Target::Mcp);
+        let backend = self.backend(name, target, naming, &common, inherited);
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
         let approve = self.approve(entry.approve.as_ref());
         let pin = entry.pin.as_ref().map_or(Pin::Warn, |at| at.value);
-        Some(Backend { trust_annotations, approve, pin, ..backend })
+        Backend { trust_annotations, approve, pin, ..backend }
     }
 
     fn target(&self, node: NodeId, entry: &file_format::Mcp) -> Option<Mcp> {
@@ -68,15 +69,17 @@ impl Validator<'_> {
 
     fn http(&self, at: &At<String>, entry: &file_format::Mcp) -> Option<Mcp> {
         let headers = |url| self.headers(entry.headers.as_ref(), Dialect::Foreign, url);
-        let (url, socket, mut headers) = if is_socket(at) {
+        let (url, socket, headers) = if is_socket(at) {
             let headers = headers(None)?;
             let (url, socket) = self.socket_url(at, &headers)?;
-            (url, Some(socket), headers)
+            (Some(url), Some(socket), Some(headers))
         } else {
             let url = self.url(at, Dialect::Foreign);
             let headers = headers(url.as_deref());
-            (url?, None, headers?)
+            (url, None, headers)
         };
+        let is_whole = headers.is_some();
+        let mut headers = headers.unwrap_or_default();
         let transport = match &entry.transport {
             None => HttpTransport::Either,
             Some(At { value: McpTransport::Sse, .. }) => HttpTransport::Sse,
@@ -84,8 +87,9 @@ impl Validator<'_> {
         };
         let is_socket = socket.is_some();
         let auth = entry.auth.as_ref();
-        let oauth = self.backend_auth(auth, &mut headers, Some(&url), is_socket)?;
-        let tls = self.server_tls(entry.tls.as_ref(), Dialect::Foreign, Some(&url))?;
+        let oauth = self.backend_auth(auth, &mut headers, url.as_deref(), is_socket);
+        let tls = self.server_tls(entry.tls.as_ref(), Dialect::Foreign, url.as_deref());
+        let (url, oauth, tls) = (url.filter(|_| is_whole)?, oauth?, tls?);
         Some(Mcp::Http { url, headers, socket, transport, oauth, tls })
     }
 

@@ -35,16 +35,16 @@ impl Validator<'_> {
         let command = self.command(keys.command, dialect);
         let args = self.args(keys.args, dialect);
         let before = optional(&keys.env_file, |at| self.env_file(at));
-        let env =
-            before.and_then(|before| self.child_env(before.unwrap_or_default(), keys.env, dialect));
-        let cwd = optional(&keys.cwd, |at| self.path_in(at, dialect))?;
-        let sandbox = self.sandbox(keys.sandbox, dialect)?;
+        let is_read = before.is_some();
+        let env = self.child_env(before.flatten().unwrap_or_default(), keys.env, dialect);
+        let cwd = optional(&keys.cwd, |at| self.path_in(at, dialect));
+        let sandbox = self.sandbox(keys.sandbox, dialect);
         Some(Program {
             command: command?,
             args: args?,
-            env: env?,
-            cwd,
-            sandbox,
+            env: env.filter(|_| is_read)?,
+            cwd: cwd?,
+            sandbox: sandbox?,
             // These are known once all of the file has been read.
             hidden: Arc::default(),
             secrets: Arc::default(),
@@ -104,7 +104,8 @@ impl Validator<'_> {
         all(items.iter().map(|At { value: Scalar(text), node }| {
             let (value, template) = self.resolve(*node, text, dialect)?;
             if value.contains('\0') {
-                self.error(*node, "an argument cannot hold a zero byte", "remove it");
+                let message = "an argument cannot hold a zero byte";
+                self.outside(Some(&template), || self.error(*node, message, "remove it"));
             }
             if text.starts_with("~/") || text.starts_with("$HOME") {
                 self.warn(*node, "there is no shell that replaces this; write ${env:HOME}");
@@ -165,7 +166,8 @@ impl Validator<'_> {
             }
             let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
             if value.contains('\0') {
-                self.error(at.node, "a variable cannot hold a zero byte", "remove it");
+                let message = "a variable cannot hold a zero byte";
+                self.outside(Some(&template), || self.error(at.node, message, "remove it"));
             }
             let is_value = !value.is_empty() && !value.starts_with('/');
             if template.is_plain() && is_value && looks_secret(name) {

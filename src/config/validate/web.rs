@@ -260,7 +260,8 @@ impl Validator<'_> {
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
         let Ok(header) = sensitive(&value) else {
             let message = format!("the value of `{name}` is not allowed in a header");
-            return self.refuse(at.node, message, "it is one line of printable ASCII");
+            let cure = "it is one line of printable ASCII";
+            return self.outside(Some(&template), || self.refuse(at.node, message, cure));
         };
         self.keep_secret(&value);
         // Also without its scheme.

@@ -28,7 +28,7 @@ use crate::model::maps::HashMap;
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long a link to sign in can be followed, once.
 const LINK_LIFE: Duration = Duration::from_secs(60);
-/// The most such links at once; beyond that, the oldest one ends.
+/// The most such links at once. Beyond that, the token with the most links loses its oldest one.
 const MOST_LINKS: usize = 64;
 /// The most sessions at once. Beyond that, the token with the most sessions loses its oldest one,
 /// so that a person who signs in many times does not sign out others.
@@ -106,10 +106,15 @@ impl Sessions {
     pub fn link(&self, token: TokenHash) -> Result<String, NoRandom> {
         let ticket = random()?;
         let mut links = self.links.lock();
+        let now = Instant::now();
+        links.retain(|(.., until)| *until > now);
         if links.len() == MOST_LINKS {
-            links.pop_front();
+            let of = |token| links.iter().filter(|(_, by, _)| *by == token).count();
+            let most = links.iter().map(|(_, by, _)| *by).max_by_key(|by| of(*by));
+            let oldest = links.iter().position(|(_, by, _)| Some(*by) == most);
+            oldest.and_then(|oldest| links.remove(oldest));
         }
-        links.push_back((hash(&ticket), token, Instant::now() + LINK_LIFE));
+        links.push_back((hash(&ticket), token, now + LINK_LIFE));
         Ok(ticket)
     }
 
@@ -259,10 +264,12 @@ mod tests {
         assert_eq!(sessions.follow(""), None);
         tokio::time::advance(LINK_LIFE).await;
         assert_eq!(sessions.follow(&second), None, "too late");
+        let of_another = sessions.link(TokenHash::of(b"two")).unwrap();
         let oldest = link();
-        let all: Vec<String> = (0..MOST_LINKS).map(|_| link()).collect();
+        let all: Vec<String> = (0..MOST_LINKS - 1).map(|_| link()).collect();
         assert_eq!(sessions.follow(&oldest), None, "too many");
         assert!(all.iter().all(|link| sessions.follow(link) == Some(token)));
+        assert!(sessions.follow(&of_another).is_some(), "nobody's link ends by another's");
     }
 
     #[test]
