@@ -272,29 +272,16 @@ enum Command {
 }
 
 impl Command {
-    /// Whether it reads a configuration, or asks a daemon.
-    fn has_config(&self) -> bool {
-        !matches!(
-            self,
-            Self::Demo { .. }
-                | Self::Init(_)
-                | Self::Import { .. }
-                | Self::Completions { .. }
-                | Self::Man { .. }
-                | Self::DemoMcpServer
-        )
-    }
-
-    /// Whether it asks no daemon.
-    fn is_local(&self) -> bool {
-        matches!(
-            self,
-            Self::Serve
-                | Self::Check { .. }
-                | Self::Doctor { .. }
-                | Self::Token { .. }
-                | Self::Mcp { print: Some(_), .. }
-        )
+    /// What it takes: `None` neither a configuration nor the address of a daemon, `Some(false)` no
+    /// such address.
+    fn takes(&self) -> Option<bool> {
+        match self {
+            Self::Demo { .. } | Self::Init(_) | Self::Import { .. } | Self::DemoMcpServer => None,
+            Self::Completions { .. } | Self::Man { .. } => None,
+            Self::Serve | Self::Check { .. } | Self::Doctor { .. } => Some(false),
+            Self::Token { .. } | Self::Mcp { print: Some(_), .. } => Some(false),
+            _ => Some(true),
+        }
     }
 
     /// Whether it has a daemon do something that cannot be taken back.
@@ -394,6 +381,38 @@ fn complain(text: &str) {
     }
 }
 
+/// Where the daemon is, for `app` or whoever may use most. If it has to be found without the file that
+/// is there, a command that `changes` something is refused.
+fn place_of(
+    global: &Global,
+    env: &Environment,
+    app: Option<&str>,
+    changes: bool,
+) -> Outcome<Place> {
+    let config = global.config.as_deref();
+    let contact = find(config, env).and_then(|file| Contact::load(&file, env, app));
+    if let Some(url) = &global.url {
+        let token = token(global.token_file.as_deref(), env)?;
+        return Ok(Place::Given { url: url.clone(), token });
+    }
+    let errors = match contact {
+        Ok(contact) => return Ok(Place::Configured(contact)),
+        Err(errors) => errors,
+    };
+    // A daemon goes on while its file is being edited.
+    let is_named = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
+    let left = if !is_named && app.is_none() { Place::left(env) } else { None };
+    let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{UNTIL_THEN}")))?;
+    if let (Ok(_), Place::Left { url, .. }) = (find(config, env), &left) {
+        // The file may be another daemon's than the one that is found without it.
+        if changes {
+            return Err(Failure::Usage(format!("{errors}{NAME_IT} {url}")));
+        }
+        complain(&format!("note: {}; asking the daemon at {url}", errors.summary()));
+    }
+    Ok(left)
+}
+
 fn carry_out(cli: Cli) -> Outcome {
     let Cli { global, command } = cli;
     let env = Environment::of_process();
@@ -404,38 +423,15 @@ fn carry_out(cli: Cli) -> Outcome {
     }
     let config = global.config.as_deref();
     let changes = command.changes();
-    if global.url.is_some() && command.is_local() {
-        let why = "this command asks no daemon, and takes no --url".to_owned();
-        return Err(Failure::Usage(why));
-    }
-    if (config.is_some() || global.url.is_some()) && !command.has_config() {
-        return Err(Failure::Usage("this command takes no --config and no --url".to_owned()));
-    }
-    let contact = |app: Option<&str>| -> Result<Contact, ConfigErrors> {
-        Contact::load(&find(config, &env)?, &env, app)
+    let refused = match command.takes() {
+        None if config.is_some() => "--config",
+        None | Some(false) if global.url.is_some() => "--url",
+        _ => "",
     };
-    let place_of = |app: Option<&str>| -> Outcome<Place> {
-        if let Some(url) = &global.url {
-            let token = token(global.token_file.as_deref(), &env)?;
-            return Ok(Place::Given { url: url.clone(), token });
-        }
-        let errors = match contact(app) {
-            Ok(contact) => return Ok(Place::Configured(contact)),
-            Err(errors) => errors,
-        };
-        // A daemon goes on while its file is being edited.
-        let is_named = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
-        let left = if !is_named && app.is_none() { Place::left(&env) } else { None };
-        let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{UNTIL_THEN}")))?;
-        if let (Ok(_), Place::Left { url, .. }) = (find(config, &env), &left) {
-            // The file may be another daemon's than the one that is found without it.
-            if changes {
-                return Err(Failure::Usage(format!("{errors}{NAME_IT} {url}")));
-            }
-            complain(&format!("note: {}; asking the daemon at {url}", errors.summary()));
-        }
-        Ok(left)
-    };
+    if !refused.is_empty() {
+        return Err(Failure::Usage(format!("this command takes no {refused}")));
+    }
+    let place_of = |app: Option<&str>| place_of(&global, &env, app, changes);
     let place = || place_of(None);
     match command {
         Command::Serve => {
@@ -473,7 +469,9 @@ fn carry_out(cli: Cli) -> Outcome {
         }
         Command::Trust(settings) => block_on(trust::trust(&place()?, settings)),
         Command::Open { print } => block_on(open::open(&place()?, print)),
-        Command::Token { operator } => tools::token(&contact(None)?, operator),
+        Command::Token { operator } => {
+            tools::token(&Contact::load(&find(config, &env)?, &env, None)?, operator)
+        }
         Command::Init(settings) => init::init(&settings, &env),
         Command::Import { file } => import::import(&file, &env),
         Command::Completions { shell } => manual::completions(shell),

@@ -5,7 +5,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -72,9 +71,6 @@ pub struct McpDialer {
     /// The era that the server spoke last. A reconnect starts with it, and so does not wait for
     /// rmcp's ten seconds if the server ignores unknown methods.
     last: Mutex<Option<Era>>,
-    /// A program has exited at the usual handshake, and said why: the next attempt begins with the
-    /// other one. So a program that fails is started once at a time.
-    begins_with_other: AtomicBool,
     /// The hidden files that the program which was started last can read.
     coverage: Mutex<Coverage>,
     /// What is removed from what the server writes into the log.
@@ -148,7 +144,6 @@ pub fn dialer(
         backend: name.clone(),
         target,
         last: Mutex::new(None),
-        begins_with_other: AtomicBool::new(false),
         coverage: Mutex::default(),
         redact: LiveRedaction::default(),
     }
@@ -281,13 +276,16 @@ impl McpDialer {
 impl Dial for McpDialer {
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
         let is_sse = self.is_pinned_to_sse();
-        let plan = plan(if is_sse { Some(Era::Oldest) } else { *self.last.lock() });
-        let begins_with_other = self.begins_with_other.load(Ordering::Relaxed);
-        let [mut attempt, second] = if begins_with_other { [plan[1], plan[0]] } else { plan };
+        let known = if is_sse { Some(Era::Oldest) } else { *self.last.lock() };
+        let [mut attempt, second] = plan(known);
         let mut outcome = self.attempt(attempt).await;
+        // A program that exited and said why is started once at a time: the next attempt begins with
+        // the other handshake.
         let has_exited = |it: &Failed| it.error.kind == PeerErrorKind::Program && !it.try_other;
-        let has_exited = outcome.as_ref().err().is_some_and(has_exited);
-        self.begins_with_other.store(has_exited && !begins_with_other, Ordering::Relaxed);
+        if outcome.as_ref().err().is_some_and(has_exited) {
+            let mut last = self.last.lock();
+            *last = if last.is_none() { Some(Era::Legacy) } else { None };
+        }
         if let Err(failed) = &outcome
             && let Some(next) = self.after(attempt, second, failed)
         {

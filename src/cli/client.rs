@@ -94,15 +94,7 @@ impl Client {
                 let token = token.ok_or_else(|| {
                     Failure::failed("no_token", &[("dir", &state.path().display())])
                 })?;
-                let client = Self::at(url.clone(), token, state);
-                Ok(match url.strip_prefix("unix:") {
-                    None => client,
-                    Some(path) => Self {
-                        http: http_client::over_unix(Path::new(path)),
-                        base: "http://localhost".to_owned(),
-                        ..client
-                    },
-                })
+                Ok(Self::at(url.clone(), token, state))
             }
         }
     }
@@ -148,9 +140,13 @@ impl Client {
         Ok(Self { http, base, place, token, state })
     }
 
-    /// The daemon at `base`, without a configuration.
-    pub(super) fn at(base: String, token: SecretString, state: StateDir) -> Self {
-        Self { http: http_client::new(), place: base.clone(), base, token, state }
+    /// The daemon at `place`, a URL or `unix:PATH`, without a configuration.
+    pub(super) fn at(place: String, token: SecretString, state: StateDir) -> Self {
+        let (http, base) = match place.strip_prefix("unix:") {
+            None => (http_client::new(), place.clone()),
+            Some(path) => (http_client::over_unix(Path::new(path)), "http://localhost".to_owned()),
+        };
+        Self { http, base, place, token, state }
     }
 
     /// The address of the daemon for a browser.
@@ -296,11 +292,7 @@ fn address(tcp: &[SocketAddr]) -> Option<SocketAddr> {
 /// A client that trusts the daemon's certificate and no other.
 fn trusting(files: &Files) -> Outcome<http_client::Client> {
     if files.client_ca.is_some() {
-        return Err(Failure::Usage(
-            "the daemon wants a certificate from every caller over TCP (listen.tls.client_ca), and \
-             the command line has none; add a unix socket: `listen: {unix: /run/…}`"
-                .to_owned(),
-        ));
+        return Err(Failure::usage("wants_certificate", &[]));
     }
     let text = std::fs::read_to_string(&files.cert).map_err(|error| {
         let file = files.cert.display();

@@ -74,8 +74,8 @@ pub(super) async fn one(client: &Client, name: &str) -> Outcome<Tool> {
     let backends = all.iter().map(|tool| tool.backend.as_str()).collect::<BTreeSet<_>>();
     let names = all.iter().map(|tool| tool.name.as_str()).chain(backends.iter().copied());
     let names = names.filter(|known| *known != name);
-    let meant = did_you_mean(name, names).map(|meant| format!(", did you mean `{meant}`?"));
-    let meant = meant.unwrap_or_else(|| ".".to_owned());
+    let meant = did_you_mean(name, names);
+    let meant = meant.map_or(".".to_owned(), |meant| format!(", did you mean `{meant}`?"));
     let backends = backends.into_iter().collect::<Vec<_>>().join(", ");
     let unknown = Failure::failed(
         "no_such_tool",

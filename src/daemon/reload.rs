@@ -256,14 +256,14 @@ impl Reloader {
     }
 }
 
-/// Tells the operator which keys need a restart.
-/// The backends that keep their earlier entry.
+/// The backends that keep their earlier connection.
 fn kept(backends: &[(BackendName, String)]) -> Option<Flaw> {
-    let told = backends.iter().map(|(name, why)| format!("`{name}` stays as it was: {why}"));
+    let told = backends.iter().map(|(name, why)| format!("`{name}` is reached as before: {why}"));
     let told = told.collect::<Vec<_>>().join("; ");
     (!told.is_empty()).then_some(Flaw::Kept(told))
 }
 
+/// Tells the operator which keys need a restart.
 fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
     let kept =
         if same_mantyx { "" } else { "; until then, `upstream` and `apps` stay as they were" };

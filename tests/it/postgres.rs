@@ -149,7 +149,7 @@ fn other_user() -> Option<(u32, u32)> {
 }
 
 /// One of the programs of the server.
-fn program(name: &str) -> Command {
+pub(crate) fn program(name: &str) -> Command {
     let path = peers::fetch::postgres(other_user().is_some()).join(name);
     let path = path.to_str().expect("a path of UTF-8");
     match other_user() {

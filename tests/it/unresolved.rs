@@ -6,6 +6,7 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::{
+    approvals::{approve, id, waiting},
     bridge::Bridge,
     frames::Script,
     harness::{Harness, ledger_in},
@@ -52,15 +53,24 @@ async fn a_missing_secret_takes_down_one_backend_until_it_is_there() {
     rig.bridge.wait_backend("shy", "ready").await;
     assert!(problem(&rig.bridge, "shy").await.is_none());
 
-    // It is gone again: the server that runs stays.
-    fs::remove_file(&secret).expect("it is there");
+    // What is in it cannot be used any more: the server that runs stays, under its new rules.
+    fs::write(&secret, "hunter\0").expect("writable");
+    let path = rig.bridge.config_path();
+    let text = fs::read_to_string(&path).expect("it is there");
+    let rules = text.replace("  shy: {", "  shy: {approve: ['*'], ");
+    fs::write(&path, &rules).expect("writable");
     rig.bridge.process().signal(Signal::HUP);
     let (message, cure) =
         wait::soon("the reload should be told", async || problem(&rig.bridge, "config").await)
             .await;
-    assert!(message.contains("`shy` stays as it was"), "{message}");
-    assert!(cure.contains("go on with the entries"), "{cure}");
+    assert!(message.contains("`shy` is reached as before"), "{message}");
+    assert!(cure.contains("go on with the connections"), "{cure}");
     assert_eq!(rig.bridge.backend("shy").await["state"], "ready");
+    let script = Script::new().mcp("tu_2", "shy", "shy_note", r#"{"text":"y"}"#);
+    rig.run(script.answered("tu_2").done()).await;
+    let asked = waiting(&rig.bridge, 1).await;
+    approve(&rig.bridge, &id(&asked[0])).await;
+    assert_eq!(rig.mantyx.answer("tu_2").await["result"], "noted: y");
 }
 
 #[tokio::test]
@@ -72,6 +82,10 @@ async fn what_cannot_be_served_without_a_doubt_stays_an_error() {
         format!("upstream: {{workspace: a, credential: '${{file:{none}}}'}}\n"),
         format!("upstream: {{sandbox: true}}\napps: {{a: {{token: '${{file:{none}}}'}}}}\n"),
         format!("upstream: {{sandbox: true}}\nmcp: {{a: {{command: '${{file:{none}}}', x: 1}}}}\n"),
+        // A mistake counts although something is missing, and is told first.
+        format!(
+            "upstream: {{sandbox: true}}\nmcp: {{a: {{command: a, envFile: {none}, env: {{'A=B': x}}}}}}\n"
+        ),
     ] {
         fs::write(&file, format!("{text}state_dir: {}\n", dir.path().display())).expect("writable");
         let mut command = crate::bridge::command();

@@ -9,13 +9,12 @@ use std::path::Path;
 use bytes::Bytes;
 use http::header::{ACCEPT, LOCATION};
 use http::{HeaderMap, HeaderValue, StatusCode};
-use tokio::io::AsyncReadExt as _;
 use url::Url;
 
 use super::AgentSettings;
 use crate::backend::address::shown;
 use crate::backend::{PeerError, PeerErrorKind, auth, error_text};
-use crate::config::CardSource;
+use crate::config::{CardSource, Environment};
 use crate::http_client;
 use crate::http_client::BodyError;
 
@@ -133,19 +132,11 @@ fn unusable(url: &Url, why: &str) -> PeerError {
 }
 
 async fn file(path: &Path) -> Result<Fresh, PeerError> {
-    let cannot_read = format!("cannot read the card {}", path.display());
-    let failed = |error| PeerError::new(PeerErrorKind::Connect, &*cannot_read).because(error);
-    // Opening a pipe would block a thread for good.
-    if !tokio::fs::metadata(path).await.map_err(failed)?.is_file() {
-        return Err(failed(io::Error::other("it is not a regular file")));
-    }
-    let file = tokio::fs::File::open(path).await.map_err(failed)?;
-    let mut bytes = Vec::new();
-    let mut limited = file.take(MAX_CARD as u64 + 1);
-    limited.read_to_end(&mut bytes).await.map_err(failed)?;
-    if bytes.len() > MAX_CARD {
-        let text = format!("{cannot_read}: {TOO_LARGE}");
-        return Err(PeerError::new(PeerErrorKind::Protocol, text));
-    }
-    Ok(Fresh { bytes: bytes.into(), url: None })
+    let own = path.to_owned();
+    let read = tokio::task::spawn_blocking(move || Environment::bare().read(&own)).await;
+    let card = read.map_err(io::Error::other).flatten().map_err(|error| {
+        let why = format!("cannot read the card {}", path.display());
+        PeerError::new(PeerErrorKind::Connect, why).because(error)
+    })?;
+    Ok(Fresh { bytes: card.text.into(), url: None })
 }

@@ -28,8 +28,8 @@ use crate::model::maps::HashMap;
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);
 /// How long a link to sign in can be followed, once.
 const LINK_LIFE: Duration = Duration::from_secs(60);
-/// The most such links at once. Beyond that, the token with the most links loses its oldest one.
-const MOST_LINKS: usize = 64;
+/// The most such links of one token; beyond that, its oldest one ends.
+const MOST_LINKS: usize = 16;
 /// The most sessions at once. Beyond that, the token with the most sessions loses its oldest one,
 /// so that a person who signs in many times does not sign out others.
 const MOST: usize = 256;
@@ -108,10 +108,8 @@ impl Sessions {
         let mut links = self.links.lock();
         let now = Instant::now();
         links.retain(|(.., until)| *until > now);
-        if links.len() == MOST_LINKS {
-            let of = |token| links.iter().filter(|(_, by, _)| *by == token).count();
-            let most = links.iter().map(|(_, by, _)| *by).max_by_key(|by| of(*by));
-            let oldest = links.iter().position(|(_, by, _)| Some(*by) == most);
+        if links.iter().filter(|(_, by, _)| *by == token).count() == MOST_LINKS {
+            let oldest = links.iter().position(|(_, by, _)| *by == token);
             oldest.and_then(|oldest| links.remove(oldest));
         }
         links.push_back((hash(&ticket), token, now + LINK_LIFE));
@@ -266,7 +264,7 @@ mod tests {
         assert_eq!(sessions.follow(&second), None, "too late");
         let of_another = sessions.link(TokenHash::of(b"two")).unwrap();
         let oldest = link();
-        let all: Vec<String> = (0..MOST_LINKS - 1).map(|_| link()).collect();
+        let all: Vec<String> = (0..MOST_LINKS).map(|_| link()).collect();
         assert_eq!(sessions.follow(&oldest), None, "too many");
         assert!(all.iter().all(|link| sessions.follow(link) == Some(token)));
         assert!(sessions.follow(&of_another).is_some(), "nobody's link ends by another's");

@@ -36,18 +36,24 @@ async fn a_daemon_is_found_without_its_directory() {
     // As it has left its address; also while somebody edits the file.
     let home = home_of(&rig);
     let home = home.path();
-    let asked = async || {
+    let asked = async |words: &[&str]| {
         let mut command = bridge::command();
-        command.arg("status").current_dir(home).env("HOME", home);
+        command.args(words).current_dir(home).env("HOME", home);
         let done = tokio::task::spawn_blocking(move || command.output()).await;
         super::Ran::from(done.expect("it does not panic").expect("the binary is there"))
     };
-    let left = asked().await.expect(OK);
+    let left = asked(&["status"]).await.expect(OK);
     assert_eq!(left.err, "");
     fs::write(home.join("bridge.yaml"), "mcp: [\n").expect("writable");
-    let broken = asked().await.expect(OK);
-    assert!(broken.err.contains("bridge.yaml:") && broken.out.contains("plain"), "{}", broken.err);
+    let broken = asked(&["status"]).await.expect(OK);
+    assert!(broken.err.contains("bridge.yaml:") && broken.err.contains(&url), "{}", broken.err);
+    assert!(broken.out.contains("plain"), "{}", broken.out);
+    // It may be another daemon's.
+    let call = asked(&["call", "plain_note", "text=x"]).await.expect(USAGE);
+    assert!(call.err.contains("--url"), "{}", call.err);
 
+    let local = run_with(&["check", "--url", &url], &[]).await.expect(USAGE);
+    assert!(local.err.contains("--url"), "{}", local.err);
     let none = run_with(&["demo", "-c", "x"], &[]).await.expect(USAGE);
     assert!(none.err.contains("--config"), "{}", none.err);
 }

@@ -14,7 +14,11 @@ use tokio::{
 };
 
 use super::{ENDED_WITHIN, Gateway, Plan, REPLICAS, Reproduce, Tally, apps, number, plan::GO};
-use crate::{bridge::command_of, postgres::Postgres, process::Group, wait};
+use crate::{
+    postgres::{Postgres, program},
+    process::Group,
+    wait,
+};
 
 /// Dispatches wait for whoever holds this lock.
 const TRIGGER: &str = "
@@ -31,7 +35,7 @@ struct Gate<'a> {
 
 impl<'a> Gate<'a> {
     async fn shut(postgres: &'a Postgres, log: &Path) -> Self {
-        let mut psql = command_of("psql");
+        let mut psql = program("psql");
         psql.args(["-XAtq", "-c", "select pg_advisory_lock(42)", "-c", "select pg_sleep(60)"]);
         let holder = Group::spawn(psql.arg(postgres.url()), log);
         let this = Self { postgres, _holder: holder };
