@@ -389,13 +389,12 @@ fn place_of(
     app: Option<&str>,
     changes: bool,
 ) -> Outcome<Place> {
-    let config = global.config.as_deref();
-    let contact = find(config, env).and_then(|file| Contact::load(&file, env, app));
     if let Some(url) = &global.url {
         let token = token(global.token_file.as_deref(), env)?;
         return Ok(Place::Given { url: url.clone(), token });
     }
-    let errors = match contact {
+    let config = global.config.as_deref();
+    let errors = match find(config, env).and_then(|file| Contact::load(&file, env, app)) {
         Ok(contact) => return Ok(Place::Configured(contact)),
         Err(errors) => errors,
     };
