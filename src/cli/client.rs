@@ -4,7 +4,7 @@
 
 use std::error::Error;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -304,14 +304,13 @@ fn trusting(files: &Files) -> Outcome<http_client::Client> {
 }
 
 /// The address at which this machine reaches a listener on `address`.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
-    if address.ip().is_unspecified() {
-        address.set_ip(match address.is_ipv4() {
-            true => Ipv4Addr::LOCALHOST.into(),
-            false => Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    address
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 impl Reply {

@@ -56,9 +56,8 @@ impl Recent {
             let text = |key: &str| call[key].as_str().unwrap_or_default();
             let begun = humantime::parse_rfc3339(text("startedAt")).unwrap_or(now);
             let is_recent = now.duration_since(begun).is_ok_and(|past| past < HOUR);
-            if let Some(ms) =
-                call["ms"].as_u64().filter(|_| is_recent && text("state") == "answered")
-            {
+            let counts = is_recent && text("state") == "answered";
+            if let Some(ms) = call["ms"].as_u64().filter(|_| counts) {
                 let of = all.entry(text("backend").to_owned()).or_default();
                 of.times.push(ms);
                 of.errors += usize::from(text("outcome") == "error");

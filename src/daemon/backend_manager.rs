@@ -137,17 +137,14 @@ impl BackendManager {
                 program.hide(self.state.path().to_owned());
             }
             let now = self.managed.get(&name);
-            if let (Some(now), Target::Unresolved(Unresolved { why, .. })) = (now, &backend.target)
+            if let (Some(now), Target::Unresolved(Unresolved { why, section, .. })) =
+                (now, &backend.target)
                 && !matches!(now.handle.rules.target, Target::Unresolved(_))
+                && now.handle.rules.target.section() == *section
             {
-                prepared.kept.push((name, why.clone()));
-                let mut rules = Arc::clone(&now.handle.rules);
-                // Its limits and what it may do need no secret.
-                if rules.target.section() == backend.target.section() {
-                    rules = Arc::new(Backend { target: rules.target.clone(), ..backend });
-                }
-                prepared.backends.push((rules, Connector::Unchanged(now.clone())));
-                continue;
+                prepared.kept.push((name.clone(), why.clone()));
+                // Its limits and what it may do are the new ones: they need no secret.
+                backend.target = now.handle.rules.target.clone();
             }
             let now = now.filter(|now| now.handle.rules.target == backend.target);
             let connector = match now {

@@ -106,13 +106,11 @@ impl Sessions {
     pub fn link(&self, token: TokenHash) -> Result<String, NoRandom> {
         let ticket = random()?;
         let mut links = self.links.lock();
-        let now = Instant::now();
-        links.retain(|(.., until)| *until > now);
         if links.iter().filter(|(_, by, _)| *by == token).count() == MOST_LINKS {
             let oldest = links.iter().position(|(_, by, _)| *by == token);
             oldest.and_then(|oldest| links.remove(oldest));
         }
-        links.push_back((hash(&ticket), token, now + LINK_LIFE));
+        links.push_back((hash(&ticket), token, Instant::now() + LINK_LIFE));
         Ok(ticket)
     }
 
