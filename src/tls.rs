@@ -12,6 +12,7 @@ pub(crate) mod fake;
 pub mod files;
 pub mod handshake;
 pub mod pin;
+pub mod verifier;
 
 use std::io;
 use std::net::IpAddr;
@@ -133,7 +134,7 @@ fn told(what: &str, facts: &Facts) {
 }
 
 /// The HTTP clients use the same provider.
-fn provider() -> Arc<CryptoProvider> {
+pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 

@@ -3,21 +3,18 @@
 //!
 //! Must not: read files, or show a key.
 
-use std::sync::Arc;
-
 use reqwest::{ClientBuilder, Identity};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{WebPkiServerVerifier, verify_server_name};
-use rustls::crypto::{CryptoProvider, ring};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier as _};
+use rustls::client::{WantsClientCert, WebPkiServerVerifier, verify_server_name};
+use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::ParsedCertificate;
 use rustls::sign::CertifiedKey;
-use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, InconsistentKeys, RootCertStore, SignatureScheme,
-};
+use rustls::{ClientConfig, ConfigBuilder, Error, InconsistentKeys, RootCertStore};
 
 use crate::error_chain::is_of_authority;
+use crate::tls::verifier;
 
 /// The settings that differ from the defaults. Two values are equal if their files had the same
 /// bytes.
@@ -69,13 +66,7 @@ impl Tls {
             let identity = identity.map(|it| it.expect("the pair was checked when it was read"));
             return identity.into_iter().fold(builder, ClientBuilder::identity);
         };
-        let provider = Arc::new(ring::default_provider());
-        let verifier = Named::new(authorities, &provider);
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("ring has the default versions")
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(verifier));
+        let config = trusting(authorities);
         let mut config = match &self.identity {
             None => config.with_no_client_auth(),
             Some(pem) => {
@@ -90,38 +81,19 @@ impl Tls {
     }
 }
 
-/// Trusts what a file names: authorities, and a server's own certificate that says it is one, as
-/// `openssl req -x509` makes them.
-#[derive(Debug)]
-struct Named {
-    authorities: Arc<WebPkiServerVerifier>,
-    certificates: Vec<Vec<u8>>,
-}
-
-impl Named {
-    fn new(certificates: &[Vec<u8>], provider: &Arc<CryptoProvider>) -> Self {
-        let mut store = RootCertStore::empty();
-        let of_der = |der: &Vec<u8>| CertificateDer::from(der.clone());
-        store.add_parsable_certificates(certificates.iter().map(of_der));
-        let verifier = WebPkiServerVerifier::builder_with_provider(store.into(), provider.clone());
-        let authorities =
-            verifier.build().expect("each was taken as an authority when it was read");
-        Self { authorities, certificates: certificates.to_owned() }
-    }
-}
-
-impl ServerCertVerifier for Named {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        name: &ServerName<'_>,
-        ocsp: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let verified =
-            self.authorities.verify_server_cert(end_entity, intermediates, name, ocsp, now);
-        let is_named = || self.certificates.iter().any(|one| **one == **end_entity);
+/// The settings of a client that trusts what a file names: authorities, and a server's own certificate
+/// that says it is one, as `openssl req -x509` makes them.
+fn trusting(named: &[Vec<u8>]) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    let mut store = RootCertStore::empty();
+    let of_der = |der: &Vec<u8>| CertificateDer::from(der.clone());
+    store.add_parsable_certificates(named.iter().map(of_der));
+    let authorities =
+        WebPkiServerVerifier::builder_with_provider(store.into(), crate::tls::provider());
+    let authorities = authorities.build().expect("each was taken as one when it was read");
+    let named = named.to_owned();
+    verifier::config(Box::new(move |end_entity, intermediates, name, now| {
+        let verified = authorities.verify_server_cert(end_entity, intermediates, name, &[], now);
+        let is_named = || named.iter().any(|one| **one == **end_entity);
         match verified {
             // Its time was checked before.
             Err(error) if is_of_authority(&error) && is_named() => {
@@ -130,32 +102,9 @@ impl ServerCertVerifier for Named {
             }
             verified => verified,
         }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.authorities.verify_tls12_signature(message, certificate, signed)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.authorities.verify_tls13_signature(message, certificate, signed)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.authorities.supported_verify_schemes()
-    }
+    }))
 }
 
-// Hides the key, which is a secret.
 fn authorities(pem: &str) -> Result<Vec<Vec<u8>>, TlsFlaw> {
     let mut store = RootCertStore::empty();
     let certificates = certificates(pem).map_err(TlsFlaw::Authority)?;
