@@ -34,6 +34,7 @@ use crate::backend::calls::Backends;
 use crate::config::{App, Auth, Config, Credential, Environment, Listen, Mantyx, TokenHash};
 use crate::error_chain::error_chain;
 use crate::group_files::GroupFiles;
+use crate::http::api::backends::Doctor;
 use crate::http::api::{Api, Facts, Loaded};
 use crate::http::auth::Authenticator;
 use crate::http::server;
@@ -131,6 +132,13 @@ pub struct Options {
     pub traces: Option<(Traces, Exporter)>,
 }
 
+impl Options {
+    fn doctor(&self) -> Option<Doctor> {
+        let file = self.reload.as_ref()?.file.path().to_owned();
+        Some(Doctor { program: self.launcher.clone()?, file })
+    }
+}
+
 impl Daemon {
     /// Builds the daemon and binds its listeners.
     pub async fn build(mut config: Config, options: Options) -> Result<Self, StartError> {
@@ -147,6 +155,7 @@ impl Daemon {
         let operator = TokenHash::of(state.operator()?.expose_secret().as_bytes());
         let token = if config.apps.is_empty() { state.token()? } else { SecretString::default() };
 
+        let doctor = options.doctor();
         let Options { launcher, handed, reload, traces } = options;
         let traces = traces.map(|(traces, exporter)| {
             back.spawn("traces", exporter.run(back.stop_token()));
@@ -196,6 +205,7 @@ impl Daemon {
             state: state.clone(),
             tls: tls.clone(),
             runtimes: Arc::clone(&runtimes),
+            doctor,
             leaving: leaving.clone(),
         };
         let names = Names { addresses, others: config.listen.hosts.clone(), tls };

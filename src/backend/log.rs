@@ -81,13 +81,15 @@ impl Budget {
     }
 }
 
-/// The last lines that a server wrote, for the error that reports its end.
+/// The last lines that a server wrote, for people, and for the error that reports its end.
 #[derive(Debug, Default)]
 pub(super) struct LastLines(VecDeque<String>);
 
 impl LastLines {
     /// How many lines are kept.
-    const KEPT: usize = 5;
+    const KEPT: usize = 20;
+    /// How many of them an error has.
+    const IN_ERROR: usize = 5;
     /// How many bytes of each.
     const WIDTH: usize = 300;
 
@@ -103,9 +105,14 @@ impl LastLines {
         self.0.push_back(line);
     }
 
-    /// The lines in one, `None` if there is none.
+    pub(super) fn all(&self) -> Vec<String> {
+        self.0.iter().cloned().collect()
+    }
+
+    /// The very last lines in one, `None` if there is none.
     pub(super) fn text(&self) -> Option<String> {
-        let lines: Vec<&str> = self.0.iter().map(String::as_str).collect();
+        let from = self.0.len().saturating_sub(Self::IN_ERROR);
+        let lines: Vec<&str> = self.0.range(from..).map(String::as_str).collect();
         (!lines.is_empty()).then(|| lines.join(" | "))
     }
 }

@@ -23,6 +23,7 @@ use rmcp::transport::streamable_http_client::{
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::log::LastLines;
 use super::program::hiding::{Coverage, Exposure};
 use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, auth};
 use crate::config::{HttpTransport, Mcp, Program};
@@ -73,6 +74,8 @@ pub struct McpDialer {
     last: Mutex<Option<Era>>,
     /// The hidden files that the program which was started last can read.
     coverage: Mutex<Coverage>,
+    /// The last lines on the stderr of that program.
+    stderr: Mutex<Arc<Mutex<LastLines>>>,
     /// What is removed from what the server writes into the log.
     pub redact: LiveRedaction,
 }
@@ -145,6 +148,7 @@ pub fn dialer(
         target,
         last: Mutex::new(None),
         coverage: Mutex::default(),
+        stderr: Mutex::default(),
         redact: LiveRedaction::default(),
     }
 }
@@ -205,6 +209,7 @@ impl McpDialer {
         let started = Child::start(&self.backend, program, launcher, &self.redact).await;
         let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
         *self.coverage.lock() = coverage;
+        self.stderr.lock().clone_from(&child.last_lines);
         let state = ConnectionState::of(&self.redact);
         let (transport, rest) =
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
@@ -330,6 +335,10 @@ impl Dial for McpDialer {
             Target::Http { .. } if *self.last.lock() == Some(Era::Oldest) => "sse",
             Target::Http { .. } => "streamable-http",
         }
+    }
+
+    fn stderr(&self) -> Vec<String> {
+        self.stderr.lock().lock().all()
     }
 
     fn exposure(&self) -> Option<Exposure> {

@@ -74,6 +74,11 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
     fn exposure(&self) -> Option<Exposure> {
         None
     }
+
+    /// The last lines that the program which was started last has written to stderr.
+    fn stderr(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// One live connection to a peer.

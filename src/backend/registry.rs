@@ -10,7 +10,7 @@
 //!
 //! Must not: await anything under the lock, or decide when to refresh.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -49,6 +49,9 @@ words! {
         Down = "down",
     }
 }
+
+/// How many states of a backend are remembered.
+const STATES: usize = 100;
 
 /// The known state of one backend.
 #[derive(Debug, Clone, Default)]
@@ -179,6 +182,8 @@ struct Slot {
     accepted: Accepted,
     /// The pins that are on disk; they lag behind `accepted` until they are written.
     kept: Option<Arc<Pins>>,
+    /// Its states, and since when, the earliest first.
+    states: VecDeque<(SystemTime, Phase)>,
 }
 
 #[derive(Debug)]
@@ -207,7 +212,8 @@ impl Slot {
     fn new(mut entry: RegistryEntry) -> Self {
         let accepted = mem::take(&mut entry.accepted);
         let kept = accepted.pins().cloned();
-        Self { holder: Holder::new(entry), next: None, accepted, kept }
+        let states = VecDeque::from([(clock::now(), Phase::Connecting)]);
+        Self { holder: Holder::new(entry), next: None, accepted, kept, states }
     }
 
     /// The slot after a reload that brings `entry`.
@@ -311,6 +317,12 @@ impl Registry {
             return;
         }
         change(known);
+        if slot.states.back().is_none_or(|(_, phase)| *phase != known.phase) {
+            if slot.states.len() == STATES {
+                slot.states.pop_front();
+            }
+            slot.states.push_back((clock::now(), known.phase));
+        }
         if let (Some(before), Some(new)) = (before, &known.catalog)
             && !Arc::ptr_eq(&before, new)
         {
@@ -513,6 +525,12 @@ impl Registry {
         let inner = self.inner.lock();
         let slot = inner.slots.get(&route.backend);
         route.repeatable && slot.is_some_and(|slot| slot.holder.source.is_repeatable(name))
+    }
+
+    /// The states that `name` went through, and since when, the earliest first.
+    pub fn states(&self, name: &BackendName) -> Vec<(SystemTime, Phase)> {
+        let inner = self.inner.lock();
+        inner.slots.get(name).map(|slot| slot.states.iter().copied().collect()).unwrap_or_default()
     }
 
     pub fn snapshot(&self, name: &str) -> Option<Snapshot> {

@@ -72,6 +72,10 @@ impl ConfigFile {
         Ok((file.reload()?, file))
     }
 
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads and checks the file, and the files that it refers to.
     pub fn reload(&mut self) -> Result<Config, ConfigErrors> {
         let read = self.env.read(&self.path);

@@ -4,6 +4,7 @@
 //! Must not: do what a run driver does. Apps that use these routes talk to MANTYX themselves.
 
 pub(crate) mod approvals;
+pub mod backends;
 mod calls;
 mod events;
 mod loom;
@@ -31,6 +32,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use self::backends::Doctor;
 use self::mcp::McpSessions;
 use self::routes::{ApiHandler, ApiRequest};
 use crate::backend::calls::Backends;
@@ -39,7 +41,7 @@ use crate::config::{App, Wire};
 use crate::http::auth::sessions::Sessions;
 use crate::http::auth::{Authenticator, rate_limit};
 use crate::http::proxy::MAX_SPEC;
-use crate::http::{Answered, Body, Code, proxy, response};
+use crate::http::{Answered, Body, Caller, Code, proxy, response};
 use crate::http_client;
 use crate::metrics::Requests;
 use crate::model::catalog::hex;
@@ -78,6 +80,8 @@ pub struct Facts {
     pub tls: Option<Arc<Tls>>,
     pub state: StateDir,
     pub runtimes: Arc<Runtimes>,
+    /// `None` if the daemon was started without a file.
+    pub doctor: Option<Doctor>,
     /// Cancelled when a replica is about to stop.
     pub leaving: CancellationToken,
 }
@@ -289,6 +293,17 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 fn not_json() -> Response<Body> {
     response::error(Code::UnsupportedMediaType, "Send JSON with `Content-Type: application/json`.")
+}
+
+/// Refuses a caller who has not shown the operator's secret.
+fn operator_only(caller: &Caller, what: &str) -> Answered<()> {
+    if caller.is_operator {
+        return Ok(());
+    }
+    let message = format!(
+        "{what} is for the operator, who shows X-Bridge-Operator, or signs in to the page with it."
+    );
+    Err(response::error(Code::OperatorOnly, &message))
 }
 
 fn bad_request(message: &str) -> Response<Body> {

@@ -36,11 +36,21 @@ impl Policy {
 
     /// The place of what says that a person must approve a call along `route` with these arguments.
     pub fn asks(&self, route: &Route, arguments: &str) -> Option<&str> {
-        let Target::Tool { name, .. } = &route.target else { return None };
-        let name = if name.is_empty() { route.backend.as_str() } else { name };
-        let rule = self.tools.of_call(name, arguments).map(|rule| rule.place.as_str());
+        let rule = self.tools.of_call(own_name(route)?, arguments).map(|rule| rule.place.as_str());
         rule.or_else(|| (self.destructive && route.destructive).then_some("approve: destructive"))
     }
+
+    /// Whether a person must approve some of the calls along `route`, or all.
+    pub fn may_ask(&self, route: &Route) -> bool {
+        let by_name = own_name(route).is_some_and(|name| self.tools.has(name));
+        by_name || self.destructive && route.destructive
+    }
+}
+
+/// The tool's name, as its peer gave it; an agent goes by its own. `None` where nothing is called.
+fn own_name(route: &Route) -> Option<&str> {
+    let Target::Tool { name, .. } = &route.target else { return None };
+    Some(if name.is_empty() { route.backend.as_str() } else { name })
 }
 
 words! {

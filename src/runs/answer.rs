@@ -92,6 +92,9 @@ pub(super) async fn answer(
         let trace = span.told().cloned();
         let post = ResultPost { path: &path, body, trace, deadline };
         let (posted, body) = delivered(&runs, &run, &tool_use, &recorder, post).await;
+        if posted == Posted::Accepted {
+            recorder.shown.get().inspect(|call| call.posted());
+        }
         span.outcome(posted.as_str(), matches!(posted, Posted::Failed | Posted::Refused(_)));
         // At shutdown the answer stays in the journal too: the next process posts it.
         if posted == Posted::Unwanted(StatusCode::NOT_FOUND)

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::answer::POST_WITHIN;
+use super::history::HistoryId;
 use super::long_calls::{LongCalls, Work};
 use super::shares::Share;
 use crate::backend::{Handle, NotRecorded, Recorder};
@@ -49,6 +50,8 @@ pub(super) struct CallRecorder {
     record: Mutex<CallRecord>,
     /// When this process first knew the call.
     since: Instant,
+    /// Its name in the history, once it is made.
+    pub(super) shown: OnceLock<HistoryId>,
     /// Set when it becomes a long call.
     long: OnceLock<(Arc<LongCalls>, CallId)>,
     /// For how long earlier processes had known it, by the clocks that outlive a process.
@@ -111,6 +114,7 @@ impl CallRecorder {
             key,
             record: Mutex::new(record),
             since: Instant::now(),
+            shown: OnceLock::new(),
             long: OnceLock::new(),
             before,
             taken: CancellationToken::new(),
@@ -339,6 +343,7 @@ impl Recorder for CallRecorder {
         Box::pin(async move {
             let journal = &self.keeping.journal;
             let long = self.long.get();
+            self.shown.get().inspect(|call| call.sent());
             if !self.is_kept() {
                 self.record.lock().dispatch(peer);
                 return Ok(());

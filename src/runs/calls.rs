@@ -277,6 +277,8 @@ impl Calls {
         within: Duration,
     ) -> ActiveCall {
         let observer = self.observe(&request, trace);
+        // A call is activated only once.
+        recorder.shown.set(observer.running.id()).ok();
         let permission_check = self.permission_check(&request.app);
         let handle = recorder.handle();
         if handle.is_some() {

@@ -54,6 +54,9 @@ pub struct HistoryEntry {
     pending: bool,
     /// It waits for a person's approval.
     waiting: bool,
+    /// When, after its begin, it was first sent to its backend, and when MANTYX took its answer.
+    pub sent: Option<Duration>,
+    pub posted: Option<Duration>,
     /// Since when, and how long it has waited before, for any person.
     asked: Option<Instant>,
     waited: Duration,
@@ -76,8 +79,13 @@ words! {
 
 /// A call that runs. Dropped without [`Running::end`], it was cancelled.
 #[derive(Debug)]
-pub struct Running {
+pub struct Running(HistoryId);
+
+/// The name of a call in the history.
+#[derive(Debug, Clone)]
+pub struct HistoryId {
     history: Arc<History>,
+    app: AppName,
     id: u64,
 }
 
@@ -137,6 +145,8 @@ impl History {
             waiting: false,
             asked: None,
             waited: Duration::ZERO,
+            sent: None,
+            posted: None,
             arguments: beginning(call.arguments.get()),
             answer: Box::default(),
             ended: None,
@@ -144,7 +154,7 @@ impl History {
         inner.running.insert(id, entry);
         drop(inner);
         self.changes.tell(|| Change::Call(call.app.clone(), id));
-        Running { history: Arc::clone(self), id }
+        Running(HistoryId { history: Arc::clone(self), app: call.app.clone(), id })
     }
 
     /// The call of this number, if it is `app`'s and remembered.
@@ -202,14 +212,18 @@ impl History {
 }
 
 impl Running {
+    pub fn id(&self) -> HistoryId {
+        self.0.clone()
+    }
+
     /// Notes that the call has had a first answer, and continues.
     pub fn pending(&self) {
-        self.change(|entry| entry.pending = true);
+        self.0.change(|entry| entry.pending = true);
     }
 
     /// Notes whether the call waits for a person.
     pub fn waits(&self, waiting: bool) {
-        self.change(|entry| {
+        self.0.change(|entry| {
             entry.waited = entry.waited();
             entry.asked = waiting.then(Instant::now);
             entry.waiting = waiting;
@@ -218,23 +232,39 @@ impl Running {
 
     /// Notes the text of the answer, just before the call ends.
     pub fn answered(&self, text: &str) {
-        let mut inner = self.history.inner.lock();
-        if let Some(entry) = inner.running.get_mut(&self.id) {
+        let mut inner = self.0.history.inner.lock();
+        if let Some(entry) = inner.running.get_mut(&self.0.id) {
             entry.answer = beginning(text);
         }
     }
 
-    fn change(&self, change: impl FnOnce(&mut HistoryEntry)) {
-        let mut inner = self.history.inner.lock();
-        let Some(entry) = inner.running.get_mut(&self.id) else { return };
-        change(entry);
-        let of = entry.app.clone();
-        drop(inner);
-        self.history.changes.tell(|| Change::Call(of, self.id));
+    pub fn end(&self, outcome: Outcome) {
+        self.0.history.end(self.0.id, outcome);
+    }
+}
+
+impl HistoryId {
+    /// Notes that the call is sent to its backend.
+    pub fn sent(&self) {
+        self.change(|entry| entry.sent = entry.sent.or(Some(entry.begun.elapsed())));
     }
 
-    pub fn end(&self, outcome: Outcome) {
-        self.history.end(self.id, outcome);
+    /// Notes that MANTYX has taken the answer.
+    pub fn posted(&self) {
+        self.change(|entry| entry.posted = Some(entry.begun.elapsed()));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HistoryEntry)) {
+        let mut inner = self.history.inner.lock();
+        let Inner { running, answered, .. } = &mut *inner;
+        let mut ended = answered.get_mut(&self.app).into_iter().flatten().rev();
+        let entry = running.get_mut(&self.id);
+        let Some(entry) = entry.or_else(|| ended.find(|entry| entry.number == self.id)) else {
+            return;
+        };
+        change(entry);
+        drop(inner);
+        self.history.changes.tell(|| Change::Call(self.app.clone(), self.id));
     }
 }
 
@@ -249,7 +279,7 @@ fn beginning(text: &str) -> Box<str> {
 impl Drop for Running {
     fn drop(&mut self) {
         // Nothing is left to do after `end`.
-        self.history.end(self.id, Outcome::Cancelled);
+        self.end(Outcome::Cancelled);
     }
 }
 

@@ -225,6 +225,8 @@ try {
   // Searching, and the schema of what was found.
   await page.screenshot({ path: `${shots}/light.png`, fullPage: true });
   await go(page, "tools");
+  await page.waitForFunction(() => [...document.querySelectorAll("#tools .tool")].some((tool) => /plain_args/.test(tool.innerText) && /needs approval/.test(tool.innerText)));
+  assert.doesNotMatch(await page.$eval("#tools .tool", (tool) => tool.innerText), /needs approval/);
   await page.type("#search", "plain note");
   await page.waitForFunction(() => document.querySelectorAll("#tools .tool").length === 1);
   await page.click("#tools .tool summary");
@@ -250,6 +252,17 @@ try {
   await barriers(page, "a run");
   await page.screenshot({ path: `${shots}/run.png` });
   await page.click("#run a");
+
+  // A backend's own page: its states, what is wrong, and the doctor, whose report stays.
+  await go(page, "backends");
+  await page.click('tr[data-backend="gone"] a');
+  await has(page, "#backend", "/nonexistent/program");
+  await page.waitForSelector('#backend .strip[aria-label^="down since"]');
+  await page.evaluate(() => [...document.querySelectorAll("#backend button")].find((one) => one.textContent === "Run the doctor").click());
+  await has(page, "#backend .steps", "install it, or correct");
+  await page.screenshot({ path: `${shots}/backend.png` });
+  await barriers(page, "a backend");
+  await page.click("#backend a");
 
   // A refresh by its button.
   await go(page, "backends");

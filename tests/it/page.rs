@@ -3,6 +3,7 @@
 use std::{fs, path::Path, process::Stdio};
 
 use futures_util::future::join_all;
+use serde_json::{Value, json};
 use tokio::process::Command;
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     owners::{Apps, token},
     peers,
     sse::Stream,
+    wait::soon,
 };
 
 const FORM: &str = "application/x-www-form-urlencoded";
@@ -97,6 +99,12 @@ async fn a_link_signs_in_once() {
         (vec![("Authorization", token.as_str()), ("X-Bridge-Operator", operator.as_str())], true),
     ] {
         let path = link(&shown).await.expect(200)["path"].as_str().expect("a path").to_owned();
+        // A browser that looks ahead, and a program that follows every link, use it up for nobody.
+        let ahead = Request::new("GET", &path).header("Sec-Purpose", "prefetch");
+        for only_looks in [ahead, Request::new("HEAD", &path)] {
+            let looked = only_looks.send(bridge.addr()).await;
+            assert_eq!((looked.status, looked.head.header("set-cookie")), (401, None));
+        }
         let follow = async || Request::new("GET", &path).answer(bridge.addr()).await;
         let followed = follow().await;
         assert_eq!(followed.status, 303);
@@ -258,6 +266,59 @@ async fn the_operators_session_decides_and_an_apps_looks() {
 }
 
 #[tokio::test]
+async fn what_a_backend_went_through_is_told() {
+    let saying =
+        peers::with(&peers::saying("x"), "approve: [{tool: say, when: [{path: /a, gt: 1}]}]");
+    let rig = Harness::bare(&format!(
+        "mcp:\n  saying: {saying}\n  gone: {{command: /nonexistent/program}}\n"
+    ))
+    .await;
+    let bridge = &rig.bridge;
+    bridge.wait_backend("saying", "ready").await;
+    bridge.wait_backend("gone", "down").await;
+    let as_operator = async |method: &str, target: &str| {
+        let request = bridge.request(method, target);
+        request.header("X-Bridge-Operator", &bridge.operator()).answer(bridge.addr()).await
+    };
+    // A call of a run: what its server writes, and when it was sent and posted.
+    let call = r#"{"stderr":"a line","result":{"content":[]}}"#;
+    rig.run(Script::one_call("tu_1", "saying", "saying_say", call)).await;
+    rig.mantyx.answer("tu_1").await;
+    let call = soon("the history is told", async || {
+        let calls = bridge.api("GET", "/v1/calls?limit=1", None).await.expect(200);
+        Some(calls["calls"][0].clone()).filter(|call| call["postedMs"].is_u64())
+    })
+    .await;
+    assert!(call["sentMs"].as_u64() <= call["ms"].as_u64(), "{call}");
+    assert!(call["ms"].as_u64() <= call["postedMs"].as_u64(), "{call}");
+
+    let told = soon("the history is told", async || {
+        let told = as_operator("GET", "/v1/backends").await.expect(200);
+        Some(told).filter(|told| told["backends"][1]["stderr"] == json!(["a line"]))
+    })
+    .await;
+    let states = |of: &Value| -> Vec<Value> {
+        of["states"].as_array().unwrap().iter().map(|one| one["state"].clone()).collect()
+    };
+    let [gone, saying] = [&told["backends"][0], &told["backends"][1]];
+    assert_eq!(states(saying), ["connecting", "ready"]);
+    assert_eq!(states(gone), ["connecting", "down"]);
+    assert_eq!(saying["approve"], json!(["saying_say"]));
+    assert_eq!(gone["approve"], json!([]));
+    let of_app = bridge.api("GET", "/v1/backends", None).await.expect(200);
+    assert_eq!(of_app["backends"][1]["stderr"], json!([]), "what it wrote is the operator's");
+
+    let examined = as_operator("POST", "/v1/backends/gone/doctor").await.expect(200);
+    assert_eq!(examined["examined"][1]["name"], "gone");
+    assert_eq!(examined["examined"][1]["steps"][0]["verdict"], "fail", "{examined}");
+    let examined = as_operator("POST", "/v1/backends/saying/doctor").await.expect(200);
+    assert_eq!(examined["ok"], true, "{examined}");
+    assert_eq!(as_operator("POST", "/v1/backends/other/doctor").await.status, 404);
+    let by_app = bridge.api("POST", "/v1/backends/gone/doctor", None).await;
+    assert_eq!(by_app.expect(403)["error"], "operator_only");
+}
+
+#[tokio::test]
 async fn in_a_browser() {
     let dir = tempfile::TempDir::new().expect("the temporary directory is writable");
     let plain = peers::with(&peers::ledger(&ledger_in(&dir), &[]), "approve: [args]");
@@ -289,7 +350,7 @@ async fn a_page_of_another_origin_gets_nowhere() {
     assert_eq!(rig.bridge.backend("plain").await["lastRefresh"], refreshed);
     for list in ["runs", "calls"] {
         let shown = rig.bridge.api("GET", &format!("/v1/{list}"), None).await.expect(200);
-        assert_eq!(shown[list], serde_json::json!([]));
+        assert_eq!(shown[list], json!([]));
     }
     let metrics = rig.bridge.api("GET", "/metrics", None).await.text();
     let counted = "mantyx_bridge_refused_requests_total{code=\"origin_refused\"} ";

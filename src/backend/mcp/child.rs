@@ -36,7 +36,7 @@ pub(super) struct Child {
     exit: watch::Receiver<Option<String>>,
     /// Cancelled when stderr has ended.
     stderr_ended: CancellationToken,
-    last_lines: Arc<Mutex<LastLines>>,
+    pub(super) last_lines: Arc<Mutex<LastLines>>,
     /// Read what the server writes and wait for its end; aborted on drop.
     tasks: JoinSet<()>,
 }

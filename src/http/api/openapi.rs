@@ -66,7 +66,7 @@ mod tests {
     use schemars::generate::SchemaSettings;
 
     use super::*;
-    use crate::http::api::{approvals, ready, runs, status, trust};
+    use crate::http::api::{approvals, backends, ready, runs, status, trust};
 
     /// The schemas of the types that are serialized, by their names in the document.
     fn schemas() -> Map<String, Value> {
@@ -78,6 +78,7 @@ mod tests {
             SchemaGenerator::subschema_for::<ready::Ready>,
             SchemaGenerator::subschema_for::<ready::NotReady<'_>>,
             SchemaGenerator::subschema_for::<status::Status>,
+            SchemaGenerator::subschema_for::<backends::BackendList>,
             SchemaGenerator::subschema_for::<ToolRefs>,
             SchemaGenerator::subschema_for::<ToolResult>,
             SchemaGenerator::subschema_for::<trust::Trust>,

@@ -15,7 +15,7 @@ use tracing::{info, warn};
 
 use super::routes::ApiRequest;
 use super::sight::Sight;
-use super::{Api, MAX_CALL, bad_request, choose, json_body, time};
+use super::{Api, MAX_CALL, bad_request, choose, json_body, operator_only, parameter, time};
 use crate::clock;
 use crate::config::App;
 use crate::error_chain::error_chain;
@@ -69,6 +69,10 @@ pub(super) struct ShownCall<'a> {
     /// How long it took, or has taken so far, and how much of that it waited for a person.
     ms: u64,
     waited_ms: u64,
+    /// When, after its start, it was sent to its backend; `null` if it was not.
+    sent_ms: Option<u64>,
+    /// When, after its start, MANTYX took its answer; `null` also for a call that no run asked for.
+    posted_ms: Option<u64>,
 }
 
 /// What a call was made with, and its answer: the first 4 KiB of each.
@@ -132,6 +136,8 @@ impl<'a> ShownCall<'a> {
             outcome: call.ended.map(|(outcome, _)| outcome.as_str()),
             ms: millis(call.took()),
             waited_ms: millis(call.waited()),
+            sent_ms: call.sent.map(millis),
+            posted_ms: call.posted.map(millis),
         }
     }
 }
@@ -367,6 +373,8 @@ impl Api {
         let sight = Sight::of(&self.runs, caller, request.headers());
         let mut calls = self.runs.calls.history.of(caller.sees());
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
+        let limit = parameter(request, "limit").and_then(|limit| limit.parse().ok());
+        calls.truncate(limit.unwrap_or(usize::MAX));
         let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
         Ok(response::json(StatusCode::OK, &serde_json::json!({ "calls": calls })))
     }
@@ -379,11 +387,7 @@ fn millis(time: Duration) -> u64 {
 impl Api {
     /// What a call was made with, for the operator.
     pub(super) fn show_call(&self, ApiRequest { caller, segment, .. }: &ApiRequest) -> Answered {
-        if !caller.is_operator {
-            let message = "What a call was made with is for the operator to see, who shows \
-                           X-Bridge-Operator, or signs in to the page with that.";
-            return Err(response::error(Code::OperatorOnly, message));
-        }
+        operator_only(caller, "What a call was made with")?;
         let call = segment.parse().ok().and_then(|number| self.runs.calls.history.find(number));
         let call = call.ok_or_else(|| {
             response::error(Code::NotFound, "There is no such call; GET /v1/calls lists them.")

@@ -1,10 +1,10 @@
 //! `call`: its answer, and what becomes of it when somebody gives up.
 
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{FAILED, OK, desk::Desk, with};
-use crate::{harness::Harness, wait};
+use crate::{harness::Harness, peers, wait};
 
 /// The last call that the bridge was asked for.
 async fn last(rig: &Harness) -> Value {
@@ -59,4 +59,13 @@ async fn a_call_that_goes_on_is_waited_for_and_can_be_fetched_later() {
     let question = question.unwrap_or_else(|| panic!("what to type: {}", ran.err));
     let later = with(&rig, &["call", "bridge_call_result", question]).await.expect(OK);
     assert_eq!(later.out, "slept\n");
+}
+
+#[tokio::test]
+async fn a_servers_words_reach_stderr_as_plain_text() {
+    let rig = Harness::bare(&format!("mcp:\n  saying: {}\n", peers::saying("x"))).await;
+    rig.bridge.wait_backend("saying", "ready").await;
+    let error = json!({"error": {"code": -1, "message": "It is \u{1b}[31mred\u{202e}."}});
+    let ran = with(&rig, &["call", "saying_say", &error.to_string()]).await.expect(FAILED);
+    assert!(ran.err.contains("It is \u{fffd}[31mred\u{fffd}."), "{:?}", ran.err);
 }

@@ -1,0 +1,117 @@
+//! What a person looks at where a backend has trouble: its states over time, what its program wrote,
+//! and a run of the doctor.
+//!
+//! Must not: show an app what a program wrote, or dial a backend itself.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::Serialize;
+use tokio::process::Command;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::routes::ApiRequest;
+use super::{Api, busy, names, operator_only, time, unknown_backend};
+use crate::http::{Answered, Code, response};
+use crate::model::BackendName;
+use crate::model::offer::Ref;
+
+/// How long a run of the doctor may take: its own limit, and the end of a program.
+const DOCTOR: Duration = Duration::from_secs(60);
+/// One at a time, as each may start the backend's program.
+static DOCTORS: Semaphore = Semaphore::const_new(1);
+
+/// How the daemon runs `mantyx-bridge doctor`.
+#[derive(Debug, Clone)]
+pub struct Doctor {
+    /// The bridge's own executable.
+    pub program: PathBuf,
+    /// The file that the daemon was started with.
+    pub file: PathBuf,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct BackendList {
+    backends: Vec<BackendDetails>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+pub(super) struct BackendDetails {
+    name: String,
+    /// The states that it went through, the earliest first; at most the last 100.
+    states: Vec<StateSince>,
+    /// The tools of which a person must approve some calls, or all.
+    approve: Vec<String>,
+    /// The last lines that its program wrote to stderr; for the operator alone.
+    stderr: Vec<String>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct StateSince {
+    since: String,
+    state: &'static str,
+}
+
+impl Api {
+    pub(super) fn list_backends(&self, ApiRequest { caller, .. }: &ApiRequest) -> Answered {
+        let offer = self.offer(&caller.app);
+        let handles = self.backends().handles();
+        let details = |name: BackendName| {
+            let handle = handles.get(&name)?;
+            let states = self.backends().registry.states(&name).into_iter();
+            let refs = offer.backend(name.as_str()).into_iter().flat_map(|it| it.refs());
+            let asks = |tool: &&str| {
+                offer.route(tool).is_some_and(|route| handle.rules.approve.may_ask(route))
+            };
+            Some(BackendDetails {
+                states: states
+                    .map(|(since, phase)| StateSince { since: time(since), state: phase.as_str() })
+                    .collect(),
+                approve: refs
+                    .flat_map(Ref::names)
+                    .map(AsRef::as_ref)
+                    .filter(asks)
+                    .map(str::to_owned)
+                    .collect(),
+                stderr: if caller.is_operator { handle.dial.stderr() } else { Vec::new() },
+                name: name.to_string(),
+            })
+        };
+        let backends = names(&offer).into_iter().filter_map(details).collect();
+        Ok(response::json(StatusCode::OK, &BackendList { backends }))
+    }
+
+    /// Runs the doctor for one backend. It reads the file as it is now, and makes a connection of its
+    /// own, so that one which hangs does not hide what is wrong.
+    pub(super) async fn examine(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
+        operator_only(&caller, "The doctor")?;
+        let mine = names(&self.offer(&caller.app));
+        if !mine.contains(segment.as_str()) {
+            let unknown = unknown_backend(segment, &mine);
+            return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
+        }
+        let Some(Doctor { program, file }) = &self.facts.doctor else {
+            return Err(response::error(Code::NotFound, "This bridge was started without a file."));
+        };
+        let Ok(_turn) = DOCTORS.try_acquire() else {
+            return Err(busy("The doctor looks at a backend already; ask again when it is done."));
+        };
+        let mut doctor = Command::new(program);
+        doctor.args(["doctor", "--json", "--config"]).arg(file).arg(&segment);
+        doctor.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        let why = match timeout(DOCTOR, doctor.output()).await {
+            Ok(Ok(output)) if output.stdout.starts_with(b"{") => {
+                return Ok(response::json_text(StatusCode::OK, output.stdout));
+            }
+            Ok(Ok(output)) => format!("it ended with {} and no report", output.status),
+            Ok(Err(error)) => format!("it cannot be started: {error}"),
+            Err(_elapsed) => format!("it did not end within {} s", DOCTOR.as_secs()),
+        };
+        let cure = format!("run `mantyx-bridge doctor {segment}` on the host");
+        Err(response::error(Code::Internal, &format!("The doctor gave no report: {why}; {cure}.")))
+    }
+}

@@ -1,0 +1,132 @@
+// Calls and runs.
+
+/** How many rows a list has at first, and how many more a person gets at once. */
+const SHOWN = 25;
+
+const shown = { runs: SHOWN, calls: SHOWN };
+/** The latest ones that match, as many as a person wants to see. */
+function latest(list, newest, matches) {
+  const all = [...state[list].values()].sort(newest);
+  for (const old of all.slice(KEPT)) state[list].delete(key(old));
+  const found = all.filter(matches);
+  const more = at(`more-${list}`);
+  more.hidden = found.length <= shown[list];
+  more.textContent = `Show ${Math.min(SHOWN, found.length - shown[list])} more of ${found.length}`;
+  more.onclick = () => { shown[list] += SHOWN; drawActivity(); };
+  return found.slice(0, shown[list]);
+}
+
+/** Offers the values that there are, and returns whether something has the chosen ones. */
+function filtered() {
+  const all = [...state.calls.values()];
+  const offer = (id, words) => {
+    const list = at(id);
+    for (const word of new Set(words)) {
+      if (![...list.options].some((option) => option.value === word)) list.add(new Option(word.replaceAll("_", " "), word));
+    }
+    return list.value;
+  };
+  const app = offer("by-app", [...all, ...state.runs.values()].map((one) => one.app));
+  const backend = offer("by-backend", all.map((one) => one.backend));
+  const how = offer("by-state", all.map(stateOf));
+  const text = at("by-text").value.trim().toLowerCase();
+  const has = (...words) => words.some((word) => word?.toLowerCase().includes(text));
+  return {
+    call: (one) => (!app || one.app === app) && (!backend || one.backend === backend) && (!how || stateOf(one) === how) && has(one.name, one.runId),
+    run: (one) => (!app || one.app === app) && (!backend || one.backends.includes(backend)) && has(one.runId),
+  };
+}
+
+/** The cells that every list of calls has. */
+const ofCall = (call) => [
+  cell("", clock(call.startedAt)), cell("App", call.app), cell("", make("code", "", call.name)), cell("Backend", call.backend),
+  cell("", dot(stateOf(call))), cell("Took", took(call.ms), "number"),
+];
+
+const runLink = (run) => link(`#activity/${encodeURIComponent(key(run))}`, make("code", "", run.runId));
+
+function drawActivity() {
+  const [, one] = location.hash.split("/");
+  at("run").hidden = !one;
+  at("lists").hidden = !!one;
+  if (one) return drawRun(state.runs.get(decodeURIComponent(one)));
+  const matches = filtered();
+  const runs = latest("runs", (a, b) => a.startedAt < b.startedAt ? 1 : -1, matches.run).map((run) => make("tr", "",
+    cell("", make("span", "", runLink(run), run.kind === "eval" ? make("span", "soft", " eval") : null)),
+    cell("App", run.app),
+    cell("", dot(run.state)),
+    cell("Started", clock(run.startedAt)),
+    cell("Calls", String(run.calls), "number"),
+    cell("In flight", String(run.callsInFlight), "number"),
+    cell("Backends", run.backends.join(", "))));
+  fill("runs", runs, state.runs.size ? "No run is like that." : "No runs since the bridge was started.");
+  const ofRun = (id) => [...state.runs.values()].find((run) => run.runId === id);
+  const calls = latest("calls", (a, b) => b.number - a.number, matches.call).map((call) => {
+    const run = call.runId && ofRun(call.runId);
+    return make("tr", "", ...ofCall(call), cell("Run", run ? runLink(run) : call.runId ? make("code", "", call.runId) : "by hand"));
+  });
+  fill("calls", calls, state.calls.size ? "No call is like that." : "No calls since the bridge was started.");
+}
+
+/** Shows a call's stages and, for the operator, what it was made with and its answer. */
+async function opened(place, call) {
+  const told = stages(call).filter(([, ms]) => ms > 0).map(([kind, ms]) => `${STAGES[kind] ?? STAGES.done} ${took(ms)}`);
+  place.append(make("div", "track whole", staged(call)), make("p", "soft", told.join(", ")));
+  if (!state.status.operator) return;
+  const response = await fetch(`/v1/calls/${call.number}`, { headers: keyed() });
+  const { arguments: given, answer, message } = await response.json();
+  place.append(message ? make("p", "soft", message) : make("div", "", make("p", "soft", "Arguments"), make("pre", "", plain(given)),
+    make("p", "soft", "Answer"), make("pre", "", plain(answer || "none yet"))));
+}
+
+const STAGES = { waited: "for a person", queued: "queued", done: "at the backend", posting: "posted to MANTYX" };
+
+/** The stages of a call, and how many ms each took, in their order. */
+function stages(call) {
+  const sent = call.sentMs ?? call.ms;
+  // What its server asks comes after it was sent.
+  const [before, after] = [Math.min(call.waitedMs, sent), Math.max(0, call.waitedMs - sent)];
+  const kind = { bad: "failed", warn: "running" }[tone(stateOf(call))] ?? "done";
+  return [["waited", before], ["queued", sent - before], [kind, call.ms - sent - after], ["waited", after], ["posting", (call.postedMs ?? call.ms) - call.ms]];
+}
+
+/** The bar of a call, with its stages. */
+function staged(call) {
+  return make("span", "", ...stages(call).map(([kind, ms]) => {
+    const stage = make("i", kind);
+    stage.style.flexGrow = ms;
+    return ms > 0 ? stage : null;
+  }));
+}
+
+/** One run: what it is, and a bar for each of its calls. */
+function drawRun(run) {
+  const back = make("p", "", link("#activity", "All activity"));
+  if (!run) return put(at("run"), [back, make("p", "empty", "The bridge does not know this run any more.")]);
+  const calls = [...state.calls.values()].filter((call) => call.runId === run.runId).sort((a, b) => a.number - b.number);
+  const begins = Date.parse(run.startedAt);
+  const ends = run.endedAt ? Date.parse(run.endedAt) : Math.max(Date.now(), begins + 1);
+  const place = (at) => `${Math.min(100, Math.max(0, 100 * (at - begins) / Math.max(1, ends - begins)))}%`;
+  const drawn = calls.map((call) => {
+    const started = Date.parse(call.startedAt);
+    const bar = staged(call);
+    bar.style.left = place(started);
+    bar.style.width = `calc(${place(started + (call.postedMs ?? call.ms))} - ${place(started)})`;
+    const line = make("div", "bar", make("code", "", call.name), make("div", "track", bar), make("span", "number", `${took(call.ms)} `, dot(stateOf(call))));
+    const made = make("details", "", make("summary", "", line));
+    made.addEventListener("toggle", () => opened(made, call), { once: true });
+    made.says = JSON.stringify([call.number, stateOf(call), call.postedMs]);
+    return made;
+  });
+  const facts = [dot(run.state), `, app ${run.app}, started `, clock(run.startedAt), run.endedAt ? `, took ${took(ends - begins)}` : "",
+    `, ${counted(run.calls, "call")}`];
+  // The bars stay, so that what a person has opened stays open.
+  const bars = at("run").querySelector(".bars") ?? make("div", "bars");
+  bars.says = "bars";
+  put(bars, drawn);
+  put(at("run"), [back, make("h2", "", make("code", "", run.runId)), make("p", "", ...facts),
+    drawn.length ? bars : make("p", "empty", "It has made no calls that the bridge remembers."),
+    make("p", "legend soft", ...Object.entries(STAGES).map(([kind, word]) => make("span", "", make("i", kind), ` ${word}`)))]);
+}
+
+// Requests.

@@ -1,0 +1,135 @@
+// What waits for a person.
+
+/** The cards of questions to a person, by their ids. */
+const asks = new Map();
+/** How long new buttons are disabled, in ms: a card may appear under the pointer just before a click. */
+const UNTOUCHED = 700;
+
+/** What a call's server asks: the elements of its form, and how its content is read. */
+function form(id, question) {
+  const title = make("p", "text", make("strong", "", "Its server asks: "), plain(question.message ?? ""));
+  if (question.mode === "url") {
+    let url = null;
+    try { url = new URL(question.url); } catch { /* It is shown as it is. */ }
+    if (!url || !/^https?:$/.test(url.protocol)) return { elements: [title, make("pre", "", plain(question.url))], read: () => undefined };
+    // The browser's own form of it: a host that looks like another one shows what it is.
+    const user = url.username ? `${url.username}@` : "";
+    const link = make("a", "", `${url.protocol}//${user}`, make("strong", "", url.host), url.pathname + url.search + url.hash);
+    [link.href, link.target, link.rel] = [url.href, "_blank", "noopener noreferrer"];
+    return { elements: [title, make("p", "text", link)], read: () => undefined };
+  }
+  const { element, read } = fields(id, question.requestedSchema);
+  return { elements: [title, element], read };
+}
+
+/** A card. It keeps its position, so that a click hits the right one; only its text changes. */
+function ask(one) {
+  const reason = make("input");
+  const isQuestion = one.kind === "question";
+  reason.placeholder = isQuestion ? "Reason, if you decline" : "Reason; the model gets it if you deny";
+  reason.maxLength = 1000;
+  reason.setAttribute("aria-label", `Reason, ${one.name}`);
+  const button = (word, decision, content) => {
+    const made = make("button", "", word);
+    made.setAttribute("aria-label", `${word} ${one.name}`);
+    made.disabled = true;
+    made.onclick = () => decide(one.id, { decision, content: content?.(), reason: reason.value || undefined });
+    return made;
+  };
+  // Without a form, there is nothing to fill in.
+  const asked = one.question && !one.flaw ? form(one.id, one.question) : null;
+  const flaw = one.flaw ? [
+    make("p", "text", make("strong", "", "Its server asks: "), plain(one.question?.message ?? "")),
+    make("pre", "", plain(JSON.stringify(one.question))), make("p", "", `It can only be declined: ${one.flaw}.`)] : [];
+  const buttons = isQuestion
+    ? [...(asked ? [button("Answer", "answer", asked.read)] : []), button("Decline", "deny")]
+    : [button("Approve", "approve"), button("Deny", "deny")];
+  setTimeout(() => buttons.forEach((button) => { button.disabled = false; }), UNTOUCHED);
+  const answer = make("div", "answer", reason, ...buttons);
+  answer.hidden = !state.mayDecide;
+  const word = make("p", "word soft", "");
+  const card = make("article", "ask",
+    make("p", "", make("code", "", one.name), make("span", "soft", ` of ${one.backend}, app ${one.app}, `),
+      one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
+      make("span", "soft", ", expires at "), clock(one.deadline)),
+    make("pre", "", one.argumentsText), ...(asked?.elements ?? flaw), answer, word);
+  return { card, answer, buttons, word };
+}
+
+function say(word, text) {
+  word.textContent = text;
+  word.title = text;
+}
+
+/** A decided card keeps its size, so that the card below does not move under the pointer. */
+function settle({ card, word }, text) {
+  say(word, text);
+  card.classList.add("over");
+  for (const part of card.querySelectorAll(".answer, .fields")) part.inert = true;
+}
+
+/** Draws the open questions. New cards come last; decided ones go once the pointer leaves the list. */
+function drawApprovals(all) {
+  for (const one of all) {
+    const known = asks.get(one.id);
+    if (one.state === "waiting") {
+      // After a restart, the bridge asks again about a call whose card was over.
+      if (known && !known.card.classList.contains("over")) continue;
+      known?.card.remove();
+      const made = ask(one);
+      asks.set(one.id, made);
+      at("asks").append(made.card);
+    } else if (known) {
+      settle(known, one.reason ? `${one.state}: ${one.reason}` : one.state);
+    }
+  }
+  // The bridge no longer knows these: it was restarted, or has forgotten old questions.
+  const named = new Set(all.map((one) => one.id));
+  for (const [id, known] of asks) {
+    if (!named.has(id)) settle(known, "no longer asked");
+  }
+  sweep();
+}
+
+function sweep() {
+  const section = at("approvals");
+  if (!section.matches(":hover") && !section.contains(document.activeElement)) {
+    for (const [id, { card }] of asks) {
+      if (!card.classList.contains("over")) continue;
+      card.remove();
+      asks.delete(id);
+    }
+  }
+  section.hidden = !asks.size && at("keyless").hidden;
+  at("operator").hidden = state.mayDecide || !at("keyless").hidden;
+}
+
+let approvals = 0;
+async function readApprovals() {
+  const mine = ++approvals;
+  const response = await fetch("/v1/approvals", { headers: keyed() });
+  if (mine !== approvals) return;
+  at("keyless").hidden = response.status !== 401 || !state.status?.approvals.waiting;
+  if (response.ok) {
+    const { approvals: all, mayDecide } = await response.json();
+    state.mayDecide = mayDecide;
+    drawApprovals(all);
+  } else sweep();
+}
+
+async function decide(id, decision) {
+  const { buttons, word } = asks.get(id);
+  buttons.forEach((button) => { button.disabled = true; });
+  try {
+    const headers = { ...keyed(), "content-type": "application/json" };
+    const body = JSON.stringify(decision);
+    const response = await fetch(`/v1/approvals/${id}`, { method: "POST", headers, body });
+    if (response.status === 401) location.reload();
+    if (!response.ok) say(word, (await response.json()).message);
+    await readApprovals();
+  } catch {
+    say(word, "The bridge was not reached.");
+  } finally {
+    buttons.forEach((button) => { button.disabled = false; });
+  }
+}
