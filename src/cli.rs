@@ -28,7 +28,7 @@ mod trust;
 use std::fmt::Display;
 use std::io;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -362,14 +362,16 @@ pub fn run(cli: Cli) -> ExitCode {
 }
 
 /// The token for `--url`.
-fn token(file: Option<&Path>, env: &Environment) -> Outcome<SecretString> {
-    let Some(file) = file else {
+fn token(global: &Global, url: &str, env: &Environment) -> Outcome<Option<SecretString>> {
+    let Some(file) = &global.token_file else {
         let token = env.filled_var("MANTYX_BRIDGE_TOKEN").map(SecretString::from);
-        return token.ok_or_else(|| Failure::usage("no_token_given", &[]));
+        // On a socket, the user may be known.
+        let is_needed = token.is_none() && !url.starts_with("unix:");
+        return if is_needed { Err(Failure::usage("no_token_given", &[])) } else { Ok(token) };
     };
     let text = std::fs::read_to_string(file);
     let text = text.map_err(|error| Failure::Usage(format!("{}: {error}", file.display())))?;
-    Ok(text.trim().into())
+    Ok(Some(text.trim().into()))
 }
 
 /// Prints a message to stderr, which may have a peer's words.
@@ -390,7 +392,7 @@ fn place_of(
     changes: bool,
 ) -> Outcome<Place> {
     if let Some(url) = &global.url {
-        let token = token(global.token_file.as_deref(), env)?;
+        let token = token(global, url, env)?;
         return Ok(Place::Given { url: url.clone(), token });
     }
     let config = global.config.as_deref();

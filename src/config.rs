@@ -94,8 +94,8 @@ pub struct Config {
 pub struct Contact {
     pub listen: Listen,
     pub state_dir: PathBuf,
-    /// The client's app and its token; `None`: the app whose token is in `state_dir`.
-    pub app: Option<(AppName, SecretString)>,
+    /// The client's app, and its token if it has one; `None`: the app whose token is in `state_dir`.
+    pub app: Option<(AppName, Option<SecretString>)>,
 }
 
 /// Where the bridge listens.

@@ -4,7 +4,6 @@
 
 use std::time::Duration;
 
-use http::HeaderMap;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::sleep;
@@ -114,7 +113,7 @@ async fn made(
 async fn ask(client: &Client, id: &str, tool: &str, arguments: &str) -> Outcome<String> {
     let name = Value::from(tool);
     let body = format!("{{\"toolUseId\":\"{id}\",\"name\":{name},\"args\":{arguments}}}");
-    client.post("/v1/tool-calls", HeaderMap::new(), Some(body)).await?.success()
+    client.call(body).await
 }
 
 /// The id of the call, if `text` says that it is a long call.

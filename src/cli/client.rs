@@ -19,6 +19,7 @@ use super::{Failure, Outcome};
 use crate::config::{Contact, Environment, Files, Listen};
 use crate::error_chain::{error_chain, io_kind, tls_error};
 use crate::http::auth::OPERATOR;
+use crate::model::AppName;
 use crate::sse::{Fields, Framer};
 use crate::state_dir::StateDir;
 use crate::tls::files::first_certificate;
@@ -39,7 +40,10 @@ pub(super) struct Client {
     base: String,
     /// The daemon's address, for people.
     place: String,
-    token: SecretString,
+    /// `None`: it shows the operator's secret, if there is one.
+    token: Option<SecretString>,
+    /// The app as which calls are made, if the client is the operator.
+    app: Option<AppName>,
     state: StateDir,
 }
 
@@ -57,7 +61,7 @@ pub(super) enum Place {
     /// As a configuration says.
     Configured(Contact),
     /// Where the command line says.
-    Given { url: String, token: SecretString },
+    Given { url: String, token: Option<SecretString> },
     /// Where a daemon has left its address, and its token, in the usual state directory of a user or
     /// the machine.
     Left { url: String, state: PathBuf },
@@ -88,13 +92,8 @@ impl Client {
             }
             Place::Left { url, state } => {
                 let state = StateDir::new(state.clone());
-                let existing = |name| state.existing(name).ok().flatten();
-                // The operator needs no app.
-                let token = existing(state_dir::TOKEN).or_else(|| existing(state_dir::OPERATOR));
-                let token = token.ok_or_else(|| {
-                    Failure::failed("no_token", &[("dir", &state.path().display())])
-                })?;
-                Ok(Self::at(url.clone(), token, state))
+                let token = state.existing(state_dir::TOKEN).ok().flatten();
+                Self::at(url.clone(), token, state).known()
             }
         }
     }
@@ -103,12 +102,9 @@ impl Client {
     fn configured(contact: &Contact) -> Outcome<Self> {
         let state = StateDir::new(contact.state_dir.clone());
         let failed = |error: &dyn Error| Failure::Failed(error.to_string());
-        let token = match &contact.app {
-            Some((_, token)) => token.clone(),
-            None => state
-                .existing(state_dir::TOKEN)
-                .map_err(|error| failed(&error))?
-                .ok_or_else(|| Failure::failed("no_token", &[("dir", &state.path().display())]))?,
+        let (app, token) = match &contact.app {
+            Some((app, token)) => (Some(app.clone()), token.clone()),
+            None => (None, state.existing(state_dir::TOKEN).map_err(|error| failed(&error))?),
         };
         let Listen { tcp, unix, tls, .. } = &contact.listen;
         let (http, base, place) = match (address(tcp), unix, tls) {
@@ -137,21 +133,34 @@ impl Client {
             }
             (None, None, _) => return Err(Failure::Usage("the daemon listens nowhere".to_owned())),
         };
-        Ok(Self { http, base, place, token, state })
+        Self { http, base, place, token, app, state }.known()
+    }
+
+    /// The client, if it has something to show, or is known by its user.
+    fn known(self) -> Outcome<Self> {
+        if self.token.is_some() || !self.operator().is_empty() || self.is_on_socket() {
+            return Ok(self);
+        }
+        let failure = if self.app.is_some() { "no_app_token" } else { "no_token" };
+        Err(Failure::failed(failure, &[("dir", &self.state.path().display())]))
+    }
+
+    fn is_on_socket(&self) -> bool {
+        self.base == "http://localhost"
     }
 
     /// The daemon at `place`, a URL or `unix:PATH`, without a configuration.
-    pub(super) fn at(place: String, token: SecretString, state: StateDir) -> Self {
+    pub(super) fn at(place: String, token: Option<SecretString>, state: StateDir) -> Self {
         let (http, base) = match place.strip_prefix("unix:") {
             None => (http_client::new(), place.clone()),
             Some(path) => (http_client::over_unix(Path::new(path)), "http://localhost".to_owned()),
         };
-        Self { http, base, place, token, state }
+        Self { http, base, place, token, app: None, state }
     }
 
     /// The address of the daemon for a browser.
     pub(super) fn for_browsers(&self) -> Outcome<String> {
-        if self.base != "http://localhost" {
+        if !self.is_on_socket() {
             return Ok(self.base.clone());
         }
         let urls = self.state.listen().unwrap_or_default();
@@ -160,8 +169,19 @@ impl Client {
     }
 
     fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
-        let url = format!("{}{path}", self.base);
-        self.http.request(method, url).bearer_auth(self.token.expose_secret())
+        let request = self.http.request(method, format!("{}{path}", self.base));
+        match &self.token {
+            Some(token) => request.bearer_auth(token.expose_secret()),
+            None => request.headers(self.operator()),
+        }
+    }
+
+    /// Has a call made: as the app of the token, or as the one that may use most.
+    pub(super) async fn call(&self, event: String) -> Outcome<String> {
+        let app = self.app.as_ref().filter(|_| self.token.is_none());
+        let path = "/v1/tool-calls".to_owned();
+        let path = app.map_or(path.clone(), |app| format!("{path}?app={app}"));
+        self.post(&path, HeaderMap::new(), Some(event)).await?.success()
     }
 
     /// Sends the JSON `body`, and waits for the answer without a limit.
@@ -234,8 +254,9 @@ impl Client {
         let body = http_client::body(response, MAX_ANSWER).await;
         let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
+            let failure = if self.token.is_some() { "other_token" } else { "no_app_token" };
             let dir = self.state.path().display();
-            return Err(Failure::failed("other_token", &[("place", &self.place), ("dir", &dir)]));
+            return Err(Failure::failed(failure, &[("place", &self.place), ("dir", &dir)]));
         }
         Ok(Reply { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
     }

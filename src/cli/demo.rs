@@ -72,7 +72,7 @@ async fn with_bridge(
     let shown = async {
         let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
         let url = daemon.urls.first().cloned().unwrap_or_default();
-        let app = Client::at(url.clone(), daemon.token.clone(), StateDir::new(state.clone()));
+        let app = Client::at(url.clone(), Some(daemon.token.clone()), StateDir::new(state.clone()));
         let stop = CancellationToken::new();
         let running = daemon.run(stop.cancelled(), std::future::pending());
         let showing = async {

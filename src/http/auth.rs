@@ -59,7 +59,9 @@ pub enum Access {
     /// Anyone; an app that authenticates gets a fuller answer.
     AnyoneAppsMore,
     App,
-    /// An app, or a session of the status page: the data and the buttons of the page.
+    /// An app, or the operator.
+    AppOrOperator,
+    /// An app, the operator, or a session of the status page: the data and the buttons of the page.
     AppOrSession,
     /// An app, or a session that shows its key, which no cookie holds. For making calls, deciding
     /// on them, and accepting pins.
@@ -112,6 +114,11 @@ impl Access {
 
     fn takes_sessions(self) -> bool {
         matches!(self, Self::AppOrSession | Self::AppOrSessionWithKey | Self::AppOrForm)
+    }
+
+    /// Whether the operator, who is no app, may use the route.
+    fn takes_operator(self) -> bool {
+        self.takes_sessions() || self == Self::AppOrOperator
     }
 }
 
@@ -235,6 +242,12 @@ impl Authenticator {
                 let is_free = caller.token_in.is_none() && !caller.is_operator;
                 let operator = is_free.then(in_session).flatten().filter(|it| it.is_operator);
                 Ok(Some(operator.unwrap_or(caller)))
+            }
+            Err(AuthRefusal::NoToken)
+                if access.takes_operator() && self.shows_operator(request.headers()) =>
+            {
+                let operator = Caller::app(Arc::new(App::operator()), None);
+                Ok(Some(Caller { is_operator: true, ..operator }))
             }
             Err(AuthRefusal::NoToken) if access == Access::AppOrForm => Ok(in_session()),
             Err(AuthRefusal::NoToken) => in_session().ok_or(AuthRefusal::NoToken).map(Some),

@@ -219,31 +219,35 @@ impl Validator<'_> {
         names
     }
 
-    /// The app of a client at the command line: the `asked` one, else the first of those that may use
-    /// most backends.
+    /// The app of a client at the command line, with its token: the `asked` one, else the first of
+    /// those that may use most backends; one with a token, if there is one.
     pub(super) fn first_app(
         &self,
         At { value: apps, node }: &Named<file_format::App>,
         asked: Option<&str>,
-    ) -> Option<(AppName, SecretString)> {
+    ) -> Option<(AppName, Option<SecretString>)> {
         let sees = |(_, app): &(&String, &At<file_format::App>)| {
-            app.value.backends.as_ref().map_or(usize::MAX, |at| at.value.len())
+            let backends = app.value.backends.as_ref();
+            (app.value.token.is_some(), backends.map_or(usize::MAX, |at| at.value.len()))
         };
-        let with_token = || apps.iter().filter(|(_, app)| app.value.token.is_some());
         if apps.is_empty() {
             self.no_app(*node);
         }
         let found = match asked {
-            Some(asked) => with_token().find(|(name, _)| *name == asked),
-            None => with_token().rev().max_by_key(sees),
+            Some(asked) => {
+                apps.iter().find(|(name, app)| *name == asked && app.value.token.is_some())
+            }
+            None => apps.iter().rev().max_by_key(sees),
         };
         let Some((name, app)) = found else {
-            let which = asked.map_or("no app".to_owned(), |app| format!("no app `{app}`"));
-            let message = format!("{which} has a token for the command line");
+            let asked = asked.map(|app| format!(" `{app}`")).unwrap_or_default();
+            let message = format!("no app{asked} has a token for the command line");
             return self.missing(*node, message, "give one of them a `token: ${file:/path}`");
         };
-        let written = app.value.token.as_ref()?;
-        let token = self.token(written.node, &written.value.0, "token")?;
+        let token = match &app.value.token {
+            Some(at) => Some(self.token(at.node, &at.value.0, "token")?),
+            None => None,
+        };
         Some((name.as_str().into(), token))
     }
 

@@ -122,7 +122,7 @@ pub static ROUTES: &[OwnRoute] = &[
         .access(Access::AppOrSessionWithKey)
         .goes_on(),
     get("/v1/events", Api::events),
-    route("POST", "/v1/sign-in-links", Handler::Link, Access::App, RouteKind::Own),
+    route("POST", "/v1/sign-in-links", Handler::Link, Access::AppOrOperator, RouteKind::Own),
     mcp("POST").traced("/mcp"),
     mcp("GET"),
     mcp("DELETE"),

@@ -5,7 +5,7 @@ use std::fs;
 use tempfile::TempDir;
 
 use super::{FAILED, OK, USAGE, desk::Desk, run_with, with};
-use crate::{bridge, harness::Harness, wait};
+use crate::{bridge, harness::Harness, http::Request, ports, wait};
 
 /// A home in which `rig` has left what a daemon with the usual state directory leaves there.
 fn home_of(rig: &Harness) -> TempDir {
@@ -110,4 +110,33 @@ async fn shells_complete_the_tools_and_backends_that_there_are() {
     assert!(complete(&["mantyx-bridge", "refresh", ""]).await.contains("plain"));
     let commands = complete(&["mantyx-bridge", "demo"]).await;
     assert_eq!(commands.trim(), "demo", "no hidden commands");
+}
+
+#[tokio::test]
+async fn the_operator_needs_no_apps_token() {
+    let config = "upstream: {sandbox: true, workspace: acme}\n\
+                  local: {echo: {description: Echoes., parameters: {type: object}, command: [cat]}}\n\
+                  apps: {mine: {users: [4294967]}}\n";
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let socket = dir.path().join("sock").display().to_string();
+    let listen = format!("listen: {{tcp: '{}', unix: '{socket}'}}\n", ports::free());
+    let bridge = bridge::Bridge::start(&format!("{config}{listen}")).await;
+    let config = bridge.config_path().display().to_string();
+    let asked = async |words: &[&str]| super::run(&[words, &["-c", &config]].concat()).await;
+    let status = asked(&["status"]).await.expect(OK);
+    assert!(status.out.contains("echo"), "{}", status.out);
+    let called = asked(&["call", "echo", r#"{"a":1}"#]).await.expect(OK);
+    assert_eq!(called.out, "{\"a\":1}\n");
+    let calls = Request::new("GET", "/v1/calls");
+    let calls = calls.header("X-Bridge-Operator", &bridge.operator()).answer(bridge.addr()).await;
+    assert_eq!(calls.expect(200)["calls"][0]["app"], "mine");
+    let link = asked(&["open", "--print"]).await.expect(OK);
+    assert!(link.out.contains("/sign-in?ticket="), "{}", link.out);
+    // What only an app can do.
+    let run = asked(&["run", "Hi."]).await.expect(FAILED);
+    assert!(run.err.contains("an app"), "{}", run.err);
+    // Who cannot read the operator's secret is told what to do.
+    fs::remove_file(bridge.state("operator")).expect("it is there");
+    let none = asked(&["status"]).await.expect(FAILED);
+    assert!(none.err.contains("operator's secret"), "{}", none.err);
 }
