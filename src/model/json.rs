@@ -153,7 +153,10 @@ pub fn string_member(text: &str, key: &str) -> Option<String> {
 /// The text of the JSON string `json`, in which U+FFFD stands for lone surrogates; `None` if it is no
 /// string.
 pub fn lossy(json: &str) -> Option<Cow<'_, str>> {
-    serde_json::from_str::<Lossy<'_>>(json).ok().map(|text| text.0)
+    match serde_json::from_str::<Lossy<'_>>(json).ok()?.0 {
+        Cow::Borrowed(bytes) => Some(utf8(bytes)),
+        Cow::Owned(bytes) => Some(utf8(&bytes).into_owned().into()),
+    }
 }
 
 /// The bytes of JSON text that stand in no string, with their places.
@@ -188,31 +191,10 @@ pub fn span(whole: &str, part: &RawValue) -> Range<usize> {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// A JSON string whose lone surrogates (`"\ud800"`), which no Rust string can hold, are replaced
-/// instead of refused.
-struct Lossy<'a>(Cow<'a, str>);
-
-impl<'de> Deserialize<'de> for Lossy<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Bytes;
-        impl<'de> Visitor<'de> for Bytes {
-            type Value = Lossy<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_bytes<E>(self, bytes: &'de [u8]) -> Result<Self::Value, E> {
-                Ok(Lossy(utf8(bytes)))
-            }
-
-            fn visit_bytes<E>(self, bytes: &[u8]) -> Result<Self::Value, E> {
-                Ok(Lossy(utf8(bytes).into_owned().into()))
-            }
-        }
-        deserializer.deserialize_bytes(Bytes)
-    }
-}
+/// The bytes of a JSON string, which may have lone surrogates (`"\ud800"`) that no Rust string can
+/// hold.
+#[derive(Deserialize)]
+struct Lossy<'a>(#[serde(borrow)] Cow<'a, [u8]>);
 
 /// Checks first whether all is UTF-8, which is far faster than the search for invalid bytes.
 fn utf8(bytes: &[u8]) -> Cow<'_, str> {
