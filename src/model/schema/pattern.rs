@@ -17,51 +17,37 @@ const MATCH: usize = 20;
 const BYTES_OF_A_VISIT: usize = 4;
 const STEPS_OF_A_VISIT: usize = 16;
 
-/// The regular expressions of a schema.
-#[derive(Debug, Default)]
-struct Patterns {
-    count: usize,
-    /// The bytes of all of them.
-    text: usize,
-}
-
 /// How much memory each regular expression of `schema` may take, so that all of them stay within
 /// the bounds.
 pub(super) fn room(schema: &Value) -> Result<usize, &'static str> {
-    let mut patterns = Patterns::default();
-    patterns.gather(schema);
-    if patterns.count > MAX_PATTERNS {
+    let mut patterns = Vec::new();
+    gather(schema, &mut patterns);
+    if patterns.len() > MAX_PATTERNS {
         return Err("its schema has too many regular expressions");
     }
-    if patterns.text > MAX_TEXT {
+    if patterns.iter().map(|pattern| pattern.len()).sum::<usize>() > MAX_TEXT {
         return Err("its schema has regular expressions that are too long");
     }
-    Ok((MAX_COMPILED / patterns.count.max(1)).min(MAX_PATTERN))
+    Ok((MAX_COMPILED / patterns.len().max(1)).min(MAX_PATTERN))
 }
 
-impl Patterns {
-    fn gather(&mut self, value: &Value) {
-        match value {
-            Value::Object(members) => {
-                for (key, value) in members {
-                    match (key.as_str(), value) {
-                        ("pattern", Value::String(pattern)) => self.add(pattern),
-                        ("patternProperties", Value::Object(patterns)) => {
-                            patterns.keys().for_each(|pattern| self.add(pattern));
-                        }
-                        _ => {}
+/// Adds the regular expressions of a schema to `patterns`.
+fn gather<'a>(value: &'a Value, patterns: &mut Vec<&'a String>) {
+    match value {
+        Value::Object(members) => {
+            for (key, value) in members {
+                match (key.as_str(), value) {
+                    ("pattern", Value::String(pattern)) => patterns.push(pattern),
+                    ("patternProperties", Value::Object(schemas)) => {
+                        patterns.extend(schemas.keys());
                     }
-                    self.gather(value);
+                    _ => {}
                 }
+                gather(value, patterns);
             }
-            Value::Array(elements) => elements.iter().for_each(|element| self.gather(element)),
-            _ => {}
         }
-    }
-
-    fn add(&mut self, pattern: &str) {
-        self.count += 1;
-        self.text += pattern.len();
+        Value::Array(elements) => elements.iter().for_each(|element| gather(element, patterns)),
+        _ => {}
     }
 }
 
