@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
+use std::{iter, mem};
 
 use bytes::Bytes;
 use schemars::JsonSchema;
@@ -192,37 +193,37 @@ struct Item {
 impl Offer {
     /// Names every tool of every source and writes the refs.
     pub fn build(sources: &[Source]) -> Self {
-        let plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();
+        let mut plans: Vec<Plan<'_>> = sources.iter().map(Plan::of).collect();
+        let tools = plans.iter_mut().flat_map(|plan| mem::take(&mut plan.tools));
         let own = Own::ALL.map(|own| {
             let name = own.name();
             (Nameless { backend: name, tool: "", wanted: name.to_owned() }, Route::to(own))
         });
-        let (nameless, routes): (Vec<_>, Vec<_>) =
-            plans.iter().flat_map(Plan::tools).chain(own).unzip();
+        let (nameless, routes): (Vec<_>, Vec<_>) = tools.chain(own).unzip();
         let names: Vec<Arc<str>> = naming::assign(&nameless).into_iter().map(Arc::from).collect();
         let routes = names.iter().cloned().zip(routes).collect();
 
         let mut backends = BTreeMap::new();
         let mut names = names.into_iter();
-        for plan in plans {
-            let refs: Vec<_> = plan.write(&mut names).into_iter().map(Arc::new).collect();
-            let has_peer = !matches!(plan.shape, Shape::Nothing | Shape::Stub);
+        for Plan { source, refs, has_peer, .. } in plans {
+            let refs = refs.into_iter().map(|one| Arc::new(one.named(&mut names)));
+            let refs: Vec<_> = refs.collect();
             let offered = Offered {
-                kind: plan.source.kind,
-                place: plan.source.place,
-                naming: Arc::clone(&plan.source.naming),
+                kind: source.kind,
+                place: source.place,
+                naming: Arc::clone(&source.naming),
                 hidden: Vec::new(),
                 tools: count(&refs),
-                refused: plan.refused,
-                can_pend: has_peer && plan.source.can_pend && !refs.is_empty(),
+                refused: !has_peer && source.on_unavailable == OnUnavailable::Fail,
+                can_pend: has_peer && source.can_pend && !refs.is_empty(),
                 has_peer,
                 refs,
             };
-            backends.insert(plan.source.name.clone(), offered);
+            backends.insert(source.name.clone(), offered);
         }
         let names: Vec<(Own, Arc<str>)> = Own::ALL.into_iter().zip(names).collect();
         let own = names.iter().map(|(own, name)| {
-            let mut one = local(name, own.definition());
+            let mut one = Unnamed::local(own.definition()).named(&mut iter::once(Arc::clone(name)));
             one.others = names.clone();
             one.others.retain(|(other, _)| own.definition().get().contains(other.name()));
             one.json = one.with_names(Arc::clone);
@@ -365,16 +366,40 @@ impl Ref {
 /// What one source contributes, before names are known.
 struct Plan<'a> {
     source: &'a Source,
-    shape: Shape<'a>,
-    refused: bool,
+    /// Its tools, each with the place where its name will lead.
+    tools: Vec<(Nameless<'a>, Route)>,
+    /// Its refs, whose tools are in the same order.
+    refs: Vec<Unnamed>,
+    /// It has a catalog that can be used; otherwise it is a stub, or nothing.
+    has_peer: bool,
 }
 
-enum Shape<'a> {
-    Nothing,
-    Stub,
-    Mcp { server_info: Option<&'a RawValue>, tools: Vec<&'a Tool> },
-    A2a { card: &'a RawValue },
-    Local(&'a Arc<InputSchema>),
+/// A ref whose tools have no names yet, and the text before and after the name of each.
+struct Unnamed {
+    head: String,
+    around: Vec<(String, String)>,
+    tail: &'static str,
+}
+
+impl Unnamed {
+    /// The ref of one tool: its members before its name, and after it.
+    fn of_one(head: &str, after: String) -> Self {
+        Self { head: head.to_owned(), around: vec![(String::new(), after)], tail: "}" }
+    }
+
+    /// The ref of a local tool, its members in the order of the definition.
+    fn local(definition: &RawValue) -> Self {
+        let members = json::Members::read(definition.get()).map(|members| members.0);
+        let members = members.unwrap_or_default();
+        let after = members.iter().map(|(key, value)| format!(",{}:{value}", quoted(key)));
+        Self::of_one(LOCAL_HEAD, after.collect())
+    }
+
+    fn named(self, names: &mut impl Iterator<Item = Arc<str>>) -> Ref {
+        let items = self.around.into_iter().zip(names);
+        let items = items.map(|((before, after), name)| Item { name, before, after });
+        Ref::new(self.head, items.collect(), self.tail)
+    }
 }
 
 impl<'a> Plan<'a> {
@@ -383,88 +408,42 @@ impl<'a> Plan<'a> {
             (true, _) | (false, OnUnavailable::Stale) => source.catalog.as_deref(),
             (false, OnUnavailable::Stub | OnUnavailable::Omit | OnUnavailable::Fail) => None,
         };
-        let shape = match (usable.map(Catalog::content), source.on_unavailable) {
+        let has_peer = usable.is_some();
+        let mut plan = Self { source, tools: Vec::new(), refs: Vec::new(), has_peer };
+        match (usable.map(Catalog::content), source.on_unavailable) {
             (Some(Content::Mcp { server_info, tools }), _) => {
                 let is_offered = |tool: &&Tool| {
                     source.naming.tools.passes(&tool.name) && !source.review.withdraws(&tool.name)
                 };
-                let tools = tools.iter().filter(is_offered).collect();
-                Shape::Mcp { server_info: server_info.as_deref(), tools }
+                let tools: Vec<&Tool> = tools.iter().filter(is_offered).collect();
+                for (at, tools) in tools.chunks(MAX_TOOLS_PER_REF).enumerate() {
+                    plan.add_server(at, server_info.as_deref(), tools);
+                }
             }
-            (Some(Content::A2a { .. }), _) if source.review.withdraws(CARD) => Shape::Nothing,
-            (Some(Content::A2a { card }), _) => Shape::A2a { card },
-            (Some(Content::Local(input)), _) => Shape::Local(input),
-            (None, OnUnavailable::Stub | OnUnavailable::Stale) => Shape::Stub,
-            (None, OnUnavailable::Omit | OnUnavailable::Fail) => Shape::Nothing,
-        };
-        let refused = usable.is_none() && source.on_unavailable == OnUnavailable::Fail;
-        Self { source, shape, refused }
-    }
-
-    /// Its tools, each with the place where its name will lead.
-    fn tools(&self) -> Vec<(Nameless<'a>, Route)> {
-        let source = self.source;
-        let backend = source.name.as_str();
-        let one = |tool, wanted, target, repeatable, destructive| {
-            let route = Route {
-                backend: source.name.clone(),
-                kind: if target == Target::Stub { RefKind::Local } else { source.kind },
-                target,
-                repeatable,
-                destructive,
-            };
-            (Nameless { backend, tool, wanted }, route)
-        };
-        let target = |name: &str, input: Option<&Arc<InputSchema>>| Target::Tool {
-            name: name.into(),
-            input: input.cloned(),
-        };
-        match &self.shape {
-            Shape::Nothing => Vec::new(),
-            Shape::Stub => {
-                vec![one("", format!("{backend}{STUB}"), Target::Stub, false, false)]
-            }
-            Shape::A2a { .. } => {
-                vec![one("", backend.to_owned(), target("", None), false, false)]
-            }
-            Shape::Local(input) => {
-                let repeatable = hints::local_tool_is_repeatable(input.definition().get());
-                vec![one("", backend.to_owned(), target("", Some(input)), repeatable, false)]
-            }
-            Shape::Mcp { tools, .. } => {
-                let one = |tool: &&'a Tool| {
-                    let wanted = source.naming.wanted(&tool.name);
-                    let destructive = hints::mcp_tool_is_destructive(tool.raw.get());
-                    let target = target(&tool.name, Some(&tool.input));
-                    one(&tool.name, wanted, target, source.vouches_for(tool), destructive)
-                };
-                tools.iter().map(one).collect()
-            }
+            (Some(Content::A2a { .. }), _) if source.review.withdraws(CARD) => {}
+            (Some(Content::A2a { card }), _) => plan.add_agent(card),
+            (Some(Content::Local(input)), _) => plan.add_local(input),
+            (None, OnUnavailable::Stub | OnUnavailable::Stale) => plan.add_stub(),
+            (None, OnUnavailable::Omit | OnUnavailable::Fail) => {}
         }
+        plan
     }
 
-    /// Its refs, whose tools take their names from `names`.
-    fn write(&self, names: &mut impl Iterator<Item = Arc<str>>) -> Vec<Ref> {
-        match &self.shape {
-            Shape::Nothing => Vec::new(),
-            Shape::Stub => names.take(1).map(|name| self.stub(&name)).collect(),
-            Shape::A2a { card } => names.take(1).map(|name| self.agent(&name, card)).collect(),
-            Shape::Local(input) => {
-                names.take(1).map(|name| local(&name, input.definition())).collect()
-            }
-            Shape::Mcp { server_info, tools } => {
-                let names: Vec<Arc<str>> = names.take(tools.len()).collect();
-                names
-                    .chunks(MAX_TOOLS_PER_REF)
-                    .zip(tools.chunks(MAX_TOOLS_PER_REF))
-                    .enumerate()
-                    .map(|(at, (names, tools))| self.server(at, *server_info, names, tools))
-                    .collect()
-            }
-        }
+    fn add(
+        &mut self,
+        tool: &'a str,
+        wanted: String,
+        target: Target,
+        repeatable: bool,
+        destructive: bool,
+    ) {
+        let Source { name, kind, .. } = self.source;
+        let kind = if target == Target::Stub { RefKind::Local } else { *kind };
+        let route = Route { backend: name.clone(), kind, target, repeatable, destructive };
+        self.tools.push((Nameless { backend: name.as_str(), tool, wanted }, route));
     }
 
-    fn stub(&self, name: &Arc<str>) -> Ref {
+    fn add_stub(&mut self) {
         let backend = &self.source.name;
         let description = quoted(&format!(
             "The tools of `{backend}` are not available at the moment. Call this to learn why."
@@ -473,47 +452,48 @@ impl<'a> Plan<'a> {
             ",\"description\":{description},\
              \"parameters\":{{\"type\":\"object\",\"properties\":{{}}}},\"readOnly\":true"
         );
-        let item = Item { name: Arc::clone(name), before: String::new(), after };
-        Ref::new(LOCAL_HEAD.to_owned(), vec![item], "}")
+        self.refs.push(Unnamed::of_one(LOCAL_HEAD, after));
+        self.add("", format!("{backend}{STUB}"), Target::Stub, false, false);
     }
 
-    fn agent(&self, name: &Arc<str>, card: &RawValue) -> Ref {
+    fn add_agent(&mut self, card: &RawValue) {
         let description = self.source.description.as_ref();
         let description = description.map(|text| format!(",\"description\":{}", quoted(text)));
         let after = format!("{},\"agentCard\":{card}", description.unwrap_or_default());
-        let item = Item { name: Arc::clone(name), before: String::new(), after };
-        Ref::new("{\"kind\":\"a2a_local\",\"name\":".to_owned(), vec![item], "}")
+        self.refs.push(Unnamed::of_one("{\"kind\":\"a2a_local\",\"name\":", after));
+        let target = Target::Tool { name: "".into(), input: None };
+        self.add("", self.source.name.to_string(), target, false, false);
     }
 
-    fn server(
-        &self,
-        at: usize,
-        server_info: Option<&RawValue>,
-        names: &[Arc<str>],
-        tools: &[&Tool],
-    ) -> Ref {
+    fn add_local(&mut self, input: &Arc<InputSchema>) {
+        self.refs.push(Unnamed::local(input.definition()));
+        let repeatable = hints::local_tool_is_repeatable(input.definition().get());
+        let target = Target::Tool { name: "".into(), input: Some(Arc::clone(input)) };
+        self.add("", self.source.name.to_string(), target, repeatable, false);
+    }
+
+    /// Adds a ref of an MCP server, which is the one at the place `at` of them.
+    fn add_server(&mut self, at: usize, server_info: Option<&RawValue>, tools: &[&'a Tool]) {
+        let source = self.source;
         let label = match at {
-            0 => self.source.name.to_string(),
-            _ => format!("{}__{}", self.source.name, at + 1),
+            0 => source.name.to_string(),
+            _ => format!("{}__{}", source.name, at + 1),
         };
         let info = server_info.map(|info| format!(",\"serverInfo\":{info}")).unwrap_or_default();
         let head = format!("{{\"kind\":\"mcp_local\",\"name\":\"{label}\"{info},\"tools\":[");
-        let items = names.iter().zip(tools).map(|(name, tool)| {
-            let around = json::around(tool.raw.get(), "name");
-            let (before, after) = around.expect("a catalog holds only tools that have a name");
-            Item { name: Arc::clone(name), before: before.to_owned(), after: after.to_owned() }
-        });
-        Ref::new(head, items.collect(), "]}")
+        let mut around = Vec::with_capacity(tools.len());
+        for &tool in tools {
+            let text = json::around(tool.raw.get(), "name");
+            let (before, after) = text.expect("a catalog holds only tools that have a name");
+            around.push((before.to_owned(), after.to_owned()));
+            let wanted = source.naming.wanted(&tool.name);
+            let destructive = hints::mcp_tool_is_destructive(tool.raw.get());
+            let input = Some(Arc::clone(&tool.input));
+            let target = Target::Tool { name: tool.name.as_str().into(), input };
+            self.add(&tool.name, wanted, target, source.vouches_for(tool), destructive);
+        }
+        self.refs.push(Unnamed { head, around, tail: "]}" });
     }
-}
-
-/// The ref of a local tool, its members in the order of the definition.
-fn local(name: &Arc<str>, definition: &RawValue) -> Ref {
-    let members = json::Members::read(definition.get()).map(|members| members.0);
-    let members = members.unwrap_or_default();
-    let after = members.iter().map(|(key, value)| format!(",{}:{value}", quoted(key))).collect();
-    let item = Item { name: Arc::clone(name), before: String::new(), after };
-    Ref::new(LOCAL_HEAD.to_owned(), vec![item], "}")
 }
 
 #[cfg(test)]
