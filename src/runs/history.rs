@@ -52,12 +52,10 @@ pub struct HistoryEntry {
     begun: Instant,
     /// It had a first answer, and continues.
     pending: bool,
-    /// It waits for a person's approval.
-    waiting: bool,
     /// When, after its begin, it was first sent to its backend, and when MANTYX took its answer.
     pub sent: Option<Duration>,
     pub posted: Option<Duration>,
-    /// Since when, and how long it has waited before, for any person.
+    /// Since when it waits for a person, if it does, and how long it has waited before.
     asked: Option<Instant>,
     waited: Duration,
     /// The beginnings of both. They are the operator's alone to see.
@@ -107,7 +105,7 @@ impl HistoryEntry {
 
     /// Whether it waits for a person's approval.
     pub fn is_waiting(&self) -> bool {
-        self.waiting && self.ended.is_none()
+        self.asked.is_some()
     }
 
     /// How long it waited for a person, or has waited so far.
@@ -142,7 +140,6 @@ impl History {
             started_at: crate::clock::now(),
             begun: Instant::now(),
             pending: false,
-            waiting: false,
             asked: None,
             waited: Duration::ZERO,
             sent: None,
@@ -226,7 +223,6 @@ impl Running {
         self.0.change(|entry| {
             entry.waited = entry.waited();
             entry.asked = waiting.then(Instant::now);
-            entry.waiting = waiting;
         });
     }
 
