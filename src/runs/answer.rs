@@ -19,12 +19,12 @@ use super::calls::Left;
 use super::credential::OfRun;
 use super::{DrivenRun, Runs};
 use crate::model::answer::Answer;
-use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::call::CallRequest;
 use crate::model::ending::{Ending, Made};
 use crate::model::event::Call;
 use crate::model::ids::ToolUseId;
 use crate::model::offer::Route;
+use crate::model::sentences::sentence;
 use crate::traces::Kind;
 use crate::upstream::{Posted, ResultPost};
 
@@ -124,11 +124,7 @@ async fn body(
         Task::Post(body) => return Some(body),
         Task::PostAgain => match runs.journal().answer(&recorder.key).await {
             Some(body) => return Some(body),
-            None => Answer::Error(format!(
-                "{OUTCOME_UNKNOWN}: the bridge could not keep the answer of `{}`. The call may or may \
-                 not have taken effect; check before you repeat it.",
-                call.name,
-            )),
+            None => Answer::Error(sentence("answer_lost", &[("tool", &call.name)])),
         },
         Task::Refuse(error, ending) => {
             if let Some(route) = run.table.claims(&call).cloned() {

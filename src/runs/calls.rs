@@ -424,15 +424,12 @@ impl Settings {
         let patience = self.limits.timeout / 4;
         let why = match queue.acquire(Instant::now() + patience).await {
             Ok(permit) => return Ok(Some(permit)),
-            Err(Rejected::QueueFull) => "too many others wait already".to_owned(),
+            Err(Rejected::QueueFull) => sentence("app_queue_full", &[]),
             Err(Rejected::Late) => {
-                format!("this one got no turn within {:.0} s", patience.as_secs_f64())
+                let seconds = format!("{:.0}", patience.as_secs_f64());
+                sentence("app_no_turn", &[("seconds", &seconds)])
             }
         };
-        let why = format!(
-            "The app has as many calls running as it may, and {why}. It was not made; try again \
-             later."
-        );
         Err(Made::failed(Ending::Busy, why))
     }
 }

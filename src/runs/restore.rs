@@ -22,12 +22,12 @@ use crate::journal::record::{
     Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
     RunRecord, Slot,
 };
-use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::catalog_search::resolved;
 use crate::model::maps::HashSet;
 use crate::model::recovery::{Recovery, decide};
 use crate::model::routes::Route;
 use crate::model::run::Seen;
+use crate::model::sentences::sentence;
 use crate::model::{AppName, CallId, Ending, Of, RunKey, Selection, Stage, Table, Trace};
 use crate::traces::Context;
 use crate::upstream::UpstreamCredential;
@@ -390,11 +390,7 @@ pub(super) fn doubtful(entry: &CallRecorder, route: Route) -> Task {
         Recovery::Make | Recovery::Resume => Task::Make(route),
         _ => {
             let name = entry.call().name;
-            let why = format!(
-                "{OUTCOME_UNKNOWN}: the bridge has lost its record of earlier calls, and cannot tell \
-                 whether `{name}` was called. The call may or may not have taken effect; check \
-                 before you repeat it."
-            );
+            let why = sentence("record_lost", &[("tool", &name)]);
             Task::Refuse(why, Ending::Unknown)
         }
     }
@@ -412,18 +408,12 @@ fn task(
         (Recovery::Post, _, Some(body)) => Some(Task::Post(body)),
         (Recovery::Resume, Some(route), _) => Some(Task::Make(route)),
         (Recovery::TooLate, _, _) => {
-            let why = format!(
-                "The bridge was down when `{name}` was to be called, and too little time was left \
-                 afterwards. It was not called; call it again if it is still needed."
-            );
+            let why = sentence("down_too_long", &[("tool", &name)]);
             Some(Task::Refuse(why, Ending::TooLate))
         }
         // A call that should be made but has no route is one whose routes are lost.
         (Recovery::Unknown | Recovery::Post | Recovery::Resume | Recovery::Make, _, _) => {
-            let why = format!(
-                "{OUTCOME_UNKNOWN}: the bridge was restarted while `{name}` was being called. The call \
-                 may or may not have taken effect; check before you repeat it."
-            );
+            let why = sentence("restarted", &[("tool", &name)]);
             Some(Task::Refuse(why, Ending::Unknown))
         }
     }
