@@ -211,30 +211,17 @@ async fn make(
     let answer = tokio::select! {
         // The end first, so that a call does not begin with the permit of one that ends with it.
         biased;
-        () = run.cancel.cancelled() => cancelled(),
-        () = stop.cancelled() => cancelled(),
+        () = run.cancel.cancelled() => Ok(cancelled()),
+        () = stop.cancelled() => Ok(cancelled()),
         made = runs.calls.call(Arc::new(call), patience) => match made {
-            Ok(made) => made.answer,
-            Err(Left) => {
-                info!(
-                    run = %run_id, toolUseId = %tool_use, tool,
-                    "left to the next process, which asks for approval again"
-                );
-                return None;
-            }
+            Ok(made) => Ok(made.answer),
+            Err(Left) => Err("the next process, which asks for approval again"),
         },
-        () = recorder.lost_with(&run.lost) => {
-            info!(run = %run_id, toolUseId = %tool_use, tool, "left to the replica that drives the run");
-            return None;
-        }
-        () = recorder.left() => {
-            info!(
-                run = %run_id, toolUseId = %tool_use, tool,
-                "left to the next process, which asks the peer"
-            );
-            return None;
-        }
+        () = recorder.lost_with(&run.lost) => Err("the replica that drives the run"),
+        () = recorder.left() => Err("the next process, which asks the peer"),
     };
+    let left_to = |heir| info!(run = %run_id, toolUseId = %tool_use, tool, "left to {heir}");
+    let answer = answer.map_err(left_to).ok()?;
     let ok = matches!(answer, Answer::Result { .. });
     info!(
         run = %run_id, toolUseId = %tool_use, tool, backend = %request.route.backend,

@@ -104,6 +104,11 @@ struct Finished {
 }
 
 impl LongCall {
+    /// That of a call which continues.
+    fn of(call: &ActiveCall, stop: CancellationToken) -> Self {
+        Self::new(Scope::new(call), call.tool(), Some(Work::of(call)), None, stop)
+    }
+
     fn new(
         scope: Scope,
         tool: &str,
@@ -146,16 +151,8 @@ impl LongCalls {
         Self { journal: Some(journal), ..Self::default() }
     }
 
-    /// Notes that a call of `tool` continues after its first answer.
-    fn begin(
-        &self,
-        id: CallId,
-        scope: Scope,
-        tool: &str,
-        work: Option<Work>,
-        stop: CancellationToken,
-    ) {
-        let call = LongCall::new(scope, tool, work, None, stop);
+    /// Notes that a call continues after its first answer.
+    fn begin(&self, id: CallId, call: LongCall) {
         self.write(&id, &call);
         self.calls.lock().insert(id, call);
     }
@@ -314,8 +311,7 @@ impl Calls {
         let text = too_large.unwrap_or(text);
         // Only what is kept may be promised: there may be no room for it.
         let kept = self.fetch_tool(call.driven()).zip(new_id()).filter(|(_, id)| {
-            let (scope, work) = (Scope::new(call), Some(Work::of(call)));
-            self.long.begin(id.clone(), scope, call.tool(), work, CancellationToken::new());
+            self.long.begin(id.clone(), LongCall::of(call, CancellationToken::new()));
             self.long.finish(id, Answer::Result { text: text.clone(), files: files.clone() })
         });
         if kept.is_some() {
@@ -364,9 +360,7 @@ impl Calls {
             false => pending::goes_on(&id, tool, &fetch),
         };
         let stop = call.in_flight.as_ref().map(|run| run.stop.child_token()).unwrap_or_default();
-        let scope = Scope::new(&call);
-        let work = Some(Work::of(&call));
-        self.long.begin(id.clone(), scope, tool, work, stop.clone());
+        self.long.begin(id.clone(), LongCall::of(&call, stop.clone()));
         call.recorder.goes_on((Arc::clone(&self.long), id.clone()));
         self.spawn_long(executed, call, id, stop);
         // The caller may show the id to another replica at once, which finds only what is written.
@@ -400,25 +394,20 @@ impl Calls {
             let answer = tokio::select! {
                 // The end first, as for other calls.
                 biased;
-                () = stop.cancelled() => Answer::Error(sentence("cancelled_with_run", &[])),
+                () = stop.cancelled() => Ok(Answer::Error(sentence("cancelled_with_run", &[]))),
                 made = executed => match call.ends(made) {
-                    Ok(made) => made.answer,
-                    Err(Left) => {
-                        info!(
-                            call = %id,
-                            "left to the next process, which asks for approval again"
-                        );
-                        return;
-                    }
+                    Ok(made) => Ok(made.answer),
+                    Err(Left) => Err("the next process, which asks for approval again"),
                 },
                 // It became a long call while its dispatch was written.
                 () = call.recorder.taken.cancelled() => {
-                    Answer::Error(NotRecorded::Unwritable.for_model(call.tool()))
+                    Ok(Answer::Error(NotRecorded::Unwritable.for_model(call.tool())))
                 }
-                () = calls.left(&id) => {
-                    info!(call = %id, "left to the next process, which asks the peer for the call");
-                    return;
-                }
+                () = calls.left(&id) => Err("the next process, which asks the peer for the call"),
+            };
+            let answer = match answer {
+                Ok(answer) => answer,
+                Err(heir) => return info!(call = %id, "left to {heir}"),
             };
             let ok = matches!(answer, Answer::Result { .. });
             let app = &call.request().app;

@@ -24,7 +24,7 @@ fn key(run: &str) -> RunKey {
 /// A call of `hr` goes on.
 fn begin(calls: &LongCalls, id: CallId, scope: Scope) -> CancellationToken {
     let stop = CancellationToken::new();
-    calls.begin(id, scope, "hr", None, stop.clone());
+    calls.begin(id, LongCall::new(scope, "hr", None, None, stop.clone()));
     stop
 }
 
@@ -220,7 +220,8 @@ async fn the_arguments_of_a_call_that_has_ended_are_not_kept() {
     let request = Arc::new(request("ls", "{}"));
     let begun = clock::moment();
     let work = Work { request, slot: None, handle: None, peer: None, waits: true, begun };
-    calls.begin(id.clone(), scope("a", Of::App), "hr", Some(work), CancellationToken::new());
+    let stop = CancellationToken::new();
+    calls.begin(id.clone(), LongCall::new(scope("a", Of::App), "hr", Some(work), None, stop));
     assert_eq!(kept("running").await, (true, false), "it is made after a restart");
     calls.finish(&id, Answer::Error("denied".to_owned()));
     assert_eq!(kept("ended").await, (false, true));
