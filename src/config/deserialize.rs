@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::iter::once;
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use schemars::JsonSchema;
 use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Unexpected, Visitor};
 use serde::{Deserialize, de, forward_to_deserialize_any};
@@ -29,10 +29,13 @@ pub(super) const ANY: &str = "$Any";
 /// The same, but a text is read as a list of this one text.
 pub(super) const LIST: &str = "$List";
 
-/// A value that knows where it was written.
-#[derive(Clone, Deserialize)]
+// A value that knows where it was written. In the schema, it is as without its place, so that a doc
+// comment would replace the one of its type.
+#[derive(Clone, Deserialize, JsonSchema)]
+#[schemars(transparent)]
 pub struct At<T> {
     pub value: T,
+    #[schemars(skip)]
     pub node: NodeId,
 }
 
@@ -313,24 +316,5 @@ impl<'de> IntoDeserializer<'de, Mistake> for Reader<'_> {
 
     fn into_deserializer(self) -> Self {
         self
-    }
-}
-
-// In the schema, a value is the same with and without its place.
-impl<T: JsonSchema> JsonSchema for At<T> {
-    fn inline_schema() -> bool {
-        T::inline_schema()
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        T::schema_name()
-    }
-
-    fn schema_id() -> Cow<'static, str> {
-        T::schema_id()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        T::json_schema(generator)
     }
 }
