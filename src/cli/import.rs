@@ -20,6 +20,7 @@ use self::secrets::{Place, Vault, variable_name};
 use super::{Failure, Outcome, complain, print};
 use crate::config::Environment;
 use crate::model::BackendName;
+use crate::model::naming::legal;
 
 /// The keys of an entry that bridge.yaml has, too.
 const KEYS: &str = "args command cwd disabled env envFile headers serverUrl transport type url";
@@ -183,9 +184,8 @@ impl Imported {
 
     /// `name` as a legal and unused name of a backend.
     pub(super) fn legal_name(&self, name: &str) -> String {
-        let legal = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
         let base = if name.is_empty() { "server" } else { name };
-        let base: String = base.chars().map(legal).take(BackendName::MAX_LEN).collect();
+        let base: String = legal(base).chars().take(BackendName::MAX_LEN).collect();
         let numbered = (2..).map(|count| {
             let end = format!("_{count}");
             let room = BackendName::MAX_LEN - end.len();

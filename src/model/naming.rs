@@ -108,7 +108,7 @@ pub fn suffixed(name: &str, backend: &str, tool: &str, round: u32) -> String {
 }
 
 /// `name` with every character that MANTYX does not take replaced by `_`.
-fn legal(name: &str) -> String {
+pub fn legal(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
 }
 
