@@ -32,7 +32,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::{ArgValueCandidates, Shell};
 use secrecy::SecretString;
 use serde::Serialize;
@@ -272,18 +272,6 @@ enum Command {
 }
 
 impl Command {
-    /// What it takes: `None` neither a configuration nor the address of a daemon, `Some(false)` no
-    /// such address.
-    fn takes(&self) -> Option<bool> {
-        match self {
-            Self::Demo { .. } | Self::Init(_) | Self::Import { .. } | Self::DemoMcpServer => None,
-            Self::Completions { .. } | Self::Man { .. } => None,
-            Self::Serve | Self::Check { .. } | Self::Doctor { .. } => Some(false),
-            Self::Token { .. } | Self::Mcp { print: Some(_), .. } => Some(false),
-            _ => Some(true),
-        }
-    }
-
     /// Whether it has a daemon do something that cannot be taken back.
     fn changes(&self) -> bool {
         matches!(self, Self::Call { .. } | Self::Run(_) | Self::Approvals(_) | Self::Trust(_))
@@ -344,11 +332,49 @@ const UNTIL_THEN: &str = "\nA running daemon keeps its earlier configuration.";
 /// A value that a command needs, or why the command fails.
 type Outcome<T = ()> = Result<T, Failure>;
 
+/// The subcommands that ask no daemon, and those that need no configuration either.
+const WITHOUT: [(&str, &[&str]); 2] = [
+    ("serve check doctor token", &["url", "token_file"]),
+    ("demo init import completions man demo-mcp-server", &["config", "url", "token_file"]),
+];
+
+/// The command line. The help of a subcommand has only the options that it takes.
+fn command_line() -> clap::Command {
+    let mut line = Cli::command();
+    for (names, options) in WITHOUT {
+        let is_hidden = |arg: &&clap::Arg| options.contains(&arg.get_id().as_str());
+        let hidden = line.get_arguments().filter(is_hidden).map(|arg| arg.clone().hide(true));
+        let hidden: Vec<_> = hidden.collect();
+        for name in names.split(' ') {
+            // A subcommand that has an option of this name is not given the global one.
+            line = line.mut_subcommand(name, |subcommand| subcommand.args(&hidden));
+        }
+    }
+    line
+}
+
+/// Refuses an option that the subcommand `name` does not take.
+fn check_options(name: &str, global: &Global) -> Outcome {
+    for (_, options) in WITHOUT.iter().filter(|(names, _)| names.split(' ').any(|it| it == name)) {
+        if options.contains(&"config") && global.config.is_some() {
+            return Err(Failure::Usage(format!("`{name}` takes no --config")));
+        }
+        if global.url.is_some() {
+            return Err(Failure::Usage(format!("`{name}` takes no --url")));
+        }
+    }
+    Ok(())
+}
+
 /// Runs the subcommand of the command line.
-pub fn run(cli: Cli) -> ExitCode {
+pub fn run() -> ExitCode {
+    let matches = command_line().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let name = matches.subcommand_name().unwrap_or_default();
     // A reader of JSON lines needs the last line as JSON, too.
     let in_log = cli.global.log_format == LogFormat::Json && cli.command.logs();
-    let (text, code) = match carry_out(cli) {
+    let outcome = check_options(name, &cli.global).and_then(|()| carry_out(cli));
+    let (text, code) = match outcome {
         Ok(()) | Err(Failure::Gone) => return ExitCode::SUCCESS,
         Err(Failure::Failed(text)) => (text, 1),
         Err(Failure::Usage(text)) => (text, 2),
@@ -374,6 +400,17 @@ fn token(global: &Global, url: &str, env: &Environment) -> Outcome<Option<Secret
     Ok(Some(text.trim().into()))
 }
 
+/// Refuses an address by which no daemon can be asked, without repeating a password in it.
+fn check_url(text: &str) -> Outcome {
+    let url = url::Url::parse(text).map_err(|_bad| Failure::usage("bad_url", &[]))?;
+    let is_known = matches!(url.scheme(), "http" | "https" | "unix");
+    match url.username().is_empty() && url.password().is_none() {
+        true if is_known => Ok(()),
+        true => Err(Failure::usage("bad_url", &[])),
+        false => Err(Failure::usage("user_in_url", &[])),
+    }
+}
+
 /// Prints a message to stderr, which may have a peer's words.
 fn complain(text: &str) {
     let text = plain(text.trim_end());
@@ -392,6 +429,7 @@ fn place_of(
     changes: bool,
 ) -> Outcome<Place> {
     if let Some(url) = &global.url {
+        check_url(url)?;
         let token = token(global, url, env)?;
         return Ok(Place::Given { url: url.clone(), token });
     }
@@ -403,7 +441,9 @@ fn place_of(
     // A daemon goes on while its file is being edited.
     let is_named = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
     let left = if !is_named && app.is_none() { Place::left(env) } else { None };
-    let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{UNTIL_THEN}")))?;
+    let is_there = find(config, env).is_ok_and(|file| file.exists());
+    let hint = if is_there { UNTIL_THEN } else { "" };
+    let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{hint}")))?;
     if let (Ok(_), Place::Left { url, .. }) = (find(config, env), &left) {
         // The file may be another daemon's than the one that is found without it.
         if changes {
@@ -424,14 +464,6 @@ fn carry_out(cli: Cli) -> Outcome {
     }
     let config = global.config.as_deref();
     let changes = command.changes();
-    let refused = match command.takes() {
-        None if config.is_some() => "--config",
-        None | Some(false) if global.url.is_some() => "--url",
-        _ => "",
-    };
-    if !refused.is_empty() {
-        return Err(Failure::Usage(format!("this command takes no {refused}")));
-    }
     let place_of = |app: Option<&str>| place_of(&global, &env, app, changes);
     let place = || place_of(None);
     match command {

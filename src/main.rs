@@ -4,8 +4,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-use mantyx_bridge::{Cli, guard, launcher, mask};
+use mantyx_bridge::{guard, launcher, mask};
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
@@ -22,7 +21,7 @@ fn main() -> ExitCode {
     }
     mantyx_bridge::complete();
     keep_to_ourselves();
-    mantyx_bridge::run(Cli::parse())
+    mantyx_bridge::run()
 }
 
 /// Lets no other process of the same user, such as a program that the bridge starts, look into the

@@ -71,7 +71,7 @@ impl Place {
     /// A daemon that has left its address.
     pub(super) fn left(env: &Environment) -> Option<Self> {
         let home = || Some(Path::new(env.filled_var("HOME")?).join(".local/state"));
-        let users = env.filled_var("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+        let users = env.directory("XDG_STATE_HOME").or_else(home);
         let dirs = users.into_iter().chain([PathBuf::from("/var/lib")]);
         dirs.map(|dir| dir.join("mantyx-bridge")).find_map(|state| {
             // Over TLS, the configuration names the certificate that is to be expected.
@@ -141,8 +141,11 @@ impl Client {
         if self.token.is_some() || !self.operator().is_empty() || self.is_on_socket() {
             return Ok(self);
         }
-        let failure = if self.app.is_some() { "no_app_token" } else { "no_token" };
-        Err(Failure::failed(failure, &[("dir", &self.state.path().display())]))
+        let dir = self.state.path().display();
+        Err(match self.app {
+            Some(_) => Failure::failed("no_app_token", &[("dir", &dir)]),
+            None => Failure::failed("no_token", &[("dir", &dir)]),
+        })
     }
 
     fn is_on_socket(&self) -> bool {
@@ -254,9 +257,11 @@ impl Client {
         let body = http_client::body(response, MAX_ANSWER).await;
         let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
-            let failure = if self.token.is_some() { "other_token" } else { "no_app_token" };
             let dir = self.state.path().display();
-            return Err(Failure::failed(failure, &[("place", &self.place), ("dir", &dir)]));
+            return Err(match self.token {
+                Some(_) => Failure::failed("other_token", &[("place", &self.place), ("dir", &dir)]),
+                None => Failure::failed("no_app_token", &[("dir", &dir)]),
+            });
         }
         Ok(Reply { status, headers, text: String::from_utf8_lossy(&body).into_owned() })
     }

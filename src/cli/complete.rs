@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use clap::CommandFactory as _;
 use clap_complete::{CompleteEnv, CompletionCandidate};
 use http::HeaderMap;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
-use super::{Cli, Client, Place, parse, tools};
+use super::terminal::one_line;
+use super::{Client, Place, command_line, parse, tools};
 use crate::config::{Contact, Environment, find};
 use crate::http::api::status::Status;
 
@@ -21,14 +21,14 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Answers the script of a shell, and ends the process, if that has started it.
 pub fn complete() {
-    CompleteEnv::with_factory(Cli::command).var(VARIABLE).complete();
+    CompleteEnv::with_factory(command_line).var(VARIABLE).complete();
 }
 
 /// The tools, each with the first line about it.
 pub(super) fn tools() -> Vec<CompletionCandidate> {
     let refs = asked("/v1/tool-refs").map(tools::tools_of).unwrap_or_default();
     let candidate = |tool: tools::Tool| {
-        let about = tool.description.lines().next().unwrap_or_default().to_owned();
+        let about = one_line(tool.description.lines().next().unwrap_or_default());
         CompletionCandidate::new(tool.name).help(Some(about.into()))
     };
     refs.into_iter().map(candidate).collect()

@@ -2,16 +2,16 @@
 //!
 //! Must not: know a subcommand by name; clap knows them.
 
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_complete::Shell;
 use clap_complete::env::Shells;
 use clap_mangen::Man;
 
-use super::{Cli, Failure, Outcome, complete, print};
+use super::{Failure, Outcome, command_line, complete, print};
 
 pub(super) fn completions(shell: Shell) -> Outcome {
     let shells = Shells::builtins();
-    let name = Cli::command().get_name().to_owned();
+    let name = command_line().get_name().to_owned();
     let registers = shells.completer(&shell.to_string()).expect("each shell is built in");
     let mut script = Vec::new();
     // The script asks the binary itself, which knows the tools of the running daemon.
@@ -21,7 +21,7 @@ pub(super) fn completions(shell: Shell) -> Outcome {
 
 /// The page of the whole command, or of the subcommand `of`.
 pub(super) fn man(of: Option<&str>) -> Outcome {
-    let mut command = Cli::command();
+    let mut command = command_line();
     command.build();
     let command = match of {
         None => command,

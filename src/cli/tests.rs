@@ -1,7 +1,5 @@
 //! The command line's own rules: every subcommand has an example, and every example can be typed.
 
-use clap::CommandFactory as _;
-
 use super::*;
 
 /// The words of a shell line, up to where its output goes elsewhere.

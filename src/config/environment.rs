@@ -60,6 +60,11 @@ impl Environment {
         self.var(name).filter(|value| !value.is_empty())
     }
 
+    /// The directory in the variable `name`; a relative one does not count (XDG Base Directory).
+    pub fn directory(&self, name: &str) -> Option<PathBuf> {
+        self.filled_var(name).map(PathBuf::from).filter(|path| path.is_absolute())
+    }
+
     /// Reads a regular file of UTF-8 text.
     pub fn read(&self, path: &Path) -> io::Result<SmallFile> {
         match &self.files {

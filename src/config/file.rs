@@ -14,7 +14,7 @@ use super::environment::SmallFile;
 use super::error::Snippet;
 use super::file_format::File;
 use super::redact::Redactor;
-use super::reference::plain_reason;
+use super::reference::{plain_reason, reading_cure};
 use super::validate::Validator;
 use super::{Config, ConfigErrors, Contact, Document, Environment, Problem, Target, deserialize};
 use crate::model::BackendName;
@@ -25,7 +25,7 @@ const VARIABLE: &str = "MANTYX_BRIDGE_CONFIG";
 /// The places of a configuration if nothing names one: here, the user's, the machine's.
 fn places(env: &Environment) -> Vec<PathBuf> {
     let home = || Some(Path::new(env.filled_var("HOME")?).join(".config"));
-    let users = env.filled_var("XDG_CONFIG_HOME").map(PathBuf::from).or_else(home);
+    let users = env.directory("XDG_CONFIG_HOME").or_else(home);
     let dirs = users.into_iter().chain([PathBuf::from("/etc")]);
     let files = dirs.map(|dir| dir.join("mantyx-bridge").join("bridge.yaml"));
     std::iter::once(PathBuf::from("./bridge.yaml")).chain(files).collect()
@@ -250,11 +250,11 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
     ConfigErrors::without_place(
         path.display().to_string(),
         format!("the configuration cannot be read: {}", plain_reason(error)),
-        match error.kind() {
-            io::ErrorKind::PermissionDenied => "let it: `chown` or `chmod` the file".into(),
-            io::ErrorKind::InvalidData => "save the file as UTF-8".into(),
-            _ => "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none".into(),
-        },
+        reading_cure(
+            error,
+            "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none",
+        )
+        .into(),
     )
 }
 

@@ -124,7 +124,13 @@ impl Part {
             Some(("env", name)) if is_variable(name) => {
                 Ok(Self::Env { name: name.into(), default: None })
             }
-            Some(("file", path)) if !path.is_empty() => Ok(Self::File(path.into())),
+            Some(("file", path)) if !path.is_empty() => match for_a_shell(path) {
+                None => Ok(Self::File(path.into())),
+                Some(what) => flaw(
+                    format!("`${{{inside}}}`: {what} means nothing here, as there is no shell"),
+                    "write a full path",
+                ),
+            },
             // systemd's rule for these names, which keeps them inside their directory.
             Some(("cred", name))
                 if !matches!(name, "" | "." | "..") && !name.contains(['/', '\0']) =>
@@ -210,11 +216,15 @@ impl Part {
     }
 
     fn read(&self, env: &Environment, path: &Path, cure: &str) -> Result<SmallFile, Flaw> {
-        env.read(path).map_err(|error| Flaw {
-            message: format!("{self}: {}", plain_reason(&error)),
-            cure: cure.into(),
-            is_outside: true,
-        })
+        let flaw =
+            |message: String, cure: &str| Flaw { message, cure: cure.into(), is_outside: true };
+        let file = env.read(path).map_err(|error| {
+            flaw(format!("{self}: {}", plain_reason(&error)), reading_cure(&error, cure))
+        })?;
+        if file.text.trim().is_empty() {
+            return Err(flaw(format!("{self}: the file is empty"), "write the secret into it"));
+        }
+        Ok(file)
     }
 }
 
@@ -226,6 +236,29 @@ pub(super) fn plain_reason(error: &std::io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+/// What to do about it; `missing` if there is no such file.
+pub(super) fn reading_cure<'a>(error: &std::io::Error, missing: &'a str) -> &'a str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => "let it: `chown` or `chmod` the file",
+        std::io::ErrorKind::InvalidData => "save the file as UTF-8",
+        std::io::ErrorKind::Other => "name a regular file that has only this",
+        _ => missing,
+    }
+}
+
+/// What only a shell would replace at the beginning of a path, in words.
+pub(super) fn for_a_shell(path: &str) -> Option<&'static str> {
+    let home = path.strip_prefix('~').map(|rest| rest.split('/').next().unwrap_or_default());
+    let variable = path.strip_prefix('$').is_some_and(|rest| rest.starts_with(char::is_alphabetic));
+    match home {
+        Some(user) if user.is_empty() || path.contains('/') => Some("`~`"),
+        _ => variable.then_some("a variable"),
+    }
+}
+
+/// The remedy for that.
+pub(super) const NO_SHELL: &str = "write a full path, or one that begins with ${env:HOME}";
 
 fn without_newline(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);

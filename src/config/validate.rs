@@ -30,7 +30,7 @@ use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
 use super::file_format::File;
 use super::program::outermost;
-use super::reference::{Flaw, Template, plain_reason};
+use super::reference::{Flaw, NO_SHELL, Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
     At, Audit, Backend, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId,
@@ -195,7 +195,7 @@ impl<'a> Validator<'a> {
         let var = |name| self.env.filled_var(name);
         // systemd sets a list if the unit names several directories.
         let systemd = var("STATE_DIRECTORY").and_then(|list| list.split(':').next());
-        let xdg = || var("XDG_STATE_HOME").map(PathBuf::from);
+        let xdg = || self.env.directory("XDG_STATE_HOME");
         let home = || var("HOME").map(|home| Path::new(home).join(".local").join("state"));
         let default = systemd
             .map(PathBuf::from)
@@ -383,21 +383,17 @@ impl<'a> Validator<'a> {
 
     /// Refuses what only a shell would understand in a path.
     fn check_shell(&self, node: NodeId, text: &str) {
-        let variable = text.strip_prefix('$').filter(|rest| rest.starts_with(char::is_alphabetic));
-        let what = match (text.strip_prefix('~'), variable) {
-            (Some(rest), _) if rest.is_empty() || rest.starts_with('/') => "`~`",
-            (_, Some(_)) => "a variable",
-            _ => return,
-        };
-        let cure = "write a full path, or one that begins with ${env:HOME}";
-        self.error(node, format!("{what} means nothing here, as there is no shell"), cure);
+        let Some(what) = for_a_shell(text) else { return };
+        self.error(node, format!("{what} means nothing here, as there is no shell"), NO_SHELL);
     }
 
     /// Reads a file that the value `node` names.
     fn file(&self, node: NodeId, path: &Path, cure: &str) -> Option<SmallFile> {
         let read = self.env.read(path);
-        let told = |error| format!("{}: {}", path.display(), plain_reason(&error));
-        let told = |error| self.outside(None, || self.error(node, told(error), cure));
+        let told = |error| {
+            let why = format!("{}: {}", path.display(), plain_reason(&error));
+            self.outside(None, || self.error(node, why, reading_cure(&error, cure)));
+        };
         read.map_err(told).ok()
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Dialect, Template, looks_secret};
+use super::{Dialect, Template, for_a_shell, looks_secret, reading_cure};
 use crate::config::environment::Environment;
 
 fn environment() -> Environment {
@@ -14,6 +14,7 @@ fn environment() -> Environment {
         .with_file("/run/credentials/bridge/jira", "from-systemd\n", 0o400)
         .with_file("/etc/bridge/token", "from-file\r\n", 0o600)
         .with_file("/etc/bridge/open", "two\n\n", 0o644)
+        .with_file("/etc/bridge/blank", "\n", 0o600)
 }
 
 #[track_caller]
@@ -47,6 +48,30 @@ fn references_stand_for_values() {
 }
 
 #[test]
+fn what_only_a_shell_would_replace_is_known() {
+    for path in ["~", "~/x", "~root/x", "$HOME/x", "$X"] {
+        assert!(for_a_shell(path).is_some(), "{path}");
+    }
+    for path in ["~x", "a~/x", "/~/x", "$", "$1", "./$HOME"] {
+        assert_eq!(for_a_shell(path), None, "{path}");
+    }
+}
+
+#[test]
+fn what_cannot_be_read_has_a_cure_of_its_own() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let file = directory.path().join("x");
+    std::fs::write(&file, b"\xff").unwrap();
+    let cure = |path: &Path| {
+        let error = Environment::of_process().read(path).unwrap_err();
+        reading_cure(&error, "create it").to_owned()
+    };
+    assert_eq!(cure(&file), "save the file as UTF-8");
+    assert_eq!(cure(directory.path()), "name a regular file that has only this");
+    assert_eq!(cure(&directory.path().join("none")), "create it");
+}
+
+#[test]
 fn what_is_missing_is_named() {
     for (text, expected) in [
         (
@@ -61,6 +86,11 @@ fn what_is_missing_is_named() {
             "${cred:gone}",
             "${cred:gone}: there is no such file | add LoadCredential=gone:/path/of/the/secret to \
              the unit",
+        ),
+        ("${file:blank}", "${file:blank}: the file is empty | write the secret into it"),
+        (
+            "${file:~/token}",
+            "`${file:~/token}`: `~` means nothing here, as there is no shell | write a full path",
         ),
         ("${NAME}", "`${NAME}` is no reference | for the environment variable write `${env:NAME}`"),
         (

@@ -119,6 +119,7 @@ impl Validator<'_> {
         if socket.is_empty() || socket.contains('\0') {
             return self.refuse(at.node, "this names no unix socket", FORM);
         }
+        self.check_shell(at.node, socket);
         let socket = self.directory.join(socket);
         self.check_socket_path(at.node, &socket);
         // The `Host` header, so that redirects to it stay with the server.

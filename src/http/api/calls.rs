@@ -119,6 +119,10 @@ impl Api {
                 .and_then(|app| self.runs.calls.app(&app.as_str().into()));
             let why = "The operator is no app: `?app=NAME` says as which one the call is made.";
             asked.caller.app = app.ok_or_else(|| bad_request(why))?;
+        } else if parameter(&asked.request, "app").is_some() {
+            return Err(bad_request(
+                "`app` is for the operator alone; the token is that of an app.",
+            ));
         }
         let format = format(&asked.request, "event")?;
         let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));

@@ -56,6 +56,13 @@ async fn a_daemon_is_found_without_its_directory() {
     assert!(local.err.contains("--url"), "{}", local.err);
     let none = run_with(&["demo", "-c", "x"], &[]).await.expect(USAGE);
     assert!(none.err.contains("--config"), "{}", none.err);
+    let help = run_with(&["demo", "--help"], &[]).await.expect(OK).out;
+    assert!(help.contains("--stay") && !help.contains("--url") && !help.contains("--config"));
+    let help = run_with(&["call", "--help"], &[]).await.expect(OK).out;
+    assert!(help.contains("--url") && help.contains("--config"));
+    let secret = run_with(&["status", "--url", "http://a:hunter2@b"], &[]).await.expect(USAGE);
+    assert!(secret.err.contains("--token-file") && !secret.err.contains("hunter2"));
+    run_with(&["status", "--url", "nonsense"], &given).await.expect(USAGE);
 }
 
 #[tokio::test]
