@@ -24,13 +24,13 @@ use super::log::Removal;
 use super::program::hiding::Exposure;
 use crate::budget::NoRoom;
 use crate::config::{Mcp, Target};
-use crate::error_chain;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
 use crate::model::sentences::{named, sentence};
 use crate::model::{
     Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
 };
+use crate::{error_chain, http_client};
 
 mod client;
 
@@ -458,7 +458,7 @@ pub type Called<T = Answer> = Result<T, CallError>;
 
 /// A call that brought no answer of the tool. The text for the model depends on the variant alone,
 /// and on the payload of `Refused` and `NotRead`.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// Nothing was sent: the tool did not run.
     #[error("not sent: {0}")]
@@ -481,6 +481,23 @@ pub enum CallError {
 impl From<ErrorReply> for CallError {
     fn from(error: ErrorReply) -> Self {
         Self::Refused(error.to_string())
+    }
+}
+
+/// There was no answer to an HTTP request.
+impl From<reqwest::Error> for CallError {
+    fn from(error: reqwest::Error) -> Self {
+        match http_client::why_no_answer(error) {
+            (true, text) => Self::NotSent(text),
+            (false, text) => Self::Lost(text),
+        }
+    }
+}
+
+impl From<BodyError> for CallError {
+    fn from(error: BodyError) -> Self {
+        NotRead::of(&error)
+            .map_or_else(|| Self::Lost(error_chain::error_chain(&error)), Self::NotRead)
     }
 }
 

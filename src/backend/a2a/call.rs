@@ -140,19 +140,19 @@ async fn reply(message: Message<'_>, mut following: Following<'_>) -> Result<Rep
             "the task has no id".to_owned()
         }
         // The message went to a task, and polls of it can tell more.
-        Err(A2aFailure::Lost(why)) if following.task.is_some() => {
+        Err(A2aFailure::Call(CallError::Lost(why))) if following.task.is_some() => {
             following.lost_reply();
             why
         }
-        // Polls have shown that the agent took the message.
-        Err(A2aFailure::NotSent(_) | A2aFailure::Refused { .. }) if following.saw_work() => {
-            String::new()
+        Err(A2aFailure::Call(error)) if !matches!(error, CallError::NotSent(_)) => {
+            return Err(error.into());
         }
-        Err(not_taken @ (A2aFailure::NotSent(_) | A2aFailure::Refused { .. })) => {
+        // Polls have shown that the agent took the message.
+        Err(_) if following.saw_work() => String::new(),
+        Err(not_taken) => {
             following.forget();
             return Err(Trouble::NotTaken(not_taken));
         }
-        Err(failure) => return Err(CallError::from(failure).into()),
     };
     Ok(following.poll(FIRST_WAIT, otherwise).await?)
 }

@@ -162,7 +162,7 @@ impl<'a> Following<'a> {
         let result = self.link.exchange(Operation::GetTask(task)).await?;
         let reply = self.link.read(&result)?;
         if reply.task_id.as_deref().is_some_and(|other| other != task) {
-            return Err(A2aFailure::Unreadable("the agent showed another task".to_owned()));
+            return Err(A2aFailure::unreadable("the agent showed another task"));
         }
         if matches!(reply.outcome, Outcome::Unfinished) {
             self.works(reply.context_id.as_deref());
@@ -174,8 +174,7 @@ impl<'a> Following<'a> {
             Stale::All => true,
         };
         if is_stale {
-            let why = "the task is as it was before the message";
-            return Err(A2aFailure::Lost(why.to_owned()));
+            return Err(A2aFailure::lost("the task is as it was before the message"));
         }
         Ok(Some(reply))
     }

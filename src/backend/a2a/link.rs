@@ -18,7 +18,7 @@ use super::interface::{Endpoint, Generation};
 use super::result::{PartEncoding, Reply};
 use super::wire::{Message, Operation};
 use super::{result, wire};
-use crate::backend::auth;
+use crate::backend::{CallError, auth};
 use crate::config::A2aBinding;
 use crate::model::BackendName;
 use crate::{clock, http_client};
@@ -60,7 +60,7 @@ impl Link {
         }
         let status = response.status();
         let pause = http_client::retry_after(response.headers(), clock::now());
-        let body = http_client::body(response, MAX_REPLY).await?;
+        let body = http_client::body(response, MAX_REPLY).await.map_err(CallError::from)?;
         wire::decode(self.endpoint.binding, status, &body)
             .map_err(|failure| failure.with_pause(pause))
     }
@@ -89,10 +89,7 @@ impl Link {
                 builder = builder.body(body.clone());
             }
             let sent = self.client.send_as(builder, operation.only_reads()).await;
-            let response = sent.map_err(|error| match http_client::why_no_answer(error) {
-                (true, text) => A2aFailure::NotSent(text),
-                (false, text) => A2aFailure::Lost(text),
-            })?;
+            let response = sent.map_err(CallError::from)?;
             // The token code knows HTTP's statuses alone.
             let judged = self.tokens.is_some() && self.is_grpc(&response);
             Ok(if judged { grpc::with_status_of_tokens(response) } else { response })
@@ -111,7 +108,7 @@ impl Link {
             _ => PartEncoding::Plain,
         };
         result::read(result.get(), encoding, self.streams)
-            .map_err(|error| A2aFailure::Unreadable(error.to_string()))
+            .map_err(|error| A2aFailure::unreadable(error.to_string()))
     }
 
     /// Cancels the task. To cancel it twice does no harm, so failures on the way are not the end.
@@ -119,7 +116,7 @@ impl Link {
         let mut waits = CANCEL_WAITS.into_iter();
         loop {
             let exchange = self.exchange(Operation::CancelTask(task));
-            let no_answer = |_elapsed| Err(A2aFailure::Lost("no answer in time".to_owned()));
+            let no_answer = |_elapsed| Err(A2aFailure::lost("no answer in time"));
             let failure = match timeout(CANCEL_TIMEOUT, exchange).await.unwrap_or_else(no_answer) {
                 Ok(_) => break tracing::debug!(backend = %self.name, task, "task cancelled"),
                 Err(failure)
