@@ -19,7 +19,7 @@ use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
 pub use client::Client;
-pub use link_local::names_link_local;
+pub use link_local::{names_link_local, names_this_machine};
 pub use tls::{Tls, TlsFlaw, certificates};
 
 use crate::budget::{Buffer, NoRoom};

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::Challenge;
 use super::client_credentials::{Endpoint, Told};
-use crate::backend::address::{is_loopback, is_own, names_user, shown};
+use crate::backend::address::{is_own, names_user, shown};
 use crate::backend::error_text;
 use crate::error_chain::error_chain;
 use crate::http_client;
@@ -84,7 +84,7 @@ fn may_name(base: Option<&Url>, url: &Url) -> bool {
     if url.origin() == base.origin() {
         return true;
     }
-    url.scheme() == "https" && !is_loopback(url)
+    url.scheme() == "https" && !http_client::names_this_machine(url)
 }
 
 /// The server's metadata about itself; `None` if it has none.
