@@ -9,6 +9,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use tokio::time::sleep;
+
 use super::*;
 use crate::backend::fake::{request, tool_call};
 use crate::backend::mcp::stdio::Stdio;
