@@ -90,13 +90,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
     }
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
         BodyError::TooLarge { .. } => unusable(url, TOO_LARGE),
-        BodyError::NoRoom(no_room) => {
-            PeerError::new(PeerErrorKind::Connect, cannot_get(url)).because(no_room)
-        }
-        BodyError::Broken(cause) => {
-            let text = format!("{}: the card broke off", cannot_get(url));
-            PeerError::new(PeerErrorKind::Connect, text).because(cause.without_url())
-        }
+        failure => PeerError::new(PeerErrorKind::Connect, cannot_get(url)).because(failure),
     })?;
     Ok(Some(Fresh { bytes, url: Some(url.clone()) }))
 }

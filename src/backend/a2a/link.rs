@@ -27,14 +27,9 @@ use crate::{clock, http_client};
 pub(super) const MAX_REPLY: usize = 16 * 1024 * 1024;
 /// How long one cancellation of a task may take.
 pub(super) const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
-/// The waits before a cancellation is tried again. Together, they last as long as a restart of the
-/// agent.
-const CANCEL_WAITS: [Duration; 4] = [
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(4),
-    Duration::from_secs(8),
-];
+/// The waits before a cancellation is tried again, in seconds. Together, they last as long as a
+/// restart of the agent.
+const CANCEL_WAITS: [u64; 4] = [1, 2, 4, 8];
 
 /// Everything that a request to one agent needs.
 #[derive(Debug)]
@@ -130,7 +125,7 @@ impl Link {
             let Some(wait) = waits.next().filter(|_| failure.may_pass()) else {
                 break tracing::warn!(backend = %self.name, task, ?failure, "cannot cancel the task");
             };
-            sleep(wait).await;
+            sleep(Duration::from_secs(wait)).await;
         }
     }
 }

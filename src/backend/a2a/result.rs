@@ -171,13 +171,9 @@ impl Said {
         Self { text, files: files.files }
     }
 
-    /// Whether there is no content; a file always has its line.
-    fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
+    /// The other content if there is none here; a file always has its line.
     fn or(self, otherwise: Self) -> Self {
-        if self.is_empty() { otherwise } else { self }
+        if self.text.is_empty() { otherwise } else { self }
     }
 
     fn result(self) -> Answer {
