@@ -14,7 +14,7 @@ use super::failure::A2aFailure;
 use super::follow::{FIRST_WAIT, Following, Known};
 use super::link::Link;
 use super::result::{Outcome, Reply};
-use super::threads::{Owner, Thread, Threads};
+use super::threads::{Owner, Thread};
 use super::wire::{Message, Operation, Reply as Wanted};
 use crate::backend::{CallError, Called, ToolCall};
 use crate::model::{Answer, CallRequest};
@@ -32,11 +32,11 @@ enum Trouble {
 pub(super) async fn call(
     link: &Arc<Link>,
     tracker: &TaskTracker,
-    threads: &Arc<Threads>,
     text: &str,
     call: &ToolCall,
 ) -> Called {
     let id = message_id(&call.request).to_string();
+    let threads = &link.settings.threads;
     let owner = Owner::of(&call.request);
     let mut thread = match &owner {
         Some(owner) => threads.begin(owner).await,
@@ -54,7 +54,7 @@ pub(super) async fn call(
         let following = Following::new(link, tracker, call);
         match reply(message, following).await {
             Err(Trouble::NotTaken(failure)) if failure.may_mean_the_thread() && thread.weaken() => {
-                tracing::debug!(backend = %link.name, ?failure, "the agent rejected the conversation; starting a new one");
+                tracing::debug!(backend = %link.settings.name, ?failure, "the agent rejected the conversation; starting a new one");
             }
             outcome => break outcome,
         }
@@ -78,7 +78,6 @@ pub(super) async fn call(
 pub(super) async fn resume(
     link: &Arc<Link>,
     tracker: &TaskTracker,
-    threads: &Arc<Threads>,
     known: Known,
     call: &ToolCall,
 ) -> Called {
@@ -89,7 +88,7 @@ pub(super) async fn resume(
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);
     if let Some(owner) = Owner::of(&call.request) {
-        threads.end(tracker, owner, next).await;
+        link.settings.threads.end(tracker, owner, next).await;
     }
     Ok(answer)
 }

@@ -145,7 +145,7 @@ impl<'a> Following<'a> {
                 {
                     let left = TASK_SILENCE.saturating_sub(heard.elapsed());
                     wait = failure.pause().map_or(wait, |asked| asked.min(left)).max(MISS_WAIT);
-                    tracing::debug!(backend = %self.link.name, task, ?failure, "no news of the task");
+                    tracing::debug!(backend = %self.link.settings.name, task, ?failure, "no news of the task");
                 }
                 Err(failure) => {
                     if failure.has_code(TASK_NOT_FOUND) {
