@@ -172,12 +172,14 @@ impl McpDialer {
             }
             Target::Http { endpoint, .. } => {
                 let state = ConnectionState::of(&self.redact);
-                let backend = self.backend.clone();
-                let endpoint = Arc::clone(endpoint);
-                let its_state = Arc::clone(&state);
+                let http = http::Http {
+                    backend: self.backend.clone(),
+                    endpoint: Arc::clone(endpoint),
+                    state: Arc::clone(&state),
+                    standing: Arc::default(),
+                };
                 let (running, stop) = if attempt == Attempt::Only(Era::Oldest) {
-                    let opened = sse::Sse::open(backend, endpoint, its_state).await;
-                    let transport = opened.map_err(|failure| Failed {
+                    let transport = sse::Sse::open(http).await.map_err(|failure| Failed {
                         try_other: failure.is_by_server(),
                         ..Failed::for_good(
                             PeerError::new(failure.kind(), failure.to_string())
@@ -186,8 +188,6 @@ impl McpDialer {
                     })?;
                     self.shake_hands(transport, &state, attempt).await?
                 } else {
-                    let standing = Arc::default();
-                    let http = http::Http { backend, endpoint, state: its_state, standing };
                     let transport = StreamableHttpClientTransport::with_client(http, config());
                     self.shake_hands(transport, &state, attempt).await?
                 };
