@@ -44,9 +44,7 @@ pub type Conversations = Arc<Threads>;
 
 /// Knows how to reach one A2A agent.
 #[derive(Debug)]
-pub struct A2aDialer {
-    settings: Arc<AgentSettings>,
-}
+pub struct A2aDialer(Arc<AgentSettings>);
 
 #[derive(Debug)]
 struct AgentSettings {
@@ -91,16 +89,16 @@ impl A2aDialer {
         let tokens = auth::tokens(&name, config.oauth.as_ref(), None, clients);
         let chosen = Mutex::new(config.binding);
         let config = config.clone();
-        Self { settings: Arc::new(AgentSettings { name, config, client, tokens, chosen, threads }) }
+        Self(Arc::new(AgentSettings { name, config, client, tokens, chosen, threads }))
     }
 }
 
 #[async_trait]
 impl Dial for A2aDialer {
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
-        let resolved = self.settings.resolve(None).await?;
+        let resolved = self.0.resolve(None).await?;
         Ok(Arc::new(A2aPeer {
-            settings: self.settings.clone(),
+            settings: self.0.clone(),
             current: Mutex::new(resolved),
             cancellations: TaskTracker::new(),
         }))
@@ -108,7 +106,7 @@ impl Dial for A2aDialer {
 
     /// `a2a` until a card has told which binding it is.
     fn transport(&self) -> &'static str {
-        let chosen = *self.settings.chosen.lock();
+        let chosen = *self.0.chosen.lock();
         chosen.map_or("a2a", A2aBinding::as_str)
     }
 }
