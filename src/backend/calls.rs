@@ -24,15 +24,11 @@ use super::queue::{Permit, Rejected};
 use super::registry::{InUse, Phase, Registry};
 use crate::config::Backend;
 use crate::metrics;
-use crate::model::answer::Answer;
-use crate::model::call::CallRequest;
-use crate::model::catalog::Identity;
-use crate::model::ending::{Ending, Made};
-use crate::model::ids::BackendName;
-use crate::model::offer::Target;
-use crate::model::rights::{Permission, Rights, permission};
-use crate::model::schema::Verdict;
+use crate::model::rights::permission;
 use crate::model::sentences::sentence;
+use crate::model::{
+    Answer, BackendName, CallRequest, Ending, Identity, Made, Permission, Rights, Target, Verdict,
+};
 use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;
 use failure::CallFailure;
