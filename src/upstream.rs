@@ -28,7 +28,7 @@ use self::rate_limit::{RateLimits, Told};
 use crate::budget::NoRoom;
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};
-use crate::http_client::{BodyError, Clients, Tls};
+use crate::http_client::{BodyError, Clients, NotRead, Tls};
 use crate::oauth::{IssueError, TokenError};
 use crate::state_dir::StateDir;
 use crate::{clock, http_client, metrics};
@@ -327,8 +327,8 @@ impl Upstream {
     /// The whole body of an answer to [`Self::ask`].
     pub async fn text(&self, response: reqwest::Response) -> Result<Bytes, OpenError> {
         http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
-            BodyError::TooLarge { .. } => OpenError::TooLarge,
-            BodyError::NoRoom(no_room) => OpenError::NoRoom(no_room),
+            BodyError::NotRead(NotRead::TooLarge { .. }) => OpenError::TooLarge,
+            BodyError::NotRead(NotRead::NoRoom(no_room)) => OpenError::NoRoom(no_room),
             BodyError::Broken(error) => {
                 let error = error_chain(&error.without_url());
                 self.note(Err(&error));

@@ -22,7 +22,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::log::Removal;
 use super::program::hiding::Exposure;
-use crate::budget::NoRoom;
 use crate::config::{Mcp, Target};
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
@@ -35,6 +34,8 @@ use crate::{error_chain, http_client};
 mod client;
 
 pub use client::{McpClient, Modes, Question};
+
+pub use crate::http_client::NotRead;
 
 /// What operators do about failures: the name of each cure, and its text.
 const CURES: &str = include_str!("cures.txt");
@@ -496,49 +497,10 @@ impl From<reqwest::Error> for CallError {
 
 impl From<BodyError> for CallError {
     fn from(error: BodyError) -> Self {
-        NotRead::of(&error)
-            .map_or_else(|| Self::Lost(error_chain::error_chain(&error)), Self::NotRead)
-    }
-}
-
-/// Why a reply was not read to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotRead {
-    /// The reply is larger than one reply may be.
-    #[error("it has {}, and at most {} are read", size_of(*.size, *.limit), mib(*.limit as u64))]
-    TooLarge {
-        limit: usize,
-        /// `None` if the peer did not state the size and the bridge did not count it.
-        size: Option<u64>,
-    },
-    /// All replies that are being read at the moment are too large together.
-    #[error(transparent)]
-    NoRoom(#[from] NoRoom),
-}
-
-impl NotRead {
-    /// The reason in `error`; `None` if the body broke off.
-    pub fn of(error: &BodyError) -> Option<Self> {
         match error {
-            BodyError::TooLarge { limit, size } => {
-                Some(Self::TooLarge { limit: *limit, size: *size })
-            }
-            BodyError::NoRoom(no_room) => Some(Self::NoRoom(*no_room)),
-            BodyError::Broken(_) => None,
+            BodyError::NotRead(why) => why.into(),
+            broken @ BodyError::Broken(_) => Self::Lost(error_chain::error_chain(&broken)),
         }
-    }
-}
-
-fn size_of(size: Option<u64>, limit: usize) -> String {
-    size.map_or_else(|| format!("more than {}", mib(limit as u64)), mib)
-}
-
-/// `bytes` in MiB with one decimal, rounded up.
-fn mib(bytes: u64) -> String {
-    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
-    match tenths % 10 {
-        0 => format!("{} MiB", tenths / 10),
-        tenth => format!("{}.{tenth} MiB", tenths / 10),
     }
 }
 

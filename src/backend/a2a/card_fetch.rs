@@ -16,7 +16,7 @@ use crate::backend::address::shown;
 use crate::backend::{PeerError, PeerErrorKind, auth, error_text};
 use crate::config::{CardSource, Environment};
 use crate::http_client;
-use crate::http_client::BodyError;
+use crate::http_client::{BodyError, NotRead};
 
 /// The largest card, in bytes.
 pub(super) const MAX_CARD: usize = 1024 * 1024;
@@ -89,7 +89,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
         status => return Err(refusal(status, url, response.headers())),
     }
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
-        BodyError::TooLarge { .. } => unusable(url, TOO_LARGE),
+        BodyError::NotRead(NotRead::TooLarge { .. }) => unusable(url, TOO_LARGE),
         failure => PeerError::new(PeerErrorKind::Connect, cannot_get(url)).because(failure),
     })?;
     Ok(Some(Fresh { bytes, url: Some(url.clone()) }))

@@ -26,6 +26,7 @@ use super::verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_req
 use crate::backend::{CallError, ErrorReply, NotRead, PeerErrorKind};
 use crate::error_chain::error_chain;
 use crate::http_client;
+use crate::http_client::BodyError;
 use crate::model::{BackendName, Members};
 use crate::oauth::TokenError;
 
@@ -220,9 +221,10 @@ impl Http {
         }
         let body = http_client::body(response, LIMIT).await;
         let body = body.map_err(|error| {
-            let broken = || HttpFailure::Lost(error_chain(&error), None);
-            let failure = NotRead::of(&error).map_or_else(broken, HttpFailure::NotRead);
-            StreamableHttpError::Client(failure)
+            StreamableHttpError::Client(match error {
+                BodyError::NotRead(why) => HttpFailure::NotRead(why),
+                broken @ BodyError::Broken(_) => HttpFailure::Lost(error_chain(&broken), None),
+            })
         })?;
         self.state.has_room().await;
         match self.state.incoming(&String::from_utf8_lossy(&body)) {
