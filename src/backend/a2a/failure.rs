@@ -58,6 +58,11 @@ impl A2aFailure {
         }
     }
 
+    /// Whether the agent did not accept the message: nothing has run.
+    pub(super) fn is_not_taken(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Call(CallError::NotSent(_)))
+    }
+
     /// The same failure, with the pause that the response asks for.
     pub(super) fn with_pause(mut self, asked: Option<Duration>) -> Self {
         if let Self::Refused { pause, .. } = &mut self {
