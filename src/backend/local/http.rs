@@ -52,9 +52,8 @@ impl Endpoint {
         };
         builder = builder.headers(headers);
         let response = self.client.send(builder).await?;
-        let status = response.status();
-        if !status.is_success() {
-            return Ok(Answer::Error(self.failure(status, response, &call.progress.removal).await));
+        if !response.status().is_success() {
+            return Ok(Answer::Error(self.failure(response, &call.progress.removal).await));
         }
         let kind = media_type(response.headers());
         let (body, whole) = http_client::body_up_to(response, MAX_RESULT).await?;
@@ -75,12 +74,8 @@ impl Endpoint {
     }
 
     /// The text for the model if the status is no success.
-    async fn failure(
-        &self,
-        status: StatusCode,
-        response: reqwest::Response,
-        removal: &Removal,
-    ) -> String {
+    async fn failure(&self, response: reqwest::Response, removal: &Removal) -> String {
+        let status = response.status();
         let reason = status.canonical_reason().unwrap_or_default();
         let mut words = format!("`{}` failed with HTTP {} {reason}", self.name, status.as_u16());
         words.truncate(words.trim_end().len());
