@@ -25,7 +25,6 @@ pub use self::credential::UpstreamCredential;
 use self::kept_token::KeptToken;
 pub use self::post::{PostCredential, Posted, ResultPost};
 use self::rate_limit::{RateLimits, Told};
-use crate::budget::NoRoom;
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};
 use crate::http_client::{BodyError, Clients, NotRead, Tls};
@@ -120,10 +119,8 @@ pub enum OpenError {
     Refused(Box<StreamRefusal>),
     #[error("MANTYX's answer is no event stream but {0:?}")]
     NotAStream(String),
-    #[error("MANTYX's answer is larger than the bridge reads")]
-    TooLarge,
-    #[error(transparent)]
-    NoRoom(#[from] NoRoom),
+    #[error("MANTYX's answer is not read: {0}")]
+    NotRead(NotRead),
     #[error(transparent)]
     Unsent(#[from] SendError),
 }
@@ -327,8 +324,7 @@ impl Upstream {
     /// The whole body of an answer to [`Self::ask`].
     pub async fn text(&self, response: reqwest::Response) -> Result<Bytes, OpenError> {
         http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
-            BodyError::NotRead(NotRead::TooLarge { .. }) => OpenError::TooLarge,
-            BodyError::NotRead(NotRead::NoRoom(no_room)) => OpenError::NoRoom(no_room),
+            BodyError::NotRead(why) => OpenError::NotRead(why),
             BodyError::Broken(error) => {
                 let error = error_chain(&error.without_url());
                 self.note(Err(&error));
