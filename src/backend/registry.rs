@@ -535,10 +535,7 @@ impl Registry {
             if let Some(value) = found(self) {
                 return value;
             }
-            if version.changed().await.is_err() {
-                // The sender belongs to `self`, so it cannot be dropped here.
-                std::future::pending::<()>().await;
-            }
+            version.changed().await.expect("the sender is in `self`");
         }
     }
 
