@@ -18,7 +18,7 @@ use rmcp::service::{
 use rmcp::transport::IntoTransport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{
-    StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
 };
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -410,17 +410,10 @@ fn kind(error: &ClientInitializeError) -> PeerErrorKind {
 
 /// The failure of an HTTP transport behind `error`, if it is one.
 fn http_failure(error: &ClientInitializeError) -> Option<&http::HttpFailure> {
-    let error = match error {
-        ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
-            return http_failure(fallback);
-        }
-        _ => return None,
-    };
-    match error.downcast_ref::<StreamableHttpError<http::HttpFailure>>() {
-        Some(StreamableHttpError::Client(failure)) => Some(failure),
-        Some(_) => None,
-        None => error.downcast_ref(),
+    match error {
+        ClientInitializeError::TransportError { error, .. } => http::failure_of(error),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => http_failure(fallback),
+        _ => None,
     }
 }
 

@@ -294,12 +294,18 @@ fn header_value(text: &str) -> Answered<HeaderValue> {
         .map_err(|_invalid| invalid("the server sent an id that no header can carry"))
 }
 
+/// The failure of an HTTP transport behind `error`, if it is one.
+pub(super) fn failure_of(error: &DynamicTransportError) -> Option<&HttpFailure> {
+    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
+        Some(StreamableHttpError::Client(failure)) => Some(failure),
+        Some(_) => None,
+        None => error.error.downcast_ref(),
+    }
+}
+
 /// The text of a transport's error, without rmcp's words around it.
 pub(super) fn words(error: &DynamicTransportError) -> String {
-    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
-        Some(StreamableHttpError::Client(failure)) => failure.to_string(),
-        _ => error_chain(error.error.as_ref()),
-    }
+    failure_of(error).map_or_else(|| error_chain(error.error.as_ref()), HttpFailure::to_string)
 }
 
 pub(super) fn is_events(response: &reqwest::Response) -> bool {
