@@ -178,10 +178,11 @@ impl<I: Issue> Tokens<I> {
         }
     }
 
-    /// Makes a request by `send`, whose argument is `headers` with a token. If the peer refuses it
-    /// with 401, it has had no effect, and is made once more with a fresh token.
+    /// Makes a request by `send`, whose argument is `headers` with one of `tokens`, if the peer wants
+    /// any. If the peer refuses it with 401, it has had no effect, and is made once more with a fresh
+    /// token.
     pub async fn authorize<F, E>(
-        self: &Arc<Self>,
+        tokens: Option<&Arc<Self>>,
         mut headers: HeaderMap,
         send: impl Fn(HeaderMap) -> F,
     ) -> Result<reqwest::Response, E>
@@ -189,7 +190,8 @@ impl<I: Issue> Tokens<I> {
         F: Future<Output = Result<reqwest::Response, E>>,
         E: From<TokenError>,
     {
-        let token = self.token().await?;
+        let Some(tokens) = tokens else { return send(headers).await };
+        let token = tokens.token().await?;
         if let Some(token) = &token {
             headers.insert(AUTHORIZATION, token.value.clone());
         }
@@ -198,7 +200,7 @@ impl<I: Issue> Tokens<I> {
             return Ok(response);
         }
         let hint = I::hint(&response);
-        let fresh = self.replace(token.as_ref(), hint).await?;
+        let fresh = tokens.replace(token.as_ref(), hint).await?;
         headers.insert(AUTHORIZATION, fresh.value.clone());
         let response = send(headers).await?;
         match response.status() {

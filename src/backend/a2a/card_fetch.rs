@@ -13,7 +13,8 @@ use url::Url;
 
 use super::AgentSettings;
 use crate::backend::address::shown;
-use crate::backend::{PeerError, PeerErrorKind, auth, error_text};
+use crate::backend::auth::Tokens;
+use crate::backend::{PeerError, PeerErrorKind, error_text};
 use crate::config::{CardSource, Environment};
 use crate::http_client;
 use crate::http_client::{BodyError, NotRead};
@@ -73,7 +74,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
     }
     let mut headers = settings.config.headers.clone();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let response = auth::send(settings.tokens.as_ref(), headers, async |headers| {
+    let response = Tokens::authorize(settings.tokens.as_ref(), headers, async |headers| {
         let request = settings.client.get(url.clone()).headers(headers);
         let response = settings.client.send_repeatable(request).await;
         response.map_err(|failure| {

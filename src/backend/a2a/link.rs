@@ -18,7 +18,8 @@ use super::interface::{Endpoint, Generation};
 use super::result::{PartEncoding, Reply};
 use super::wire::{Message, Operation};
 use super::{AgentSettings, result, wire};
-use crate::backend::{CallError, auth};
+use crate::backend::CallError;
+use crate::backend::auth::Tokens;
 use crate::config::A2aBinding;
 use crate::{clock, http_client};
 
@@ -74,7 +75,7 @@ impl Link {
         if self.endpoint.binding == A2aBinding::Grpc {
             grpc::mark(&mut headers);
         }
-        auth::send(tokens.as_ref(), headers, async |headers| {
+        Tokens::authorize(tokens.as_ref(), headers, async |headers| {
             let mut builder = self.client.request(request.method.clone(), request.url.clone());
             builder = builder.headers(headers);
             if let Some(body) = &request.body {
