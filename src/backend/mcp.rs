@@ -21,7 +21,6 @@ use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
 };
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::program::hiding::{Coverage, Exposure};
 use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, auth};
@@ -178,7 +177,7 @@ impl McpDialer {
                     state: Arc::clone(&state),
                     standing: Arc::default(),
                 };
-                let (running, stop) = if attempt == Attempt::Only(Era::Oldest) {
+                let running = if attempt == Attempt::Only(Era::Oldest) {
                     let transport = sse::Sse::open(http).await.map_err(|failure| Failed {
                         try_other: failure.is_by_server(),
                         ..Failed::for_good(
@@ -191,7 +190,7 @@ impl McpDialer {
                     let transport = StreamableHttpClientTransport::with_client(http, config());
                     self.shake_hands(transport, &state, attempt).await?
                 };
-                Ok(Connection::new(self.backend.clone(), state, running, stop, None))
+                Ok(Connection::new(self.backend.clone(), state, running, None))
             }
         }
     }
@@ -210,9 +209,7 @@ impl McpDialer {
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
         child.drain_stdout(rest);
         match self.shake_hands(transport, &state, attempt).await {
-            Ok((running, stop)) => {
-                Ok(Connection::new(self.backend.clone(), state, running, stop, Some(child)))
-            }
+            Ok(running) => Ok(Connection::new(self.backend.clone(), state, running, Some(child))),
             Err(mut failed) => {
                 let command = &program.command;
                 let ended = child.exit_description(EXIT_PATIENCE).await;
@@ -239,15 +236,14 @@ impl McpDialer {
         transport: T,
         state: &Arc<ConnectionState>,
         attempt: Attempt,
-    ) -> Result<(RunningService<RoleClient, Handler>, CancellationToken), Failed>
+    ) -> Result<RunningService<RoleClient, Handler>, Failed>
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
         let handler = Handler { backend: self.backend.clone(), state: Arc::clone(state) };
-        let stop = CancellationToken::new();
-        let mode = attempt.lifecycle();
-        let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
+        let (mode, stop) = (attempt.lifecycle(), state.stop.clone());
+        let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop);
         // Boxed, since rmcp's future is large.
         let serve = Box::pin(serve);
         let outcome = if attempt == Attempt::Only(Era::Modern) {
@@ -268,7 +264,7 @@ impl McpDialer {
         })?;
         // Without the cache, so that a refresh asks the server.
         running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-        Ok((running, stop))
+        Ok(running)
     }
 }
 
