@@ -67,8 +67,8 @@ pub(super) enum HttpFailure {
     #[error("the reply is not read: {0}")]
     NotRead(NotRead),
     /// The server, or a gateway before it, refused the request.
-    #[error("{text}")]
-    Status { status: StatusCode, text: String },
+    #[error("HTTP {}{}", .0, hint(*.0))]
+    Status(StatusCode),
 }
 
 /// The client of one connection.
@@ -205,7 +205,7 @@ impl Http {
             }
             return match self.refused(message, status, &body) {
                 Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                None => Err(StreamableHttpError::Client(failed(status))),
+                None => Err(StreamableHttpError::Client(HttpFailure::Status(status))),
             };
         }
         let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
@@ -338,10 +338,10 @@ fn error_in(body: &str) -> Option<ErrorReply> {
     Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
 }
 
-/// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
+/// What is said of a status that carries no JSON-RPC message. The body is not shown: servers repeat
 /// the headers that they refuse, and those are secrets.
-pub(super) fn failed(status: StatusCode) -> HttpFailure {
-    let cure = match status {
+fn hint(status: StatusCode) -> &'static str {
+    match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             ": the server wants another authorization; set `auth` or `headers` in the configuration"
         }
@@ -352,8 +352,7 @@ pub(super) fn failed(status: StatusCode) -> HttpFailure {
             ": the server goes by another name; set `headers: {Host: NAME}` in the configuration"
         }
         _ => "",
-    };
-    HttpFailure::Status { status, text: format!("HTTP {status}{cure}") }
+    }
 }
 
 fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
@@ -375,10 +374,10 @@ impl HttpFailure {
         match self {
             Self::NotSent(..) | Self::Lost(..) => PeerErrorKind::Connect,
             Self::Token(error) => error.into(),
-            Self::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
+            Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 PeerErrorKind::Unauthorized
             }
-            Self::Unreadable(_) | Self::NotRead(_) | Self::Status { .. } => PeerErrorKind::Protocol,
+            Self::Unreadable(_) | Self::NotRead(_) | Self::Status(_) => PeerErrorKind::Protocol,
         }
     }
 
@@ -393,7 +392,7 @@ impl HttpFailure {
     /// Whether the failure is the answer of a server with the older HTTP+SSE transport to the
     /// first POST of Streamable HTTP, by the specification.
     pub(super) fn may_be_older(&self) -> bool {
-        let Self::Status { status, .. } = self else { return false };
+        let Self::Status(status) = self else { return false };
         matches!(
             *status,
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
@@ -408,9 +407,9 @@ impl HttpFailure {
             Self::NotRead(why) => CallError::NotRead(*why),
             // The connection was merely lost.
             Self::NotSent(..) | Self::Lost(..) | Self::Token(_) => return,
-            Self::Status { status, .. } if http_client::leaves_outcome_open(*status) => return,
+            Self::Status(status) if http_client::leaves_outcome_open(*status) => return,
             // Without the body, which may hold text that is not meant for the model.
-            Self::Status { status, .. } => CallError::Refused(format!("HTTP {status}")),
+            Self::Status(status) => CallError::Refused(format!("HTTP {status}")),
         }));
     }
 }

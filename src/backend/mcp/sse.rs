@@ -50,7 +50,7 @@ impl Sse {
         let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default());
         let response = sent.await?;
         if !response.status().is_success() {
-            return Err(streamable::failed(response.status()));
+            return Err(HttpFailure::Status(response.status()));
         }
         if !streamable::is_events(&response) {
             return Err(HttpFailure::Unreadable("it answers with no event stream".to_owned()));
@@ -159,7 +159,7 @@ async fn post(
     if status.is_success() {
         return Ok(());
     }
-    let failure = streamable::failed(status);
+    let failure = HttpFailure::Status(status);
     if is_unknown_session(status, &String::from_utf8_lossy(&body)) {
         http.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
         // The server did not process the message.
