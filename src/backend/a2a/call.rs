@@ -138,7 +138,7 @@ async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<
         Err(failure) if failure.is_not_taken() && following.saw_work() => String::new(),
         Err(failure) => {
             if failure.is_not_taken() {
-                following.forget();
+                following.task = None;
             }
             return Err(failure);
         }

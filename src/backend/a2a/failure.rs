@@ -63,14 +63,6 @@ impl A2aFailure {
         matches!(self, Self::Refused { .. } | Self::Call(CallError::NotSent(_)))
     }
 
-    /// The same failure, with the pause that the response asks for.
-    pub(super) fn with_pause(mut self, asked: Option<Duration>) -> Self {
-        if let Self::Refused { pause, .. } = &mut self {
-            *pause = asked;
-        }
-        self
-    }
-
     pub(super) fn pause(&self) -> Option<Duration> {
         if let Self::Refused { pause, .. } = self { *pause } else { None }
     }

@@ -105,12 +105,8 @@ impl<'a> Following<'a> {
     }
 
     /// Leaves nothing to cancel: the task has ended or waits.
-    pub(super) fn forget(&mut self) {
-        self.task = None;
-    }
-
     pub(super) fn done(&mut self, reply: Reply) -> Reply {
-        self.forget();
+        self.task = None;
         reply
     }
 
@@ -149,7 +145,7 @@ impl<'a> Following<'a> {
                 }
                 Err(failure) => {
                     if failure.has_code(TASK_NOT_FOUND) {
-                        self.forget();
+                        self.task = None;
                     }
                     return Err(failure.after_sending());
                 }

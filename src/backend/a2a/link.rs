@@ -51,10 +51,13 @@ impl Link {
             return grpc::result(response, operation).await;
         }
         let status = response.status();
-        let pause = http_client::retry_after(response.headers(), clock::now());
+        let asked = http_client::retry_after(response.headers(), clock::now());
         let body = http_client::body(response, MAX_REPLY).await.map_err(CallError::from)?;
-        wire::decode(self.endpoint.binding, status, &body)
-            .map_err(|failure| failure.with_pause(pause))
+        let mut decoded = wire::decode(self.endpoint.binding, status, &body);
+        if let Err(A2aFailure::Refused { pause, .. }) = &mut decoded {
+            *pause = asked;
+        }
+        decoded
     }
 
     async fn send(&self, operation: Operation<'_>) -> Exchanged<reqwest::Response> {
