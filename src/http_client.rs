@@ -19,7 +19,7 @@ use reqwest::{NoProxy, Proxy};
 use url::{Origin, Url};
 
 pub use client::Client;
-pub use link_local::names_link_local;
+pub use link_local::{names_link_local, names_this_machine};
 pub use tls::{Tls, TlsFlaw, certificates};
 
 use crate::budget::{Buffer, NoRoom};
@@ -191,27 +191,49 @@ fn proxies() -> Vec<Proxy> {
 /// A body could not be read completely.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
-    #[error("the body is larger than {limit} bytes")]
-    TooLarge {
-        limit: usize,
-        /// The declared size, if there is one.
-        size: Option<u64>,
-    },
     #[error(transparent)]
-    NoRoom(#[from] NoRoom),
+    NotRead(#[from] NotRead),
     #[error("the body broke off")]
     Broken(#[source] reqwest::Error),
+}
+
+/// Why a reply was not read to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotRead {
+    /// The reply is larger than one reply may be.
+    #[error("it has {}, and at most {} are read", size_of(*.size, *.limit), mib(*.limit as u64))]
+    TooLarge {
+        limit: usize,
+        /// `None` if the peer did not state the size and the bridge did not count it.
+        size: Option<u64>,
+    },
+    /// All replies that are being read at the moment are too large together.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+}
+
+fn size_of(size: Option<u64>, limit: usize) -> String {
+    size.map_or_else(|| format!("more than {}", mib(limit as u64)), mib)
+}
+
+/// `bytes` in MiB with one decimal, rounded up.
+fn mib(bytes: u64) -> String {
+    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
+    match tenths % 10 {
+        0 => format!("{} MiB", tenths / 10),
+        tenth => format!("{}.{tenth} MiB", tenths / 10),
+    }
 }
 
 /// Reads the whole body of `response`, at most `limit` bytes. Errors do not contain the address.
 pub async fn body(response: reqwest::Response, limit: usize) -> Result<Bytes, BodyError> {
     let size = response.content_length();
     if size.is_some_and(|size| size > limit as u64) {
-        return Err(BodyError::TooLarge { limit, size });
+        return Err(NotRead::TooLarge { limit, size }.into());
     }
     match body_up_to(response, limit).await? {
         (whole, true) => Ok(whole),
-        (_, false) => Err(BodyError::TooLarge { limit, size: None }),
+        (_, false) => Err(NotRead::TooLarge { limit, size: None }.into()),
     }
 }
 
@@ -227,7 +249,7 @@ pub async fn body_up_to(
     while let Some(chunk) = response.chunk().await.map_err(broken)? {
         let fits = chunk.len().min(limit - read.len());
         let piece = chunk.get(..fits).unwrap_or_default();
-        read.push(piece).await?;
+        read.push(piece).await.map_err(NotRead::from)?;
         if fits < chunk.len() {
             return Ok((read.into_bytes(), false));
         }

@@ -15,10 +15,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use parking_lot::Mutex;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
@@ -127,9 +128,8 @@ struct State {
 
 type Outcome = Result<Arc<Token>, TokenError>;
 
-/// An exchange with the issuer, as requests wait for it. If it panics, its sender is gone.
-#[derive(Debug, Clone)]
-struct Exchange(watch::Receiver<Option<Outcome>>);
+/// An exchange with the issuer, as requests wait for it.
+type Exchange = Shared<BoxFuture<'static, Outcome>>;
 
 #[derive(Debug)]
 struct Token {
@@ -178,10 +178,11 @@ impl<I: Issue> Tokens<I> {
         }
     }
 
-    /// Makes a request by `send`, whose argument is `headers` with a token. If the peer refuses it
-    /// with 401, it has had no effect, and is made once more with a fresh token.
+    /// Makes a request by `send`, whose argument is `headers` with one of `tokens`, if the peer wants
+    /// any. If the peer refuses it with 401, it has had no effect, and is made once more with a fresh
+    /// token.
     pub async fn authorize<F, E>(
-        self: &Arc<Self>,
+        tokens: Option<&Arc<Self>>,
         mut headers: HeaderMap,
         send: impl Fn(HeaderMap) -> F,
     ) -> Result<reqwest::Response, E>
@@ -189,7 +190,8 @@ impl<I: Issue> Tokens<I> {
         F: Future<Output = Result<reqwest::Response, E>>,
         E: From<TokenError>,
     {
-        let token = self.token().await?;
+        let Some(tokens) = tokens else { return send(headers).await };
+        let token = tokens.token().await?;
         if let Some(token) = &token {
             headers.insert(AUTHORIZATION, token.value.clone());
         }
@@ -198,7 +200,7 @@ impl<I: Issue> Tokens<I> {
             return Ok(response);
         }
         let hint = I::hint(&response);
-        let fresh = self.replace(token.as_ref(), hint).await?;
+        let fresh = tokens.replace(token.as_ref(), hint).await?;
         headers.insert(AUTHORIZATION, fresh.value.clone());
         let response = send(headers).await?;
         match response.status() {
@@ -226,7 +228,7 @@ impl<I: Issue> Tokens<I> {
                 None => self.begin(&mut state, None)?,
             }
         };
-        exchange.outcome().await.map(Some)
+        exchange.await.map(Some)
     }
 
     /// The token to use in place of `refused`, which the peer has answered with 401.
@@ -238,7 +240,7 @@ impl<I: Issue> Tokens<I> {
             match next {
                 Next::Use(token) => return Ok(token),
                 Next::Wait(exchange) => {
-                    let token = exchange.outcome().await?;
+                    let token = exchange.await?;
                     // After a failed renewal, this is the refused token again.
                     if !same(&token) {
                         return Ok(token);
@@ -294,13 +296,14 @@ impl<I: Issue> Tokens<I> {
         {
             return Err(TokenError::NoToken(failure.text.clone()));
         }
-        let (tell, told) = watch::channel(None);
         let this = Arc::clone(self);
-        self.exchanges.spawn(async move {
+        let issuing = self.exchanges.spawn(async move {
             let outcome = this.issuer.issue(hint.as_ref()).await;
-            tell.send_replace(Some(this.take(outcome)));
+            this.take(outcome)
         });
-        let exchange = Exchange(told);
+        let panicked = || TokenError::NoToken("asking for one has failed".to_owned());
+        let outcome = issuing.map(move |ended| ended.unwrap_or_else(|_panic| Err(panicked())));
+        let exchange = outcome.boxed().shared();
         state.exchange = Some(exchange.clone());
         Ok(exchange)
     }
@@ -336,18 +339,10 @@ impl<I: Issue> Tokens<I> {
     }
 }
 
-impl Exchange {
-    async fn outcome(mut self) -> Outcome {
-        let told = self.0.wait_for(Option::is_some).await;
-        let told = told.ok().and_then(|outcome| outcome.clone());
-        told.unwrap_or_else(|| Err(TokenError::NoToken("asking for one has failed".to_owned())))
-    }
-}
-
 impl State {
     /// The exchange that is under way, if there is one.
     fn under_way(&self) -> Option<Exchange> {
-        self.exchange.clone().filter(|exchange| exchange.0.has_changed().is_ok())
+        self.exchange.clone().filter(|exchange| exchange.peek().is_none())
     }
 
     /// The token, if it is valid for a request now. A token that is about to expire counts only

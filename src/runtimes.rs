@@ -270,11 +270,6 @@ impl Runtime {
         health.last_error = Some(error.to_string());
     }
 
-    /// Waits until another call may be taken.
-    async fn turn(&self) -> OwnedSemaphorePermit {
-        Arc::clone(&self.turns).acquire_owned().await.expect("it is never closed")
-    }
-
     /// Reports an event that the bridge cannot read; of many in a second, one.
     fn unreadable(&self, why: &str) {
         let mut last = self.unreadable.lock();
@@ -284,16 +279,11 @@ impl Runtime {
         }
     }
 
-    /// Has a call made and its answer posted, in a task of the daemon. A call that is known is not
-    /// made again, and its answer is posted once.
+    /// Has a call made and its answer posted, in a task of the daemon. Waits until another call may
+    /// be taken. A call that is known is not made again, and its answer is posted once.
     /// Without a `route`, the bridge has no such tool.
-    fn take(
-        self: &Arc<Self>,
-        wire: &Wire,
-        asked: Asked,
-        route: Option<Route>,
-        turn: OwnedSemaphorePermit,
-    ) {
+    async fn take(self: &Arc<Self>, wire: &Wire, asked: Asked, route: Option<Route>) {
+        let turn = Arc::clone(&self.turns).acquire_owned().await.expect("it is never closed");
         let Asked { call, run, post_to } = asked;
         let id = call.tool_use.as_str();
         // Two runs of a gateway may use the same id, but not for answers at one path.

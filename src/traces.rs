@@ -19,7 +19,6 @@ use tokio::sync::mpsc;
 use self::otlp::messages;
 pub use self::otlp::{Exporter, start};
 pub use self::sampler::Sampler;
-use self::span::Parent;
 pub use self::span::{Kind, Span, Value};
 use crate::metrics;
 use crate::model::Trace;
@@ -72,12 +71,13 @@ impl Traces {
     /// Begins the span of a request that came in `trace`. Without a trace, begins one.
     pub fn request(&self, trace: Option<Arc<Trace>>, name: impl fmt::Display) -> Span {
         if trace.is_some() {
-            return self.context(trace).begin_in(Parent::Remote, Kind::Server, name);
+            return self.context(trace).begin_in(true, Kind::Server, name);
         }
         let id = rand::random();
         match &self.0 {
             Some(recorder) if recorder.sampler.takes_new(id) => {
-                Span::begin(Arc::clone(recorder), Parent::None(id), Kind::Server, name)
+                let trace = Trace::begin(id, rand::random());
+                Span::begin(Arc::clone(recorder), trace, None, false, Kind::Server, name)
             }
             _ => Span::default(),
         }
@@ -92,18 +92,14 @@ impl Context {
 
     /// Begins a span.
     pub fn begin(&self, kind: Kind, name: impl fmt::Display) -> Span {
-        self.clone().begin_in(Parent::Local, kind, name)
+        self.clone().begin_in(false, kind, name)
     }
 
-    fn begin_in(
-        self,
-        parent: fn(Arc<Trace>) -> Parent,
-        kind: Kind,
-        name: impl fmt::Display,
-    ) -> Span {
+    fn begin_in(self, is_remote: bool, kind: Kind, name: impl fmt::Display) -> Span {
         match self {
             Self { trace: Some(trace), recorder: Some(recorder) } => {
-                Span::begin(recorder, parent(trace), kind, name)
+                let here = trace.within(rand::random());
+                Span::begin(recorder, here, Some(trace.ids().span), is_remote, kind, name)
             }
             context => Span::unrecorded(context),
         }

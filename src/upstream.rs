@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use url::Url;
@@ -24,10 +25,9 @@ pub use self::credential::UpstreamCredential;
 use self::kept_token::KeptToken;
 pub use self::post::{PostCredential, Posted, ResultPost};
 use self::rate_limit::{RateLimits, Told};
-use crate::budget::NoRoom;
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};
-use crate::http_client::{BodyError, Clients, Tls};
+use crate::http_client::{BodyError, Clients, NotRead, Tls};
 use crate::oauth::{IssueError, TokenError};
 use crate::state_dir::StateDir;
 use crate::{clock, http_client, metrics};
@@ -56,12 +56,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 #[derive(Debug)]
 pub struct Upstream {
     pub base: Url,
-    way: watch::Sender<Way>,
+    way: Mutex<Way>,
     /// The bridge's own credential; `None` if each app brings one.
     own: watch::Sender<Option<UpstreamCredential>>,
     /// The refresh token that replaced the configured one.
     kept: Arc<KeptToken>,
-    health: watch::Sender<Health>,
+    health: Mutex<Health>,
     rate_limits: RateLimits,
     /// Counters of posted results.
     pub posts: metrics::Posts,
@@ -119,10 +119,8 @@ pub enum OpenError {
     Refused(Box<StreamRefusal>),
     #[error("MANTYX's answer is no event stream but {0:?}")]
     NotAStream(String),
-    #[error("MANTYX's answer is larger than the bridge reads")]
-    TooLarge,
-    #[error(transparent)]
-    NoRoom(#[from] NoRoom),
+    #[error("MANTYX's answer is not read: {0}")]
+    NotRead(NotRead),
     #[error(transparent)]
     Unsent(#[from] SendError),
 }
@@ -183,10 +181,10 @@ impl Upstream {
         let own = UpstreamCredential::of(credential, &way.clients, &kept);
         Self {
             base,
-            way: watch::Sender::new(way),
+            way: Mutex::new(way),
             own: watch::Sender::new(own),
             kept,
-            health: watch::Sender::default(),
+            health: Mutex::default(),
             rate_limits: RateLimits::default(),
             posts: metrics::Posts::default(),
         }
@@ -194,26 +192,19 @@ impl Upstream {
 
     /// Sets the TLS and the credential of all requests from now on.
     pub fn set(&self, tls: Option<Tls>, credential: &Credential) {
-        let same_way = !self.way.send_if_modified(|way| {
-            let news = way.tls != tls;
-            if news {
-                *way = Way::to(&self.base, tls);
-            }
-            news
-        });
-        let clients = self.clients();
-        self.own.send_if_modified(|own| {
-            // An issued token stays in use if the grant and the TLS settings are the same.
-            let same = same_way && own.as_ref().is_some_and(|own| own.is_of(credential));
-            if !same {
-                *own = UpstreamCredential::of(credential, &clients, &self.kept);
-            }
-            !same
-        });
+        let same_way = self.way.lock().tls == tls;
+        if !same_way {
+            *self.way.lock() = Way::to(&self.base, tls);
+        }
+        // An issued token stays in use if the grant and the TLS settings are the same.
+        if !same_way || !self.own().is_some_and(|own| own.is_of(credential)) {
+            let own = UpstreamCredential::of(credential, &self.clients(), &self.kept);
+            self.own.send_replace(own);
+        }
     }
 
     fn clients(&self) -> Clients {
-        self.way.borrow().clients.clone()
+        self.way.lock().clients.clone()
     }
 
     /// Keeps a token of `upstream.oauth` ready. Never ends.
@@ -255,17 +246,13 @@ impl Upstream {
     }
 
     pub fn health(&self) -> Health {
-        self.health.borrow().clone()
+        self.health.lock().clone()
     }
 
     /// Records whether MANTYX answered at all.
     pub fn note(&self, outcome: Result<(), &str>) {
-        self.health.send_if_modified(|health| {
-            let before = health.reachable;
-            health.reachable = Some(outcome.is_ok());
-            health.last_error = outcome.err().map(str::to_owned);
-            before != health.reachable
-        });
+        let last_error = outcome.err().map(str::to_owned);
+        *self.health.lock() = Health { reachable: Some(outcome.is_ok()), last_error };
     }
 
     /// Sends a request to `path`, unchanged or not at all. `fill` adds everything but the
@@ -277,7 +264,7 @@ impl Upstream {
         fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
     ) -> Result<reqwest::Response, SendError> {
         let url = target::below(&self.base, path).ok_or(OddPath)?;
-        let client = self.way.borrow().clients.own.clone();
+        let client = self.clients().own;
         let sent = credential.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
             let request = fill(request)?;
@@ -337,8 +324,7 @@ impl Upstream {
     /// The whole body of an answer to [`Self::ask`].
     pub async fn text(&self, response: reqwest::Response) -> Result<Bytes, OpenError> {
         http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
-            BodyError::TooLarge { .. } => OpenError::TooLarge,
-            BodyError::NoRoom(no_room) => OpenError::NoRoom(no_room),
+            BodyError::NotRead(why) => OpenError::NotRead(why),
             BodyError::Broken(error) => {
                 let error = error_chain(&error.without_url());
                 self.note(Err(&error));

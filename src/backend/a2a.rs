@@ -44,9 +44,7 @@ pub type Conversations = Arc<Threads>;
 
 /// Knows how to reach one A2A agent.
 #[derive(Debug)]
-pub struct A2aDialer {
-    settings: Arc<AgentSettings>,
-}
+pub struct A2aDialer(Arc<AgentSettings>);
 
 #[derive(Debug)]
 struct AgentSettings {
@@ -91,16 +89,16 @@ impl A2aDialer {
         let tokens = auth::tokens(&name, config.oauth.as_ref(), None, clients);
         let chosen = Mutex::new(config.binding);
         let config = config.clone();
-        Self { settings: Arc::new(AgentSettings { name, config, client, tokens, chosen, threads }) }
+        Self(Arc::new(AgentSettings { name, config, client, tokens, chosen, threads }))
     }
 }
 
 #[async_trait]
 impl Dial for A2aDialer {
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
-        let resolved = self.settings.resolve(None).await?;
+        let resolved = self.0.resolve(None).await?;
         Ok(Arc::new(A2aPeer {
-            settings: self.settings.clone(),
+            settings: self.0.clone(),
             current: Mutex::new(resolved),
             cancellations: TaskTracker::new(),
         }))
@@ -108,24 +106,20 @@ impl Dial for A2aDialer {
 
     /// `a2a` until a card has told which binding it is.
     fn transport(&self) -> &'static str {
-        let chosen = *self.settings.chosen.lock();
+        let chosen = *self.0.chosen.lock();
         chosen.map_or("a2a", A2aBinding::as_str)
     }
 }
 
 impl AgentSettings {
     /// Fetches the card and chooses the interface. If the card is as in `known`, keeps its catalog.
-    async fn resolve(&self, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
-        let fresh = card_fetch::fetch(self).await?;
-        let resolved = self.read(fresh, known)?;
-        *self.chosen.lock() = Some(resolved.link.endpoint.binding);
-        Ok(resolved)
-    }
-
-    fn read(&self, fresh: Fresh, known: Option<Arc<Resolved>>) -> Result<Arc<Resolved>, PeerError> {
+    async fn resolve(
+        self: &Arc<Self>,
+        known: Option<Arc<Resolved>>,
+    ) -> Result<Arc<Resolved>, PeerError> {
         const UNUSABLE: &str = "the Agent Card cannot be used";
         let unusable = PeerError::new(PeerErrorKind::Protocol, UNUSABLE);
-        let Fresh { bytes, url } = fresh;
+        let Fresh { bytes, url } = card_fetch::fetch(self).await?;
         // JSON has no byte order mark, yet some files begin with one.
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
         let raw: Box<RawValue> = serde_json::from_slice(bytes).map_err(|error| {
@@ -160,20 +154,16 @@ impl AgentSettings {
                     card.name,
                 );
                 self.tell(signature.as_deref());
-                let link = Link {
-                    name: self.name.clone(),
-                    client: match endpoint.binding {
-                        A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
-                        A2aBinding::Grpc => crate::http_client::http2(self.config.tls.as_ref()),
-                    },
-                    headers: self.config.headers.clone(),
-                    tokens: self.tokens.clone(),
-                    endpoint,
-                    streams: card.streaming,
+                let client = match endpoint.binding {
+                    A2aBinding::JsonRpc | A2aBinding::HttpJson => self.client.clone(),
+                    A2aBinding::Grpc => crate::http_client::http2(self.config.tls.as_ref()),
                 };
+                let settings = Arc::clone(self);
+                let link = Link { settings, client, endpoint, streams: card.streaming };
                 (Arc::new(catalog), Arc::new(link))
             }
         };
+        *self.chosen.lock() = Some(link.endpoint.binding);
         Ok(Arc::new(Resolved { catalog, link, signature }))
     }
 
@@ -240,17 +230,13 @@ impl Peer for A2aPeer {
 
     async fn call(&self, call: ToolCall) -> Called {
         let text = message(call.request.arguments.get())?;
-        let link = self.current().link.clone();
-        let threads = &self.settings.threads;
-        call::call(&link, &self.cancellations, threads, &text, &call).await
+        call::call(&self.current().link, &self.cancellations, &text, &call).await
     }
 
     async fn resume(&self, handle: Handle, call: ToolCall) -> Called {
         let known = Known::read(&handle)
             .ok_or_else(|| CallError::Lost("the task was not noted down readably".to_owned()))?;
-        let link = self.current().link.clone();
-        let threads = &self.settings.threads;
-        call::resume(&link, &self.cancellations, threads, known, &call).await
+        call::resume(&self.current().link, &self.cancellations, known, &call).await
     }
 
     async fn close(&self) {

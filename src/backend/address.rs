@@ -1,27 +1,8 @@
-//! The addresses of peers: whether they are local or of one origin, and how to show them.
+//! The addresses of peers: whether they are of one origin, and how to show them.
 //!
 //! Must not: resolve a name.
 
-use std::net::IpAddr;
-
-use url::{Host, Url};
-
-/// Whether `url` itself names this machine: a loopback or unspecified address, or `localhost`.
-pub(super) fn is_loopback(url: &Url) -> bool {
-    let names_this = |address: IpAddr| {
-        let address = address.to_canonical();
-        address.is_loopback() || address.is_unspecified()
-    };
-    match url.host() {
-        Some(Host::Ipv4(address)) => names_this(address.into()),
-        Some(Host::Ipv6(address)) => names_this(address.into()),
-        Some(Host::Domain(name)) => {
-            let name = name.trim_end_matches('.');
-            name == "localhost" || name.ends_with(".localhost")
-        }
-        None => false,
-    }
-}
+use url::Url;
 
 /// Whether `url` has a user or a password in it. The client would send them as a header that the
 /// operator did not configure.

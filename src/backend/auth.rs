@@ -9,7 +9,6 @@ mod discovery;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::HeaderMap;
 use http::header::WWW_AUTHENTICATE;
 use tokio_util::task::TaskTracker;
 use url::Url;
@@ -67,22 +66,6 @@ pub(super) fn tokens(
     // A stop need not wait for these exchanges: the client credentials grant replaces no earlier
     // token, so none can be lost.
     Some(Tokens::new(Some(backend.clone()), issuer, MARGIN, TaskTracker::new()))
-}
-
-/// Makes a request by `send`, whose argument is `headers` with what `tokens` add to them.
-pub(super) async fn send<F, E>(
-    tokens: Option<&Arc<Tokens>>,
-    headers: HeaderMap,
-    send: impl Fn(HeaderMap) -> F,
-) -> Result<reqwest::Response, E>
-where
-    F: Future<Output = Result<reqwest::Response, E>>,
-    E: From<TokenError>,
-{
-    match tokens {
-        Some(tokens) => tokens.authorize(headers, send).await,
-        None => send(headers).await,
-    }
 }
 
 impl Challenge {

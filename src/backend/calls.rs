@@ -24,15 +24,11 @@ use super::queue::{Permit, Rejected};
 use super::registry::{InUse, Phase, Registry};
 use crate::config::Backend;
 use crate::metrics;
-use crate::model::answer::Answer;
-use crate::model::call::CallRequest;
-use crate::model::catalog::Identity;
-use crate::model::ending::{Ending, Made};
-use crate::model::ids::BackendName;
-use crate::model::offer::Target;
-use crate::model::rights::{Permission, Rights, permission};
-use crate::model::schema::Verdict;
+use crate::model::rights::permission;
 use crate::model::sentences::sentence;
+use crate::model::{
+    Answer, BackendName, CallRequest, Ending, Identity, Made, Permission, Rights, Target, Verdict,
+};
 use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;
 use failure::CallFailure;
@@ -271,11 +267,11 @@ impl Backends {
         // A reload may have come while the call waited for its permits.
         self.check_peer(call)?;
         let connection = match call.handle {
-            None => self.connected(name, None).await?,
+            None => self.connected(name, None, None).await?,
             // Work that has begun is worth the full wait. If it cannot be asked for, the answer is
             // "outcome unknown", never "not made": the tool may have run.
             Some(_) => self
-                .connected_by(name, None, limits.first_end())
+                .connected(name, None, Some(limits.first_end()))
                 .await
                 .map_err(|failure| CallFailure::Call(CallError::Lost(failure.to_string())))?,
         };
@@ -320,11 +316,11 @@ impl Backends {
             self.attempt(connection, call, None, limits).await
         };
         let again = async {
-            let connection = self.connected(name, None).await?;
+            let connection = self.connected(name, None, None).await?;
             match repeat(&connection).await {
                 // This was the broken connection: its supervisor has not noticed yet.
                 Err(CallFailure::Call(CallError::NotSent(_))) => {
-                    repeat(&self.connected(name, Some(&connection)).await?).await
+                    repeat(&self.connected(name, Some(&connection), None).await?).await
                 }
                 outcome => outcome,
             }
@@ -424,28 +420,14 @@ impl Backends {
         })
     }
 
-    /// The live connection, other than `broken`. If there is none, waits for one:
-    /// [`START_PATIENCE`] before the first attempt has ended, [`CONNECT_PATIENCE`] after it.
+    /// The live connection, other than `broken`. If there is none, waits for one until `by` or, if
+    /// that is not set, for [`START_PATIENCE`] before the first attempt has ended and
+    /// [`CONNECT_PATIENCE`] after it.
     async fn connected(
         &self,
         name: &BackendName,
         broken: Option<&InUse>,
-    ) -> Result<InUse, CallFailure> {
-        let known = self.registry.snapshot(name.as_str());
-        let patience = match known.map(|known| known.phase) {
-            Some(Phase::Connecting) => START_PATIENCE,
-            _ => CONNECT_PATIENCE,
-        };
-        let by = Instant::now() + patience;
-        self.connected_by(name, broken, by).await
-    }
-
-    /// The same, waiting until `by`.
-    async fn connected_by(
-        &self,
-        name: &BackendName,
-        broken: Option<&InUse>,
-        by: Instant,
+        by: Option<Instant>,
     ) -> Result<InUse, CallFailure> {
         let live = |registry: &Registry| match registry.connection(name) {
             Some(one) => {
@@ -458,6 +440,12 @@ impl Backends {
             return connection;
         }
         debug!(backend = %name, "a call waits for the connection");
+        let known = self.registry.snapshot(name.as_str());
+        let patience = match known.map(|known| known.phase) {
+            Some(Phase::Connecting) => START_PATIENCE,
+            _ => CONNECT_PATIENCE,
+        };
+        let by = by.unwrap_or_else(|| Instant::now() + patience);
         let waited = timeout_at(by, self.registry.wait_for(live)).await;
         waited.unwrap_or(Err(CallFailure::NotConnected))
     }

@@ -18,10 +18,9 @@ use rmcp::service::{
 use rmcp::transport::IntoTransport;
 use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{
-    StreamableHttpClientTransport, StreamableHttpClientTransportConfig, StreamableHttpError,
+    StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
 };
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use super::log::LastLines;
 use super::program::hiding::{Coverage, Exposure};
@@ -176,12 +175,14 @@ impl McpDialer {
             }
             Target::Http { endpoint, .. } => {
                 let state = ConnectionState::of(&self.redact);
-                let backend = self.backend.clone();
-                let endpoint = Arc::clone(endpoint);
-                let its_state = Arc::clone(&state);
-                let (running, stop) = if attempt == Attempt::Only(Era::Oldest) {
-                    let opened = sse::Sse::open(backend, endpoint, its_state).await;
-                    let transport = opened.map_err(|failure| Failed {
+                let http = http::Http {
+                    backend: self.backend.clone(),
+                    endpoint: Arc::clone(endpoint),
+                    state: Arc::clone(&state),
+                    standing: Arc::default(),
+                };
+                let running = if attempt == Attempt::Only(Era::Oldest) {
+                    let transport = sse::Sse::open(http).await.map_err(|failure| Failed {
                         try_other: failure.is_by_server(),
                         ..Failed::for_good(
                             PeerError::new(failure.kind(), failure.to_string())
@@ -190,12 +191,10 @@ impl McpDialer {
                     })?;
                     self.shake_hands(transport, &state, attempt).await?
                 } else {
-                    let standing = Arc::default();
-                    let http = http::Http { backend, endpoint, state: its_state, standing };
                     let transport = StreamableHttpClientTransport::with_client(http, config());
                     self.shake_hands(transport, &state, attempt).await?
                 };
-                Ok(Connection::new(self.backend.clone(), state, running, stop, None))
+                Ok(Connection::new(self.backend.clone(), state, running, None))
             }
         }
     }
@@ -215,9 +214,7 @@ impl McpDialer {
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
         child.drain_stdout(rest);
         match self.shake_hands(transport, &state, attempt).await {
-            Ok((running, stop)) => {
-                Ok(Connection::new(self.backend.clone(), state, running, stop, Some(child)))
-            }
+            Ok(running) => Ok(Connection::new(self.backend.clone(), state, running, Some(child))),
             Err(mut failed) => {
                 let command = &program.command;
                 let ended = child.exit_description(EXIT_PATIENCE).await;
@@ -244,15 +241,14 @@ impl McpDialer {
         transport: T,
         state: &Arc<ConnectionState>,
         attempt: Attempt,
-    ) -> Result<(RunningService<RoleClient, Handler>, CancellationToken), Failed>
+    ) -> Result<RunningService<RoleClient, Handler>, Failed>
     where
         T: IntoTransport<RoleClient, E, A>,
         E: std::error::Error + Send + Sync + 'static,
     {
         let handler = Handler { backend: self.backend.clone(), state: Arc::clone(state) };
-        let stop = CancellationToken::new();
-        let mode = attempt.lifecycle();
-        let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop.clone());
+        let (mode, stop) = (attempt.lifecycle(), state.stop.clone());
+        let serve = serve_client_with_lifecycle_and_ct(handler, transport, mode, stop);
         // Boxed, since rmcp's future is large.
         let serve = Box::pin(serve);
         let outcome = if attempt == Attempt::Only(Era::Modern) {
@@ -273,7 +269,7 @@ impl McpDialer {
         })?;
         // Without the cache, so that a refresh asks the server.
         running.peer().set_response_cache_config(ClientCacheConfig::disabled()).await;
-        Ok((running, stop))
+        Ok(running)
     }
 }
 
@@ -419,17 +415,10 @@ fn kind(error: &ClientInitializeError) -> PeerErrorKind {
 
 /// The failure of an HTTP transport behind `error`, if it is one.
 fn http_failure(error: &ClientInitializeError) -> Option<&http::HttpFailure> {
-    let error = match error {
-        ClientInitializeError::TransportError { error, .. } => error.error.as_ref(),
-        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => {
-            return http_failure(fallback);
-        }
-        _ => return None,
-    };
-    match error.downcast_ref::<StreamableHttpError<http::HttpFailure>>() {
-        Some(StreamableHttpError::Client(failure)) => Some(failure),
-        Some(_) => None,
-        None => error.downcast_ref(),
+    match error {
+        ClientInitializeError::TransportError { error, .. } => http::failure_of(error),
+        ClientInitializeError::LegacyFallbackFailed { fallback, .. } => http_failure(fallback),
+        _ => None,
     }
 }
 

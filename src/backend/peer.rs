@@ -22,19 +22,20 @@ use tokio_util::sync::CancellationToken;
 
 use super::log::Removal;
 use super::program::hiding::Exposure;
-use crate::budget::NoRoom;
 use crate::config::{Mcp, Target};
-use crate::error_chain;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
 use crate::model::sentences::{named, sentence};
 use crate::model::{
     Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
 };
+use crate::{error_chain, http_client};
 
 mod client;
 
 pub use client::{McpClient, Modes, Question};
+
+pub use crate::http_client::NotRead;
 
 /// What operators do about failures: the name of each cure, and its text.
 const CURES: &str = include_str!("cures.txt");
@@ -463,7 +464,7 @@ pub type Called<T = Answer> = Result<T, CallError>;
 
 /// A call that brought no answer of the tool. The text for the model depends on the variant alone,
 /// and on the payload of `Refused` and `NotRead`.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// Nothing was sent: the tool did not run.
     #[error("not sent: {0}")]
@@ -489,44 +490,22 @@ impl From<ErrorReply> for CallError {
     }
 }
 
-/// Why a reply was not read to its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotRead {
-    /// The reply is larger than one reply may be.
-    #[error("it has {}, and at most {} are read", size_of(*.size, *.limit), mib(*.limit as u64))]
-    TooLarge {
-        limit: usize,
-        /// `None` if the peer did not state the size and the bridge did not count it.
-        size: Option<u64>,
-    },
-    /// All replies that are being read at the moment are too large together.
-    #[error(transparent)]
-    NoRoom(#[from] NoRoom),
-}
-
-impl NotRead {
-    /// The reason in `error`; `None` if the body broke off.
-    pub fn of(error: &BodyError) -> Option<Self> {
-        match error {
-            BodyError::TooLarge { limit, size } => {
-                Some(Self::TooLarge { limit: *limit, size: *size })
-            }
-            BodyError::NoRoom(no_room) => Some(Self::NoRoom(*no_room)),
-            BodyError::Broken(_) => None,
+/// There was no answer to an HTTP request.
+impl From<reqwest::Error> for CallError {
+    fn from(error: reqwest::Error) -> Self {
+        match http_client::why_no_answer(error) {
+            (true, text) => Self::NotSent(text),
+            (false, text) => Self::Lost(text),
         }
     }
 }
 
-fn size_of(size: Option<u64>, limit: usize) -> String {
-    size.map_or_else(|| format!("more than {}", mib(limit as u64)), mib)
-}
-
-/// `bytes` in MiB with one decimal, rounded up.
-fn mib(bytes: u64) -> String {
-    let tenths = bytes.saturating_mul(10).div_ceil(1 << 20);
-    match tenths % 10 {
-        0 => format!("{} MiB", tenths / 10),
-        tenth => format!("{}.{tenth} MiB", tenths / 10),
+impl From<BodyError> for CallError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::NotRead(why) => why.into(),
+            broken @ BodyError::Broken(_) => Self::Lost(error_chain::error_chain(&broken)),
+        }
     }
 }
 

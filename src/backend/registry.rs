@@ -332,14 +332,19 @@ impl Registry {
         let [old, new] = [&source.catalog, &known.catalog];
         let same_catalog =
             old.as_deref().map(Catalog::digest) == new.as_deref().map(Catalog::digest);
-        let mut news = None;
-        if takes_over || !same_catalog || source.available != available {
-            source.catalog.clone_from(&known.catalog);
-            source.available = available;
-            // Judge before the offer is built, so that no app sees a tool that is withdrawn.
-            news = slot.judge();
-            self.offer_anew(&inner);
+        if !takes_over && same_catalog && source.available == available {
+            return self.written(inner, &[]);
         }
+        source.catalog.clone_from(&known.catalog);
+        source.available = available;
+        self.judged(inner, &lease.name);
+    }
+
+    /// Ends a write that may have changed the offer: compares the catalog of `name` with what was
+    /// accepted, and only then builds the offer, so that no app sees a tool that is withdrawn.
+    fn judged(&self, mut inner: MutexGuard<'_, Inner>, name: &BackendName) {
+        let news = inner.slots.get_mut(name).and_then(Slot::judge);
+        self.offer_anew(&inner);
         self.written(inner, news.as_slice());
     }
 
@@ -364,9 +369,7 @@ impl Registry {
         if let Err(error) = slot.accepted.accept(&review, digest, take) {
             return Some(Err(error));
         }
-        let news = slot.judge();
-        self.offer_anew(&inner);
-        self.written(inner, news.as_slice());
+        self.judged(inner, name);
         Some(Ok(()))
     }
 
@@ -378,9 +381,7 @@ impl Registry {
             return false;
         }
         slot.accepted = Accepted::Pins(pins);
-        let news = slot.judge();
-        self.offer_anew(&inner);
-        self.written(inner, news.as_slice());
+        self.judged(inner, name);
         true
     }
 
@@ -398,28 +399,24 @@ impl Registry {
             None => Arc::new(kept),
         };
         (known.catalog, source.catalog) = (Some(Arc::clone(&catalog)), Some(catalog));
-        let news = inner.slots.get_mut(name).and_then(Slot::judge);
-        self.offer_anew(&inner);
-        self.written(inner, news.as_slice());
+        self.judged(inner, name);
     }
 
     /// What the operator has accepted of each backend.
     pub fn pins(&self) -> Vec<(BackendName, Arc<Pins>)> {
+        self.pins_of(|_| true)
+    }
+
+    fn pins_of(&self, is_wanted: fn(&Slot) -> bool) -> Vec<(BackendName, Arc<Pins>)> {
         let inner = self.inner.lock();
-        let of = |(name, slot): (&BackendName, &Slot)| {
-            Some((name.clone(), Arc::clone(slot.accepted.pins()?)))
-        };
-        inner.slots.iter().filter_map(of).collect()
+        let wanted = inner.slots.iter().filter(|(_, slot)| is_wanted(slot));
+        let pins = |slot: &Slot| slot.accepted.pins().cloned();
+        wanted.filter_map(|(name, slot)| Some((name.clone(), pins(slot)?))).collect()
     }
 
     /// The accepted pins that are not on disk; `None` if all of them are.
     pub fn unkept(&self) -> Option<Vec<(BackendName, Arc<Pins>)>> {
-        let inner = self.inner.lock();
-        let unkept = |(name, slot): (&BackendName, &Slot)| {
-            let pins = slot.accepted.pins().filter(|pins| slot.kept.as_ref() != Some(*pins))?;
-            Some((name.clone(), Arc::clone(pins)))
-        };
-        let unkept: Vec<_> = inner.slots.iter().filter_map(unkept).collect();
+        let unkept = self.pins_of(|slot| slot.accepted.pins() != slot.kept.as_ref());
         (!unkept.is_empty()).then_some(unkept)
     }
 
@@ -556,10 +553,7 @@ impl Registry {
             if let Some(value) = found(self) {
                 return value;
             }
-            if version.changed().await.is_err() {
-                // The sender belongs to `self`, so it cannot be dropped here.
-                std::future::pending::<()>().await;
-            }
+            version.changed().await.expect("the sender is in `self`");
         }
     }
 

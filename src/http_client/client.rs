@@ -27,9 +27,7 @@ const MOST_ORIGINS: usize = 1024;
 /// A client with one set of settings; clones share its connections.
 #[derive(Clone, derive_more::Debug)]
 #[debug("Client(..)")]
-pub struct Client {
-    shared: Arc<Shared>,
-}
+pub struct Client(Arc<Shared>);
 
 struct Shared {
     settings: Box<dyn Fn() -> ClientBuilder + Send + Sync>,
@@ -43,18 +41,17 @@ struct Shared {
 impl Client {
     /// A client whose builders come from `settings`, which is called once for each pool.
     pub(super) fn of(settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
-        let shared = Shared {
+        Self(Arc::new(Shared {
             settings: Box::new(settings),
             pools: Default::default(),
             servers: Mutex::default(),
-        };
-        Self { shared: Arc::new(shared) }
+        }))
     }
 
     /// A request, for [`Self::send`] or [`Self::send_repeatable`]. If it is sent by its own method,
     /// it uses the pool for servers without a known keep-alive.
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
-        self.shared.pool(Reuse::UNKNOWN).request(method, url)
+        self.0.pool(Reuse::UNKNOWN).request(method, url)
     }
 
     pub fn get(&self, url: impl IntoUrl) -> RequestBuilder {
@@ -82,8 +79,8 @@ impl Client {
         let again = request.try_clone();
         match (self.execute(request).await, again) {
             (Err(error), Some(again)) if is_broken(&error) => {
-                let sent = self.shared.pool(Reuse::NEVER).execute(again).await;
-                sent.inspect(|response| self.shared.heard(response))
+                let sent = self.0.pool(Reuse::NEVER).execute(again).await;
+                sent.inspect(|response| self.0.heard(response))
             }
             (sent, _) => sent,
         }
@@ -103,9 +100,9 @@ impl Client {
         if let Some(world) = crate::simulated::world() {
             return world.exchange(request).await;
         }
-        let reuse = self.shared.reuse(&request.url().origin());
-        let sent = self.shared.pool(reuse).execute(request).await;
-        sent.inspect(|response| self.shared.heard(response))
+        let reuse = self.0.reuse(&request.url().origin());
+        let sent = self.0.pool(reuse).execute(request).await;
+        sent.inspect(|response| self.0.heard(response))
     }
 }
 

@@ -47,6 +47,14 @@ pub fn names_link_local(url: &Url) -> bool {
     address(url).is_some_and(is_link_local)
 }
 
+/// Whether `url` itself names this machine: one of its own addresses, or `localhost`.
+pub fn names_this_machine(url: &Url) -> bool {
+    match url.domain().map(|name| name.trim_end_matches('.')) {
+        Some(name) => name == "localhost" || name.ends_with(".localhost"),
+        None => address(url).is_some_and(is_here),
+    }
+}
+
 fn address(url: &Url) -> Option<IpAddr> {
     match url.host()? {
         Host::Ipv4(address) => Some(address.into()),

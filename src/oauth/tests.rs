@@ -77,7 +77,7 @@ async fn request(
     status: impl Fn(&str) -> u16,
 ) -> (Result<u16, TokenError>, Vec<String>) {
     let seen = Mutex::new(Vec::new());
-    let answer = tokens.authorize(HeaderMap::new(), async |headers: HeaderMap| {
+    let answer = Tokens::authorize(Some(tokens), HeaderMap::new(), async |headers: HeaderMap| {
         let token = headers.get(AUTHORIZATION).map_or("", |value| value.to_str().unwrap());
         seen.lock().push(token.to_owned());
         sleep(Duration::from_millis(10)).await;

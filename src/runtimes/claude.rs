@@ -410,8 +410,7 @@ impl Claim {
     async fn take(&self, call: Call) {
         let Self { runtime, link, work, events, .. } = self;
         let Some(route) = runtime.offer().route(&call.name).cloned() else { return };
-        let turn = runtime.turn().await;
         let asked = Asked { call, run: work.data.id.clone(), post_to: events.clone() };
-        runtime.take(&link.wire, asked, Some(route), turn);
+        runtime.take(&link.wire, asked, Some(route)).await;
     }
 }

@@ -46,8 +46,7 @@ pub(super) async fn listen_v3(
             continue;
         };
         let post_to = path(["api", "runs", &run, "tool-results"]);
-        let turn = runtime.turn().await;
-        runtime.take(&link.wire, Asked { call, run, post_to }, Some(route), turn);
+        runtime.take(&link.wire, Asked { call, run, post_to }, Some(route)).await;
     }
 }
 
@@ -82,8 +81,7 @@ pub(super) async fn listen_v7(
         let route = runtime.offer().route(&call.name).cloned();
         let haseef = member(&event, "haseef").map_or("", RawValue::get);
         let run = string_member(haseef, "id").filter(|id| is_id(id)).unwrap_or_default();
-        let turn = runtime.turn().await;
-        runtime.take(&link.wire, Asked { call, run, post_to }, route, turn);
+        runtime.take(&link.wire, Asked { call, run, post_to }, route).await;
     }
 }
 

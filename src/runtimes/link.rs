@@ -148,7 +148,7 @@ impl Link {
         let response = accepted(self.http.send(request.timeout(WITHIN)).await?)?;
         http_client::body(response, MAX_REPLY).await.map_err(|error| match error {
             BodyError::Broken(error) => error.into(),
-            error => LinkError::Unreadable(error.to_string()),
+            BodyError::NotRead(why) => LinkError::Unreadable(why.to_string()),
         })
     }
 

@@ -3,7 +3,7 @@
 //! Must not: hold arguments, results or secrets. The code that sets an attribute has to make sure.
 
 use std::fmt;
-use std::num::{NonZeroU64, NonZeroU128};
+use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use tokio::time::Instant;
@@ -59,30 +59,16 @@ struct Open {
     begun: Instant,
 }
 
-/// The position in a trace where a span begins.
-#[derive(Debug)]
-pub(super) enum Parent {
-    /// A new trace with this id.
-    None(NonZeroU128),
-    Local(Arc<Trace>),
-    Remote(Arc<Trace>),
-}
-
 impl Span {
+    /// A span that begins now, at the place `trace`, within `parent`, which may be another program's.
     pub(super) fn begin(
         recorder: Arc<Recorder>,
-        parent: Parent,
+        trace: Trace,
+        parent: Option<NonZeroU64>,
+        is_remote: bool,
         kind: Kind,
         name: impl fmt::Display,
     ) -> Self {
-        let id: NonZeroU64 = rand::random();
-        let is_remote = matches!(parent, Parent::Remote(_));
-        let (trace, parent) = match parent {
-            Parent::None(trace) => (Trace::begin(trace, id), None),
-            Parent::Local(trace) | Parent::Remote(trace) => {
-                (trace.within(id), Some(trace.ids().span))
-            }
-        };
         let span = messages::Span::begin(&trace, parent, is_remote, kind, cut(name.to_string()));
         let context =
             Context { trace: Some(Arc::new(trace)), recorder: Some(Arc::clone(&recorder)) };

@@ -122,7 +122,7 @@ impl UpstreamCredential {
     {
         match &self.shows {
             Shows::Headers(headers) => send(headers.as_ref().clone()).await,
-            Shows::Tokens(tokens) => tokens.authorize(HeaderMap::new(), send).await,
+            Shows::Tokens(tokens) => Tokens::authorize(Some(tokens), HeaderMap::new(), send).await,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use http::{HeaderMap, Method, StatusCode, header};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, error, warn};
 
@@ -159,8 +159,12 @@ impl Upstream {
         if attempt > 0 {
             self.posts.retries.inc();
         }
-        let headers = headers(post);
+        let mut headers = HeaderMap::new();
+        if let Some(trace) = &post.trace {
+            http_client::add_trace(&mut headers, trace);
+        }
         let sent = self.send((Method::POST, path), shown, |request| {
+            let request = request.header(header::CONTENT_TYPE, "application/json");
             let request = request.headers(headers.clone()).timeout(POST_ATTEMPT);
             Ok(request.body(post.body.clone()))
         });
@@ -192,15 +196,6 @@ impl Upstream {
         }
         Some(Verdict::Again)
     }
-}
-
-fn headers(post: &ResultPost<'_>) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(trace) = &post.trace {
-        http_client::set_trace(&mut headers, trace);
-    }
-    headers
 }
 
 fn verdict(status: StatusCode) -> Verdict {

@@ -102,10 +102,7 @@ impl RateLimiter {
             if next <= now {
                 return self.state.lock().window.take(now);
             }
-            tokio::select! {
-                () = sleep_until(next) => (),
-                () = self.news.notified() => (),
-            }
+            drop(timeout_at(next, self.news.notified()).await);
         }
     }
 

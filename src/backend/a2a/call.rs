@@ -10,33 +10,24 @@ use std::time::Duration;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::failure::A2aFailure;
+use super::failure::{A2aFailure, Exchanged};
 use super::follow::{FIRST_WAIT, Following, Known};
 use super::link::Link;
 use super::result::{Outcome, Reply};
-use super::threads::{Owner, Thread, Threads};
+use super::threads::{Owner, Thread};
 use super::wire::{Message, Operation, Reply as Wanted};
 use crate::backend::{CallError, Called, ToolCall};
 use crate::model::{Answer, CallRequest};
-
-/// Why there is no reply.
-#[derive(derive_more::From)]
-enum Trouble {
-    /// The agent did not accept the message: nothing has run.
-    NotTaken(A2aFailure),
-    #[from]
-    Call(CallError),
-}
 
 /// Sends `text` to the agent and waits for its answer to `call`.
 pub(super) async fn call(
     link: &Arc<Link>,
     tracker: &TaskTracker,
-    threads: &Arc<Threads>,
     text: &str,
     call: &ToolCall,
 ) -> Called {
     let id = message_id(&call.request).to_string();
+    let threads = &link.settings.threads;
     let owner = Owner::of(&call.request);
     let mut thread = match &owner {
         Some(owner) => threads.begin(owner).await,
@@ -53,8 +44,8 @@ pub(super) async fn call(
         };
         let following = Following::new(link, tracker, call);
         match reply(message, following).await {
-            Err(Trouble::NotTaken(failure)) if failure.may_mean_the_thread() && thread.weaken() => {
-                tracing::debug!(backend = %link.name, ?failure, "the agent rejected the conversation; starting a new one");
+            Err(failure) if failure.may_mean_the_thread() && thread.weaken() => {
+                tracing::debug!(backend = %link.settings.name, ?failure, "the agent rejected the conversation; starting a new one");
             }
             outcome => break outcome,
         }
@@ -64,9 +55,9 @@ pub(super) async fn call(
             let (next, answer) = conclude(reply, thread);
             (Some(next), Ok(answer))
         }
-        // The agent did not accept the message, so the task still waits for one.
-        Err(Trouble::NotTaken(failure)) => (Some(known), Err(failure.into())),
-        Err(Trouble::Call(error)) => (None, Err(error)),
+        // The task still waits for a message.
+        Err(failure) if failure.is_not_taken() => (Some(known), Err(failure.into())),
+        Err(failure) => (None, Err(failure.into())),
     };
     if let (Some(owner), Some(next)) = (owner, next) {
         threads.end(tracker, owner, next).await;
@@ -78,7 +69,6 @@ pub(super) async fn call(
 pub(super) async fn resume(
     link: &Arc<Link>,
     tracker: &TaskTracker,
-    threads: &Arc<Threads>,
     known: Known,
     call: &ToolCall,
 ) -> Called {
@@ -89,7 +79,7 @@ pub(super) async fn resume(
     let thread = Thread { context: known.context, task: Some(known.task) };
     let (next, answer) = conclude(reply, thread);
     if let Some(owner) = Owner::of(&call.request) {
-        threads.end(tracker, owner, next).await;
+        link.settings.threads.end(tracker, owner, next).await;
     }
     Ok(answer)
 }
@@ -114,7 +104,7 @@ fn conclude(reply: Reply, thread: Thread) -> (Thread, Answer) {
 /// message continues a task, that task is known already, and a reply at once could show its
 /// state from before the message. In that case, polls beside the message show that the agent
 /// works.
-async fn reply(message: Message<'_>, mut following: Following<'_>) -> Result<Reply, Trouble> {
+async fn reply(message: Message<'_>, mut following: Following<'_>) -> Exchanged<Reply> {
     let wanted = if message.task.is_some() { Wanted::WhenDone } else { Wanted::AtOnce };
     let sent = following.link.exchange(Operation::Send(message, wanted));
     let sent = match message.task {
@@ -131,7 +121,7 @@ async fn reply(message: Message<'_>, mut following: Following<'_>) -> Result<Rep
     };
     let otherwise = match sent {
         Ok(result) => {
-            let reply = following.link.read(&result).map_err(CallError::from)?;
+            let reply = following.link.read(&result)?;
             if !matches!(reply.outcome, Outcome::Unfinished) {
                 return Ok(following.done(reply));
             }
@@ -140,19 +130,18 @@ async fn reply(message: Message<'_>, mut following: Following<'_>) -> Result<Rep
             "the task has no id".to_owned()
         }
         // The message went to a task, and polls of it can tell more.
-        Err(A2aFailure::Lost(why)) if following.task.is_some() => {
+        Err(A2aFailure::Call(CallError::Lost(why))) if following.task.is_some() => {
             following.lost_reply();
             why
         }
         // Polls have shown that the agent took the message.
-        Err(A2aFailure::NotSent(_) | A2aFailure::Refused { .. }) if following.saw_work() => {
-            String::new()
+        Err(failure) if failure.is_not_taken() && following.saw_work() => String::new(),
+        Err(failure) => {
+            if failure.is_not_taken() {
+                following.task = None;
+            }
+            return Err(failure);
         }
-        Err(not_taken @ (A2aFailure::NotSent(_) | A2aFailure::Refused { .. })) => {
-            following.forget();
-            return Err(Trouble::NotTaken(not_taken));
-        }
-        Err(failure) => return Err(CallError::from(failure).into()),
     };
     Ok(following.poll(FIRST_WAIT, otherwise).await?)
 }

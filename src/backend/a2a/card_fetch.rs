@@ -13,10 +13,11 @@ use url::Url;
 
 use super::AgentSettings;
 use crate::backend::address::shown;
-use crate::backend::{PeerError, PeerErrorKind, auth, error_text};
+use crate::backend::auth::Tokens;
+use crate::backend::{PeerError, PeerErrorKind, error_text};
 use crate::config::{CardSource, Environment};
 use crate::http_client;
-use crate::http_client::BodyError;
+use crate::http_client::{BodyError, NotRead};
 
 /// The largest card, in bytes.
 pub(super) const MAX_CARD: usize = 1024 * 1024;
@@ -73,7 +74,7 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
     }
     let mut headers = settings.config.headers.clone();
     headers.insert(ACCEPT, HeaderValue::from_static("application/json"));
-    let response = auth::send(settings.tokens.as_ref(), headers, async |headers| {
+    let response = Tokens::authorize(settings.tokens.as_ref(), headers, async |headers| {
         let request = settings.client.get(url.clone()).headers(headers);
         let response = settings.client.send_repeatable(request).await;
         response.map_err(|failure| {
@@ -89,14 +90,8 @@ async fn get(settings: &AgentSettings, url: &Url) -> Result<Option<Fresh>, PeerE
         status => return Err(refusal(status, url, response.headers())),
     }
     let bytes = http_client::body(response, MAX_CARD).await.map_err(|failure| match failure {
-        BodyError::TooLarge { .. } => unusable(url, TOO_LARGE),
-        BodyError::NoRoom(no_room) => {
-            PeerError::new(PeerErrorKind::Connect, cannot_get(url)).because(no_room)
-        }
-        BodyError::Broken(cause) => {
-            let text = format!("{}: the card broke off", cannot_get(url));
-            PeerError::new(PeerErrorKind::Connect, text).because(cause.without_url())
-        }
+        BodyError::NotRead(NotRead::TooLarge { .. }) => unusable(url, TOO_LARGE),
+        failure => PeerError::new(PeerErrorKind::Connect, cannot_get(url)).because(failure),
     })?;
     Ok(Some(Fresh { bytes, url: Some(url.clone()) }))
 }

@@ -9,16 +9,13 @@ use http::StatusCode;
 use serde_json::value::RawValue;
 
 use crate::backend::{CallError, NotRead};
-use crate::error_chain::error_chain;
-use crate::http_client::BodyError;
 use crate::oauth::TokenError;
 
 /// Why an exchange brought no result.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, derive_more::From)]
 pub(super) enum A2aFailure {
-    NotSent(String),
-    Lost(String),
     /// The agent's own refusal: `code` is JSON-RPC's, or the one that matches its HTTP status.
+    #[from(skip)]
     Refused {
         code: Option<i64>,
         status: StatusCode,
@@ -26,20 +23,28 @@ pub(super) enum A2aFailure {
         /// The pause that the refusal asks for (`Retry-After`).
         pause: Option<Duration>,
     },
-    Unreadable(String),
-    /// There was a reply, but it is larger than the bridge reads.
-    NotRead(NotRead),
+    /// Any other, which is not [`CallError::Refused`].
+    Call(CallError),
 }
 
 /// What an exchange brings: the result as JSON, or a value on the way to it.
 pub(super) type Exchanged<T = Box<RawValue>> = Result<T, A2aFailure>;
 
 impl A2aFailure {
+    /// The reply does not follow the protocol.
+    pub(super) fn unreadable(why: impl Into<String>) -> Self {
+        CallError::Unreadable(why.into()).into()
+    }
+
+    /// The agent may have received the request.
+    pub(super) fn lost(why: impl Into<String>) -> Self {
+        CallError::Lost(why.into()).into()
+    }
+
     /// Whether the same request about a task may succeed later. The task goes on meanwhile.
     pub(super) fn may_pass(&self) -> bool {
         match self {
-            Self::NotSent(_) | Self::Lost(_) | Self::Unreadable(_) => true,
-            Self::NotRead(why) => matches!(why, NotRead::NoRoom(_)),
+            Self::Call(error) => !matches!(error, CallError::NotRead(NotRead::TooLarge { .. })),
             // A gateway may have refused, which knows nothing of tasks.
             Self::Refused { code: None, .. } => true,
             Self::Refused { status, .. } => {
@@ -53,12 +58,9 @@ impl A2aFailure {
         }
     }
 
-    /// The same failure, with the pause that the response asks for.
-    pub(super) fn with_pause(mut self, asked: Option<Duration>) -> Self {
-        if let Self::Refused { pause, .. } = &mut self {
-            *pause = asked;
-        }
-        self
+    /// Whether the agent did not accept the message: nothing has run.
+    pub(super) fn is_not_taken(&self) -> bool {
+        matches!(self, Self::Refused { .. } | Self::Call(CallError::NotSent(_)))
     }
 
     pub(super) fn pause(&self) -> Option<Duration> {
@@ -92,21 +94,9 @@ impl A2aFailure {
     /// The error for the call after the message has reached the agent: no later failure may be
     /// reported as a call that was not made.
     pub(super) fn after_sending(self) -> CallError {
-        match self {
-            Self::NotSent(text) | Self::Lost(text) | Self::Refused { text, .. } => {
-                CallError::Lost(text)
-            }
-            other => other.into(),
-        }
-    }
-}
-
-impl From<BodyError> for A2aFailure {
-    fn from(error: BodyError) -> Self {
-        match (NotRead::of(&error), error) {
-            (Some(why), _) => Self::NotRead(why),
-            (None, BodyError::Broken(cause)) => Self::Lost(error_chain(&cause.without_url())),
-            (None, error) => Self::Lost(error_chain(&error)),
+        match self.into() {
+            CallError::NotSent(text) | CallError::Refused(text) => CallError::Lost(text),
+            other => other,
         }
     }
 }
@@ -114,18 +104,15 @@ impl From<BodyError> for A2aFailure {
 /// The agent has not run a request that it could not authorize.
 impl From<TokenError> for A2aFailure {
     fn from(error: TokenError) -> Self {
-        Self::NotSent(error.to_string())
+        CallError::NotSent(error.to_string()).into()
     }
 }
 
 impl From<A2aFailure> for CallError {
     fn from(failure: A2aFailure) -> Self {
         match failure {
-            A2aFailure::NotSent(text) => Self::NotSent(text),
-            A2aFailure::Lost(text) => Self::Lost(text),
             A2aFailure::Refused { text, .. } => Self::Refused(text),
-            A2aFailure::Unreadable(text) => Self::Unreadable(text),
-            A2aFailure::NotRead(why) => Self::NotRead(why),
+            A2aFailure::Call(error) => error,
         }
     }
 }

@@ -105,12 +105,8 @@ impl<'a> Following<'a> {
     }
 
     /// Leaves nothing to cancel: the task has ended or waits.
-    pub(super) fn forget(&mut self) {
-        self.task = None;
-    }
-
     pub(super) fn done(&mut self, reply: Reply) -> Reply {
-        self.forget();
+        self.task = None;
         reply
     }
 
@@ -145,11 +141,11 @@ impl<'a> Following<'a> {
                 {
                     let left = TASK_SILENCE.saturating_sub(heard.elapsed());
                     wait = failure.pause().map_or(wait, |asked| asked.min(left)).max(MISS_WAIT);
-                    tracing::debug!(backend = %self.link.name, task, ?failure, "no news of the task");
+                    tracing::debug!(backend = %self.link.settings.name, task, ?failure, "no news of the task");
                 }
                 Err(failure) => {
                     if failure.has_code(TASK_NOT_FOUND) {
-                        self.forget();
+                        self.task = None;
                     }
                     return Err(failure.after_sending());
                 }
@@ -162,7 +158,7 @@ impl<'a> Following<'a> {
         let result = self.link.exchange(Operation::GetTask(task)).await?;
         let reply = self.link.read(&result)?;
         if reply.task_id.as_deref().is_some_and(|other| other != task) {
-            return Err(A2aFailure::Unreadable("the agent showed another task".to_owned()));
+            return Err(A2aFailure::unreadable("the agent showed another task"));
         }
         if matches!(reply.outcome, Outcome::Unfinished) {
             self.works(reply.context_id.as_deref());
@@ -174,8 +170,7 @@ impl<'a> Following<'a> {
             Stale::All => true,
         };
         if is_stale {
-            let why = "the task is as it was before the message";
-            return Err(A2aFailure::Lost(why.to_owned()));
+            return Err(A2aFailure::lost("the task is as it was before the message"));
         }
         Ok(Some(reply))
     }

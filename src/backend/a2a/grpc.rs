@@ -18,7 +18,7 @@ use reqwest::{Response, ResponseBuilderExt as _};
 use super::failure::{A2aFailure, Exchanged};
 use super::interface::Endpoint;
 use super::wire::{Operation, Request};
-use crate::backend::NotRead;
+use crate::backend::{CallError, NotRead};
 use crate::budget::Budget;
 use crate::error_chain::error_chain;
 
@@ -79,7 +79,7 @@ pub(super) async fn result(response: Response, operation: Operation<'_>) -> Exch
     // Without a message, the head has the status.
     let mut trailers = head.headers;
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| A2aFailure::Lost(error_chain(&error.without_url())))?;
+        let frame = frame.map_err(|error| A2aFailure::lost(error_chain(&error.without_url())))?;
         match frame.into_data() {
             Ok(data) => bytes.extend_from_slice(&data),
             Err(frame) => {
@@ -91,14 +91,15 @@ pub(super) async fn result(response: Response, operation: Operation<'_>) -> Exch
         check(&bytes)?;
         held.follow(bytes.len());
     }
-    let broken_off = || A2aFailure::Lost("the response broke off".to_owned());
+    let broken_off = || A2aFailure::lost("the response broke off");
     // The status comes last. It may be a refusal, even after a message.
     status::read(&trailers).ok_or_else(broken_off)??;
-    let unreadable = |why: &str| A2aFailure::Unreadable(why.to_owned());
     match length(&bytes).map(|length| bytes.len().cmp(&(PREFIX + length))) {
-        None if bytes.is_empty() => Err(unreadable("the response has no message")),
+        None if bytes.is_empty() => Err(A2aFailure::unreadable("the response has no message")),
         None | Some(Ordering::Less) => Err(broken_off()),
-        Some(Ordering::Greater) => Err(unreadable("the response has more than one message")),
+        Some(Ordering::Greater) => {
+            Err(A2aFailure::unreadable("the response has more than one message"))
+        }
         Some(Ordering::Equal) => messages::decode(operation, bytes.split_off(PREFIX).freeze()),
     }
 }
@@ -113,12 +114,12 @@ fn length(bytes: &[u8]) -> Option<usize> {
 fn check(bytes: &[u8]) -> Exchanged<()> {
     if bytes.first().is_some_and(|compressed| *compressed != 0) {
         // The request did not allow that.
-        return Err(A2aFailure::Unreadable("the message is compressed".to_owned()));
+        return Err(A2aFailure::unreadable("the message is compressed"));
     }
     let length = length(bytes).unwrap_or_default().max(bytes.len().saturating_sub(PREFIX));
     if length > MAX_MESSAGE {
         let size = Some(length as u64);
-        return Err(A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_MESSAGE, size }));
+        return Err(CallError::NotRead(NotRead::TooLarge { limit: MAX_MESSAGE, size }).into());
     }
     Ok(())
 }

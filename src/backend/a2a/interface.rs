@@ -11,6 +11,7 @@ use crate::backend::error_text;
 use crate::config::A2aBinding;
 use crate::http_client;
 use crate::model::card::{Card, Interface};
+use crate::model::visible;
 
 /// The two wire formats of A2A, which do not understand each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,8 +170,7 @@ fn describe(interface: &Interface) -> String {
         Err(_) if interface.url.contains('@') => "an unreadable URL".to_owned(),
         Err(_) => interface.url.split('?').next().unwrap_or_default().to_owned(),
     };
-    let text = format!("{url} ({} {version})", interface.binding);
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
+    visible::line(&format!("{url} ({} {version})", interface.binding), 300)
 }
 
 #[cfg(test)]

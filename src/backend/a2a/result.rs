@@ -6,7 +6,7 @@
 use serde_json::value::RawValue;
 
 use crate::model::answer::files::{Attachments, DescribedFile, File, grouped};
-use crate::model::{Answer, Members, string_member};
+use crate::model::{Answer, Members, string_member, visible};
 
 /// An agent's reply to a message, or a task as it stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,10 @@ struct Said {
     text: String,
     files: Vec<File>,
 }
+
+/// How many bytes of a name or an address are shown, on one line, so that it cannot look like further
+/// lines of the answer.
+const MAX_NAME: usize = 2048;
 
 const WAITS_FOR_INPUT: &str =
     "[the agent waits for input: call this tool again with the answer, and it goes on]";
@@ -171,13 +175,9 @@ impl Said {
         Self { text, files: files.files }
     }
 
-    /// Whether there is no content; a file always has its line.
-    fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
+    /// The other content if there is none here; a file always has its line.
     fn or(self, otherwise: Self) -> Self {
-        if self.is_empty() { otherwise } else { self }
+        if self.text.is_empty() { otherwise } else { self }
     }
 
     fn result(self) -> Answer {
@@ -243,10 +243,10 @@ fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments
     let mut line = "[file".to_owned();
     for field in [name, mime_type].into_iter().flatten() {
         line.push(' ');
-        line.push_str(&one_line(&field));
+        line.push_str(&visible::line(&field, MAX_NAME));
     }
     match any(&["uri", "url", "fileWithUri"]) {
-        Some(uri) => line.push_str(&format!(": {}]", one_line(&uri))),
+        Some(uri) => line.push_str(&format!(": {}]", visible::line(&uri, MAX_NAME))),
         None => line.push_str(", without content]"),
     }
     line
@@ -254,12 +254,6 @@ fn file_line(file: &Members<'_>, encoding: PartEncoding, files: &mut Attachments
 
 fn unknown_part(size: usize) -> String {
     format!("[a part of an unknown kind, {} bytes: not passed on]", grouped(size))
-}
-
-/// A name or an address on one line, so that it cannot look like further lines of the answer.
-fn one_line(text: &str) -> String {
-    const MAX: usize = 2048;
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX).collect()
 }
 
 /// The texts that are not empty, one below the other.

@@ -208,15 +208,14 @@ pub(super) fn decode(binding: A2aBinding, status: StatusCode, body: &[u8]) -> Ex
         return Err(http_refusal(binding, status, members.ok()));
     }
     match (binding, members) {
-        (A2aBinding::Grpc, _) => {
-            Err(A2aFailure::Unreadable("the response is not a gRPC response".to_owned()))
-        }
+        (A2aBinding::Grpc, _) => Err(A2aFailure::unreadable("the response is not a gRPC response")),
         (A2aBinding::HttpJson, Ok(_)) => raw(text),
-        (A2aBinding::JsonRpc, Ok(_)) => Err(A2aFailure::Unreadable(
-            "the JSON-RPC response has neither `result` nor `error`".to_owned(),
-        )),
+        (A2aBinding::JsonRpc, Ok(_)) => {
+            let why = "the JSON-RPC response has neither `result` nor `error`";
+            Err(A2aFailure::unreadable(why))
+        }
         (_, Err(error)) => {
-            Err(A2aFailure::Unreadable(format!("the response is not a JSON object ({error})")))
+            Err(A2aFailure::unreadable(format!("the response is not a JSON object ({error})")))
         }
     }
 }
@@ -235,7 +234,7 @@ fn present<'a>(members: &Members<'a>, key: &str) -> Option<&'a str> {
 
 fn raw(text: &str) -> Exchanged {
     RawValue::from_string(text.to_owned())
-        .map_err(|error| A2aFailure::Unreadable(format!("the response is not JSON ({error})")))
+        .map_err(|error| A2aFailure::unreadable(format!("the response is not JSON ({error})")))
 }
 
 /// A JSON-RPC error, or the `google.rpc.Status` in an HTTP+JSON body.
@@ -271,7 +270,7 @@ fn http_refusal(binding: A2aBinding, status: StatusCode, body: Option<Members<'_
         text.extend([": ", &message]);
     }
     if code.is_none() && http_client::leaves_outcome_open(status) {
-        return A2aFailure::Lost(cut(&text));
+        return A2aFailure::lost(cut(&text));
     }
     A2aFailure::Refused { code, status, text: cut(&text), pause: None }
 }

@@ -12,7 +12,7 @@ use url::Url;
 
 use super::Challenge;
 use super::client_credentials::{Endpoint, Told};
-use crate::backend::address::{is_loopback, is_own, names_user, shown};
+use crate::backend::address::{is_own, names_user, shown};
 use crate::backend::error_text;
 use crate::error_chain::error_chain;
 use crate::http_client;
@@ -74,17 +74,11 @@ pub(super) fn endpoint(base: Option<&Url>, named: &str) -> Result<Url, String> {
 /// machine by https. A server on this machine may name no other address of this machine either:
 /// services there may trust every local client. Link-local addresses are never allowed.
 fn may_name(base: Option<&Url>, url: &Url) -> bool {
-    if !matches!(url.scheme(), "http" | "https")
-        || names_user(url)
-        || http_client::names_link_local(url)
-    {
-        return false;
-    }
-    let Some(base) = base else { return true };
-    if url.origin() == base.origin() {
-        return true;
-    }
-    url.scheme() == "https" && !is_loopback(url)
+    let is_elsewhere = url.scheme() == "https" && !http_client::names_this_machine(url);
+    matches!(url.scheme(), "http" | "https")
+        && !names_user(url)
+        && !http_client::names_link_local(url)
+        && base.is_none_or(|base| url.origin() == base.origin() || is_elsewhere)
 }
 
 /// The server's metadata about itself; `None` if it has none.

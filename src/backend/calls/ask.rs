@@ -35,7 +35,7 @@ impl Backends {
         };
         let admission = admit(backend, &all.permits, true, limits).await.map_err(for_client)?;
         let asked = async {
-            let connection = self.connected(name, None).await?;
+            let connection = self.connected(name, None, None).await?;
             let reply = timeout_at(limits.first_end(), connection.peer.ask(method, params)).await;
             let reply = reply.map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?;
             reply.map_err(CallFailure::Call)

@@ -135,12 +135,12 @@ impl Breaker {
                 None
             }
             (Sign::Failed, State::Closed { .. }) => {
-                self.open(now, FIRST_WAIT);
+                self.change(State::Open { until: now + FIRST_WAIT, wait: FIRST_WAIT });
                 Some(Change::Opened(FIRST_WAIT))
             }
             (Sign::Failed, State::Probing { wait }) => {
                 let wait = (2 * wait).min(LONGEST_WAIT);
-                self.open(now, wait);
+                self.change(State::Open { until: now + wait, wait });
                 Some(Change::Reopened(wait))
             }
             (Sign::None, State::Probing { wait }) => {
@@ -166,10 +166,6 @@ impl Breaker {
         let was_closed = matches!(self.state, State::Closed { .. });
         self.change(State::Closed { failures: 0 });
         (!was_closed).then_some(Change::Closed)
-    }
-
-    fn open(&mut self, now: Instant, wait: Duration) {
-        self.change(State::Open { until: now + wait, wait });
     }
 
     fn change(&mut self, state: State) {

@@ -10,8 +10,7 @@ use url::Url;
 
 use super::text;
 use crate::backend::log::{Removal, SEEN, printable_lines};
-use crate::backend::{CallError, Called, NotRead, ToolCall};
-use crate::error_chain::error_chain;
+use crate::backend::{CallError, Called, ToolCall};
 use crate::http_client;
 use crate::model::sentences::sentence;
 use crate::model::{Answer, BackendName, Members};
@@ -52,23 +51,12 @@ impl Endpoint {
             self.client.request(self.method.clone(), url).body(arguments.get().to_owned())
         };
         builder = builder.headers(headers);
-        let response = self.client.send(builder).await.map_err(|error| {
-            match http_client::why_no_answer(error) {
-                (true, text) => CallError::NotSent(text),
-                (false, text) => CallError::Lost(text),
-            }
-        })?;
-        let status = response.status();
-        if !status.is_success() {
-            return Ok(Answer::Error(self.failure(status, response, &call.progress.removal).await));
+        let response = self.client.send(builder).await?;
+        if !response.status().is_success() {
+            return Ok(Answer::Error(self.failure(response, &call.progress.removal).await));
         }
         let kind = media_type(response.headers());
-        let (body, whole) = http_client::body_up_to(response, MAX_RESULT).await.map_err(
-            |error| match NotRead::of(&error) {
-                Some(why) => CallError::NotRead(why),
-                None => CallError::Lost(error_chain(&error)),
-            },
-        )?;
+        let (body, whole) = http_client::body_up_to(response, MAX_RESULT).await?;
         Ok(match text(&body, whole) {
             Some(text) if whole => Answer::text(text),
             Some(text) => {
@@ -86,12 +74,8 @@ impl Endpoint {
     }
 
     /// The text for the model if the status is no success.
-    async fn failure(
-        &self,
-        status: StatusCode,
-        response: reqwest::Response,
-        removal: &Removal,
-    ) -> String {
+    async fn failure(&self, response: reqwest::Response, removal: &Removal) -> String {
+        let status = response.status();
         let reason = status.canonical_reason().unwrap_or_default();
         let mut words = format!("`{}` failed with HTTP {} {reason}", self.name, status.as_u16());
         words.truncate(words.trim_end().len());

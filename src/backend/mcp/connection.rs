@@ -19,10 +19,8 @@ use rmcp::service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, Servic
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::child::Child;
@@ -75,11 +73,6 @@ pub(super) struct Connection {
     as_tasks: Mutex<HashSet<String>>,
     /// What was left out of the last list, in a sentence.
     left_out: Mutex<Option<String>>,
-    /// Ends rmcp's side.
-    stop: CancellationToken,
-    /// rmcp's side has ended.
-    ended: CancellationToken,
-    closed: watch::Receiver<Option<String>>,
     child: Option<Child>,
     /// Sends the cancellations of dropped calls.
     cancellations: TaskTracker,
@@ -89,13 +82,11 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes over the service that rmcp has connected. `stop` is the token that it was started
-    /// with.
+    /// Takes over the service that rmcp has connected.
     pub(super) fn new(
         backend: BackendName,
         state: Arc<ConnectionState>,
         running: RunningService<RoleClient, Handler>,
-        stop: CancellationToken,
         child: Option<Child>,
     ) -> Self {
         let peer = running.peer().clone();
@@ -111,10 +102,8 @@ impl Connection {
         state.handshake.lock().established = true;
 
         let modern = !revision.has_initialize();
-        let (closed_sender, closed) = watch::channel(None);
-        let ended = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        tasks.spawn(watch_over(running, Arc::clone(&state), closed_sender, ended.clone()));
+        tasks.spawn(watch_over(running, Arc::clone(&state)));
         if modern && tells_changes {
             tasks.spawn(listen::for_changes(backend.clone(), peer.clone(), Arc::clone(&state)));
         }
@@ -127,9 +116,6 @@ impl Connection {
             param_headers: Mutex::default(),
             as_tasks: Mutex::default(),
             left_out: Mutex::default(),
-            stop,
-            ended,
-            closed,
             child,
             cancellations: TaskTracker::new(),
             runtime: Handle::current(),
@@ -276,11 +262,11 @@ impl Connection {
 
     /// Ends when the connection takes no more requests.
     pub(super) async fn over(&self) {
-        self.ended.cancelled().await;
+        self.state.ended.cancelled().await;
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.ended.is_cancelled() || self.peer.is_transport_closed()
+        self.state.ended.is_cancelled() || self.peer.is_transport_closed()
     }
 
     /// The error of a call whose request rmcp ended by itself.
@@ -369,9 +355,7 @@ impl Peer for Connection {
     }
 
     async fn closed(&self) -> PeerError {
-        let mut closed = self.closed.clone();
-        let why = closed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
-        let why = why.unwrap_or_else(|| "the connection was closed".to_owned());
+        let why = self.state.lost().await;
         let Some(child) = &self.child else { return PeerError::new(PeerErrorKind::Connect, why) };
         let (kind, why) = match child.exit_description(EXIT_PATIENCE).await {
             Some(exited) => {
@@ -398,8 +382,8 @@ impl Peer for Connection {
         if timeout(TELL_TIMEOUT, self.cancellations.wait()).await.is_err() {
             tracing::debug!(backend = %self.backend, "the server does not answer a cancellation");
         }
-        self.stop.cancel();
-        if timeout(CLOSE_TIMEOUT, self.ended.cancelled()).await.is_err() {
+        self.state.stop.cancel();
+        if timeout(CLOSE_TIMEOUT, self.state.ended.cancelled()).await.is_err() {
             tracing::warn!(backend = %self.backend, "the connection did not end in time");
         }
         if let Some(child) = &self.child {
@@ -425,29 +409,13 @@ pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
 }
 
 /// Waits for the end of rmcp's side and notes the reason.
-async fn watch_over(
-    running: RunningService<RoleClient, Handler>,
-    state: Arc<ConnectionState>,
-    closed: watch::Sender<Option<String>>,
-    ended: CancellationToken,
-) {
-    let mut over = std::pin::pin!(running.waiting());
-    let why = tokio::select! {
-        quit = &mut over => {
-            ended.cancel();
-            let by_rmcp = match quit {
-                Ok(_) => "the server closed the connection".to_owned(),
-                Err(error) => format!("the connection broke down: {error}"),
-            };
-            state.why_lost().unwrap_or(by_rmcp)
-        }
-        why = state.lost() => why,
-    };
-    closed.send_replace(Some(why));
-    if !ended.is_cancelled() {
-        // Let the calls whose answers are still coming get them.
-        let _quit = over.await.is_ok();
-        ended.cancel();
+async fn watch_over(running: RunningService<RoleClient, Handler>, state: Arc<ConnectionState>) {
+    // Once the connection is lost, calls whose answers are still coming get them.
+    let quit = running.waiting().await;
+    state.ended.cancel();
+    match quit {
+        Ok(_) => state.lose("the server closed the connection"),
+        Err(error) => state.lose(format!("the connection broke down: {error}")),
     }
 }
 

@@ -12,15 +12,14 @@ use serde_json::value::RawValue;
 
 use super::lines::{Line, Lines};
 use super::verbatim::{ConnectionState, Marker, RawRequest};
-use crate::backend::{NotRead, Progress};
-use crate::model::{BackendName, CallRequest, RefKind, Route, Target};
+use crate::backend::NotRead;
 
 /// Reads `data` as lines of a server that was asked for a handshake (id 0), a page of tools (1) and
 /// a call (2). The result of the call is JSON if there is one.
 pub fn read(data: &[u8]) {
     let state = ConnectionState::default();
     let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
-    let raw_request = RawRequest::of_call(request(), Vec::new(), Progress::default(), None, None);
+    let raw_request = RawRequest::reading("tools/call");
     call.extensions.insert(Marker(Arc::clone(&raw_request)));
     let requests: [ClientRequest; 3] = [
         InitializeRequest::new(ClientConfig::default()).into(),
@@ -46,20 +45,4 @@ pub fn read(data: &[u8]) {
     if let Some(Ok(Ok(result))) = raw_request.take_outcome() {
         serde_json::from_str::<&RawValue>(result.get()).expect("a result is JSON");
     }
-}
-
-/// A call without arguments.
-fn request() -> Arc<CallRequest> {
-    let backend = BackendName::parse("fuzz").expect("a name");
-    let target = Target::Tool { name: "t".into(), input: None };
-    let kind = RefKind::McpLocal;
-    let route = Route { backend, kind, target, repeatable: false, destructive: false };
-    Arc::new(CallRequest {
-        app: "a".into(),
-        run: None,
-        tool_use: "by hand".into(),
-        name: "t".to_owned(),
-        route,
-        arguments: RawValue::NULL.to_owned(),
-    })
 }

@@ -26,6 +26,7 @@ use super::verbatim::{ConnectionState, Incoming, RawRequest, only_reads, raw_req
 use crate::backend::{CallError, ErrorReply, NotRead, PeerErrorKind};
 use crate::error_chain::error_chain;
 use crate::http_client;
+use crate::http_client::BodyError;
 use crate::model::{BackendName, Members};
 use crate::oauth::TokenError;
 
@@ -66,8 +67,8 @@ pub(super) enum HttpFailure {
     #[error("the reply is not read: {0}")]
     NotRead(NotRead),
     /// The server, or a gateway before it, refused the request.
-    #[error("{text}")]
-    Status { status: StatusCode, text: String },
+    #[error("HTTP {}{}", .0, hint(*.0))]
+    Status(StatusCode),
 }
 
 /// The client of one connection.
@@ -204,7 +205,7 @@ impl Http {
             }
             return match self.refused(message, status, &body) {
                 Some(message) => Ok(StreamableHttpPostResponse::Json(message, session)),
-                None => Err(StreamableHttpError::Client(failed(status))),
+                None => Err(StreamableHttpError::Client(HttpFailure::Status(status))),
             };
         }
         let has_body = !matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT);
@@ -220,9 +221,10 @@ impl Http {
         }
         let body = http_client::body(response, LIMIT).await;
         let body = body.map_err(|error| {
-            let broken = || HttpFailure::Lost(error_chain(&error), None);
-            let failure = NotRead::of(&error).map_or_else(broken, HttpFailure::NotRead);
-            StreamableHttpError::Client(failure)
+            StreamableHttpError::Client(match error {
+                BodyError::NotRead(why) => HttpFailure::NotRead(why),
+                broken @ BodyError::Broken(_) => HttpFailure::Lost(error_chain(&broken), None),
+            })
         })?;
         self.state.has_room().await;
         match self.state.incoming(&String::from_utf8_lossy(&body)) {
@@ -292,12 +294,18 @@ fn header_value(text: &str) -> Answered<HeaderValue> {
         .map_err(|_invalid| invalid("the server sent an id that no header can carry"))
 }
 
+/// The failure of an HTTP transport behind `error`, if it is one.
+pub(super) fn failure_of(error: &DynamicTransportError) -> Option<&HttpFailure> {
+    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
+        Some(StreamableHttpError::Client(failure)) => Some(failure),
+        Some(_) => None,
+        None => error.error.downcast_ref(),
+    }
+}
+
 /// The text of a transport's error, without rmcp's words around it.
 pub(super) fn words(error: &DynamicTransportError) -> String {
-    match error.error.downcast_ref::<StreamableHttpError<HttpFailure>>() {
-        Some(StreamableHttpError::Client(failure)) => failure.to_string(),
-        _ => error_chain(error.error.as_ref()),
-    }
+    failure_of(error).map_or_else(|| error_chain(error.error.as_ref()), HttpFailure::to_string)
 }
 
 pub(super) fn is_events(response: &reqwest::Response) -> bool {
@@ -330,10 +338,10 @@ fn error_in(body: &str) -> Option<ErrorReply> {
     Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
 }
 
-/// The error for a status that carries no JSON-RPC message. The body is not shown: servers repeat
+/// What is said of a status that carries no JSON-RPC message. The body is not shown: servers repeat
 /// the headers that they refuse, and those are secrets.
-pub(super) fn failed(status: StatusCode) -> HttpFailure {
-    let cure = match status {
+fn hint(status: StatusCode) -> &'static str {
+    match status {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
             ": the server wants another authorization; set `auth` or `headers` in the configuration"
         }
@@ -344,8 +352,7 @@ pub(super) fn failed(status: StatusCode) -> HttpFailure {
             ": the server goes by another name; set `headers: {Host: NAME}` in the configuration"
         }
         _ => "",
-    };
-    HttpFailure::Status { status, text: format!("HTTP {status}{cure}") }
+    }
 }
 
 fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
@@ -367,10 +374,10 @@ impl HttpFailure {
         match self {
             Self::NotSent(..) | Self::Lost(..) => PeerErrorKind::Connect,
             Self::Token(error) => error.into(),
-            Self::Status { status: StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, .. } => {
+            Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 PeerErrorKind::Unauthorized
             }
-            Self::Unreadable(_) | Self::NotRead(_) | Self::Status { .. } => PeerErrorKind::Protocol,
+            Self::Unreadable(_) | Self::NotRead(_) | Self::Status(_) => PeerErrorKind::Protocol,
         }
     }
 
@@ -385,7 +392,7 @@ impl HttpFailure {
     /// Whether the failure is the answer of a server with the older HTTP+SSE transport to the
     /// first POST of Streamable HTTP, by the specification.
     pub(super) fn may_be_older(&self) -> bool {
-        let Self::Status { status, .. } = self else { return false };
+        let Self::Status(status) = self else { return false };
         matches!(
             *status,
             StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED
@@ -400,9 +407,9 @@ impl HttpFailure {
             Self::NotRead(why) => CallError::NotRead(*why),
             // The connection was merely lost.
             Self::NotSent(..) | Self::Lost(..) | Self::Token(_) => return,
-            Self::Status { status, .. } if http_client::leaves_outcome_open(*status) => return,
+            Self::Status(status) if http_client::leaves_outcome_open(*status) => return,
             // Without the body, which may hold text that is not meant for the model.
-            Self::Status { status, .. } => CallError::Refused(format!("HTTP {status}")),
+            Self::Status(status) => CallError::Refused(format!("HTTP {status}")),
         }));
     }
 }

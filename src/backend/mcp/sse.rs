@@ -4,7 +4,6 @@
 //! Must not: reconnect (the supervisor dials again), or send anything to another origin than the
 //! configured one, whatever address the stream names.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -16,11 +15,10 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::http as streamable;
-use super::http::{Body, EVENTS, Endpoint, HttpFailure, JSON, Next, Source};
-use super::verbatim::{ConnectionState, RawRequest, only_reads, raw_request_of};
+use super::http::{Body, EVENTS, Endpoint, Http, HttpFailure, JSON, Next, Source};
+use super::verbatim::{RawRequest, only_reads, raw_request_of};
 use crate::backend::{address, error_text};
 use crate::http_client;
-use crate::model::BackendName;
 
 /// How long the stream may take to name the address for messages; a server names it at once.
 const ADDRESS_PATIENCE: Duration = Duration::from_secs(10);
@@ -31,30 +29,19 @@ const POST_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// One connection, seen by rmcp as a transport.
 pub(super) struct Sse {
-    shared: Arc<Shared>,
+    http: Http,
+    /// Where messages go.
+    messages: Url,
     /// `None` once it has ended.
     events: Option<Source>,
 }
 
-struct Shared {
-    backend: BackendName,
-    endpoint: Arc<Endpoint>,
-    /// Where messages go.
-    messages: Url,
-    state: Arc<ConnectionState>,
-}
-
 impl Sse {
     /// Opens the stream and waits for the address to send messages to.
-    pub(super) async fn open(
-        backend: BackendName,
-        endpoint: Arc<Endpoint>,
-        state: Arc<ConnectionState>,
-    ) -> Result<Self, HttpFailure> {
-        let named = timeout(ADDRESS_PATIENCE, Self::address(&endpoint)).await;
+    pub(super) async fn open(http: Http) -> Result<Self, HttpFailure> {
+        let named = timeout(ADDRESS_PATIENCE, Self::address(&http.endpoint)).await;
         let (events, messages) = named.unwrap_or_else(|_late| Err(no_address()))?;
-        let shared = Arc::new(Shared { backend, endpoint, messages, state });
-        Ok(Self { shared, events: Some(events) })
+        Ok(Self { http, messages, events: Some(events) })
     }
 
     async fn address(endpoint: &Endpoint) -> Result<(Source, Url), HttpFailure> {
@@ -63,7 +50,7 @@ impl Sse {
         let sent = endpoint.request(Method::GET, &endpoint.url, headers, Body::default());
         let response = sent.await?;
         if !response.status().is_success() {
-            return Err(streamable::failed(response.status()));
+            return Err(HttpFailure::Status(response.status()));
         }
         if !streamable::is_events(&response) {
             return Err(HttpFailure::Unreadable("it answers with no event stream".to_owned()));
@@ -109,13 +96,14 @@ impl Transport<RoleClient> for Sse {
         &mut self,
         message: TxJsonRpcMessage<RoleClient>,
     ) -> impl Future<Output = Result<(), HttpFailure>> + Send + 'static {
-        let text = self.shared.state.outgoing(&message);
+        let text = self.http.state.outgoing(&message);
         let raw_request = raw_request_of(&message);
         let only_reads = only_reads(&message);
-        let shared = Arc::clone(&self.shared);
+        let (http, messages) = (self.http.clone(), self.messages.clone());
         async move {
             let text = text.map_err(|error| HttpFailure::Unreadable(error.to_string()))?;
-            let post = shared.post(text, only_reads, &raw_request);
+            let body = Body { bytes: text.into(), only_reads };
+            let post = post(&http, &messages, body, &raw_request);
             timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
                 Err(HttpFailure::Lost("the server did not take a message".to_owned(), None))
             })
@@ -123,7 +111,7 @@ impl Transport<RoleClient> for Sse {
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
-        let Shared { backend, state, .. } = &*self.shared;
+        let Http { backend, state, .. } = &self.http;
         loop {
             state.has_room().await;
             let why = match self.events.as_mut()?.next().await {
@@ -152,36 +140,34 @@ impl Transport<RoleClient> for Sse {
     }
 }
 
-impl Shared {
-    async fn post(
-        &self,
-        text: Vec<u8>,
-        only_reads: bool,
-        raw_request: &RawRequest,
-    ) -> Result<(), HttpFailure> {
-        let mut headers = self.endpoint.headers.clone();
-        headers.insert(CONTENT_TYPE, JSON);
-        raw_request.set_written(true);
-        let body = Body { bytes: text.into(), only_reads };
-        let sent = self.endpoint.request(Method::POST, &self.messages, headers, body).await;
-        let response = sent.inspect_err(|failure| raw_request.set_written(!failure.is_unsent()))?;
-        let status = response.status();
-        // Read to the end, so that the connection can be reused. The answer is not in this body: it
-        // comes on the stream.
-        let body = http_client::body(response, streamable::ERROR_LIMIT).await.unwrap_or_default();
-        if status.is_success() {
-            return Ok(());
-        }
-        let failure = streamable::failed(status);
-        if is_unknown_session(status, &String::from_utf8_lossy(&body)) {
-            self.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
-            // The server did not process the message.
-            raw_request.set_written(false);
-        } else {
-            failure.tell(raw_request);
-        }
-        Err(failure)
+/// Sends the message in `body` to the server.
+async fn post(
+    http: &Http,
+    messages: &Url,
+    body: Body,
+    raw_request: &RawRequest,
+) -> Result<(), HttpFailure> {
+    let mut headers = http.endpoint.headers.clone();
+    headers.insert(CONTENT_TYPE, JSON);
+    raw_request.set_written(true);
+    let sent = http.endpoint.request(Method::POST, messages, headers, body).await;
+    let response = sent.inspect_err(|failure| raw_request.set_written(!failure.is_unsent()))?;
+    let status = response.status();
+    // Read to the end, so that the connection can be reused. The answer is not in this body: it
+    // comes on the stream.
+    let body = http_client::body(response, streamable::ERROR_LIMIT).await.unwrap_or_default();
+    if status.is_success() {
+        return Ok(());
     }
+    let failure = HttpFailure::Status(status);
+    if is_unknown_session(status, &String::from_utf8_lossy(&body)) {
+        http.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
+        // The server did not process the message.
+        raw_request.set_written(false);
+    } else {
+        failure.tell(raw_request);
+    }
+    Err(failure)
 }
 
 /// Whether the server knows no connection behind the address for messages: it was restarted, or

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rmcp::model::{CancelTaskParams, CancelTaskRequest, ErrorCode};
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout};
 
 use super::connection::{Connection, complete};
 use super::verbatim::{RawRequest, error_of};
@@ -86,10 +86,7 @@ impl Followed<'_> {
     /// Polls until the task has ended or cannot continue; its outcome. The first poll is after `wait`.
     async fn outcome(mut self, mut wait: Duration) -> Called {
         loop {
-            tokio::select! {
-                () = sleep(wait.mul_f64(1.0 + JITTER * random::share())) => (),
-                () = self.connection.over() => (),
-            }
+            self.pause(wait.mul_f64(1.0 + JITTER * random::share())).await;
             let answer = match self.ask(STATUS).await {
                 Err(CallError::Refused(why)) => {
                     self.ended = true;
@@ -157,11 +154,13 @@ impl Followed<'_> {
                 return Err(CallError::Lost(why));
             }
             tracing::debug!(task = self.task, "a task could not be asked for: {why}");
-            tokio::select! {
-                () = sleep(MISS_WAIT) => (),
-                () = self.connection.over() => (),
-            }
+            self.pause(MISS_WAIT).await;
         }
+    }
+
+    /// Waits for this time, or until the connection takes no more requests.
+    async fn pause(&self, time: Duration) {
+        drop(timeout(time, self.connection.over()).await);
     }
 
     /// Fetches the result of an ended task whose status did not bring it.

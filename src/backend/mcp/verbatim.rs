@@ -21,6 +21,7 @@ use serde_json::value::RawValue;
 use serde_json::{json, to_string};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::questions::Inputs;
 use crate::backend::log::Removal;
@@ -103,6 +104,10 @@ pub(super) struct ConnectionState {
     pub(super) handshake: Mutex<Handshake>,
     /// The server's tools may differ from those that were last listed.
     pub(super) changed: Notify,
+    /// Ends rmcp's side.
+    pub(super) stop: CancellationToken,
+    /// rmcp's side has ended.
+    pub(super) ended: CancellationToken,
     /// Why the connection has become unusable, if it has.
     lost: watch::Sender<Option<String>>,
     /// The bytes of the responses whose outcomes were not taken yet.

@@ -57,11 +57,7 @@ pub(super) fn arguments(file: &Path, program: &Program, kept: &Kept) -> Vec<OsSt
 /// The arguments that tell, by the exit code, whether this system lets anything be masked. The
 /// program that would be run is the binary itself.
 pub(super) fn probe(binary: &Path) -> Vec<OsString> {
-    [SUBCOMMAND, "--masked", "--"]
-        .map(OsString::from)
-        .into_iter()
-        .chain([binary.into(), "--version".into()])
-        .collect()
+    vec![SUBCOMMAND.into(), "--masked".into(), "--".into(), binary.into(), "--version".into()]
 }
 
 /// The launcher's own error on stderr, after it could not become a program.

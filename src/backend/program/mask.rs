@@ -63,7 +63,10 @@ fn own_namespaces(had: CapabilitySet) -> Result<(), String> {
     let may_map_all = user.is_root() && had.contains(CapabilitySet::SETUID | CapabilitySet::SETGID);
     // From inside, only its own ids can be given to it.
     let mapper = if may_map_all { Some(Mapper::start()?) } else { None };
-    unshare().map_err(|error| cannot("get namespaces of its own", &error))?;
+    let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWNS;
+    #[expect(deprecated, reason = "deprecated for `UnshareFlags::FILES`, which is not used here")]
+    let unshared = rustix::thread::unshare(flags);
+    unshared.map_err(|error| cannot("get namespaces of its own", &error))?;
     if let Some(mapper) = mapper {
         return mapper.map();
     }
@@ -77,12 +80,6 @@ fn own_namespaces(had: CapabilitySet) -> Result<(), String> {
             .map_err(|error| cannot("keep its user in a namespace of its own", &error))?;
     }
     Ok(())
-}
-
-fn unshare() -> rustix::io::Result<()> {
-    let flags = UnshareFlags::NEWUSER | UnshareFlags::NEWNS;
-    #[expect(deprecated, reason = "deprecated for `UnshareFlags::FILES`, which is not used here")]
-    rustix::thread::unshare(flags)
 }
 
 /// A process outside of the new user namespace, which may give it the ids of all users.

@@ -23,13 +23,11 @@ pub(super) fn keep(kept: CapabilitySet) -> Result<(), String> {
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     let _set = set_capabilities(None, sets).is_ok();
     let more = left().map_err(|error| format!("cannot read its capabilities: {error}"))? - kept;
-    match more.is_empty() {
-        true => Ok(()),
-        false => {
-            let bits = format!("{:x}", more.bits());
-            Err(error_text("capabilities_left", &[("bits", &bits)]))
-        }
+    if more.is_empty() {
+        return Ok(());
     }
+    let bits = format!("{:x}", more.bits());
+    Err(error_text("capabilities_left", &[("bits", &bits)]))
 }
 
 /// What a program that is run now could have.

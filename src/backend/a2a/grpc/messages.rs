@@ -12,12 +12,12 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 use serde_json::value::to_raw_value;
 
-use crate::backend::NotRead;
 use crate::backend::a2a::failure::{A2aFailure, Exchanged};
 use crate::backend::a2a::interface::Generation;
 use crate::backend::a2a::link::MAX_REPLY;
 use crate::backend::a2a::wire;
 use crate::backend::a2a::wire::{Operation, Reply};
+use crate::backend::{CallError, NotRead};
 
 pub(super) const SERVICE: &str = "lf.a2a.v1.A2AService";
 
@@ -259,14 +259,14 @@ pub(super) fn encode(operation: Operation<'_>, tenant: Option<&str>) -> Vec<u8> 
 /// The result of `operation` in its message, as JSON.
 pub(super) fn decode(operation: Operation<'_>, message: Bytes) -> Exchanged {
     let unreadable = |why: prost::DecodeError| {
-        A2aFailure::Unreadable(format!("a message is no protobuf of A2A 1.0 ({why})"))
+        A2aFailure::unreadable(format!("a message is no protobuf of A2A 1.0 ({why})"))
     };
     if !matches!(operation, Operation::Send(..)) {
         return json(&Task::decode(message).map_err(unreadable)?);
     }
     let reply = Response::decode(message).map_err(unreadable)?.payload;
     let why = "the reply is neither a message nor a task";
-    json(&reply.ok_or_else(|| A2aFailure::Unreadable(why.to_owned()))?)
+    json(&reply.ok_or_else(|| A2aFailure::unreadable(why))?)
 }
 
 /// Checks the size again: JSON may be several times as long as protobuf.
@@ -275,7 +275,7 @@ fn json<T: Serialize>(value: &T) -> Exchanged {
     let size = json.get().len();
     if size > MAX_REPLY {
         let size = Some(size as u64);
-        return Err(A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }));
+        return Err(CallError::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size }).into());
     }
     Ok(json)
 }

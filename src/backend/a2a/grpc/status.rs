@@ -69,7 +69,7 @@ pub(super) fn read(trailers: &HeaderMap) -> Option<Exchanged<()>> {
     // A proxy answers so when it has lost the agent, or given up waiting for it, as with HTTP's 502
     // and 504. UNKNOWN and INTERNAL are errors of the agent itself, as 500 is.
     if reason.is_none() && matches!(name, "CANCELLED" | "DEADLINE_EXCEEDED" | "UNAVAILABLE") {
-        return Some(Err(A2aFailure::Lost(text)));
+        return Some(Err(A2aFailure::lost(text)));
     }
     let code = reason.or(match name {
         "NOT_FOUND" => Some(error_code::TASK_NOT_FOUND),

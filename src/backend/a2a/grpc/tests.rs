@@ -92,7 +92,9 @@ async fn what_breaks_off_is_lost() {
         assert_eq!(failure(frames).await, lost(expected));
     }
     let failure = failure(vec![data(HI_SENT), broken()]).await;
-    assert!(matches!(&failure, A2aFailure::Lost(why) if why.ends_with("the test breaks it")));
+    assert!(
+        matches!(&failure, A2aFailure::Call(CallError::Lost(why)) if why.ends_with("the test breaks it"))
+    );
 }
 
 fn sending() -> Operation<'static> {
@@ -102,12 +104,12 @@ fn sending() -> Operation<'static> {
 }
 
 fn lost(why: &str) -> A2aFailure {
-    A2aFailure::Lost(why.to_owned())
+    A2aFailure::lost(why)
 }
 
 #[tokio::test]
 async fn a_result_is_one_message_and_a_success() {
-    let unreadable = |why: &str| A2aFailure::Unreadable(why.to_owned());
+    let unreadable = |why: &str| A2aFailure::unreadable(why);
     let refused = A2aFailure::Refused {
         code: None,
         status: StatusCode::INTERNAL_SERVER_ERROR,
@@ -136,7 +138,8 @@ async fn a_result_is_one_message_and_a_success() {
         (
             HeaderMap::new(),
             vec![data(b"\0\0\x80\0\x01")],
-            Err(A2aFailure::NotRead(NotRead::TooLarge { limit: 8_388_608, size: Some(8_388_609) })),
+            Err(CallError::NotRead(NotRead::TooLarge { limit: 8_388_608, size: Some(8_388_609) })
+                .into()),
         ),
     ] {
         let what = format!("{head:?} {frames:?}");

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::*;
+use crate::backend::CallError;
 
 fn endpoint(generation: Generation, binding: A2aBinding, tenant: Option<&str>) -> Endpoint {
     Endpoint {
@@ -156,7 +157,10 @@ fn a_gateways_page_leaves_open_what_the_agent_did() {
     for binding in [A2aBinding::JsonRpc, A2aBinding::HttpJson, A2aBinding::Grpc] {
         for status in [502, 504, 520, 524] {
             let lost = failure(binding, status, "<html>gateway</html>");
-            assert!(matches!(lost, A2aFailure::Lost(_)), "{binding:?} {status}: {lost:?}");
+            assert!(
+                matches!(lost, A2aFailure::Call(CallError::Lost(_))),
+                "{binding:?} {status}: {lost:?}"
+            );
         }
         // The agent has not got the request, or has refused it itself.
         for status in [401, 404, 408, 429, 500, 503] {
@@ -174,10 +178,10 @@ fn a_gateways_page_leaves_open_what_the_agent_did() {
 fn what_is_no_reply() {
     for body in ["", "[]", "<html>", r#"{"jsonrpc":"2.0","id":1}"#] {
         let reply = decode(A2aBinding::JsonRpc, StatusCode::OK, body.as_bytes());
-        assert!(matches!(reply, Err(A2aFailure::Unreadable(_))), "{body}");
+        assert!(matches!(reply, Err(A2aFailure::Call(CallError::Unreadable(_)))), "{body}");
     }
     let reply = decode(A2aBinding::HttpJson, StatusCode::OK, b"\xff");
-    assert!(matches!(reply, Err(A2aFailure::Unreadable(_))));
+    assert!(matches!(reply, Err(A2aFailure::Call(CallError::Unreadable(_)))));
 }
 
 #[test]

@@ -12,7 +12,8 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::HttpFailure;
-use crate::backend::{address, auth, error_text};
+use crate::backend::auth::Tokens;
+use crate::backend::{address, error_text};
 use crate::{error_chain, http_client};
 
 /// How many redirects are followed.
@@ -30,7 +31,7 @@ pub(in crate::backend::mcp) struct Endpoint {
     pub(in crate::backend::mcp) url: Url,
     /// The configured headers; their values are secrets.
     pub(in crate::backend::mcp) headers: HeaderMap,
-    tokens: Option<Arc<auth::Tokens>>,
+    tokens: Option<Arc<Tokens>>,
     /// The unix socket that `client` connects to, whatever host `url` names.
     socket: Option<PathBuf>,
 }
@@ -50,7 +51,7 @@ impl Endpoint {
         url: Url,
         mut headers: HeaderMap,
         socket: Option<&Path>,
-        tokens: Option<Arc<auth::Tokens>>,
+        tokens: Option<Arc<Tokens>>,
     ) -> Self {
         if socket.is_some() {
             headers.entry(HOST).or_insert(SOCKET_HOST);
@@ -68,7 +69,7 @@ impl Endpoint {
         headers: HeaderMap,
         body: Body,
     ) -> Result<reqwest::Response, HttpFailure> {
-        auth::send(self.tokens.as_ref(), headers, |headers| {
+        Tokens::authorize(self.tokens.as_ref(), headers, |headers| {
             self.send(method.clone(), url, headers, &body)
         })
         .await

@@ -1,5 +1,6 @@
 //! The older HTTP transport against scripted servers.
 
+use std::sync::Arc;
 use std::sync::Mutex;
 
 use ::http::{HeaderMap, HeaderValue};
@@ -14,6 +15,7 @@ use crate::backend::mcp::{Era, LIMIT, McpDialer, dialer};
 use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, PeerErrorKind};
 use crate::config::{HttpTransport, Mcp};
 use crate::error_chain::error_chain;
+use crate::model::BackendName;
 use crate::model::answer::Answer;
 use crate::model::catalog::Content;
 

@@ -9,6 +9,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use tokio::time::sleep;
+
 use super::*;
 use crate::backend::fake::{request, tool_call};
 use crate::backend::mcp::stdio::Stdio;
@@ -98,8 +100,8 @@ impl Fake {
         let state = Arc::<ConnectionState>::default();
         let (stdio, _rest) = Stdio::new(name.clone(), Arc::clone(&state), reader, writer);
         let hands = dialer.shake_hands(stdio, &state, Attempt::Only(era)).await;
-        let (running, stop) = hands.unwrap_or_else(|failed| panic!("{}", failed.error));
-        let connection = Connection::new(name, state, running, stop, None);
+        let running = hands.unwrap_or_else(|failed| panic!("{}", failed.error));
+        let connection = Connection::new(name, state, running, None);
         connection.resolve().await.unwrap();
         Self { connection, seen, say, _server: server }
     }

@@ -83,7 +83,7 @@ fn replies_are_told_apart() {
     }
     for unknown in ["9a06020a00", ""] {
         let failure = decode(SENDING, bytes(unknown)).unwrap_err();
-        assert!(matches!(failure, A2aFailure::Unreadable(_)), "{failure:?}");
+        assert!(matches!(failure, A2aFailure::Call(CallError::Unreadable(_))), "{failure:?}");
     }
 }
 
@@ -121,7 +121,7 @@ fn what_cannot_be_read_is_said() {
         let failure = decode(SENDING, Bytes::from_static(broken)).unwrap_err();
         let said = "a message is no protobuf of A2A 1.0 (";
         assert!(
-            matches!(&failure, A2aFailure::Unreadable(why) if why.starts_with(said)),
+            matches!(&failure, A2aFailure::Call(CallError::Unreadable(why)) if why.starts_with(said)),
             "{failure:?}"
         );
     }
@@ -131,7 +131,10 @@ fn what_cannot_be_read_is_said() {
     let message = Message { parts: vec![part], ..Message::default() };
     let response = Response { payload: Some(Payload::Message(message)) };
     let failure = decode(SENDING, response.encode_to_vec().into()).unwrap_err();
-    let A2aFailure::NotRead(NotRead::TooLarge { limit: MAX_REPLY, size: Some(size) }) = failure
+    let A2aFailure::Call(CallError::NotRead(NotRead::TooLarge {
+        limit: MAX_REPLY,
+        size: Some(size),
+    })) = failure
     else {
         panic!("{failure:?}")
     };

@@ -59,7 +59,7 @@ fn refusals_are_those_of_the_other_bindings() {
 fn a_proxys_word_leaves_open_what_the_agent_did() {
     for (status, name) in [("1", "CANCELLED"), ("4", "DEADLINE_EXCEEDED"), ("14", "UNAVAILABLE")] {
         let found = failure(&[(STATUS, status), (MESSAGE, "upstream reset")]);
-        assert_eq!(found, A2aFailure::Lost(format!("gRPC status {name}: upstream reset")));
+        assert_eq!(found, A2aFailure::lost(format!("gRPC status {name}: upstream reset")));
     }
 }
 
