@@ -122,7 +122,7 @@ enum Command {
     /// agent run through the proxy that calls both; prints its events as they happen, and ends.
     #[command(after_help = "Examples:\n  mantyx-bridge demo\n  mantyx-bridge demo --stay")]
     Demo {
-        /// Then goes on until Ctrl-C, with a link to its status page
+        /// Keeps the bridge running until Ctrl-C, with a link to its status page
         #[arg(long, conflicts_with = "runtime")]
         stay: bool,
         /// Shows calls of another runtime in place of an agent run of MANTYX

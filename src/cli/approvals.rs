@@ -117,7 +117,7 @@ fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
     page.note(DOUBTFUL, &one.id);
     let Shown { name, backend, app, .. } = one;
     page.note(HEADING, format!("{name} of {backend}, app {app}, {run}"));
-    page.note(PLAIN, format!("asked {since} ago, denied by itself in {left}"));
+    page.note(PLAIN, format!("asked {since} ago, expires in {left}"));
     // The daemon has already escaped characters that are unsafe on a terminal. Every space
     // counts.
     let arguments = one.arguments_text.as_deref().unwrap_or_default();
@@ -205,17 +205,17 @@ mod tests {
         let paper = Paper { colours: false, columns: Some(40) };
         let expected = r#"apr_1
 fs_rm of fs, app a, run run_1
-asked 9s ago, denied by itself in 4m 5s
+asked 9s ago, expires in 4m 5s
 {"path":  "/srv"}
 
 apr_2
 hr of hr, app b, by hand
-asked 0s ago, denied by itself in 1s
+asked 0s ago, expires in 1s
 {}
 
 apr_3
 ask of ask, app b, by hand
-asked 0s ago, denied by itself in 1s
+asked 0s ago, expires in 1s
 {}
 its server asks: Who �?
   tags: {"default":["a"],"items":{"anyOf":[{"const":"a","title":"A"},{"const":"b"}]},"type":"array"}
@@ -224,7 +224,7 @@ mantyx-bridge approvals answer apr_3 KEY=VALUE …
 
 apr_4
 ask of ask, app b, by hand
-asked 0s ago, denied by itself in 1s
+asked 0s ago, expires in 1s
 {}
 its server asks: Go
 open javascript:x
@@ -232,7 +232,7 @@ It can only be denied: its `url` is odd.
 
 apr_5
 ask of ask, app b, by hand
-asked 0s ago, denied by itself in 1s
+asked 0s ago, expires in 1s
 {}
 its server asks: Go
 open https://a.example@B.example\@c
@@ -241,7 +241,7 @@ mantyx-bridge approvals answer apr_5
 
 apr_6
 ask of ask, app b, by hand
-asked 0s ago, denied by itself in 1s
+asked 0s ago, expires in 1s
 {}
 its server asks: Deep?
 It can only be denied: it is nested too deep.

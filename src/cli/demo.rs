@@ -114,11 +114,11 @@ async fn show(app: &Client, url: &str) -> Outcome {
     ))
 }
 
-/// The same, and goes on.
+/// The same, and keeps running.
 async fn stays(app: &Client, url: &str) -> Outcome {
     show(app, url).await?;
     let link = open::link(app).await?;
-    print(&format!("The bridge goes on until Ctrl-C. Its status page:\n  {link}\n"))?;
+    print(&format!("The bridge runs until Ctrl-C. Its status page:\n  {link}\n"))?;
     std::future::pending().await
 }
 
