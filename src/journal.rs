@@ -1,8 +1,8 @@
 //! The journal: the file of what must outlive the process. A run, each stage of its calls, and
 //! sessions are on disk before the bridge does anything that relies on them.
 //!
-//! One thread writes. It takes all changes that wait, writes them as one batch with one sync, and
-//! wakes the callers that wait for them: the more calls there are, the more of them share one sync.
+//! One caller or the journal's thread writes at a time ([`desk`]). It takes all changes that wait, and
+//! writes them as one batch with one sync: the more calls there are, the more of them share one sync.
 //! Changes are written in the order in which they were given, so that the file always shows the
 //! state of some moment.
 //!
@@ -12,6 +12,7 @@
 //! Must not: know what a record is for.
 
 mod batch;
+mod desk;
 mod frames;
 #[cfg(fuzzing)]
 pub mod fuzzing;
@@ -38,6 +39,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{error, info};
 
 use self::batch::{Job, Waiter};
+use self::desk::{Desk, FAST};
 pub use self::postgres::{
     Beat, DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
@@ -81,7 +83,9 @@ pub struct Journal {
 enum Place {
     /// The lock is held while the file is read, which takes it whole into memory: one reader at a
     /// time.
-    File(PathBuf, tokio::sync::Mutex<()>),
+    ///
+    /// Without a desk, a simulation writes.
+    File(PathBuf, tokio::sync::Mutex<()>, Option<Arc<Desk>>),
     Database(Arc<Replica>),
 }
 
@@ -171,16 +175,19 @@ impl Journal {
         let opened = Writer::open(path, lock, max_size, Arc::clone(&shared));
         let (writer, kept) = opened.map_err(failed)?;
         let (jobs, given) = mpsc::channel();
-        let place = Place::File(path.to_owned(), <_>::default());
+        let place = |desk| Place::File(path.to_owned(), <_>::default(), desk);
         let noted = kept.noted;
-        let mut this = Self { jobs, shared, noted, place, writer: <_>::default(), _lock: None };
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writer.run_in(world, given));
+            let place = place(None);
+            let this = Self { jobs, shared, noted, place, writer: <_>::default(), _lock: None };
             return Ok((this, kept));
         }
-        this.writer = spawn(move || writer.run(&given)).map_err(|error| failed(error.into()))?;
-        Ok((this, kept))
+        let desk = Arc::new(Desk::new(writer, given, FAST));
+        let place = place(Some(Arc::clone(&desk)));
+        let writer = spawn(move || desk.run()).map_err(|error| failed(error.into()))?;
+        Ok((Self { jobs, shared, noted, place, writer, _lock: None }, kept))
     }
 
     /// The journal that this process shares with its replicas, which work for the MANTYX at `upstream`.
@@ -238,6 +245,19 @@ impl Journal {
     pub fn write(&self, changes: Vec<Change>) {
         // Without a receiver, the daemon has stopped.
         self.give(changes, Waiter::Kept(None)).ok();
+        self.desk().inspect(|desk| desk.soon());
+    }
+
+    fn desk(&self) -> Option<&Desk> {
+        match &self.place {
+            Place::File(_, _, desk) => desk.as_deref(),
+            Place::Database(_) => None,
+        }
+    }
+
+    /// Has what was given written now, as the caller waits for it.
+    fn write_now(&self) {
+        self.desk().inspect(|desk| desk.now());
     }
 
     fn give(&self, changes: Vec<Change>, waiter: Waiter) -> Result<(), NotWritten> {
@@ -245,6 +265,7 @@ impl Journal {
         self.shared.queue.add(bytes);
         #[cfg(test)]
         crate::simulated::world().iter().for_each(|world| world.disk_has_work());
+        self.desk().inspect(|desk| desk.expect());
         self.jobs.send(Job::Write { changes, waiter }).map_err(|_stopped| {
             self.shared.queue.remove(bytes);
             NotWritten::Failed
@@ -271,8 +292,11 @@ impl Journal {
     ) -> impl Future<Output = Result<(), NotWritten>> + Send + use<'_> {
         let (done, written) = oneshot::channel();
         let given = self.give(changes, Waiter::Told(done));
+        let turn = Turn(self);
         async move {
             given?;
+            // Here, as the caller may hold a lock until it waits.
+            drop(turn);
             self.patient(written).await.and_then(Result::ok).unwrap_or(Err(NotWritten::Failed))
         }
     }
@@ -297,6 +321,7 @@ impl Journal {
     ) -> Option<Bytes> {
         let (done, written) = oneshot::channel();
         self.give(changes, Waiter::First(done)).ok()?;
+        self.write_now();
         match &self.place {
             Place::File(..) => drop(written.await),
             Place::Database(replica) => {
@@ -375,6 +400,7 @@ impl Journal {
     pub async fn flushed(&self) {
         let (done, written) = oneshot::channel();
         if self.give(Vec::new(), Waiter::Kept(Some(done))).is_ok() {
+            self.write_now();
             written.await.ok();
         }
     }
@@ -391,6 +417,7 @@ impl Journal {
     pub async fn keep(&self, changes: Vec<Change>) -> bool {
         let (done, written) = oneshot::channel();
         let given = self.give(changes, Waiter::Kept(Some(done)));
+        self.write_now();
         given.is_err() || self.patient(written).await.is_some()
     }
 
@@ -398,7 +425,7 @@ impl Journal {
     /// read.
     pub async fn answer(&self, key: &CallKey) -> Option<Bytes> {
         let (path, reading) = match &self.place {
-            Place::File(path, reading) => (path.clone(), reading),
+            Place::File(path, reading, _) => (path.clone(), reading),
             Place::Database(replica) => return replica.answer(key).await,
         };
         let _one_at_a_time = reading.lock().await;
@@ -410,15 +437,17 @@ impl Journal {
         read.map_err(|error| error!(%error, "cannot read a kept answer")).ok()?
     }
 
-    /// Whether the thread lives; answered once it reaches this question in its queue. A disk that
-    /// fails does not end it.
+    /// Whether the thread lives, and comes to what is given. A disk that fails does not end it.
     pub async fn lives(&self) -> bool {
+        let is_there = || self.writer.lock().as_ref().is_some_and(|thread| !thread.is_finished());
         if let Place::Database(_) = self.place {
             // It may be waiting for the database.
-            return self.writer.lock().as_ref().is_some_and(|thread| !thread.is_finished());
+            return is_there();
         }
         let (done, passed) = oneshot::channel();
-        self.give(Vec::new(), Waiter::Told(done)).is_ok() && passed.await.is_ok()
+        let given = self.give(Vec::new(), Waiter::Told(done)).is_ok();
+        self.write_now();
+        given && passed.await.is_ok() && (self.desk().is_none() || is_there())
     }
 
     /// The metrics of its writes.
@@ -441,12 +470,30 @@ impl Journal {
         if let Place::Database(replica) = &self.place {
             replica.close();
         }
-        drop(self.jobs.send(Job::Stop));
+        match self.desk() {
+            Some(desk) => desk.stop(),
+            None => drop(self.jobs.send(Job::Stop)),
+        }
         if let Some(writer) = self.writer.lock().take()
             && writer.join().is_err()
         {
             error!("the journal's thread panicked");
         }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.desk().inspect(|desk| desk.stop());
+    }
+}
+
+/// Has what was given written when it is dropped, also if the caller does not wait for it.
+struct Turn<'a>(&'a Journal);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.write_now();
     }
 }
 

@@ -1,29 +1,34 @@
-//! Tells when bridge.yaml, or another followed file, may have changed: its directory has changed,
-//! SIGHUP has come, or a poll is due.
+//! Tells when bridge.yaml, or another followed file, may have changed: a watch says so, SIGHUP has
+//! come, or a poll is due.
 //!
-//! The watch is on the directory, not on the file: editors and ConfigMaps replace the file, or a
-//! symlink to it, and a watch on the old file would see nothing more. Where no watch is possible
-//! (NFS, a limit of the system), the polls remain.
+//! A file is watched itself. Its directory is not: a log that is written there would wake the bridge
+//! with every line. Editors replace the file, and ConfigMaps a symlink to it. So the watches are set
+//! anew before each look, and a directory is watched if a symlink in it leads to the file, or if the
+//! file is missing. Where no watch is possible (NFS, a limit of the system), the polls remain.
 //!
 //! Must not: read the file. Reading would cause events, too.
 
-use std::io;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use parking_lot::Mutex;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, timeout};
 use tracing::warn;
 
-/// The directory has to be quiet for this long before a look, since writes come in bursts.
+/// Files have to be quiet for this long before a look, since writes come in bursts.
 const QUIET: Duration = Duration::from_millis(200);
-/// The longest wait for a directory that is never quiet.
+/// The longest wait for files that are never quiet.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The interval of polls, with or without events.
 const POLL: Duration = Duration::from_secs(30);
+/// The most symlinks on the way to a file, as in Linux.
+const MOST_LINKS: usize = 40;
 
 /// The reason to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,14 +43,17 @@ pub enum News {
 #[derive(Debug)]
 pub struct Watch {
     changed: Arc<Notify>,
-    /// The directory has changed since the last look.
+    /// Something has changed since the last look.
     noted: bool,
     hangup: Signal,
     poll: Interval,
     /// The watch ends when this is dropped.
     watcher: Option<RecommendedWatcher>,
-    /// The watched directories.
-    directories: Vec<PathBuf>,
+    files: BTreeSet<PathBuf>,
+    /// What is watched: files, and directories.
+    watched: BTreeSet<PathBuf>,
+    /// The paths whose events count: a watched directory tells of all that is in it.
+    own: Arc<Mutex<BTreeSet<PathBuf>>>,
 }
 
 impl Watch {
@@ -54,14 +62,15 @@ impl Watch {
         let changed = Arc::new(Notify::new());
         let mut poll = interval_at(Instant::now() + POLL, POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let watcher = watcher(Arc::clone(&changed));
+        let own = Arc::default();
+        let watcher = watcher(Arc::clone(&changed), Arc::clone(&own));
         if let Err(error) = &watcher {
             warn!(%error, "nothing can be watched; files are looked at every {POLL:?}");
         }
         let hangup = signal(SignalKind::hangup())?;
         let watcher = watcher.ok();
-        let directories = Vec::new();
-        let mut watch = Self { changed, noted: false, hangup, poll, watcher, directories };
+        let (files, watched) = Default::default();
+        let mut watch = Self { changed, noted: false, hangup, poll, watcher, files, watched, own };
         watch.follow([path].into_iter());
         Ok(watch)
     }
@@ -71,26 +80,42 @@ impl Watch {
     pub(crate) fn told_by(changed: Arc<Notify>) -> Self {
         let hangup = signal(SignalKind::hangup()).expect("signals can be listened to");
         let poll = interval_at(Instant::now() + POLL, POLL);
-        Self { changed, noted: false, hangup, poll, watcher: None, directories: Vec::new() }
+        let (files, watched, own) = Default::default();
+        Self { changed, noted: false, hangup, poll, watcher: None, files, watched, own }
     }
 
     /// Also watches these files.
     pub fn follow<'p>(&mut self, paths: impl Iterator<Item = &'p Path>) {
-        for path in paths {
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            let directory = parent.unwrap_or(Path::new("."));
-            let Some(watcher) = &mut self.watcher else { return };
-            if self.directories.iter().any(|known| known == directory) {
-                continue;
-            }
-            self.directories.push(directory.to_owned());
-            if let Err(error) = watcher.watch(directory, RecursiveMode::NonRecursive) {
+        let known = self.files.len();
+        self.files.extend(paths.filter_map(|path| std::path::absolute(path).ok()));
+        if self.files.len() > known {
+            self.arm();
+        }
+    }
+
+    /// Watches what leads to the files now. What is watched already is watched again, as another file
+    /// may have taken its place.
+    fn arm(&mut self) {
+        let Some(watcher) = &mut self.watcher else { return };
+        let mut wanted = BTreeSet::new();
+        let mut own = BTreeSet::new();
+        self.files.iter().for_each(|file| lead_to(file, &mut wanted, &mut own));
+        *self.own.lock() = own;
+        for gone in self.watched.difference(&wanted) {
+            // The watch of a file that was removed is gone already.
+            watcher.unwatch(gone).ok();
+        }
+        for path in &wanted {
+            if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive)
+                && !self.watched.contains(path)
+            {
                 warn!(
                     path = %path.display(), %error,
-                    "the directory of this file cannot be watched; it is looked at every {POLL:?}"
+                    "this cannot be watched; it is looked at every {POLL:?}"
                 );
             }
         }
+        self.watched = wanted;
     }
 
     /// Waits for news. Changes between two calls are reported by the second one.
@@ -98,7 +123,10 @@ impl Watch {
         if !self.noted {
             tokio::select! {
                 _ = self.hangup.recv() => return News::Asked,
-                _ = self.poll.tick() => return News::MayHaveChanged,
+                _ = self.poll.tick() => {
+                    self.arm();
+                    return News::MayHaveChanged;
+                }
                 // Stored, so that the change is not lost if this future is dropped.
                 () = self.changed.notified() => self.noted = true,
             }
@@ -108,6 +136,8 @@ impl Watch {
             _ = timeout(PATIENCE, quiet(&self.changed)) => News::MayHaveChanged,
         };
         self.noted = false;
+        // Before the look, so that no change behind it is missed.
+        self.arm();
         news
     }
 }
@@ -117,11 +147,39 @@ async fn quiet(changed: &Notify) {
     while timeout(QUIET, changed.notified()).await.is_ok() {}
 }
 
-fn watcher(changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+/// Adds what has to be watched for `file`, and the paths whose events count.
+fn lead_to(file: &Path, watched: &mut BTreeSet<PathBuf>, own: &mut BTreeSet<PathBuf>) {
+    let mut path = file.to_owned();
+    for _ in 0..MOST_LINKS {
+        let mut whole: Vec<&Path> = path.ancestors().collect();
+        whole.reverse();
+        let link = whole.into_iter().find_map(|part| Some((part, fs::read_link(part).ok()?)));
+        let Some((link, target)) = link else { break };
+        let directory = link.parent().unwrap_or(Path::new("/"));
+        watched.insert(directory.to_owned());
+        own.insert(link.to_owned());
+        let rest = path.strip_prefix(link).unwrap_or(Path::new(""));
+        let target = directory.join(target);
+        path = if rest.as_os_str().is_empty() { target } else { target.join(rest) };
+    }
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    watched.insert(if path.exists() { path.clone() } else { directory.to_owned() });
+    own.insert(path);
+}
+
+fn watcher(
+    changed: Arc<Notify>,
+    own: Arc<Mutex<BTreeSet<PathBuf>>>,
+) -> notify::Result<RecommendedWatcher> {
     notify::recommended_watcher(move |event: notify::Result<Event>| {
         // An error may mean that events were lost, so it counts as a change. Reading a file does
         // not.
-        if event.map_or(true, |event| !matches!(event.kind, EventKind::Access(_))) {
+        let is_news = event.map_or(true, |event| {
+            let own = own.lock();
+            let is_own = event.paths.is_empty() || event.paths.iter().any(|it| own.contains(it));
+            is_own && !matches!(event.kind, EventKind::Access(_))
+        });
+        if is_news {
             changed.notify_one();
         }
     })

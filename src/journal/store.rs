@@ -7,7 +7,7 @@
 //! Must not: retry, or know who waits for a write.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufWriter, Write as _};
+use std::io::{BufWriter, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -149,24 +149,31 @@ fn holder(lock: &File, journal: &Path) -> String {
 
 /// What the file at `path` keeps; nothing, if there is no file.
 pub(super) fn read(path: &Path) -> Result<Kept, StoreError> {
-    with_live(path, false, |found| found.live.kept())
+    with_live(path, u64::MAX, false, |found| found.live.kept())
 }
 
 /// The kept answer to a call in the file at `path`.
 pub(super) fn answer(path: &Path, key: &CallKey) -> Result<Option<Bytes>, StoreError> {
-    with_live(path, false, |found| found.live.answer(key))
+    with_live(path, u64::MAX, false, |found| found.live.answer(key))
 }
 
-/// Hands `then` what the file at `path` keeps. `is_expected`: if there is no file, it was lost.
+/// Hands `then` what the first `size` bytes of the file at `path` keep. `is_expected`: if there is no
+/// file, it was lost.
 fn with_live<T>(
     path: &Path,
+    size: u64,
     is_expected: bool,
     then: impl FnOnce(FileContents<'_>) -> T,
 ) -> Result<T, StoreError> {
-    let bytes = match fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        bytes => bytes?,
-    };
+    let mut bytes = Vec::new();
+    match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        file => {
+            let file = file?;
+            bytes.reserve_exact(usize::try_from(file.metadata()?.len().min(size)).unwrap_or(0));
+            file.take(size).read_to_end(&mut bytes)?;
+        }
+    }
     let now = clock::moment();
     let lose = |live: &mut Live<'_>, what: String| {
         error!(journal = %path.display(), "{what}");
@@ -234,7 +241,9 @@ impl Store {
         path: &Path,
         lock: &mut Lock,
     ) -> Result<(Kept, Result<Self, StoreError>), StoreError> {
-        with_live(path, lock.is_marked, |mut found| {
+        // Of an earlier process.
+        remove_compacted(path);
+        with_live(path, u64::MAX, lock.is_marked, |mut found| {
             if found.unfinished > 0 {
                 warn!(
                     bytes = found.unfinished,
@@ -262,7 +271,24 @@ impl Store {
     /// once.
     pub(super) fn renew(path: &Path, lock: &mut Lock) -> Result<Self, StoreError> {
         let is_expected = lock.is_marked;
-        with_live(path, is_expected, |found| Self::in_place_of(path, lock, found))?
+        with_live(path, u64::MAX, is_expected, |found| Self::in_place_of(path, lock, found))?
+    }
+
+    /// Writes what the first `size` bytes of the file at `path` keep to a new file beside it, while
+    /// more is appended to the old one. [`Self::replace`] puts the new file in its place.
+    pub(super) fn beside(path: &Path, size: u64) -> Result<Self, StoreError> {
+        with_live(path, size, false, |found| match found.aside {
+            None => Ok(Self::write(&compacted(path), found)?),
+            Some(_) => Err(io::Error::from(io::ErrorKind::InvalidData).into()),
+        })?
+    }
+
+    /// Puts this new file in the place of the one at `path`, with the `changes` that were written there
+    /// since it was read.
+    pub(super) fn replace(mut self, path: &Path, changes: &[Change]) -> Result<Self, StoreError> {
+        self.apply([changes])?;
+        put(&compacted(path), path)?;
+        Ok(self)
     }
 
     /// Replaces the file at `path`, if there is one, by a new one with what was `found`.
@@ -277,10 +303,7 @@ impl Store {
             if let Some(aside) = &aside {
                 set_aside(path, aside)?;
             }
-            fs::rename(&fresh, path)?;
-            if let Some(dir) = path.parent() {
-                File::open(dir)?.sync_all()?;
-            }
+            put(&fresh, path)?;
             aside.as_deref().and_then(remove_older);
             Ok(store)
         });
@@ -380,11 +403,32 @@ impl Store {
         self.file.sync_data()
     }
 
+    /// Has the file grow to twice its size before it counts as wasteful again.
+    pub(super) fn postpone(&mut self) {
+        self.size_when_new = self.size;
+    }
+
     /// Whether about half of the file or more is not live any more, and the file is worth
     /// compacting.
     pub(super) fn is_wasteful(&self) -> bool {
         self.size > SMALL.max(self.size_when_new * 2)
     }
+}
+
+/// Where a compaction beside the file at `path` writes.
+fn compacted(path: &Path) -> PathBuf {
+    path.with_extension("compacted")
+}
+
+/// Removes what a compaction has left that was of no use.
+pub(super) fn remove_compacted(path: &Path) {
+    fs::remove_file(compacted(path)).ok();
+}
+
+/// Puts the file `fresh` in the place of the one at `path`, durably.
+fn put(fresh: &Path, path: &Path) -> io::Result<()> {
+    fs::rename(fresh, path)?;
+    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
 /// Gives the file at `path` another name, under which it stays.

@@ -3,13 +3,15 @@
 //! Must not: know what a record is for.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+#[cfg(test)]
+use std::sync::mpsc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::{error, info, warn};
 
-use super::batch::{Batch, Job, Waiter, Waiting, gather};
+use super::batch::{Batch, Waiter, Waiting};
 use super::record::{Change, Kept, LossRecord, Millis, Slot};
 use super::store::{Lock, Store};
 use super::{Health, NotWritten, Shared, StoreError, store, weight};
@@ -19,6 +21,9 @@ use crate::error_chain::error_chain;
 /// bytes.
 const BACKLOG: usize = 10_000;
 const BACKLOG_BYTES: usize = 32 << 20;
+/// If about this many bytes are written during a compaction, it is done again while nothing else is
+/// written: the file would grow faster than it is made smaller.
+const MOST_RECENT: usize = 2 << 20;
 /// The least time between two attempts to shrink a file that is too large.
 const ROOM_EVERY: Duration = Duration::from_secs(3);
 
@@ -36,6 +41,18 @@ pub(super) struct Writer {
     /// When the file was last made smaller.
     room_made: Option<Instant>,
     lock: Lock,
+    /// How long the last write took, with its sync.
+    last: Duration,
+    compaction: Compaction,
+}
+
+/// A compaction beside the file.
+enum Compaction {
+    None,
+    /// With what was written since it has begun.
+    UnderWay(Vec<Change>),
+    /// Its file will be of no use.
+    Abandoned,
 }
 
 impl Writer {
@@ -57,27 +74,65 @@ impl Writer {
             max_size,
             room_made: None,
             lock,
+            last: Duration::ZERO,
+            compaction: Compaction::None,
         };
         this.begin(store);
         Ok((this, kept))
     }
 
-    /// Writes until the journal is closed. Blocks the thread.
-    pub(super) fn run(mut self, given: &mpsc::Receiver<Job>) {
-        while let Some(batch) = gather(given) {
-            if self.take(batch) {
-                break;
-            }
-        }
-        self.close();
+    pub(super) fn last_sync(&self) -> Duration {
+        self.last
     }
 
-    /// The same as a task, whose turns come when `world` says so.
+    /// About how many bytes were given and not written.
+    pub(super) fn queued(&self) -> usize {
+        *self.shared.queue.0.borrow()
+    }
+
+    /// Whether the thread should make the file smaller.
+    pub(super) fn is_too_large(&self) -> bool {
+        let is_idle = !matches!(self.compaction, Compaction::UnderWay(_));
+        let is_due = self.room_made.is_none_or(|at| at.elapsed() > ROOM_EVERY);
+        let is_large = |it: &Store| it.is_wasteful() || is_due && it.size > self.max_size;
+        is_idle && self.store.as_ref().is_some_and(is_large)
+    }
+
+    /// Begins a compaction beside the file: its path, and how much of it is to be read. `None`: it is
+    /// to be made smaller at once, as it has reached its largest size, or another one still ends.
+    pub(super) fn begin_compaction(&mut self) -> Option<(PathBuf, u64)> {
+        let store = self.store.as_ref().filter(|store| store.size <= self.max_size)?;
+        if !matches!(self.compaction, Compaction::None) {
+            return None;
+        }
+        self.compaction = Compaction::UnderWay(Vec::new());
+        Some((self.path.clone(), store.size))
+    }
+
+    /// Takes the new file that a compaction has written, unless the old one was replaced meanwhile.
+    pub(super) fn end_compaction(&mut self, written: Result<Store, StoreError>) {
+        match (std::mem::replace(&mut self.compaction, Compaction::None), written) {
+            (Compaction::UnderWay(recent), Ok(store)) => match store.replace(&self.path, &recent) {
+                Ok(store) => self.store = Some(store),
+                // The old file may be gone from its place.
+                Err(error) => self.fail(&error),
+            },
+            (Compaction::UnderWay(_), Err(error)) => {
+                self.store.iter_mut().for_each(Store::postpone);
+                warn!(%error, "the journal cannot be compacted; it is used as it is");
+            }
+            (Compaction::Abandoned | Compaction::None, _) => {}
+        }
+        store::remove_compacted(&self.path);
+        self.note_health();
+    }
+
+    /// Writes as a task, whose turns come when `world` says so.
     #[cfg(test)]
     pub(super) async fn run_in(
         mut self,
         world: Arc<dyn crate::simulated::World>,
-        given: mpsc::Receiver<Job>,
+        given: mpsc::Receiver<super::batch::Job>,
     ) {
         loop {
             tokio::time::timeout(super::RETRY, Arc::clone(&world).disk_turns()).await.ok();
@@ -89,15 +144,18 @@ impl Writer {
                     Err(mpsc::TryRecvError::Disconnected) => return self.close(),
                 }
             }
-            if self.take(batch) {
+            let stop = batch.stop;
+            self.take(batch);
+            if stop {
                 return self.close();
             }
+            self.look_at_size();
         }
     }
 
-    /// Writes a batch, and tells those who wait for it. Whether it was the last one.
-    fn take(&mut self, batch: Batch) -> bool {
-        let Batch { changes, waiting, weight, stop } = batch;
+    /// Writes a batch, and tells those who wait for it.
+    pub(super) fn take(&mut self, batch: Batch) {
+        let Batch { changes, waiting, weight, .. } = batch;
         let groups = waiting.iter().map(|(range, _)| changes.get(range.clone()));
         let written = self.write(groups.map(Option::unwrap_or_default));
         if written.is_err() {
@@ -112,10 +170,13 @@ impl Writer {
             }
         }
         self.shared.queue.remove(weight);
-        if !stop {
+        if let Compaction::UnderWay(recent) = &self.compaction
+            && super::weight(recent) > MOST_RECENT
+        {
+            self.compaction = Compaction::Abandoned;
             self.look_at_size();
         }
-        stop
+        self.note_health();
     }
 
     fn begin(&mut self, store: Result<Store, StoreError>) {
@@ -126,8 +187,8 @@ impl Writer {
         self.look_at_size();
     }
 
-    fn close(self) {
-        if let Some(Err(error)) = self.store.map(Store::close) {
+    pub(super) fn close(&mut self) {
+        if let Some(Err(error)) = self.store.take().map(Store::close) {
             warn!(%error, "cannot write the journal's length into its head");
         }
     }
@@ -146,9 +207,14 @@ impl Writer {
         }
         let begun = Instant::now();
         let groups = groups.map(|changes| -> &[Change] { changes });
-        match store.apply(std::iter::once(self.backlog.as_slice()).chain(groups)) {
+        let groups = std::iter::once(self.backlog.as_slice()).chain(groups);
+        match store.apply(groups.clone()) {
             Ok(()) => {
-                self.shared.metrics.commits.observe(begun.elapsed());
+                if let Compaction::UnderWay(recent) = &mut self.compaction {
+                    recent.extend(groups.clone().flatten().cloned());
+                }
+                self.last = begun.elapsed();
+                self.shared.metrics.commits.observe(self.last);
                 self.backlog.clear();
                 self.given_up = 0;
                 Ok(())
@@ -200,6 +266,9 @@ impl Writer {
         error!(why, "the journal cannot be written; no calls are made until it can");
         self.fails(why);
         self.store = None;
+        if let Compaction::UnderWay(_) = self.compaction {
+            self.compaction = Compaction::Abandoned;
+        }
     }
 
     fn fails(&self, why: String) {
@@ -223,10 +292,9 @@ impl Writer {
         }
     }
 
-    fn look_at_size(&mut self) {
-        let Some(store) = &self.store else { return };
-        let due = self.room_made.is_none_or(|at| at.elapsed() > ROOM_EVERY);
-        if store.is_wasteful() || (store.size > self.max_size && due) {
+    /// Makes the file smaller, if it is too large. Nothing else is written meanwhile.
+    pub(super) fn look_at_size(&mut self) {
+        if self.is_too_large() {
             self.room_made = Some(Instant::now());
             if let Err(error) = self.make_room() {
                 return self.fail(&error);

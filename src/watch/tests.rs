@@ -47,6 +47,53 @@ async fn another_directory_behind_a_symlink_is_seen() {
     assert_eq!(news(&mut watch).await, News::MayHaveChanged);
 }
 
+/// A file beside it is none of its own, and the target of a symlink is.
+#[tokio::test]
+async fn other_files_are_no_news_and_the_target_of_a_symlink_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let [beside, target] = ["etc", "git"].map(|name| dir.path().join(name));
+    fs::create_dir(&beside).unwrap();
+    fs::create_dir(&target).unwrap();
+    let file = target.join("bridge.yaml");
+    fs::write(&file, "1").unwrap();
+    let path = beside.join("bridge.yaml");
+    symlink("../git/bridge.yaml", &path).unwrap();
+    let mut watch = Watch::new(&path).unwrap();
+    for log in [beside.join("log"), target.join("log")] {
+        fs::write(log, "a line").unwrap();
+    }
+    let none = timeout(Duration::from_secs(1), watch.next()).await;
+    assert!(none.is_err(), "{none:?}");
+    fs::write(&file, "2").unwrap();
+    assert_eq!(news(&mut watch).await, News::MayHaveChanged, "written where it is");
+    fs::write(target.join("new"), "3").unwrap();
+    fs::rename(target.join("new"), &file).unwrap();
+    assert_eq!(news(&mut watch).await, News::MayHaveChanged, "replaced where it is");
+    fs::write(&file, "4").unwrap();
+    assert_eq!(news(&mut watch).await, News::MayHaveChanged, "and written again");
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "5").unwrap();
+    assert_eq!(news(&mut watch).await, News::MayHaveChanged, "a file in place of the symlink");
+}
+
+/// A plain file's directory is not watched at all.
+#[test]
+fn a_directory_is_watched_only_for_what_is_missing_and_for_symlinks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bridge.yaml");
+    let watched = || {
+        let (mut watched, mut own) = <(BTreeSet<PathBuf>, BTreeSet<PathBuf>)>::default();
+        lead_to(&path, &mut watched, &mut own);
+        Vec::from_iter(watched)
+    };
+    assert_eq!(watched(), [dir.path()]);
+    fs::write(&path, "1").unwrap();
+    assert_eq!(watched(), [path.as_path()]);
+    fs::remove_file(&path).unwrap();
+    symlink("bridge.yaml", &path).unwrap();
+    assert!(watched().len() <= 2, "a circle ends");
+}
+
 #[tokio::test]
 async fn reading_is_no_news_and_what_nobody_waited_for_is_kept() {
     let dir = tempfile::tempdir().unwrap();

@@ -63,7 +63,7 @@ fn what_cannot_be_read_has_a_cure_of_its_own() {
     let file = directory.path().join("x");
     std::fs::write(&file, b"\xff").unwrap();
     let cure = |path: &Path| {
-        let error = Environment::of_process().read(path).unwrap_err();
+        let error = Environment::of_process().read(path).err().unwrap();
         reading_cure(&error, "create it").to_owned()
     };
     assert_eq!(cure(&file), "save the file as UTF-8");

@@ -1,0 +1,187 @@
+//! Who writes the journal's file: a caller itself, while nothing else is written, or the thread.
+//!
+//! A commit that the thread writes wakes two threads, which on an idle machine costs more than the
+//! sync. So a caller that waits for its changes writes them, and all that were given before, if the
+//! disk is fast and there is little to write. If others gave changes meanwhile, the thread writes
+//! those, as one batch.
+//!
+//! Must not: let a caller wait for the lock, or compact the file while the lock is held.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::batch::{Batch, Job};
+use super::store::Store;
+use super::writer::Writer;
+use super::{RETRY, store};
+
+/// A disk whose last sync took longer than this would block the runtime's thread.
+pub(super) const FAST: Duration = Duration::from_millis(2);
+/// How long changes without a waiting caller are held back, so that they share the sync of a commit.
+/// The work that a crash takes with them is repeated: an answer that MANTYX has taken is posted to it
+/// once more.
+const HOLD_BACK: Duration = Duration::from_millis(10);
+/// The most bytes, about, that a caller writes.
+const LITTLE: usize = 64 << 10;
+
+/// The file's writer and its queue.
+#[derive(derive_more::Debug)]
+pub(super) struct Desk {
+    /// `None` once the journal is closed.
+    #[debug(skip)]
+    side: Mutex<Option<Side>>,
+    /// How many jobs were given and not taken yet.
+    open: AtomicUsize,
+    /// The thread has nothing to do, and no time at which it looks.
+    is_asleep: AtomicBool,
+    /// The thread is not to wait for a caller that comes by.
+    is_urgent: AtomicBool,
+    stops: AtomicBool,
+    thread: Mutex<Option<Thread>>,
+    /// The longest sync of a disk for which callers write.
+    fast: Duration,
+}
+
+struct Side {
+    writer: Writer,
+    given: mpsc::Receiver<Job>,
+}
+
+impl Desk {
+    pub(super) fn new(writer: Writer, given: mpsc::Receiver<Job>, fast: Duration) -> Self {
+        Self {
+            side: Mutex::new(Some(Side { writer, given })),
+            open: AtomicUsize::new(0),
+            is_asleep: AtomicBool::new(false),
+            is_urgent: AtomicBool::new(false),
+            stops: AtomicBool::new(false),
+            thread: Mutex::new(None),
+            fast,
+        }
+    }
+
+    /// A job is about to be given.
+    pub(super) fn expect(&self) {
+        self.open.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Has the thread write what was given without a caller that waits, after [`HOLD_BACK`].
+    pub(super) fn soon(&self) {
+        if self.is_asleep.swap(false, Ordering::SeqCst) {
+            self.unpark();
+        }
+    }
+
+    /// Has what was given written now, by the caller or the thread.
+    pub(super) fn now(&self) {
+        // Whoever holds the lock looks at `open` afterwards.
+        let Some(mut held) = self.side.try_lock() else { return };
+        let Some(side) = &mut *held else { return };
+        let is_for_callers = side.writer.last_sync() < self.fast && side.writer.queued() <= LITTLE;
+        if is_for_callers {
+            let batch = self.gather(side);
+            side.writer.take(batch);
+        }
+        let is_too_large = side.writer.is_too_large();
+        drop(held);
+        if is_too_large || self.open.load(Ordering::SeqCst) > 0 {
+            self.wake();
+        }
+    }
+
+    /// All that was given, as far as it fits into one batch.
+    fn gather(&self, side: &Side) -> Batch {
+        let mut batch = Batch::default();
+        while !batch.is_full() {
+            let Ok(job) = side.given.try_recv() else { break };
+            self.open.fetch_sub(1, Ordering::SeqCst);
+            batch.add(job);
+        }
+        batch
+    }
+
+    /// Writes what callers do not, until [`Self::stop`]. Blocks the thread.
+    pub(super) fn run(self: &Arc<Self>) {
+        *self.thread.lock() = Some(thread::current());
+        let mut is_idle = true;
+        loop {
+            if is_idle {
+                self.sleep();
+            }
+            // A caller that comes by may write it before.
+            if !self.is_urgent.swap(false, Ordering::SeqCst) {
+                thread::park_timeout(HOLD_BACK);
+            }
+            let stops = self.stops.load(Ordering::SeqCst);
+            is_idle = self.open.load(Ordering::SeqCst) == 0;
+            let mut held = self.side.lock();
+            let Some(side) = &mut *held else { return };
+            loop {
+                let batch = self.gather(side);
+                let is_last = !batch.is_full();
+                side.writer.take(batch);
+                if is_last {
+                    break;
+                }
+            }
+            if stops {
+                side.writer.close();
+                // With it, the lock on the file goes.
+                *held = None;
+                return;
+            }
+            self.compact(&mut side.writer);
+        }
+    }
+
+    /// Makes the file smaller, if it is too large: by a thread of its own, beside what is written.
+    fn compact(self: &Arc<Self>, writer: &mut Writer) {
+        if !writer.is_too_large() {
+            return;
+        }
+        let Some((path, size)) = writer.begin_compaction() else { return writer.look_at_size() };
+        let desk = Arc::clone(self);
+        let work = move || {
+            let written = Store::beside(&path, size);
+            match &mut *desk.side.lock() {
+                Some(side) => side.writer.end_compaction(written),
+                None => store::remove_compacted(&path),
+            }
+        };
+        let spawned = thread::Builder::new().name("compaction".to_owned()).spawn(work);
+        if let Err(error) = spawned {
+            writer.end_compaction(Err(error.into()));
+        }
+    }
+
+    /// Waits until something is given, or it is time to look at the disk.
+    fn sleep(&self) {
+        self.is_asleep.store(true, Ordering::SeqCst);
+        if self.open.load(Ordering::SeqCst) == 0 && !self.is_urgent.load(Ordering::SeqCst) {
+            thread::park_timeout(RETRY);
+        }
+        self.is_asleep.store(false, Ordering::SeqCst);
+    }
+
+    /// Ends the thread once it has written all that was given.
+    pub(super) fn stop(&self) {
+        self.stops.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Has the thread write at once.
+    fn wake(&self) {
+        self.is_urgent.store(true, Ordering::SeqCst);
+        self.unpark();
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = &*self.thread.lock() {
+            thread.unpark();
+        }
+    }
+}
