@@ -109,6 +109,19 @@ pub(crate) fn processor_seconds(id: u32) -> Outcome<f64> {
     Ok(ticks.sum::<u64>() as f64 / TICKS_PER_SECOND)
 }
 
+/// How often the threads of a process have waited for something (voluntary context switches). Unlike
+/// times, this does not depend on what else the machine does.
+pub(crate) fn waits(id: u32) -> Outcome<u64> {
+    let mut waits = 0;
+    for thread in fs::read_dir(format!("/proc/{id}/task"))? {
+        // A thread may have ended since.
+        let status = fs::read_to_string(thread?.path().join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        waits += line.and_then(|count| count.trim().parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(waits)
+}
+
 /// Bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {

@@ -213,8 +213,12 @@ impl McpDialer {
         let (transport, rest) =
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
         child.drain_stdout(rest);
+        let pipe = transport.pipe();
         match self.shake_hands(transport, &state, attempt).await {
-            Ok(running) => Ok(Connection::new(self.backend.clone(), state, running, Some(child))),
+            Ok(running) => {
+                let child = Some((child, pipe));
+                Ok(Connection::new(self.backend.clone(), state, running, child))
+            }
             Err(mut failed) => {
                 let command = &program.command;
                 let ended = child.exit_description(EXIT_PATIENCE).await;

@@ -17,7 +17,7 @@ use crate::{
     daemon::Daemon,
     direct::{self, Tool},
     postgres::Database,
-    process::Process,
+    process::{Process, processor_seconds, waits},
     python,
     report::{Findings, Table},
     run::Outcome,
@@ -120,7 +120,27 @@ impl Compared {
 }
 
 /// What the compared ones took, by name and in the order of the table.
-type Cell = Vec<(&'static str, Samples)>;
+type Cell = Vec<(&'static str, Samples, Spent)>;
+
+/// What a daemon has spent on calls.
+#[derive(Debug, Default)]
+struct Spent {
+    calls: u64,
+    waits: u64,
+    seconds: f64,
+}
+
+impl Spent {
+    /// For one call: waits of its threads, and processor time.
+    fn cells(&self) -> [String; 2] {
+        if self.calls == 0 {
+            return Default::default();
+        }
+        let calls = self.calls as f64;
+        let time = stats::time((self.seconds / calls * 1e9) as u64);
+        [format!("{:.1}", self.waits as f64 / calls), time]
+    }
+}
 
 async fn cell(
     setting: &Setting,
@@ -130,17 +150,22 @@ async fn cell(
     shape: Shape,
 ) -> Outcome<Cell> {
     let Compared { world, daemons, sdk, loopback, dir, .. } = compared;
-    let mut cell: Cell = daemons.iter().map(|(name, _)| (*name, Samples::default())).collect();
-    for name in ["Python SDK", "called directly", "loopback exchange", "fdatasync of a record"] {
-        cell.push((name, Samples::default()));
-    }
+    let others = ["Python SDK", "called directly", "loopback exchange", "fdatasync of a record"];
+    let names = daemons.iter().map(|(name, _)| *name).chain(others);
+    let mut cell: Cell = names.map(|name| (name, <_>::default(), <_>::default())).collect();
     let millis = setting.size(800, 100);
     let (span, all) = (millis * (SECOND / 1_000), shape.flight * shape.runs);
     let plan = format!("calls-{tool}-{}-{millis}-50000-0", shape.flight);
     for _ in 0..setting.size(3, 1) {
         let mut round = Vec::new();
-        for (name, daemon) in daemons.iter() {
-            round.push(through_bridge(world, name, daemon, &plan, shape).await?);
+        for ((name, daemon), (_, _, spent)) in daemons.iter().zip(&mut cell) {
+            let id = daemon.id()?;
+            let before = (waits(id)?, processor_seconds(id)?);
+            let (samples, calls) = through_bridge(world, name, daemon, &plan, shape).await?;
+            spent.calls += calls as u64;
+            spent.waits += waits(id)? - before.0;
+            spent.seconds += processor_seconds(id)? - before.1;
+            round.push(samples);
         }
         round.push(match sdk {
             Some(sdk) => through_sdk(world, sdk, tool, &plan, shape).await?,
@@ -149,7 +174,7 @@ async fn cell(
         round.push(warm(direct.load(all, span / 2).await?, all));
         round.push(warm(direct::loopback(*loopback, all, span / 4, POSTED).await?, all));
         round.push(direct::records(dir, setting.size(100, 10), JOURNALED)?);
-        for ((_, samples), found) in cell.iter_mut().zip(round) {
+        for ((_, samples, _), found) in cell.iter_mut().zip(round) {
             samples.round(found);
         }
     }
@@ -173,7 +198,7 @@ async fn through_bridge(
     daemon: &Daemon,
     plan: &str,
     shape: Shape,
-) -> Outcome<Vec<u64>> {
+) -> Outcome<(Vec<u64>, usize)> {
     let mut client = daemon.client();
     let mut ids = Vec::new();
     for _ in 0..shape.runs {
@@ -200,18 +225,25 @@ async fn through_sdk(
     .await?;
     let said: serde_json::Value = serde_json::from_str(&sdk.line().await?)?;
     let ids: Vec<String> = serde_json::from_value(said["runs"].clone())?;
-    added(world, "Python SDK", &ids, shape).await
+    Ok(added(world, "Python SDK", &ids, shape).await?.0)
 }
 
-async fn added(world: &mut World, name: &str, ids: &[String], shape: Shape) -> Outcome<Vec<u64>> {
-    let mut all = Vec::new();
+/// The time added to each call that counts, and the number of all calls.
+async fn added(
+    world: &mut World,
+    name: &str,
+    ids: &[String],
+    shape: Shape,
+) -> Outcome<(Vec<u64>, usize)> {
+    let (mut all, mut calls) = (Vec::new(), 0);
     for id in ids {
         let record = world.ended(id, Duration::from_secs(60)).await?;
         record.check(name)?;
+        calls += record.samples.len();
         all.extend(record.added(skipped(record.samples.len(), shape.flight)));
     }
     world.forget().await?;
-    Ok(all)
+    Ok((all, calls))
 }
 
 fn tell(findings: &mut Findings, tool: &str, shape: Shape, cell: &Cell) {
@@ -222,18 +254,22 @@ fn tell(findings: &mut Findings, tool: &str, shape: Shape, cell: &Cell) {
     };
     let Shape { flight, runs } = shape;
     let title = format!("{where_to}: {} in flight, in {runs} run(s)", flight * runs);
+    let more = ["to bridge", "waits a call", "processor"];
     let head: Vec<&str> =
-        ["added to a call"].into_iter().chain(stats::COLUMNS).chain(["to bridge"]).collect();
+        ["added to a call"].into_iter().chain(stats::COLUMNS).chain(more).collect();
     let mut table = Table::new(&title, &head);
-    let bridge = cell.first().and_then(|(_, samples)| samples.quantiles());
+    let bridge = cell.first().and_then(|(_, samples, _)| samples.quantiles());
     let bridge = bridge.map_or(0, |found| found.p50);
     let mut json = Map::new();
-    for (name, samples) in cell {
+    for (name, samples, spent) in cell {
         let Some(found) = samples.quantiles() else { continue };
         let cells = found.cells().into_iter();
         let ratio = stats::ratio(found.p50, bridge);
-        table.row([(*name).to_owned()].into_iter().chain(cells).chain([ratio]));
-        json.insert((*name).to_owned(), found.json());
+        let spent = spent.cells();
+        let mut json_of = found.json();
+        json_of["waitsACall"] = json!(spent[0].parse::<f64>().ok());
+        table.row([(*name).to_owned()].into_iter().chain(cells).chain([ratio]).chain(spent));
+        json.insert((*name).to_owned(), json_of);
     }
     findings.tables.push(table);
     let key = format!("{tool}-{flight}-in-flight-{runs}-runs");

@@ -29,22 +29,27 @@ pub(super) struct Handler {
     pub(super) state: Arc<ConnectionState>,
 }
 
+/// What servers are told of the bridge.
+pub(super) fn config() -> ClientConfig {
+    let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
+    info.title = Some("MANTYX bridge".to_owned());
+    // A server may turn a call into a task. Its questions for the user get an answer, if only
+    // that no person has decided.
+    let mut capabilities = ClientCapabilities::default();
+    capabilities.elicitation = Some(
+        ElicitationCapability::new()
+            .with_form(FormElicitationCapability::default())
+            .with_url(UrlElicitationCapability::default()),
+    );
+    let tasks = (TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
+    capabilities.extensions = Some(ExtensionCapabilities::from([tasks]));
+    ClientConfig::new(capabilities, info)
+        .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+}
+
 impl ClientHandler for Handler {
     fn get_info(&self) -> ClientConfig {
-        let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
-        info.title = Some("MANTYX bridge".to_owned());
-        // A server may turn a call into a task. Its questions for the user get an answer, if only
-        // that no person has decided.
-        let mut capabilities = ClientCapabilities::default();
-        capabilities.elicitation = Some(
-            ElicitationCapability::new()
-                .with_form(FormElicitationCapability::default())
-                .with_url(UrlElicitationCapability::default()),
-        );
-        let tasks = (TASKS_EXTENSION_ID.to_owned(), JsonObject::new());
-        capabilities.extensions = Some(ExtensionCapabilities::from([tasks]));
-        ClientConfig::new(capabilities, info)
-            .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+        config()
     }
 
     async fn list_roots(

@@ -10,6 +10,7 @@ use rmcp::model::ServerJsonRpcMessage;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::process::ChildStdin;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::Instant;
 
@@ -24,6 +25,7 @@ use crate::model::BackendName;
 /// How many bytes of messages may wait for a server that does not read its stdin. One message may
 /// always wait. The backend's settings bound the number of calls at a time.
 const QUEUE: usize = 16 << 20;
+const IS_NOT_READ: &str = "the server does not read its stdin";
 /// The bytes that a waiting message counts in addition to its text.
 const OVERHEAD: usize = 1 << 10;
 
@@ -44,6 +46,38 @@ pub(super) struct Stdio<R, W> {
     /// Has a permit for each byte of messages that may wait to be written.
     queue: Arc<Semaphore>,
     garbage: Budget,
+}
+
+/// The way to a child's stdin for calls that go past rmcp.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    stdin: Arc<Mutex<Option<ChildStdin>>>,
+    queue: Arc<Semaphore>,
+}
+
+impl Pipe {
+    /// Writes a line that fits; the error says why nothing was written. Dropping the future leaves
+    /// nothing half written, as the kernel takes all of so few bytes or none.
+    pub(super) async fn write(&self, line: &[u8]) -> Result<(), String> {
+        let Some(_place) = in_queue(&self.queue, OVERHEAD + line.len()) else {
+            return Err(IS_NOT_READ.to_owned());
+        };
+        let mut stdin = self.stdin.lock().await;
+        let stdin = stdin.as_mut().ok_or("its stdin is closed")?;
+        let written = stdin.write(line).await.map_err(|error| error.to_string())?;
+        if written == line.len() { Ok(()) } else { Err("its stdin took a part".to_owned()) }
+    }
+
+    /// Whether a line of `size` bytes can be written (`PIPE_BUF`).
+    pub(super) fn fits(size: usize) -> bool {
+        size <= 4096
+    }
+}
+
+impl<R> Stdio<R, ChildStdin> {
+    pub(super) fn pipe(&self) -> Pipe {
+        Pipe { stdin: Arc::clone(&self.writer), queue: Arc::clone(&self.queue) }
+    }
 }
 
 impl<R, W> Stdio<R, W> {
@@ -135,7 +169,7 @@ where
         });
         async move {
             let Some((turn, written, place)) = place else {
-                return Err(io::Error::other("the server does not read its stdin"));
+                return Err(io::Error::other(IS_NOT_READ));
             };
             let mut text = text?;
             text.push(b'\n');

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -34,6 +34,8 @@ mod handshake;
 
 pub(super) use handshake::Handshake;
 
+/// The id of the first call that goes past rmcp.
+const DIRECT: i64 = 1 << 40;
 /// How many questions of a server wait at a time.
 const MOST_QUESTIONS: usize = 64;
 /// How long a server may ask for a request that was given up: longer than any call may take.
@@ -62,6 +64,10 @@ pub(super) struct RawRequest {
     progress: Progress,
     /// The progress token by which the server names the request in its notifications.
     token: OnceLock<i64>,
+    /// rmcp does not know the request.
+    is_direct: AtomicBool,
+    /// Told when a request that rmcp does not know ends.
+    ended: Notify,
     /// Whether the server may have received the request.
     written: AtomicBool,
     /// How the transport failed; only the first failure counts.
@@ -108,6 +114,8 @@ pub(super) struct ConnectionState {
     pub(super) stop: CancellationToken,
     /// rmcp's side has ended.
     pub(super) ended: CancellationToken,
+    /// How many calls went past rmcp.
+    direct: AtomicI64,
     /// Why the connection has become unusable, if it has.
     lost: watch::Sender<Option<String>>,
     /// The bytes of the responses whose outcomes were not taken yet.
@@ -168,6 +176,20 @@ impl RawRequest {
     /// Ends the request; only the first end counts.
     pub(super) fn settle(&self, outcome: Called<Reply>) {
         self.outcome.lock().get_or_insert(outcome);
+        self.ended.notify_one();
+    }
+
+    /// Ends when the request has, if rmcp does not know it.
+    pub(super) async fn ended(&self) {
+        self.ended.notified().await;
+    }
+
+    /// The message that tells rmcp of the end of the request `id`, if rmcp knows it.
+    fn told(&self, message: impl FnOnce() -> ServerJsonRpcMessage) -> Incoming {
+        match self.is_direct.load(Ordering::Relaxed) {
+            true => Incoming::Ignored("its call has it"),
+            false => Incoming::Message(Box::new(message())),
+        }
     }
 
     /// Takes the outcome of the request; `None` if there is none yet, or if it was taken before.
@@ -226,6 +248,30 @@ impl ConnectionState {
         serde_json::to_vec(message)
     }
 
+    /// The line of a call that goes past rmcp, and its id.
+    pub(super) fn direct(
+        &self,
+        mut meta: RequestMetaObject,
+        tool: &str,
+        raw_request: &Arc<RawRequest>,
+    ) -> Result<(RequestId, Vec<u8>), serde_json::Error> {
+        // rmcp counts its own requests from 0.
+        let number = DIRECT + self.direct.fetch_add(1, Ordering::Relaxed);
+        let id = RequestId::Number(number);
+        meta.set_progress_token(ProgressToken(id.clone()));
+        let mut line = encode_call(&id, &meta, tool, raw_request)?;
+        line.push(b'\n');
+        Ok((id, line))
+    }
+
+    /// Expects the response to a call that goes past rmcp.
+    pub(super) fn expect_direct(&self, id: &RequestId, raw_request: &Arc<RawRequest>) {
+        let Some(id) = number(id) else { return };
+        raw_request.token.get_or_init(|| id);
+        raw_request.is_direct.store(true, Ordering::Relaxed);
+        self.waiting.lock().insert(id, Waiting::Raw(Arc::clone(raw_request)));
+    }
+
     /// Ends when the outcomes of earlier responses leave room for another. Without that, many large
     /// ones would be there at once: they come faster than the calls make their answers of them.
     pub(super) async fn has_room(&self) {
@@ -260,7 +306,7 @@ impl ConnectionState {
             Waiting::Raw(raw_request) => {
                 self.untaken.send_modify(|all| *all += text.len());
                 *raw_request.untaken.lock() = Some(Untaken(text.len(), self.untaken.clone()));
-                envelope.settle(id, &raw_request)
+                return envelope.settle(id, &raw_request);
             }
             Waiting::Handshake(kind) => {
                 let mut handshake = self.handshake.lock();
@@ -278,11 +324,15 @@ impl ConnectionState {
         Incoming::Message(Box::new(message))
     }
 
-    /// Ends the request `id`, whose response was not read for the reason `why`.
+    /// Ends the request `id`, whose response was not read for the reason `why`; with a message for rmcp,
+    /// if it knows the request.
     pub(super) fn not_read(&self, id: &RequestId, why: NotRead) -> Option<ServerJsonRpcMessage> {
         let id = number(id)?;
         if let Waiting::Raw(raw_request) = self.waiting.lock().remove(&id)? {
             raw_request.settle(Err(CallError::NotRead(why)));
+            if raw_request.is_direct.load(Ordering::Relaxed) {
+                return None;
+            }
         }
         Some(unreadable(id, &why.to_string()))
     }
@@ -399,7 +449,7 @@ impl ConnectionState {
             && envelope.error.is_some()
             && let Some((id, Waiting::Raw(raw_request))) = waiting.drain().next()
         {
-            return Incoming::Message(Box::new(envelope.settle(id, &raw_request)));
+            return envelope.settle(id, &raw_request);
         }
         match envelope.error {
             Some(error) if waiting.values().any(|one| matches!(one, Waiting::Handshake(_))) => {
@@ -454,14 +504,15 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// Puts the outcome into `raw_request`; returns a message that tells rmcp that the request ended.
-    fn settle(&self, id: i64, raw_request: &RawRequest) -> ServerJsonRpcMessage {
+    /// Puts the outcome into `raw_request`; rmcp is told that the request ended, if it knows it.
+    fn settle(&self, id: i64, raw_request: &RawRequest) -> Incoming {
         if let Some(error) = self.error {
             raw_request.settle(Ok(Err(error_of(error))));
         } else if let Some(result) = self.result {
             raw_request.settle(Ok(Ok(result.to_owned())));
         }
-        JsonRpcMessage::response(ServerResult::empty(()), RequestId::Number(id))
+        let response = || JsonRpcMessage::response(ServerResult::empty(()), RequestId::Number(id));
+        raw_request.told(response)
     }
 }
 
