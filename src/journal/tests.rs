@@ -1,6 +1,7 @@
 //! What was written is there again, in whatever state the file was left.
 
 mod damage;
+mod desk;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -567,65 +568,4 @@ async fn what_has_ended_makes_room_and_what_has_not_closes_the_journal() {
     assert_eq!(kept.runs.iter().filter(is_answered).count(), 16);
     assert!(kept.runs.iter().any(|run| run.slot == Slot(100)), "what was given up may come back");
     journal.close();
-}
-
-#[tokio::test]
-async fn a_caller_writes_what_it_waits_for_and_what_was_given_before() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal");
-    let lock = Lock::take(&path, false).unwrap();
-    let shared: Arc<Shared> = Arc::default();
-    let (writer, _) = Writer::open(&path, lock, MAX_SIZE as u64, Arc::clone(&shared)).unwrap();
-    let (jobs, given) = mpsc::channel();
-    // There is no thread.
-    let desk = Arc::new(Desk::new(writer, given, Duration::MAX));
-    let place = Place::File(path.clone(), <_>::default(), Some(Arc::clone(&desk)));
-    let writer = Mutex::new(None);
-    let journal = Journal { jobs, shared, noted: 0, place, writer, _lock: None };
-    journal.write(run(1, None));
-    assert_eq!(store::read(&path).unwrap().runs.len(), 0, "nobody waits for it");
-    journal.commit(run(2, None)).await.unwrap();
-    assert_eq!(store::read(&path).unwrap().runs.len(), 2);
-    // A caller that gives up before it waits.
-    drop(journal.commit(run(3, None)));
-    assert_eq!(store::read(&path).unwrap().runs.len(), 3);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn jobs_of_many_callers_are_all_written_and_outlive_compactions() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("journal");
-    let (journal, _) = Journal::open(&path, false).unwrap();
-    let journal = Arc::new(journal);
-    let mut tasks = tokio::task::JoinSet::new();
-    for first in 0..8_u64 {
-        let journal = Arc::clone(&journal);
-        tasks.spawn(async move {
-            for slot in (first..400).step_by(8) {
-                match slot % 3 {
-                    0 => journal.write(run(slot, None)),
-                    1 => journal.commit(run(slot, None)).await.unwrap(),
-                    _ => drop(journal.commit(run(slot, None))),
-                }
-            }
-        });
-    }
-    // Enough for several compactions meanwhile.
-    let large = Bytes::from(vec![b'x'; 64 << 10]);
-    for _ in 0..300 {
-        let answer = Change::Answer(key(1, "tu"), large.clone());
-        journal.commit(vec![answer, Change::Forget(Key::Answer(key(1, "tu")))]).await.unwrap();
-    }
-    tasks.join_all().await;
-    let size = fs::metadata(&path).unwrap().len();
-    assert!(size < 12 << 20, "20 MiB were written, and there are {size} bytes");
-    // What nobody waits for is written all the same.
-    let all = async {
-        while store::read(&path).unwrap().runs.len() < 400 {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(Duration::from_secs(20), all).await.expect("all should be written");
-    journal.close();
-    assert_eq!(store::read(&path).unwrap().runs.len(), 400);
 }

@@ -51,7 +51,8 @@ async fn what_happens_is_told() {
     assert_eq!((&told["runId"], &told["state"]), (&run.run_id.as_str().into(), &"driven".into()));
     let begun = until(&mut events, "call", |call| call["toolUseId"] == "tu_1").await;
     assert_eq!(begun["runId"], run.run_id.as_str());
-    let failed = until(&mut events, "call", |call| call["outcome"] == "error").await;
+    let is_posted = |call: &Value| call["outcome"] == "error" && call["postedMs"].is_u64();
+    let failed = until(&mut events, "call", is_posted).await;
     assert_eq!(failed["toolUseId"], "tu_2");
     let listed = rig.bridge.api("GET", "/v1/calls", None).await;
     assert_eq!(listed.expect(200)["calls"][0], failed, "one shape everywhere");

@@ -5,7 +5,6 @@
 //!
 //! Must not: do IO, or know which transport carries a message.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,8 +13,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, GetExtensions,
-    GetMeta, JsonRpcMessage, ProgressToken, RequestId, RequestMetaObject, ServerJsonRpcMessage,
-    ServerResult,
+    GetMeta, JsonRpcMessage, ProgressToken, RequestId, ServerJsonRpcMessage, ServerResult,
 };
 use serde_json::value::RawValue;
 use serde_json::{json, to_string};
@@ -30,12 +28,12 @@ use crate::backend::{
 };
 use crate::model::{CallRequest, Members, member, string_member};
 
+mod calls;
 mod handshake;
 
+use calls::{encode_call, one_line};
 pub(super) use handshake::Handshake;
 
-/// The id of the first call that goes past rmcp.
-const DIRECT: i64 = 1 << 40;
 /// How many questions of a server wait at a time.
 const MOST_QUESTIONS: usize = 64;
 /// How long a server may ask for a request that was given up: longer than any call may take.
@@ -246,30 +244,6 @@ impl ConnectionState {
             JsonRpcMessage::Error(_) => (),
         }
         serde_json::to_vec(message)
-    }
-
-    /// The line of a call that goes past rmcp, and its id.
-    pub(super) fn direct(
-        &self,
-        mut meta: RequestMetaObject,
-        tool: &str,
-        raw_request: &Arc<RawRequest>,
-    ) -> Result<(RequestId, Vec<u8>), serde_json::Error> {
-        // rmcp counts its own requests from 0.
-        let number = DIRECT + self.direct.fetch_add(1, Ordering::Relaxed);
-        let id = RequestId::Number(number);
-        meta.set_progress_token(ProgressToken(id.clone()));
-        let mut line = encode_call(&id, &meta, tool, raw_request)?;
-        line.push(b'\n');
-        Ok((id, line))
-    }
-
-    /// Expects the response to a call that goes past rmcp.
-    pub(super) fn expect_direct(&self, id: &RequestId, raw_request: &Arc<RawRequest>) {
-        let Some(id) = number(id) else { return };
-        raw_request.token.get_or_init(|| id);
-        raw_request.is_direct.store(true, Ordering::Relaxed);
-        self.waiting.lock().insert(id, Waiting::Raw(Arc::clone(raw_request)));
     }
 
     /// Ends when the outcomes of earlier responses leave room for another. Without that, many large
@@ -535,41 +509,6 @@ fn keep(kept: &Mutex<HashMap<RequestId, Box<RawValue>>>, id: RequestId, text: Bo
         kept.clear();
     }
     kept.insert(id, text);
-}
-
-/// A `tools/call` with the arguments of `raw_request`, byte for byte.
-fn encode_call(
-    id: &RequestId,
-    meta: &RequestMetaObject,
-    name: &str,
-    raw_request: &RawRequest,
-) -> Result<Vec<u8>, serde_json::Error> {
-    let inputs = raw_request.inputs.as_ref();
-    let members = [
-        ("arguments", raw_request.call.as_ref().map(|call| call.arguments.get().into())),
-        ("task", raw_request.task_ttl.map(|ttl| Cow::from(format!(r#"{{"ttl":{ttl}}}"#)))),
-        ("inputResponses", inputs.map(|inputs| inputs.responses.get().into())),
-        ("requestState", inputs.and_then(|inputs| Some(inputs.state.as_ref()?.get().into()))),
-    ];
-    let [id, meta, name] = [to_string(id)?, to_string(meta)?, to_string(name)?];
-    let mut text = format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"_meta":{meta},"name":{name}"#
-    );
-    for (key, value) in members.iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
-        text.extend([r#",""#, key, r#"":"#, value]);
-    }
-    text.push_str("}}");
-    Ok(one_line(text))
-}
-
-/// The JSON `text` on one line. It has raw line ends between tokens only, so a space in their place
-/// changes no value.
-fn one_line(text: String) -> Vec<u8> {
-    let mut text = text.into_bytes();
-    for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-        *byte = b' ';
-    }
-    text
 }
 
 /// The request that a message carries; without one, a request that is of no use to anyone.
