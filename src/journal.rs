@@ -35,6 +35,7 @@ use parking_lot::Mutex;
 use tokio::runtime;
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::{oneshot, watch};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{error, info};
 
@@ -256,8 +257,8 @@ impl Journal {
     }
 
     /// Has what was given written now, as the caller waits for it.
-    fn write_now(&self) {
-        self.desk().inspect(|desk| desk.now());
+    async fn write_now(&self) {
+        Turn(self.desk()).take().await;
     }
 
     fn give(&self, changes: Vec<Change>, waiter: Waiter) -> Result<(), NotWritten> {
@@ -292,11 +293,11 @@ impl Journal {
     ) -> impl Future<Output = Result<(), NotWritten>> + Send + use<'_> {
         let (done, written) = oneshot::channel();
         let given = self.give(changes, Waiter::Told(done));
-        let turn = Turn(self);
+        let turn = Turn(self.desk());
         async move {
             given?;
-            // Here, as the caller may hold a lock until it waits.
-            drop(turn);
+            // Not before, as the caller may hold a lock until it waits.
+            turn.take().await;
             self.patient(written).await.and_then(Result::ok).unwrap_or(Err(NotWritten::Failed))
         }
     }
@@ -321,7 +322,7 @@ impl Journal {
     ) -> Option<Bytes> {
         let (done, written) = oneshot::channel();
         self.give(changes, Waiter::First(done)).ok()?;
-        self.write_now();
+        self.write_now().await;
         match &self.place {
             Place::File(..) => drop(written.await),
             Place::Database(replica) => {
@@ -400,7 +401,7 @@ impl Journal {
     pub async fn flushed(&self) {
         let (done, written) = oneshot::channel();
         if self.give(Vec::new(), Waiter::Kept(Some(done))).is_ok() {
-            self.write_now();
+            self.write_now().await;
             written.await.ok();
         }
     }
@@ -417,7 +418,7 @@ impl Journal {
     pub async fn keep(&self, changes: Vec<Change>) -> bool {
         let (done, written) = oneshot::channel();
         let given = self.give(changes, Waiter::Kept(Some(done)));
-        self.write_now();
+        self.write_now().await;
         given.is_err() || self.patient(written).await.is_some()
     }
 
@@ -446,7 +447,7 @@ impl Journal {
         }
         let (done, passed) = oneshot::channel();
         let given = self.give(Vec::new(), Waiter::Told(done)).is_ok();
-        self.write_now();
+        self.write_now().await;
         given && passed.await.is_ok() && (self.desk().is_none() || is_there())
     }
 
@@ -488,12 +489,21 @@ impl Drop for Journal {
     }
 }
 
-/// Has what was given written when it is dropped, also if the caller does not wait for it.
-struct Turn<'a>(&'a Journal);
+/// Has what was given written when it is dropped, also if its caller is.
+struct Turn<'a>(Option<&'a Desk>);
+
+impl Turn<'_> {
+    /// Other tasks that are ready give their changes first, so that they share the sync.
+    async fn take(self) {
+        if self.0.is_some() {
+            yield_now().await;
+        }
+    }
+}
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.write_now();
+        self.0.inspect(|desk| desk.now());
     }
 }
 

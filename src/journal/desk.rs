@@ -78,8 +78,8 @@ impl Desk {
 
     /// Has what was given written now, by the caller or the thread.
     pub(super) fn now(&self) {
-        // Whoever holds the lock looks at `open` afterwards.
-        let Some(mut held) = self.side.try_lock() else { return };
+        // A caller that holds the lock may not have seen this job. The thread may be about to wait.
+        let Some(mut held) = self.side.try_lock() else { return self.wake() };
         let Some(side) = &mut *held else { return };
         let is_for_callers = side.writer.last_sync() < self.fast && side.writer.queued() <= LITTLE;
         if is_for_callers {
