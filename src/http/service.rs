@@ -10,7 +10,7 @@ mod detached;
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
@@ -159,7 +159,7 @@ impl Service {
         match self.auth.sessions.link(token) {
             Ok(ticket) => {
                 let link = SignInLink { path: format!("/sign-in?ticket={ticket}"), seconds: 60 };
-                response::json(StatusCode::OK, &link)
+                response::json(&link)
             }
             Err(error) => response::error(Code::Internal, &error.to_string()),
         }

@@ -10,10 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::{Backend, Daemon};
-use super::{Api, Flaw, time};
+use super::{Api, Caller, Flaw, time};
 use crate::budget::{Budget, Shortage};
 use crate::config::Target;
-use crate::http::Caller;
 use crate::journal::Replica;
 use crate::model::pin::{CARD, Finding};
 use crate::model::sentences::{filled, named};
