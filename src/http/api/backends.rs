@@ -13,9 +13,9 @@ use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::{Answered, Api, ApiRequest, Code, busy, names, operator_only, response, time};
-use crate::model::BackendName;
-use crate::model::offer::Ref;
+use super::{
+    Answered, Api, ApiRequest, BackendName, Code, Ref, busy, names, operator_only, response, time,
+};
 
 /// How long a run of the doctor may take: its own limit, and the end of a program.
 const DOCTOR: Duration = Duration::from_secs(60);

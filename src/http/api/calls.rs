@@ -12,16 +12,14 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::{
-    Answered, Api, ApiRequest, App, Caller, Code, MAX_CALL, bad_request, busy, format, parameter,
-    proxy, response,
+    Answered, Api, ApiRequest, App, Caller, Code, Format, MAX_CALL, Offer, bad_request, busy,
+    format, hex, parameter, proxy, response,
 };
 use crate::backend::{McpClient, Modes, NotRecorded};
 use crate::budget::{Budget, Held};
 use crate::journal::record::RequestRecord;
-use crate::model::catalog::hex;
 use crate::model::loom::Set;
-use crate::model::tool_format::Format;
-use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Offer, member, pending};
+use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, member, pending};
 use crate::runs::calls::CalledBy;
 use crate::runs::idempotency::NotAnswered;
 use crate::traces::Context;

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{Api, ApiRequest, response, status};
+use super::{Api, ApiRequest, Runs, Runtime, Tls, response, status};
 use crate::audit::Audit;
 use crate::backend::calls::BackendHandle;
 use crate::backend::circuit_breaker::Look;
@@ -25,9 +25,7 @@ use crate::metrics::{
 use crate::model::Ending;
 use crate::model::offer::cost::{Cost, OfBackend};
 use crate::model::words::Words as _;
-use crate::runs::Runs;
-use crate::runtimes::{Runtime, State};
-use crate::tls::Tls;
+use crate::runtimes::State;
 
 const APP: &str = "app";
 const BACKEND: &str = "backend";

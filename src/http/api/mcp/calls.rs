@@ -24,15 +24,17 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::asking::{AskingCall, AskingCalls};
-use super::{Body, Client, Era, Replied, Request, RpcError, codes, message, response, revision};
-use crate::backend::{ErrorReply, McpClient, Modes, Question};
+use super::{
+    Body, Client, Context, Era, Modes, Replied, Request, RpcError, codes, message, response,
+    revision,
+};
+use crate::backend::{ErrorReply, McpClient, Question};
 use crate::budget::{Budget, Held};
 use crate::model::answer::files::File;
 use crate::model::json::each_member;
 use crate::model::{Answer, AppName, Call, Offer, Route, Target, Trace, member, trace};
 use crate::random;
 use crate::runs::calls::CalledBy;
-use crate::traces::Context;
 
 /// The member of a result that the tool's `outputSchema` is for.
 const STRUCTURED: &str = "structuredContent";
