@@ -268,10 +268,8 @@ impl<'a> Outgoing<'a> {
 
     /// The caller's driven run that the path leads to, or into.
     fn opened_run(&self) -> Option<Arc<DrivenRun>> {
-        let Some(Opened::Run(kind, run)) = &self.resource.opened else { return None };
-        let workspace = self.resource.workspace.clone();
-        let run = run.clone();
-        let run = self.runs.get(&RunKey { workspace, kind: *kind, run })?;
+        let Some(Opened::Run(key)) = &self.resource.opened else { return None };
+        let run = self.runs.get(key)?;
         (run.app == self.caller.app.name).then_some(run)
     }
 
