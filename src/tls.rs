@@ -20,13 +20,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tracing::{error, info};
 
 use self::certificate::{Facts, Validity};
 use self::files::{Contents, FileError, Files, TlsSettings};
-use self::handshake::{Failed, Secured};
 use crate::model::San;
 
 /// The function that reads a file.
@@ -38,22 +36,15 @@ pub struct Tls {
     /// The files that it loads.
     pub files: Files,
     read: Read,
-    state: watch::Sender<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    settings: Arc<TlsSettings>,
-    /// The last content of the files, usable or not.
-    seen: Contents,
-    flaw: Option<Arc<FileError>>,
+    state: watch::Sender<Health>,
 }
 
 /// The state of the certificate.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Health {
     pub settings: Arc<TlsSettings>,
-    pub validity: Validity,
+    /// The last content of the files, usable or not.
+    seen: Contents,
     /// Why the bridge does not use newer files.
     pub flaw: Option<Arc<FileError>>,
 }
@@ -66,7 +57,7 @@ impl Tls {
         let seen = files.contents(read);
         let settings = Arc::new(files.load(read)?);
         told("the listeners have this certificate", &settings.facts);
-        Ok(Self { files, read, state: watch::Sender::new(State { settings, seen, flaw: None }) })
+        Ok(Self { files, read, state: watch::Sender::new(Health { settings, seen, flaw: None }) })
     }
 
     /// Loads new files, if there are any; true if it did. Blocks.
@@ -80,7 +71,7 @@ impl Tls {
             Ok(settings) => {
                 told("the listeners have a new certificate", &settings.facts);
                 let settings = Arc::new(settings);
-                self.state.send_replace(State { settings, seen, flaw: None });
+                self.state.send_replace(Health { settings, seen, flaw: None });
                 true
             }
             Err(flaw) => {
@@ -97,18 +88,7 @@ impl Tls {
     }
 
     pub fn health(&self) -> Health {
-        let state = self.state.borrow();
-        Health {
-            settings: Arc::clone(&state.settings),
-            validity: state.settings.facts.validity(crate::clock::now()),
-            flaw: state.flaw.clone(),
-        }
-    }
-
-    /// Performs the handshake with a client.
-    pub async fn shake_hands(&self, stream: TcpStream) -> Result<Secured, Failed> {
-        let server = Arc::clone(&self.state.borrow().settings.server);
-        handshake::shake_hands(server, stream).await
+        self.state.borrow().clone()
     }
 
     /// A valid certificate is not replaced by an expired one.

@@ -101,7 +101,7 @@ impl Context {
                 let here = trace.within(rand::random());
                 Span::begin(recorder, here, Some(trace.ids().span), is_remote, kind, name)
             }
-            context => Span::unrecorded(context),
+            context => Span { context, open: None },
         }
     }
 }

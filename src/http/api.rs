@@ -142,7 +142,7 @@ impl Api {
     }
 
     fn status(&self, asked: &ApiRequest) -> Answered {
-        Ok(response::json(StatusCode::OK, &status::status(self, &asked.caller)))
+        Ok(response::json(&status::status(self, &asked.caller)))
     }
 
     /// The JSON body of a request. The error is the refusal, for the app.
@@ -227,18 +227,20 @@ impl Api {
         let selection = proxy::selection(asked.request.headers());
         let injected = spec.inject(&self.offer(&asked.caller.app), &selection)?;
         let counts = proxy::injected_header(&injected);
-        let spec = response::json_text(StatusCode::OK, injected.body.concat());
+        let spec = response::json_text(injected.body.concat());
         Ok(response::with_header(spec, proxy::INJECTED, counts))
     }
 
     async fn refresh(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
-        let mine = names(&self.offer(&caller.app));
-        let Some(name) = mine.get(segment.as_str()) else {
-            let unknown = unknown_backend(segment, &mine);
-            return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
-        };
+        let name = self.find(&caller.app, segment)?;
         self.backends().refresh(name.as_str()).await;
-        Ok(response::json(StatusCode::OK, &status::backend(self, name)))
+        Ok(response::json(&status::backend(self, &name)))
+    }
+
+    /// The backend that a path names, if `app` may use it.
+    fn find(&self, app: &App, name: String) -> Answered<BackendName> {
+        let mine = names(&self.offer(app));
+        mine.get(name.as_str()).cloned().ok_or_else(|| no_backend(name, &mine))
     }
 }
 
@@ -276,6 +278,11 @@ fn format(request: &Request<Incoming>, otherwise: &str) -> Answered<Format> {
 fn unknown_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body> {
     let candidates = candidates.iter().map(ToString::to_string).collect();
     InjectError::UnknownBackend { name, candidates }.into()
+}
+
+/// The answer to a path that names none of `candidates`.
+fn no_backend(name: String, candidates: &BTreeSet<BackendName>) -> Response<Body> {
+    response::with_status(unknown_backend(name, candidates), StatusCode::NOT_FOUND)
 }
 
 async fn json_body(request: &mut Request<Incoming>, limit: usize) -> Answered<Bytes> {
@@ -333,7 +340,7 @@ fn tagged(request: &Request<Incoming>, mut text: Vec<u8>) -> Response<Body> {
         response::with_status(Response::new(response::full("")), StatusCode::NOT_MODIFIED)
     } else {
         text.extend_from_slice(format!(",\"digest\":{etag}}}").as_bytes());
-        response::json_text(StatusCode::OK, text)
+        response::json_text(text)
     };
     let etag = HeaderValue::try_from(etag).expect("quotes and hexadecimal digits");
     response::with_header(response, header::ETAG, etag)

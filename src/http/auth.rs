@@ -16,7 +16,7 @@ pub mod sessions;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName, Method, Request, Uri, header};
+use http::{HeaderMap, HeaderName, Method, Request, header};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -205,7 +205,7 @@ impl Authenticator {
         request: &Request<B>,
         client: &ClientInfo,
     ) -> Result<Option<Caller>, AuthRefusal> {
-        self.check_browser(request.uri(), request.headers(), client)?;
+        self.check_browser(request, client)?;
         if access.is_open() {
             // A health check that shows a token may get a fuller answer. A wrong token never turns
             // it away, or monitoring would report a working bridge as down.
@@ -293,12 +293,12 @@ impl Authenticator {
 
     /// Refuses requests that only a browser sends on behalf of a foreign page, and requests by a
     /// name that is not the bridge's.
-    fn check_browser(
+    fn check_browser<B>(
         &self,
-        uri: &Uri,
-        headers: &HeaderMap,
+        request: &Request<B>,
         client: &ClientInfo,
     ) -> Result<(), AuthRefusal> {
+        let headers = request.headers();
         let ours = Arc::clone(&self.hosts.borrow());
         if !matches!(client, ClientInfo::Unix { .. }) {
             let mut hosts = headers.get_all(header::HOST).iter();
@@ -306,7 +306,7 @@ impl Authenticator {
                 return Err(AuthRefusal::NoHost);
             };
             let host = host.to_str().unwrap_or_default();
-            let authority = uri.authority().map_or(host, http::uri::Authority::as_str);
+            let authority = request.uri().authority().map_or(host, http::uri::Authority::as_str);
             if !ours.has(host) || !ours.has(authority) {
                 return Err(AuthRefusal::ForeignHost);
             }
@@ -418,13 +418,10 @@ impl Authenticator {
 /// The app with this token.
 fn holder(settings: &Settings, token: TokenHash) -> Option<Arc<App>> {
     // Compares all tokens even after a match, so that the time does not reveal which one matched.
-    let mut found = None;
-    for known in &settings.apps {
-        if known.app.token == Some(token) {
-            found = Some(Arc::clone(&known.app));
-        }
-    }
-    found
+    settings.apps.iter().fold(None, |found, known| match known.app.token == Some(token) {
+        true => Some(Arc::clone(&known.app)),
+        false => found,
+    })
 }
 
 /// The app of the connection's certificate, or of the user who has opened it. If the names in a

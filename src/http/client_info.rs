@@ -3,24 +3,24 @@
 //!
 //! Must not: decide whether it may come in.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 
 use crate::model::San;
 
-/// How a connection came in.
-#[derive(Debug, Clone)]
+/// How a connection came in. Displayed for the log.
+#[derive(Debug, Clone, derive_more::Display)]
 pub enum ClientInfo {
-    Tcp {
-        peer: SocketAddr,
-    },
+    #[display("{peer}")]
+    Tcp { peer: SocketAddr },
+    #[display("{peer}, TLS")]
     Tls {
         peer: SocketAddr,
         /// The names in the client's certificate, signed by a known authority; `None` where the
         /// listener asks for none.
         names: Option<Arc<[San]>>,
     },
+    #[display("unix{}", peer.map(|peer| peer.to_string()).unwrap_or_default())]
     Unix {
         /// The process that connected, as the kernel reports it; `None` if the kernel does not.
         peer: Option<Process>,
@@ -28,7 +28,8 @@ pub enum ClientInfo {
 }
 
 /// The process that opened a connection on a unix socket, at the time when it did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, derive_more::Display)]
+#[display(", uid {uid}{}", pid.map(|pid| format!(", pid {pid}")).unwrap_or_default())]
 pub struct Process {
     pub uid: u32,
     pub pid: Option<i32>,
@@ -74,31 +75,15 @@ impl ClientKey {
 
 /// A signal for when a request on a connection has been authenticated; part of the request.
 #[derive(Clone)]
-pub struct OnAuthenticated(Arc<(Once, Box<dyn Fn() + Send + Sync>)>);
+pub struct OnAuthenticated(Arc<dyn Fn() + Send + Sync>);
 
 impl OnAuthenticated {
+    /// `tell` may be called again.
     pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new((Once::new(), Box::new(tell))))
+        Self(Arc::new(tell))
     }
 
-    /// Sends the signal; only the first time counts.
     pub fn tell(&self) {
-        let (once, tell) = &*self.0;
-        once.call_once(tell);
-    }
-}
-
-/// For the log.
-impl fmt::Display for ClientInfo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Tcp { peer } => write!(f, "{peer}"),
-            Self::Tls { peer, .. } => write!(f, "{peer}, TLS"),
-            Self::Unix { peer: Some(Process { uid, pid: Some(pid) }) } => {
-                write!(f, "unix, uid {uid}, pid {pid}")
-            }
-            Self::Unix { peer: Some(Process { uid, pid: None }) } => write!(f, "unix, uid {uid}"),
-            Self::Unix { peer: None } => f.write_str("unix"),
-        }
+        (self.0)();
     }
 }

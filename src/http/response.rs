@@ -230,24 +230,19 @@ pub fn events(pieces: impl Stream<Item = Bytes> + Send + 'static) -> Response<Bo
 }
 
 /// An answer in this media type.
-pub fn text(
-    status: StatusCode,
-    media_type: &'static str,
-    text: impl Into<Bytes>,
-) -> Response<Body> {
-    let response = with_status(Response::new(full(text)), status);
-    with_header(response, header::CONTENT_TYPE, HeaderValue::from_static(media_type))
+pub fn text(media_type: &'static str, text: impl Into<Bytes>) -> Response<Body> {
+    let media_type = HeaderValue::from_static(media_type);
+    with_header(Response::new(full(text)), header::CONTENT_TYPE, media_type)
 }
 
 /// An answer in JSON text.
-pub fn json_text(status: StatusCode, json: impl Into<Bytes>) -> Response<Body> {
-    text(status, "application/json", json)
+pub fn json_text(json: impl Into<Bytes>) -> Response<Body> {
+    text("application/json", json)
 }
 
 /// An answer in JSON.
-pub fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
-    let text = serde_json::to_vec(value).expect("the bridge's own answers can be written");
-    json_text(status, text)
+pub fn json(value: &impl Serialize) -> Response<Body> {
+    json_text(serde_json::to_vec(value).expect("the bridge's own answers can be written"))
 }
 
 /// The contents of an error, kept beside the answer so that the error can be written again in
@@ -270,7 +265,7 @@ pub fn error_with(code: Code, message: &str, more: Value) -> Response<Body> {
     let mut body = more.clone();
     body["error"] = code.as_str().into();
     body["message"] = message.into();
-    let mut response = json(code.status(), &body);
+    let mut response = with_status(json(&body), code.status());
     response.extensions_mut().insert(Told { code, message: message.to_owned(), more });
     response
 }
@@ -286,8 +281,7 @@ pub fn as_mantyx_does(mut response: Response<Body>) -> Response<Body> {
     body["error"] = message.into();
     body["code"] = code.as_str().into();
     body["hint"] = code.hint().into();
-    let text = serde_json::to_vec(&body).expect("the bridge's own answers can be written");
-    *response.body_mut() = full(text);
+    *response.body_mut() = json(&body).into_body();
     response
 }
 

@@ -10,7 +10,7 @@ mod detached;
 
 use std::sync::Arc;
 
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
 use hyper::body::Incoming;
 use tokio::time::Instant;
 use tracing::{debug, error, info};
@@ -38,6 +38,15 @@ pub struct Service {
     pub detached: DetachedRequests,
 }
 
+/// A request that was let in.
+struct Admitted {
+    route: Route,
+    rules: RouteRules,
+    caller: Option<Caller>,
+    request: Request<Incoming>,
+    client: ClientInfo,
+}
+
 impl Service {
     /// Answers one request. With `is_overflow`, its connection has no regular slot: the request is
     /// refused, unless its route is open to anyone, so that health checks still get their answer.
@@ -56,13 +65,11 @@ impl Service {
         };
         let mut response = match admitted {
             Ok(caller) => {
-                if caller.is_some()
-                    && let Some(authenticated) =
-                        request.extensions_mut().remove::<OnAuthenticated>()
-                {
-                    authenticated.tell();
+                let signal = request.extensions_mut().remove::<OnAuthenticated>();
+                if let (Some(signal), Some(_)) = (signal, &caller) {
+                    signal.tell();
                 }
-                self.handle_admitted(rules, route, caller, request, client).await
+                self.handle_admitted(Admitted { route, rules, caller, request, client }).await
             }
             Err(refusal) => self.refuse(request.uri().path(), &client, &refusal),
         };
@@ -74,20 +81,14 @@ impl Service {
     }
 
     /// Answers an authenticated request; if it changes something, in a task of the daemon.
-    async fn handle_admitted(
-        self: &Arc<Self>,
-        rules: RouteRules,
-        route: Route,
-        caller: Option<Caller>,
-        request: Request<Incoming>,
-        client: ClientInfo,
-    ) -> Response<Body> {
-        let app = caller.as_ref().map(|caller| caller.app.name.clone());
+    async fn handle_admitted(self: &Arc<Self>, admitted: Admitted) -> Response<Body> {
+        let after_hang_up = admitted.rules.after_hang_up;
+        let app = admitted.caller.as_ref().map(|caller| caller.app.name.clone());
         let this = Arc::clone(self);
-        let work = async move { this.count(rules, route, caller, request, &client).await };
+        let work = async move { this.count(admitted).await };
         let Some(app) = app else { return work.await };
         let work = budget::for_app(app.clone(), work);
-        match rules.after_hang_up {
+        match after_hang_up {
             AfterHangUp::Dropped => work.await,
             after => self.detached.answer(&app, after, work).await,
         }
@@ -158,7 +159,7 @@ impl Service {
         match self.auth.sessions.link(token) {
             Ok(ticket) => {
                 let link = SignInLink { path: format!("/sign-in?ticket={ticket}"), seconds: 60 };
-                response::json(StatusCode::OK, &link)
+                response::json(&link)
             }
             Err(error) => response::error(Code::Internal, &error.to_string()),
         }
@@ -183,21 +184,16 @@ impl Service {
     }
 
     /// [`Self::dispatch`], with metrics and a span.
-    async fn count(
-        &self,
-        rules: RouteRules,
-        route: Route,
-        caller: Option<Caller>,
-        mut request: Request<Incoming>,
-        client: &ClientInfo,
-    ) -> Response<Body> {
+    async fn count(&self, mut admitted: Admitted) -> Response<Body> {
         let begun = Instant::now();
-        let mut span = self.span(rules.traced, caller.as_ref(), &mut request);
+        let kind = admitted.rules.kind;
+        let mut span = self.span(&mut admitted);
+        let Admitted { caller, request, .. } = &admitted;
         // The operator without an app cannot be removed by a reload.
         let app = caller.as_ref().map(|caller| Arc::clone(&caller.app));
         let app = app.filter(|app| !app.is_operator());
         let session = caller.as_ref().and_then(|_| self.auth.sessions.over(request.headers()));
-        let mut response = self.dispatch(route, caller, request, client).await;
+        let mut response = self.dispatch(admitted).await;
         // An open stream gives no lasting right, just as an open connection does not.
         if let Some(app) = app {
             response = response.map(|body| response::until(body, self.auth.until_removed(app)));
@@ -208,7 +204,7 @@ impl Service {
         span.set("http.response.status_code", response.status().as_u16());
         span.set_failed(response.status().is_server_error());
         drop(span);
-        let counted = self.api.requests.by_route.of(rules.kind);
+        let counted = self.api.requests.by_route.of(kind);
         counted.answered.of(Answered::of(response.status())).inc();
         counted.duration.observe(begun.elapsed());
         response
@@ -216,13 +212,8 @@ impl Service {
 
     /// The span of a request, for routes that have one. It replaces the trace in the request's
     /// headers, so that all work for this request, at MANTYX too, belongs to the span.
-    fn span(
-        &self,
-        pattern: Option<&'static str>,
-        caller: Option<&Caller>,
-        request: &mut Request<Incoming>,
-    ) -> Span {
-        let Some(pattern) = pattern else { return Span::default() };
+    fn span(&self, Admitted { rules, caller, request, .. }: &mut Admitted) -> Span {
+        let Some(pattern) = rules.traced else { return Span::default() };
         let method = request.method().clone();
         let shown = proxy::trace(request.headers());
         let mut span = self.api.runs.traces.request(shown, format_args!("{method} {pattern}"));
@@ -237,13 +228,8 @@ impl Service {
         span
     }
 
-    async fn dispatch(
-        &self,
-        route: Route,
-        caller: Option<Caller>,
-        request: Request<Incoming>,
-        client: &ClientInfo,
-    ) -> Response<Body> {
+    async fn dispatch(&self, admitted: Admitted) -> Response<Body> {
+        let Admitted { route, caller, request, client, .. } = admitted;
         let sessions = &self.auth.sessions;
         match (route, caller) {
             (Route::Own(own, segment), caller) => match (own.handler, caller) {
@@ -262,10 +248,10 @@ impl Service {
                     status_page::page(sessions.token(request.headers()).is_some())
                 }
                 (Handler::Page, None) => status_page::sign_in(None),
-                (Handler::SignIn, _) => self.sign_in(request, client).await,
+                (Handler::SignIn, _) => self.sign_in(request, &client).await,
                 (Handler::Link, Some(caller)) => self.link(&caller),
                 (Handler::Link, None) => response::not_let_in(),
-                (Handler::FollowLink, _) => self.follow_link(&request, client),
+                (Handler::FollowLink, _) => self.follow_link(&request, &client),
                 (Handler::SignOut, _) => {
                     status_page::see_page(sessions.end(request.headers()), None)
                 }
@@ -296,23 +282,19 @@ impl Service {
         let (kind, code) = refusal.kinds();
         self.api.requests.refused.of(kind).inc();
         let response = response::error(code, &refusal.to_string());
-        let response = match refusal {
+        if code == Code::Unauthorized {
             // Floods no log: beyond a few failures, the refusal is `TooManyFailures`.
-            AuthRefusal::NoToken
-            | AuthRefusal::WrongToken
-            | AuthRefusal::OtherApp
-            | AuthRefusal::OtherCertificate => {
-                info!(peer = %client, path, %refusal, "refused");
-                return response::challenged(response);
-            }
+            info!(peer = %client, path, %refusal, "refused");
+            return response::challenged(response);
+        }
+        debug!(peer = %client, path, %refusal, "refused");
+        match refusal {
             AuthRefusal::TooManyFailures(wait) | AuthRefusal::TooManyRequests(wait) => {
                 response::retry_after(response, rate_limit::seconds(*wait))
             }
             AuthRefusal::TooManyConnections => response::retry_after(response, 1),
-            AuthRefusal::NoHost | AuthRefusal::ForeignHost | AuthRefusal::CrossOrigin => response,
-        };
-        debug!(peer = %client, path, %refusal, "refused");
-        response
+            _ => response,
+        }
     }
 }
 

@@ -46,14 +46,15 @@ static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
 pub fn page(signed_in: bool) -> Response<Body> {
     let sign_out = if signed_in { "" } else { "hidden" };
     let page = include_str!("status_page/page.html").replace("{{sign_out}}", sign_out);
-    document(StatusCode::OK, &page.replace("{{script}}", SCRIPT))
+    document(&page.replace("{{script}}", SCRIPT))
 }
 
 /// The sign-in form, with the reason why the last attempt failed.
 pub fn sign_in(refused: Option<&'static str>) -> Response<Body> {
     let refused = refused.map(|why| format!("<p class=\"problem\" role=\"alert\">{why}</p>"));
     let form = include_str!("status_page/sign_in.html");
-    document(StatusCode::UNAUTHORIZED, &form.replace("{{refused}}", &refused.unwrap_or_default()))
+    let form = document(&form.replace("{{refused}}", &refused.unwrap_or_default()));
+    response::with_status(form, StatusCode::UNAUTHORIZED)
 }
 
 /// A redirect to the page, which sets this cookie. The session's key stands in the fragment, which
@@ -69,9 +70,9 @@ pub fn see_page(cookie: HeaderValue, key: Option<&str>) -> Response<Body> {
     response
 }
 
-fn document(status: StatusCode, text: &str) -> Response<Body> {
+fn document(text: &str) -> Response<Body> {
     let text = text.replace("{{style}}", STYLE);
-    let mut response = response::text(status, "text/html; charset=utf-8", text);
+    let mut response = response::text("text/html; charset=utf-8", text);
     let headers = response.headers_mut();
     let text = HeaderValue::from_static;
     headers.insert(header::CACHE_CONTROL, text("no-store"));

@@ -129,7 +129,8 @@ impl Shared {
         let Some(said) = Reuse::said(response.version(), response.headers()) else { return };
         let mut servers = self.servers.lock();
         match servers.get_mut(&response.url().origin()) {
-            Some(known) => *known = known.and(said),
+            // Several servers with different settings may share one name, and so a pool.
+            Some(known) => *known = (*known).min(said),
             None => {
                 if servers.len() >= MOST_ORIGINS {
                     servers.clear();

@@ -19,13 +19,15 @@ const REFUSED: &str = ".refused.invalid";
 
 /// Whether `address` is link-local, in any form in which IPv6 embeds IPv4.
 fn is_link_local(address: IpAddr) -> bool {
+    let of_v6 = |address: Ipv6Addr| address.is_unicast_link_local() || address == EC2_METADATA;
+    is(address, |address| address.is_link_local(), of_v6)
+}
+
+/// Whether one of the two holds for `address`, or for the IPv4 address that it embeds.
+fn is(address: IpAddr, of_v4: fn(Ipv4Addr) -> bool, of_v6: fn(Ipv6Addr) -> bool) -> bool {
     match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => {
-            address.is_unicast_link_local()
-                || address == EC2_METADATA
-                || embedded(address).is_some_and(|address| address.is_link_local())
-        }
+        IpAddr::V4(address) => of_v4(address),
+        IpAddr::V6(address) => of_v6(address) || embedded(address).is_some_and(of_v4),
     }
 }
 
@@ -109,14 +111,7 @@ fn without(found: Vec<SocketAddr>, is_bad: fn(IpAddr) -> bool) -> Option<Vec<Soc
 
 fn is_here(address: IpAddr) -> bool {
     let of_v4 = |address: Ipv4Addr| address.is_loopback() || address.is_unspecified();
-    match address {
-        IpAddr::V4(address) => of_v4(address),
-        IpAddr::V6(address) => {
-            address.is_loopback()
-                || address.is_unspecified()
-                || embedded(address).is_some_and(of_v4)
-        }
-    }
+    is(address, of_v4, |address| address.is_loopback() || address.is_unspecified())
 }
 
 fn refused(host: &str) -> io::Error {

@@ -22,7 +22,7 @@ use crate::tls::verifier;
 #[debug("Tls {{ authorities: {:?}, identity: {} }}", self.authorities(), self.shows_certificate())]
 pub struct Tls {
     /// The only trusted authorities, as DER; `None` means the machine's.
-    authorities: Option<Vec<Vec<u8>>>,
+    authorities: Option<Vec<CertificateDer<'static>>>,
     /// The bridge's certificates and key for the server, as PEM.
     identity: Option<String>,
 }
@@ -83,17 +83,16 @@ impl Tls {
 
 /// The settings of a client that trusts what a file names: authorities, and a server's own certificate
 /// that says it is one, as `openssl req -x509` makes them.
-fn trusting(named: &[Vec<u8>]) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+fn trusting(named: &[CertificateDer<'static>]) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let mut store = RootCertStore::empty();
-    let of_der = |der: &Vec<u8>| CertificateDer::from(der.clone());
-    store.add_parsable_certificates(named.iter().map(of_der));
+    store.add_parsable_certificates(named.iter().cloned());
     let authorities =
         WebPkiServerVerifier::builder_with_provider(store.into(), crate::tls::provider());
     let authorities = authorities.build().expect("each was taken as one when it was read");
     let named = named.to_owned();
     verifier::config(Box::new(move |end_entity, intermediates, name, now| {
         let verified = authorities.verify_server_cert(end_entity, intermediates, name, &[], now);
-        let is_named = || named.iter().any(|one| **one == **end_entity);
+        let is_named = || named.contains(end_entity);
         match verified {
             // Its time was checked before.
             Err(error) if is_of_authority(&error) && is_named() => {
@@ -105,15 +104,14 @@ fn trusting(named: &[Vec<u8>]) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     }))
 }
 
-fn authorities(pem: &str) -> Result<Vec<Vec<u8>>, TlsFlaw> {
+fn authorities(pem: &str) -> Result<Vec<CertificateDer<'static>>, TlsFlaw> {
     let mut store = RootCertStore::empty();
     let certificates = certificates(pem).map_err(TlsFlaw::Authority)?;
-    let checked = certificates.into_iter().map(|certificate| {
-        let der = certificate.to_vec();
+    for certificate in &certificates {
         let bad = |error| TlsFlaw::Authority(format!("a certificate in it is bad: {error}"));
-        store.add(certificate).map_err(bad).map(|()| der)
-    });
-    checked.collect()
+        store.add(certificate.clone()).map_err(bad)?;
+    }
+    Ok(certificates)
 }
 
 /// The certificates in the text of a file, at least one. The error says why there is none.

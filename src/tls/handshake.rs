@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::Tls;
 use super::certificate::Facts;
 use super::files::H2;
 use crate::metrics::HandshakeFailure;
@@ -46,13 +47,13 @@ pub struct Failed {
     pub error: io::Error,
 }
 
-/// Performs the handshake with a client.
-pub(super) async fn shake_hands(
-    server: Arc<ServerConfig>,
-    stream: TcpStream,
-) -> Result<Secured, Failed> {
-    let slow = Failed { kind: HandshakeFailure::Slow, error: io::ErrorKind::TimedOut.into() };
-    timeout(LIMIT, agree(server, stream)).await.unwrap_or(Err(slow))
+impl Tls {
+    /// Performs the handshake with a client.
+    pub async fn shake_hands(&self, stream: TcpStream) -> Result<Secured, Failed> {
+        let server = Arc::clone(&self.state.borrow().settings.server);
+        let slow = Failed { kind: HandshakeFailure::Slow, error: io::ErrorKind::TimedOut.into() };
+        timeout(LIMIT, agree(server, stream)).await.unwrap_or(Err(slow))
+    }
 }
 
 async fn agree(server: Arc<ServerConfig>, mut stream: TcpStream) -> Result<Secured, Failed> {

@@ -47,11 +47,11 @@ pub enum Value {
 pub struct Span {
     /// The context for work in this span.
     pub context: Context,
-    open: Option<Box<Open>>,
+    pub(super) open: Option<Box<Open>>,
 }
 
 #[derive(Debug)]
-struct Open {
+pub(super) struct Open {
     recorder: Arc<Recorder>,
     /// Its end is not set yet.
     span: messages::Span,
@@ -73,11 +73,6 @@ impl Span {
         let context =
             Context { trace: Some(Arc::new(trace)), recorder: Some(Arc::clone(&recorder)) };
         Self { context, open: Some(Box::new(Open { recorder, span, begun: Instant::now() })) }
-    }
-
-    /// An empty span, which is not recorded; work in it belongs to `context`.
-    pub(super) fn unrecorded(context: Context) -> Self {
-        Self { context, open: None }
     }
 
     /// The trace context for other programs; `None` if the span is not recorded, and their context

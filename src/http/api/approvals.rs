@@ -7,17 +7,15 @@
 //!
 //! Must not: make a call.
 
-use http::{Response, StatusCode};
+use http::Response;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use super::routes::ApiRequest;
 use super::sight::Sight;
-use super::{Api, bad_request, time};
+use super::{Answered, Api, ApiRequest, Body, Code, bad_request, response, time};
 use crate::error_chain::error_chain;
-use crate::http::{Answered, Body, Code, response};
 use crate::model::RunId;
 use crate::model::approval::{MAX_REASON, Outcome};
 use crate::runs::approvals::{Approval, Decision, Undecidable};
@@ -152,7 +150,7 @@ impl Api {
         // Serialized without a `Value` in between, which would lose digits of the arguments.
         let approvals = all.iter().map(Shown::whole).collect();
         let list = ApprovalList { approvals, may_decide: caller.may_decide() };
-        Ok(response::json(StatusCode::OK, &list))
+        Ok(response::json(&list))
     }
 
     pub(super) async fn decide(&self, mut asked: ApiRequest) -> Answered {
@@ -203,7 +201,7 @@ impl Api {
             }
         };
         match decided {
-            Ok(approval) => Ok(response::json(StatusCode::OK, &Shown::of(&approval))),
+            Ok(approval) => Ok(response::json(&Shown::of(&approval))),
             Err(Undecidable::Unknown) => Err(response::error(
                 Code::NotFound,
                 "There is no such question; GET /v1/approvals lists those that there are.",

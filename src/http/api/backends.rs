@@ -7,18 +7,15 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use http::StatusCode;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-use super::routes::ApiRequest;
-use super::{Api, busy, names, operator_only, time, unknown_backend};
-use crate::http::{Answered, Code, response};
-use crate::model::BackendName;
-use crate::model::offer::Ref;
+use super::{
+    Answered, Api, ApiRequest, BackendName, Code, Ref, busy, names, operator_only, response, time,
+};
 
 /// How long a run of the doctor may take: its own limit, and the end of a program.
 const DOCTOR: Duration = Duration::from_secs(60);
@@ -82,18 +79,14 @@ impl Api {
             })
         };
         let backends = names(&offer).into_iter().filter_map(details).collect();
-        Ok(response::json(StatusCode::OK, &BackendList { backends }))
+        Ok(response::json(&BackendList { backends }))
     }
 
     /// Runs the doctor for one backend. It reads the file as it is now, and makes a connection of its
     /// own, so that one which hangs does not hide what is wrong.
     pub(super) async fn examine(&self, ApiRequest { caller, segment, .. }: ApiRequest) -> Answered {
         operator_only(&caller, "The doctor")?;
-        let mine = names(&self.offer(&caller.app));
-        if !mine.contains(segment.as_str()) {
-            let unknown = unknown_backend(segment, &mine);
-            return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
-        }
+        let name = self.find(&caller.app, segment)?;
         let Some(Doctor { program, file }) = &self.facts.doctor else {
             return Err(response::error(Code::NotFound, "This bridge was started without a file."));
         };
@@ -101,17 +94,17 @@ impl Api {
             return Err(busy("The doctor looks at a backend already; ask again when it is done."));
         };
         let mut doctor = Command::new(program);
-        doctor.args(["doctor", "--json", "--config"]).arg(file).arg(&segment);
+        doctor.args(["doctor", "--json", "--config"]).arg(file).arg(name.as_str());
         doctor.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
         let why = match timeout(DOCTOR, doctor.output()).await {
             Ok(Ok(output)) if output.stdout.starts_with(b"{") => {
-                return Ok(response::json_text(StatusCode::OK, output.stdout));
+                return Ok(response::json_text(output.stdout));
             }
             Ok(Ok(output)) => format!("it ended with {} and no report", output.status),
             Ok(Err(error)) => format!("it cannot be started: {error}"),
             Err(_elapsed) => format!("it did not end within {} s", DOCTOR.as_secs()),
         };
-        let cure = format!("run `mantyx-bridge doctor {segment}` on the host");
+        let cure = format!("run `mantyx-bridge doctor {name}` on the host");
         Err(response::error(Code::Internal, &format!("The doctor gave no report: {why}; {cure}.")))
     }
 }

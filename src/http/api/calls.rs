@@ -6,22 +6,20 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use http::{HeaderValue, StatusCode};
+use http::HeaderValue;
 use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{Semaphore, mpsc};
 
-use super::routes::ApiRequest;
-use super::{Api, MAX_CALL, bad_request, busy, format, parameter};
+use super::{
+    Answered, Api, ApiRequest, App, Caller, Code, Format, MAX_CALL, Offer, bad_request, busy,
+    format, hex, parameter, proxy, response,
+};
 use crate::backend::{McpClient, Modes, NotRecorded};
 use crate::budget::{Budget, Held};
-use crate::config::App;
-use crate::http::{Answered, Caller, Code, proxy, response};
 use crate::journal::record::RequestRecord;
-use crate::model::catalog::hex;
 use crate::model::loom::Set;
-use crate::model::tool_format::Format;
-use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, Offer, member, pending};
+use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, member, pending};
 use crate::runs::calls::CalledBy;
 use crate::runs::idempotency::NotAnswered;
 use crate::traces::Context;
@@ -159,9 +157,7 @@ impl Api {
             }
         };
         match answer {
-            Ok(answer) | Err(NotAnswered::NoCall(answer)) => {
-                Ok(response::json_text(StatusCode::OK, answer))
-            }
+            Ok(answer) | Err(NotAnswered::NoCall(answer)) => Ok(response::json_text(answer)),
             Err(NotAnswered::Busy(why)) => Err(busy(&why)),
             Err(NotAnswered::Elsewhere) => Err(busy(
                 "Another replica of the bridge may make these calls; ask again for the answer.",
@@ -172,7 +168,7 @@ impl Api {
             Err(why @ (NotAnswered::Lost | NotAnswered::Unwritable)) => {
                 let result = |(place, call)| form.instead(place, call, &why).map(Bytes::from);
                 let results: Vec<_> = calls.iter().enumerate().filter_map(result).collect();
-                Ok(response::json_text(StatusCode::OK, form.answer(&results)))
+                Ok(response::json_text(form.answer(&results)))
             }
         }
     }

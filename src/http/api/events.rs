@@ -15,10 +15,8 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use super::routes::ApiRequest;
 use super::sight::Sight;
-use super::{Api, approvals, runs, status};
-use crate::http::{Answered, Caller, response};
+use super::{Answered, Api, ApiRequest, Caller, approvals, response, runs, status};
 use crate::runs::approvals::Approval;
 use crate::runs::changes::Change;
 use crate::runs::history::HistoryEntry;

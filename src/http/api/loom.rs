@@ -4,15 +4,11 @@
 
 use std::sync::Arc;
 
-use http::StatusCode;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
 use super::calls::Form;
-use super::routes::ApiRequest;
-use super::{Api, MAX_CALL, bad_request, busy};
-use crate::config::App;
-use crate::http::{Answered, proxy, response};
+use super::{Answered, Api, ApiRequest, App, MAX_CALL, bad_request, busy, proxy, response};
 use crate::model::approval::Outcome;
 use crate::model::loom::{Confirmation, Item, Set};
 use crate::model::{Call, CallRequest, CallingRun, Own, RefKind, Route, Target};
@@ -64,7 +60,7 @@ impl Api {
             "Approved": decision.outcome == Outcome::Approved,
             "RequestedBy": decision.by.as_deref().unwrap_or("nobody"),
         });
-        Ok(response::json(StatusCode::OK, &answer))
+        Ok(response::json(&answer))
     }
 }
 

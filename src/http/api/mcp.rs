@@ -26,10 +26,8 @@ use self::message::{Message, Replied, Request, RpcError, codes};
 pub use self::revision::{STDIO, VERSION};
 pub use self::sessions::McpSessions;
 use self::sessions::Session;
-use super::routes::ApiRequest;
-use super::{Api, MAX_CALL, proxy};
+use super::{Answered, Api, ApiRequest, App, Body, Caller, MAX_CALL, proxy, response};
 use crate::backend::Modes;
-use crate::http::{Answered, Body, Caller, response};
 use crate::model::Feature;
 use crate::traces::Context;
 
@@ -137,7 +135,7 @@ impl Api {
         });
         let text = message::response(request.id, &result.to_string());
         let id = HeaderValue::try_from(id).expect("an id has hexadecimal digits only");
-        Ok(response::with_header(response::json_text(StatusCode::OK, text), SESSION, id))
+        Ok(response::with_header(response::json_text(text), SESSION, id))
     }
 
     /// Answers GET, which opens the stream of a session, and DELETE, which ends the session.
@@ -147,7 +145,7 @@ impl Api {
         if method == Method::DELETE {
             let id = headers.get(SESSION).and_then(|id| id.to_str().ok()).unwrap_or_default();
             self.mcp_sessions.end(id);
-            return Ok(response::json_text(StatusCode::OK, ""));
+            return Ok(response::json_text(""));
         }
         let era = Era::Session(Arc::clone(&session));
         let client = Client { api: self, caller, headers, trace: Context::default(), era };
@@ -183,7 +181,7 @@ impl Client<'_> {
                 return Err(RpcError::new(status, codes::METHOD_NOT_FOUND, message));
             }
         };
-        Ok(response::json_text(StatusCode::OK, message::response(request.id, &result)))
+        Ok(response::json_text(message::response(request.id, &result)))
     }
 
     fn notified(&self, notification: &Request<'_>) -> Response<Body> {

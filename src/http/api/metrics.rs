@@ -8,18 +8,15 @@
 
 use std::time::SystemTime;
 
-use http::StatusCode;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::routes::ApiRequest;
-use super::{Api, status};
+use super::{Api, ApiRequest, Runs, Runtime, Tls, response, status};
 use crate::audit::Audit;
 use crate::backend::calls::BackendHandle;
 use crate::backend::circuit_breaker::Look;
 use crate::backend::registry::{Phase, Snapshot};
 use crate::clock;
-use crate::http::response;
 use crate::metrics::page::{Row, by_label, counter, each, each_by, gauge, one_of};
 use crate::metrics::{
     Answered, Connections, Label as _, OfListener, Requests, RouteKind, TokenKind, Way, page,
@@ -28,9 +25,7 @@ use crate::metrics::{
 use crate::model::Ending;
 use crate::model::offer::cost::{Cost, OfBackend};
 use crate::model::words::Words as _;
-use crate::runs::Runs;
-use crate::runtimes::{Runtime, State};
-use crate::tls::Tls;
+use crate::runtimes::State;
 
 const APP: &str = "app";
 const BACKEND: &str = "backend";
@@ -58,7 +53,7 @@ impl Api {
         ];
         let started = clock::now().checked_sub(self.facts.since.elapsed());
         let text = page::write(own.into_iter().flatten().collect(), of_process(started));
-        Ok(response::text(StatusCode::OK, page::CONTENT_TYPE, text))
+        Ok(response::text(page::CONTENT_TYPE, text))
     }
 
     /// What the runs of each app are given.

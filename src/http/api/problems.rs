@@ -10,10 +10,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::{Backend, Daemon};
-use super::{Api, Flaw, time};
+use super::{Api, Caller, Flaw, time};
 use crate::budget::{Budget, Shortage};
+use crate::clock;
 use crate::config::Target;
-use crate::http::Caller;
 use crate::journal::Replica;
 use crate::model::pin::{CARD, Finding};
 use crate::model::sentences::{filled, named};
@@ -93,7 +93,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     if let Some(tls) = &api.facts.tls {
         let health = tls.health();
         let until = time(health.settings.facts.not_after);
-        let end = match health.validity {
+        let end = match health.settings.facts.validity(clock::now()) {
             Validity::Good => None,
             Validity::Ending => Some(format!("The certificate ends on {until}.")),
             Validity::Ended => Some(format!("The certificate ended on {until}.")),

@@ -10,9 +10,7 @@ use http::{Response, StatusCode};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::Api;
-use crate::config::App;
-use crate::http::{Body, Code, response};
+use super::{Api, App, Body, Code, response};
 
 /// The bridge can do its work.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -63,7 +61,7 @@ impl Api {
             );
         }
         if started && unresolved == 0 {
-            return response::json(StatusCode::OK, &Ready { status: "ready" });
+            return response::json(&Ready { status: "ready" });
         }
         let count =
             if unresolved == 1 { "1 backend has" } else { &format!("{unresolved} backends have") };
@@ -75,6 +73,6 @@ impl Api {
             unresolved,
             missing: app.is_some().then_some(missing),
         };
-        response::json(StatusCode::SERVICE_UNAVAILABLE, &not_ready)
+        response::with_status(response::json(&not_ready), StatusCode::SERVICE_UNAVAILABLE)
     }
 }

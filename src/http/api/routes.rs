@@ -4,13 +4,12 @@
 //! Must not: answer a request; the handlers do.
 
 use futures_util::future::BoxFuture;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::{Api, openapi};
-use crate::config::App;
-use crate::http::{Access, Answered, Body, Caller, response};
+use super::{Answered, Api, App, Body, Caller, openapi, response};
+use crate::http::Access;
 use crate::metrics::RouteKind;
 
 /// A route of the bridge's own.
@@ -84,7 +83,7 @@ pub enum AfterHangUp {
 
 /// All own routes.
 pub static ROUTES: &[OwnRoute] = &[
-    open("/healthz", |_, _| response::json(StatusCode::OK, &json!({ "status": "ok" }))),
+    open("/healthz", |_, _| response::json(&json!({ "status": "ok" }))),
     open("/readyz", Api::ready).access(Access::AnyoneAppsMore),
     get("/metrics", Api::metrics).access(Access::App),
     get("/v1/status", Api::status),
@@ -126,7 +125,7 @@ pub static ROUTES: &[OwnRoute] = &[
     mcp("POST").traced("/mcp"),
     mcp("GET"),
     mcp("DELETE"),
-    get("/openapi.json", |_, _| Ok(response::json_text(StatusCode::OK, openapi::DOCUMENT))),
+    get("/openapi.json", |_, _| Ok(response::json_text(openapi::DOCUMENT))),
     page("GET", "/", Handler::Page).access(Access::AppOrForm),
     // `AfterHangUp::Dropped` is enough: once the form has been read, these handlers wait for
     // nothing.

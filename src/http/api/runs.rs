@@ -13,14 +13,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::routes::ApiRequest;
 use super::sight::Sight;
-use super::{Api, MAX_CALL, bad_request, choose, json_body, operator_only, parameter, time};
+use super::{
+    Answered, Api, ApiRequest, App, Body, Code, MAX_CALL, bad_request, choose, json_body,
+    operator_only, parameter, proxy, response, time,
+};
 use crate::clock;
-use crate::config::App;
 use crate::error_chain::error_chain;
 use crate::http::proxy::{Outgoing, Resource, forward};
-use crate::http::{Answered, Body, Code, proxy, response};
 use crate::model::ids::is_segment;
 use crate::model::recovery::may_have_been_driven;
 use crate::model::{BackendName, RunId, RunKey, RunKind, Table, Workspace};
@@ -230,7 +230,7 @@ impl Api {
         let past_is_lost = self.may_have_been_driven(snapshot).await;
         if let Some(known) = known.as_ref().filter(|known| self.runs.revive(known)) {
             info!(run = %known.key.run, app = %known.app, "attached again");
-            return Ok(response::json(StatusCode::ACCEPTED, &Shown::of(known)));
+            return Ok(accepted(known));
         }
         // The bridge may have forgotten the run while it asked MANTYX, or the run belonged to an
         // eval that the bridge has forgotten. In both cases the record of the run's calls is gone,
@@ -250,7 +250,7 @@ impl Api {
         match self.runs.start(new).await {
             Ok(run) => {
                 info!(run = %run.key.run, app = %run.app, "attached");
-                Ok(response::json(StatusCode::ACCEPTED, &Shown::of(&run)))
+                Ok(accepted(&run))
             }
             Err(NotStarted::Driven(known)) => known_run(&known, &app),
             Err(NotStarted::NotKept(_)) => Err(forward::away()),
@@ -329,14 +329,14 @@ impl Api {
             run.ended_at().is_none() || ended <= ENDED_SHOWN
         });
         let runs: Vec<Shown<'_>> = runs.iter().map(|run| Shown::of(run)).collect();
-        Ok(response::json(StatusCode::OK, &serde_json::json!({ "runs": runs })))
+        Ok(response::json(&serde_json::json!({ "runs": runs })))
     }
 
     /// One run that the caller may see; where several workspaces have the id, the latest.
     pub(super) async fn show_run(&self, asked: ApiRequest) -> Answered {
         let runs = self.runs_of(&asked, Some(&asked.segment)).await?;
         match runs.iter().max_by_key(|run| run.started_at()) {
-            Some(run) => Ok(response::json(StatusCode::OK, &Shown::of(run))),
+            Some(run) => Ok(response::json(&Shown::of(run))),
             None => Err(no_such_run()),
         }
     }
@@ -376,15 +376,9 @@ impl Api {
         let limit = parameter(request, "limit").and_then(|limit| limit.parse().ok());
         calls.truncate(limit.unwrap_or(usize::MAX));
         let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
-        Ok(response::json(StatusCode::OK, &serde_json::json!({ "calls": calls })))
+        Ok(response::json(&serde_json::json!({ "calls": calls })))
     }
-}
 
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Api {
     /// What a call was made with, for the operator.
     pub(super) fn show_call(&self, ApiRequest { caller, segment, .. }: &ApiRequest) -> Answered {
         operator_only(caller, "What a call was made with")?;
@@ -393,8 +387,12 @@ impl Api {
             response::error(Code::NotFound, "There is no such call; GET /v1/calls lists them.")
         })?;
         let texts = CallTexts { arguments: &call.arguments, answer: &call.answer };
-        Ok(response::json(StatusCode::OK, &texts))
+        Ok(response::json(&texts))
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The body of an attachment. An empty one leaves all choices to the bridge.
@@ -409,12 +407,12 @@ async fn attach_body(request: &mut Request<Incoming>) -> Answered<Attach> {
     })
 }
 
+fn accepted(run: &DrivenRun) -> Response<Body> {
+    response::with_status(response::json(&Shown::of(run)), StatusCode::ACCEPTED)
+}
+
 fn known_run(run: &DrivenRun, app: &App) -> Answered {
-    if run.app == app.name {
-        Ok(response::json(StatusCode::OK, &Shown::of(run)))
-    } else {
-        Err(no_such_run())
-    }
+    if run.app == app.name { Ok(response::json(&Shown::of(run))) } else { Err(no_such_run()) }
 }
 
 /// The answer for an agent run whose calls the driver of its eval answers.

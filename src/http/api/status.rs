@@ -8,12 +8,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::problems::Problem;
-use super::{Api, problems, time};
+use super::{Api, App, Caller, problems, time};
 use crate::backend::Signature;
 use crate::backend::circuit_breaker::Look;
 use crate::backend::registry::Snapshot;
-use crate::config::App;
-use crate::http::Caller;
 use crate::journal::{Beat, Replica as Member};
 use crate::model::offer::cost::Injected;
 use crate::model::{AppName, BackendName, Offer, RefKind};

@@ -9,16 +9,16 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 use tracing::info;
 
-use super::routes::ApiRequest;
-use super::{Api, bad_request, names, status, unknown_backend};
+use super::{
+    Answered, Api, ApiRequest, Code, bad_request, names, no_backend, response, status,
+    unknown_backend,
+};
 use crate::backend::registry::Snapshot;
-use crate::http::{Answered, Code, response};
 use crate::model::pin::{CARD, Finding, NotTaken, Take};
 use crate::model::{BackendName, Review, Rights};
 
@@ -130,7 +130,7 @@ impl Api {
         let all = names(&self.backends().registry.offer());
         let mine = all.iter().filter(|name| rights.include(name));
         let backends = mine.filter_map(|name| self.pinned(name, rights)).collect();
-        Ok(response::json(StatusCode::OK, &Trust { backends }))
+        Ok(response::json(&Trust { backends }))
     }
 
     /// `None` for a backend without pins: a local tool is the operator's own program. Also for a
@@ -173,8 +173,7 @@ impl Api {
         let accepted =
             found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, take)?)));
         let Some((name, outcome)) = accepted else {
-            let unknown = unknown_backend(asked.segment, &all);
-            return Err(response::with_status(unknown, StatusCode::NOT_FOUND));
+            return Err(no_backend(asked.segment, &all));
         };
         outcome.map_err(|not_taken| match not_taken {
             NotTaken::Moved => response::error(
@@ -196,6 +195,6 @@ impl Api {
         if !in_time && pinned.unkept.is_none() {
             pinned.unkept = Some("it has not been written yet".to_owned());
         }
-        Ok(response::json(StatusCode::OK, &pinned))
+        Ok(response::json(&pinned))
     }
 }

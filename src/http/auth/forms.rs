@@ -11,9 +11,8 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use crate::http::ClientKey;
+use super::{ClientKey, HashMap};
 use crate::http::response::{BoxError, ReadError};
-use crate::model::maps::HashMap;
 
 /// The largest form, which holds one token.
 const MAX_FORM: usize = 8 << 10;

@@ -7,10 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::rate_limit::Bucket;
+use super::{Bucket, ClientKey, HashMap};
 use crate::config::Rate;
-use crate::http::ClientKey;
-use crate::model::maps::HashMap;
 
 /// The failures that a peer may have before the bridge makes it wait.
 const RATE: Rate = Rate { per_second: 10.0, burst: 10.0 };

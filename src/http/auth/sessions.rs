@@ -19,10 +19,9 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::TokenHash;
 use super::forms::Forms;
+use super::{HashMap, TokenHash};
 use crate::model::catalog::hex;
-use crate::model::maps::HashMap;
 
 /// How long a session lasts.
 const LIFE: Duration = Duration::from_secs(12 * 60 * 60);

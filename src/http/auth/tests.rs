@@ -39,14 +39,21 @@ fn headers(pairs: &[(&str, &str)]) -> HeaderMap {
     pairs.iter().map(parse).collect()
 }
 
+fn request(uri: &'static str, headers: HeaderMap) -> Request<()> {
+    let mut request = Request::new(());
+    *request.uri_mut() = http::Uri::from_static(uri);
+    *request.headers_mut() = headers;
+    request
+}
+
 fn tcp() -> ClientInfo {
     ClientInfo::Tcp { peer: "127.0.0.1:50000".parse().unwrap() }
 }
 
 #[track_caller]
 fn browser(pairs: &[(&str, &str)], expected: &Result<(), AuthRefusal>) {
-    let uri = Uri::from_static("/v1/status");
-    assert_eq!(authenticator(Auth::Token).check_browser(&uri, &headers(pairs), &tcp()), *expected);
+    let request = request("/v1/status", headers(pairs));
+    assert_eq!(authenticator(Auth::Token).check_browser(&request, &tcp()), *expected);
 }
 
 #[test]
@@ -77,11 +84,11 @@ fn two_hosts_and_another_authority_are_refused() {
     let mut two = headers(&[("host", "127.0.0.1:7717")]);
     two.append(header::HOST, "evil.com".parse().unwrap());
     let authenticator = authenticator(Auth::Token);
-    let plain = Uri::from_static("/v1/status");
-    assert_eq!(authenticator.check_browser(&plain, &two, client), Err(AuthRefusal::NoHost));
-    let absolute = Uri::from_static("http://evil.com/v1/status");
+    let plain = request("/v1/status", two);
+    assert_eq!(authenticator.check_browser(&plain, client), Err(AuthRefusal::NoHost));
     let one = headers(&[("host", "127.0.0.1:7717")]);
-    assert_eq!(authenticator.check_browser(&absolute, &one, client), Err(AuthRefusal::ForeignHost));
+    let absolute = request("http://evil.com/v1/status", one);
+    assert_eq!(authenticator.check_browser(&absolute, client), Err(AuthRefusal::ForeignHost));
 }
 
 #[test]

@@ -17,14 +17,13 @@ use parking_lot::Mutex;
 use reqwest::RequestBuilder;
 use tracing::{error, warn};
 
-use super::route::{Opened, Resource};
+use super::route::Opened;
+use super::{Answered, Body, Caller, Code, Resource, RunKey, RunKind, Runs, Workspace, response};
 use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
 use crate::http::response::{BoxError, Paced, ReadError};
-use crate::http::{Answered, Body, Caller, Code, response};
-use crate::model::{RunKey, RunKind, Workspace};
 use crate::oauth::TokenError;
-use crate::runs::{DrivenRun, Runs, Thing};
+use crate::runs::{DrivenRun, Thing};
 use crate::upstream::{OpenError, SendError, UpstreamCredential};
 
 /// Headers of a single connection, which are not forwarded (RFC 9110 §7.6.1); `Connection` can name
@@ -269,10 +268,8 @@ impl<'a> Outgoing<'a> {
 
     /// The caller's driven run that the path leads to, or into.
     fn opened_run(&self) -> Option<Arc<DrivenRun>> {
-        let Some(Opened::Run(kind, run)) = &self.resource.opened else { return None };
-        let workspace = self.resource.workspace.clone();
-        let run = run.clone();
-        let run = self.runs.get(&RunKey { workspace, kind: *kind, run })?;
+        let Some(Opened::Run(key)) = &self.resource.opened else { return None };
+        let run = self.runs.get(key)?;
         (run.app == self.caller.app.name).then_some(run)
     }
 

@@ -13,10 +13,9 @@ use hyper::body::Incoming;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::forward::{ASK_WITHIN, Outgoing, away};
-use super::id_in;
+use super::forward::{ASK_WITHIN, away};
+use super::{Answered, Body, Code, Outgoing, id_in, response};
 use crate::error_chain::error_chain;
-use crate::http::{Answered, Body, Code, response};
 use crate::model::spec::{InjectError, Injected, SpecError};
 use crate::model::{
     Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace, trace,
@@ -46,13 +45,9 @@ struct Taken {
     is_encoded: bool,
 }
 
-/// The body that goes to MANTYX.
-enum Plan {
-    /// The app's body as it came: it gets no tools, and the bridge does not drive the run.
-    Untouched,
-    /// With the tools that the app's own body has.
-    Injected(Injected, Option<Bytes>),
-}
+/// What goes to MANTYX in place of the app's body, and the tools that the app's own body has. `None`
+/// is the app's body as it came: it gets no tools, and the bridge does not drive the run.
+type Plan = Option<(Injected, Option<Bytes>)>;
 
 impl Outgoing<'_> {
     /// Forwards the creation of a run below `workspace`, and drives the run.
@@ -74,34 +69,26 @@ impl Outgoing<'_> {
     ) -> Answered {
         let taken = self.take(request, false).await?;
         let app = self.caller.app.name.clone();
-        let (injected, tools) = match self.plan(RunKind::Agent, &taken).await? {
-            Plan::Injected(injected, tools) => (injected, tools),
-            Plan::Untouched => {
-                let (response, body) = self.exchange(&taken.parts, vec![taken.body]).await?;
-                // The bridge records the owner of a session without tools, too, so that other apps
-                // cannot use it.
-                if let Some(id) =
-                    id_in(&body, "sessionId").filter(|_| response.status().is_success())
-                {
-                    self.runs.own(Owned::Session(workspace, id), &app, How::Created).await;
+        let (injected, tools) = self.plan(RunKind::Agent, &taken).await?.unzip();
+        let (response, body, table) = self.send_spec(&taken.parts, taken.body, injected).await?;
+        let is_created = response.status().is_success();
+        match (id_in(&body, "sessionId").filter(|_| is_created), tools) {
+            (Some(id), Some(tools)) => {
+                info!(session = %id, %app, "a session got our tools");
+                let given = (tools, taken.selection, table);
+                if !self.runs.remember_session(workspace, id, app, given).await {
+                    return Err(away());
                 }
-                return Ok(response);
             }
-        };
-        let counts = injected_header(&injected);
-        let (mut response, body) = self.exchange(&taken.parts, injected.body).await?;
-        if response.status().is_success() {
-            match id_in(&body, "sessionId") {
-                Some(id) => {
-                    info!(session = %id, %app, "a session got our tools");
-                    let given = (tools, taken.selection, injected.table);
-                    if !self.runs.remember_session(workspace, id, app, given).await {
-                        return Err(away());
-                    }
-                }
-                None => warn!("MANTYX's answer names no sessionId; its runs cannot be driven"),
+            // The bridge records the owner of a session without tools, too, so that other apps
+            // cannot use it.
+            (Some(id), None) => {
+                self.runs.own(Owned::Session(workspace, id), &app, How::Created).await;
             }
-            response.headers_mut().insert(INJECTED, counts);
+            (None, Some(_)) if is_created => {
+                warn!("MANTYX's answer names no sessionId; its runs cannot be driven");
+            }
+            (None, _) => {}
         }
         Ok(response)
     }
@@ -122,7 +109,7 @@ impl Outgoing<'_> {
         let gives_nothing = self.gives_nothing(&taken.selection);
         let plan = match read_spec(RunKind::Agent, taken.body.clone()).await {
             _ if taken.is_encoded && has_ours => Err(encoded()),
-            _ if taken.is_encoded => Ok(Plan::Untouched),
+            _ if taken.is_encoded => Ok(None),
             // MANTYX may accept a spec that the bridge cannot parse; the calls of its run would
             // then stay unanswered.
             Err(error) if has_ours => Err(error.into()),
@@ -132,13 +119,13 @@ impl Outgoing<'_> {
                 Err(error.into())
             }
             // The bridge records the owner of a run without tools, too.
-            Err(_unreadable) => Ok(Plan::Untouched),
+            Err(_unreadable) => Ok(None),
             Ok(spec) => match (spec.tools(), known) {
                 (Some(_), _) => self.plan_for(&spec, &taken),
                 (None, Some(known)) => self.follow(spec, &known),
                 (None, None) => {
                     info!(session = %id, "an unknown session; forwarded unchanged");
-                    Ok(Plan::Untouched)
+                    Ok(None)
                 }
             },
         };
@@ -150,16 +137,13 @@ impl Outgoing<'_> {
     fn follow(&self, spec: Spec, session: &Session) -> Answered<Plan> {
         let offer = self.offer();
         if !session.table.differs_from(&offer) {
-            let injected = Injected {
-                body: spec.untouched(),
-                table: Table::clone(&session.table),
-                counts: std::collections::BTreeMap::new(),
-            };
-            return Ok(Plan::Injected(injected, None));
+            let (body, table) = (spec.untouched(), Table::clone(&session.table));
+            let counts = std::collections::BTreeMap::new();
+            return Ok(Some((Injected { body, table, counts }, None)));
         }
         let remembered = session.tools.clone().unwrap_or_else(|| Bytes::from_static(b"[]"));
         let spec = spec.with_tools(&remembered)?;
-        Ok(Plan::Injected(spec.inject(&offer, &session.selection)?, None))
+        Ok(Some((spec.inject(&offer, &session.selection)?, None)))
     }
 
     /// Whether a spec without placeholders certainly gets no tools.
@@ -202,17 +186,17 @@ impl Outgoing<'_> {
 
     async fn plan(&self, kind: RunKind, taken: &Taken) -> Answered<Plan> {
         if taken.is_encoded {
-            return Ok(Plan::Untouched);
+            return Ok(None);
         }
         match read_spec(kind, taken.body.clone()).await {
             Ok(spec) => self.plan_for(&spec, taken),
-            Err(_unreadable) if self.gives_nothing(&taken.selection) => Ok(Plan::Untouched),
+            Err(_unreadable) if self.gives_nothing(&taken.selection) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     fn plan_for(&self, spec: &Spec, taken: &Taken) -> Answered<Plan> {
-        Ok(Plan::Injected(spec.inject(&self.offer(), &taken.selection)?, spec.tools()))
+        Ok(Some((spec.inject(&self.offer(), &taken.selection)?, spec.tools())))
     }
 
     /// Sends a spec and drives the run that MANTYX creates.
@@ -223,19 +207,10 @@ impl Outgoing<'_> {
         (workspace, kind): (Workspace, RunKind),
         session: Option<SessionId>,
     ) -> Answered {
-        let (body, counts, table) = match plan {
-            Plan::Injected(injected, _) => {
-                let counts = injected_header(&injected);
-                (injected.body, Some(counts), injected.table)
-            }
-            Plan::Untouched => (vec![taken.body], None, Table::empty()),
-        };
-        let (mut response, body) = self.exchange(&taken.parts, body).await?;
+        let injected = plan.map(|(injected, _)| injected);
+        let (response, body, table) = self.send_spec(&taken.parts, taken.body, injected).await?;
         if !response.status().is_success() {
             return Ok(response);
-        }
-        if let Some(counts) = counts {
-            response.headers_mut().insert(INJECTED, counts);
         }
         let Some(run) = id_in(&body, "runId") else {
             warn!("MANTYX's answer names no runId; the calls of this run cannot be answered");
@@ -271,6 +246,26 @@ impl Outgoing<'_> {
             Err(NotStarted::NotKept(run)) => return Err(self.cancel_unkept(&run).await),
         }
         Ok(response)
+    }
+
+    /// Sends a spec, or the app's own body; returns MANTYX's answer, its text, and the tools that the
+    /// spec got.
+    async fn send_spec(
+        &self,
+        parts: &Parts,
+        body: Bytes,
+        injected: Option<Injected>,
+    ) -> Answered<(Response<Body>, Bytes, Table)> {
+        let Some(injected) = injected else {
+            let (response, text) = self.exchange(parts, vec![body]).await?;
+            return Ok((response, text, Table::empty()));
+        };
+        let counts = injected_header(&injected);
+        let (mut response, text) = self.exchange(parts, injected.body).await?;
+        if response.status().is_success() {
+            response.headers_mut().insert(INJECTED, counts);
+        }
+        Ok((response, text, injected.table))
     }
 
     /// Cancels a run of which other replicas cannot know: to them, it would be anybody's.

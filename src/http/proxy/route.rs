@@ -12,7 +12,7 @@ use http::Method;
 use super::path::NormalizedPath;
 use crate::model::ids::is_segment;
 use crate::model::words::Words as _;
-use crate::model::{RunId, RunKey, RunKind, SessionId, Workspace};
+use crate::model::{RunKey, RunKind, SessionId, Workspace};
 
 /// The collection of sessions in MANTYX's API.
 const SESSIONS: &str = "agent-sessions";
@@ -44,7 +44,7 @@ pub struct Resource {
 /// messages of a session. A path that is not in its normal form opens nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opened {
-    Run(RunKind, RunId),
+    Run(RunKey),
     Session(SessionId),
 }
 
@@ -112,12 +112,13 @@ impl Resource {
 
 impl Opened {
     fn of(segments: &[&str]) -> Option<Self> {
-        let ["api", "v1", "workspaces", _, collection, id, rest @ ..] = segments else {
+        let ["api", "v1", "workspaces", workspace, collection, id, rest @ ..] = segments else {
             return None;
         };
         if *collection == SESSIONS {
             return (rest.first() == Some(&"messages")).then(|| Self::Session((*id).into()));
         }
-        RunKind::parse(collection).map(|kind| Self::Run(kind, (*id).into()))
+        let (workspace, run) = ((*workspace).into(), (*id).into());
+        Some(Self::Run(RunKey { workspace, kind: RunKind::parse(collection)?, run }))
     }
 }

@@ -173,7 +173,8 @@ fn ids_below_a_workspace_however_they_are_written() {
 
 #[test]
 fn what_a_credential_opens() {
-    let run = |kind, id: &str| Some(Opened::Run(kind, id.into()));
+    let key = |kind, id: &str| RunKey { workspace: "acme".into(), kind, run: id.into() };
+    let run = |kind, id: &str| Some(Opened::Run(key(kind, id)));
     let (agent, eval) = (RunKind::Agent, RunKind::Eval);
     for (below, expected) in [
         ("agent-runs/run_1", run(agent, "run_1")),

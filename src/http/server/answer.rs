@@ -17,8 +17,7 @@ use tokio::time::Instant;
 
 use super::activity::{Open, overdue};
 use super::stream::STALL;
-use crate::http::Body;
-use crate::http::response::BoxError;
+use crate::http::{Body, BoxError};
 
 /// The body of an answer.
 pub(super) struct Answer {

@@ -28,9 +28,8 @@ use super::connection_limit::Slot;
 use super::framing::Gate;
 use super::stream::{Requests, Watched};
 use crate::error_chain::error_chain;
-use crate::http::client_info::Process;
 use crate::http::service::Service;
-use crate::http::{Body, ClientInfo, Code, OnAuthenticated, response};
+use crate::http::{Body, ClientInfo, Code, OnAuthenticated, Process, response};
 use crate::http_client::keep_alive;
 use crate::tls::Tls;
 use crate::tls::handshake::Secured;
@@ -51,6 +50,11 @@ const SEND_BUFFER: usize = 64 << 10;
 /// The interval of HTTP/2 pings, and the time that a peer has to answer one.
 const PING: Duration = Duration::from_secs(20);
 const PONG: Duration = Duration::from_secs(10);
+
+/// A stream of bytes in both directions.
+trait Duplex: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Duplex for S {}
 
 /// An accepted connection.
 pub(super) enum Socket {
@@ -136,10 +140,7 @@ impl Connection {
         }
     }
 
-    async fn http1<S>(&self, stream: S, client: ClientInfo)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    async fn http1(&self, stream: impl Duplex, client: ClientInfo) {
         let gate = Arc::new(Mutex::new(Gate::default()));
         let requests =
             Requests { activity: Arc::clone(&self.slot.activity), gate: Arc::clone(&gate) };
@@ -179,10 +180,7 @@ impl Connection {
         self.drive(connection).await;
     }
 
-    async fn http2<S>(&self, stream: S, client: ClientInfo)
-    where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    {
+    async fn http2(&self, stream: impl Duplex, client: ClientInfo) {
         let streams = TaskTracker::new();
         let service = service_fn(|mut request: Request<Incoming>| {
             let handler = self.handler.clone();
@@ -212,11 +210,7 @@ impl Connection {
     }
 
     /// Runs a connection until it ends, exceeds the limit of its activity, or has to stop.
-    async fn drive<C>(&self, connection: C)
-    where
-        C: GracefulConnection,
-        C::Error: std::error::Error + 'static,
-    {
+    async fn drive(&self, connection: impl GracefulConnection<Error: std::error::Error + 'static>) {
         let mut connection = pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

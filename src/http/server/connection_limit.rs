@@ -13,6 +13,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -40,27 +41,27 @@ pub(super) struct ConnectionLimit {
 #[derive(Debug, Default)]
 struct Taken {
     last: u64,
-    slots: HashMap<u64, SlotEntry>,
+    slots: HashMap<u64, Arc<SlotEntry>>,
     evicted: u64,
 }
 
 #[derive(Debug)]
-struct SlotEntry {
-    activity: Arc<Activity>,
-    evicted: CancellationToken,
-    peer: ClientKey,
-    since: Instant,
-    unknown: bool,
-}
-
-/// The slot of one connection; it gets free on drop.
-#[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct SlotEntry {
     id: u64,
-    limit: Arc<ConnectionLimit>,
     pub(super) activity: Arc<Activity>,
     /// Cancelled when another connection needs the slot.
     pub(super) evicted: CancellationToken,
+    peer: ClientKey,
+    since: Instant,
+    unknown: AtomicBool,
+}
+
+/// The slot of one connection; it gets free on drop.
+#[derive(Debug, derive_more::Deref)]
+pub(super) struct Slot {
+    #[deref(forward)]
+    entry: Arc<SlotEntry>,
+    limit: Arc<ConnectionLimit>,
 }
 
 /// Why there is no slot.
@@ -106,18 +107,16 @@ impl ConnectionLimit {
             return Err(Full::Used);
         }
         taken.last += 1;
-        let id = taken.last;
-        let activity = Arc::new(Activity::new());
-        let evicted = CancellationToken::new();
-        let entry = SlotEntry {
-            activity: Arc::clone(&activity),
-            evicted: evicted.clone(),
+        let entry = Arc::new(SlotEntry {
+            id: taken.last,
+            activity: Arc::new(Activity::new()),
+            evicted: CancellationToken::new(),
             peer,
             since: now,
-            unknown: true,
-        };
-        taken.slots.insert(id, entry);
-        Ok(Slot { id, limit: Arc::clone(self), activity, evicted })
+            unknown: AtomicBool::new(true),
+        });
+        taken.slots.insert(entry.id, Arc::clone(&entry));
+        Ok(Slot { entry, limit: Arc::clone(self) })
     }
 
     /// Evicts the connection that has been unused the longest.
@@ -133,7 +132,7 @@ impl ConnectionLimit {
 
 impl Taken {
     fn unknown(&self) -> impl Iterator<Item = &SlotEntry> {
-        self.slots.values().filter(|entry| entry.unknown)
+        self.slots.values().map(|entry| &**entry).filter(|entry| entry.is_unknown())
     }
 
     /// Evicts the connection that has been unused the longest; false if there is none.
@@ -153,7 +152,7 @@ impl Taken {
             *of_peers.entry(entry.peer).or_default() += 1;
         }
         let unknown = self.slots.iter().filter(|(_, entry)| {
-            entry.unknown
+            entry.is_unknown()
                 && peer.is_none_or(|peer| peer == entry.peer)
                 && now.saturating_duration_since(entry.since) >= GRACE
         });
@@ -173,16 +172,20 @@ impl Taken {
     }
 }
 
+impl SlotEntry {
+    fn is_unknown(&self) -> bool {
+        self.unknown.load(Ordering::Relaxed)
+    }
+}
+
 impl Slot {
-    /// The signal for the first authenticated request on the connection.
+    /// The signal for an authenticated request on the connection.
     pub(super) fn let_in(&self) -> OnAuthenticated {
-        let limit = Arc::clone(&self.limit);
-        let id = self.id;
+        let (entry, limit) = (Arc::clone(&self.entry), Arc::clone(&self.limit));
         OnAuthenticated::new(move || {
-            if let Some(entry) = limit.taken.lock().slots.get_mut(&id) {
-                entry.unknown = false;
+            if entry.unknown.swap(false, Ordering::Relaxed) {
+                limit.freed.notify_one();
             }
-            limit.freed.notify_one();
         })
     }
 }

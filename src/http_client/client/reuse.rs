@@ -44,12 +44,6 @@ impl Reuse {
         Some(Self(MILLIS.iter().rposition(|millis| *millis <= most).unwrap_or(0)))
     }
 
-    /// The limit that satisfies both: connections to one origin share a pool, and several servers
-    /// with different settings may share one name.
-    pub(super) fn and(self, other: Self) -> Self {
-        self.min(other)
-    }
-
     pub(super) fn longest_idle(self) -> Duration {
         Duration::from_millis(MILLIS.get(self.0).copied().unwrap_or_default())
     }
@@ -114,7 +108,7 @@ mod tests {
 
     #[test]
     fn of_two_answers_the_shorter_time_holds() {
-        assert_eq!(Reuse(4).and(Reuse(3)), Reuse(3));
-        assert_eq!(Reuse::UNKNOWN.and(Reuse(5)), Reuse::UNKNOWN);
+        assert_eq!(Reuse(4).min(Reuse(3)), Reuse(3));
+        assert_eq!(Reuse::UNKNOWN.min(Reuse(5)), Reuse::UNKNOWN);
     }
 }

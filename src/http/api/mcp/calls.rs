@@ -24,17 +24,17 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::asking::{AskingCall, AskingCalls};
-use super::message::{Replied, Request, RpcError, codes};
-use super::{Client, Era, message, revision};
-use crate::backend::{ErrorReply, McpClient, Modes, Question};
+use super::{
+    Body, Client, Context, Era, Modes, Replied, Request, RpcError, codes, message, response,
+    revision,
+};
+use crate::backend::{ErrorReply, McpClient, Question};
 use crate::budget::{Budget, Held};
-use crate::http::{Body, response};
 use crate::model::answer::files::File;
 use crate::model::json::each_member;
 use crate::model::{Answer, AppName, Call, Offer, Route, Target, Trace, member, trace};
 use crate::random;
 use crate::runs::calls::CalledBy;
-use crate::traces::Context;
 
 /// The member of a result that the tool's `outputSchema` is for.
 const STRUCTURED: &str = "structuredContent";
@@ -196,11 +196,12 @@ impl Answering {
             let first = match self.event().await {
                 Next::Done(Some(done)) => {
                     let status = done.0.as_ref().err().map_or(StatusCode::OK, |error| error.status);
-                    return response::json_text(status, self.response(done, false));
+                    let answer = response::json_text(self.response(done, false));
+                    return response::with_status(answer, status);
                 }
                 Next::Done(None) => return super::accepted(),
                 Next::Question(question) if matches!(self.era, Era::Stateless) => {
-                    return response::json_text(StatusCode::OK, self.suspend(question));
+                    return response::json_text(self.suspend(question));
                 }
                 // Without a stream, there is nowhere to ask or to report.
                 _ if !takes_events => continue,

@@ -15,12 +15,8 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::message::Request;
 use super::sessions::{Known, Session};
-use super::{Client, notification};
-use crate::config::App;
-use crate::http::api::Api;
-use crate::http::{Body, response};
+use super::{Api, App, Body, Client, Request, notification, response};
 use crate::model::words::{Words as _, words};
 use crate::model::{AppName, Feature, member};
 

@@ -7,10 +7,10 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::message::{Replied, Request, RpcError, codes};
-use super::{Client, Era, UNCACHED, complete, message, with};
+use super::{
+    Client, Era, Replied, Request, RpcError, UNCACHED, codes, complete, message, response, with,
+};
 use crate::budget::Budget;
-use crate::http::response;
 use crate::model::{BackendName, Feature, FeatureView, member};
 
 /// JSON-RPC's code for a resource that is not there, before 2026-07-28.
@@ -96,6 +96,6 @@ impl Client<'_> {
             let why = "The bridge has no room for the result at the moment; try again soon.";
             return Err(RpcError::new(StatusCode::SERVICE_UNAVAILABLE, codes::INTERNAL_ERROR, why));
         }
-        Ok(response::json_text(StatusCode::OK, held.pay_for(text)))
+        Ok(response::json_text(held.pay_for(text)))
     }
 }

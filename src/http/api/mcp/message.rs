@@ -8,8 +8,8 @@ use http::{Response, StatusCode};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::{Body, response};
 use crate::backend::ErrorReply;
-use crate::http::{Body, response};
 use crate::model::Members;
 
 /// The most members of a message, of its parameters and of `_meta`.
@@ -98,7 +98,7 @@ impl RpcError {
 
     /// The response to the request `id`.
     pub fn response(&self, id: &str) -> Response<Body> {
-        response::json_text(self.status, self.text(id))
+        response::with_status(response::json_text(self.text(id)), self.status)
     }
 }
 

@@ -17,8 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::asking::AskingCalls;
-use super::changes::List;
-use crate::backend::Modes;
+use super::{List, Modes};
 use crate::model::AppName;
 
 /// How long a session lives that nothing uses.
