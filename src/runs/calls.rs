@@ -282,7 +282,8 @@ impl Calls {
         let permission_check = self.permission_check(&request.app);
         let handle = recorder.handle();
         if handle.is_some() {
-            observer.resumed();
+            // The peer is asked for work that the call began in an earlier process.
+            observer.note("bridge.resumed");
             // An earlier process has made the call, so what had to be approved was.
             permission_check.approve();
         }
