@@ -218,11 +218,11 @@ impl Driver {
                 StreamEnd::Drain => {
                     // An open stream would say that MANTYX knows the run. An answer that it does not
                     // know now is kept for the next process.
-                    self.run.set_access(Access::Broken);
+                    self.run.access.send_replace(Access::Broken);
                     return Why::ShuttingDown;
                 }
                 StreamEnd::Broken(why) => {
-                    self.run.set_access(Access::Broken);
+                    self.run.access.send_replace(Access::Broken);
                     opened = Instant::now();
                     if opened > begun + LIVED {
                         self.backoff.reset();
@@ -387,7 +387,7 @@ impl Driver {
         let mut framer = Framer::new(MAX_EVENT);
         let mut held = Budget::of_process().hold();
         self.run.state().opened();
-        self.run.set_access(Access::Open);
+        self.run.access.send_replace(Access::Open);
         self.unknown = 0;
         for recorder in self.run.take_unwanted() {
             info!(run = %self.run.key.run, "MANTYX knows the run again; posting a kept answer");
