@@ -166,7 +166,7 @@ impl LongCalls {
         self.write(id, call);
         // The work holds the arguments, which would take memory for a day.
         call.work = None;
-        self.erase(&make_room(&mut calls));
+        self.erase(make_room(&mut calls));
         let is_kept = calls.contains_key(id);
         drop(calls);
         self.finished.notify_waiters();
@@ -225,7 +225,7 @@ impl LongCalls {
             }
             keep
         });
-        self.erase(&over);
+        self.erase(over);
     }
 }
 

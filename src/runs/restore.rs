@@ -48,8 +48,7 @@ impl Runs {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
             let (long, of_runs): (Vec<_>, Vec<_>) =
                 long.into_iter().partition(|(_, record)| record.of == Of::App);
-            let of_runs = of_runs.into_iter().map(|(id, _)| Change::Forget(Key::Long(id)));
-            self.journal().write(of_runs.collect());
+            self.calls.long.erase(of_runs.into_iter().map(|(id, _)| id));
             self.journal().write(vec![Change::Upstream(now)]);
             self.restore_long_calls(long);
             // It may be the same MANTYX under another address: with the owners, no app gets the
@@ -126,8 +125,7 @@ impl Runs {
         self.restore_owners(owners, (&runs, &sessions));
         let (untold, long): (Vec<_>, Vec<_>) =
             long.into_iter().partition(|(_, record)| is_untold(record, &runs));
-        let untold = untold.into_iter().map(|(id, _)| Change::Forget(Key::Long(id)));
-        self.journal().write(untold.collect());
+        self.calls.long.erase(untold.into_iter().map(|(id, _)| id));
         for session in sessions {
             self.restore_session(session);
         }
