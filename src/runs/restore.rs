@@ -296,7 +296,7 @@ impl Runs {
             let answer = call.answer.as_ref().map_or(0, Bytes::len);
             let keeping = self.calls.keeping(&record.app);
             let claim = inner.claim_over_replicas(&record.key, call.key.agent_run.as_ref());
-            let entry = CallRecorder::kept(keeping, call.key, (call.record, answer));
+            let entry = CallRecorder::kept(keeping, call.key, call.record, answer);
             let entry = Arc::new(entry.claimed_for(claim));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
