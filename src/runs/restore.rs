@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::answer::{POST_WITHIN, Task};
 use super::call_recorder::CallRecorder;
 use super::driven::Left;
-use super::{DrivenRun, Inner, KEEP_ENDED, Owned, Runs, Session};
+use super::{DrivenRun, Inner, KEEP_ENDED, LeftCalls, Owned, Runs, Session};
 use crate::clock;
 use crate::journal::record::{
     Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
@@ -361,7 +361,7 @@ impl Runs {
 struct Resumed {
     run: Arc<DrivenRun>,
     /// Its calls that are answered without waiting for the stream.
-    open: Vec<(Arc<CallRecorder>, Task)>,
+    open: LeftCalls,
     unanswered: usize,
     /// How far it was read.
     seq: u64,
