@@ -62,7 +62,7 @@ pub struct Call {
 
 impl Call {
     /// Reads the payload of a `local_tool_call`.
-    pub fn read(payload: &str) -> Result<Self, serde_json::Error> {
+    pub fn read(payload: &str) -> serde_json::Result<Self> {
         let data: CallData<'_> = serde_json::from_str(payload)?;
         let kind = data.kind.as_deref().unwrap_or("local");
         Ok(Self {
@@ -140,11 +140,7 @@ impl Event {
     ///
     /// A `local_tool_call` without its required fields, which the caller reports. Any other text
     /// that cannot be read is [`Body::Other`] and passed on.
-    pub fn read(
-        id: Option<&str>,
-        event: Option<&str>,
-        data: &str,
-    ) -> Result<Self, serde_json::Error> {
+    pub fn read(id: Option<&str>, event: Option<&str>, data: &str) -> serde_json::Result<Self> {
         let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
         let id = id.and_then(|id| id.parse().ok());
         let print = |seq: Option<u64>| seq.is_none().then(|| fingerprint(event, data));
