@@ -96,11 +96,7 @@ struct BackendPlan(Vec<Member>);
 type Member = (&'static str, Value);
 
 /// Checks the file `path`, or the first default one. `look` reads what else is on this machine.
-fn report(
-    path: Option<&Path>,
-    env: &Environment,
-    look: impl FnOnce(&Config) -> Kept,
-) -> CheckReport {
+fn report(path: Option<&Path>, env: &Environment, look: fn(&Config) -> Kept) -> CheckReport {
     let loaded = find(path, env).and_then(|path| {
         let config = Config::load(&path, env)?;
         Ok((path.display().to_string(), config))
