@@ -140,8 +140,8 @@ impl ActiveCall {
             error!(%app, tool, "a call panicked; answering it with an error");
             Ok(Made::internal(tool, self.recorder.has_reached_tool()))
         });
-        if let Ok(Made { answer: Answer::Result { text, .. } | Answer::Error(text), .. }) = &made {
-            self.observer.running.answered(text);
+        if let Ok(Made { answer, .. }) = &made {
+            self.observer.running.answered(answer.parts().0);
         }
         self.observer.ends(match &made {
             Ok(made) => made.ending,
