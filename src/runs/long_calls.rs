@@ -480,8 +480,7 @@ impl Calls {
         match fetched {
             Fetched::Running { tool, waits } => {
                 let fetch = self.fetch_tool(call.driven());
-                let still = if waits { pending::still_waits } else { pending::still_runs };
-                still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
+                pending::still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL), waits)
             }
             Fetched::Finished(answer, backend) => {
                 let max = backend.and_then(|name| self.backends.rules(&name)?.max_result);
