@@ -59,6 +59,12 @@ impl Thread {
     pub(super) fn weaken(&mut self) -> bool {
         self.task.take().is_some() || self.context.take().is_some()
     }
+
+    /// The same without ids that are too long to be remembered.
+    fn short(self) -> Self {
+        let short = |id: &String| id.len() <= MAX_ID;
+        Self { context: self.context.filter(short), task: self.task.filter(short) }
+    }
 }
 
 impl Owner {
@@ -113,9 +119,8 @@ impl Threads {
         let threads = Arc::clone(self);
         let leaving = tracker.spawn(async move {
             let Some((replica, id)) = threads.of_group(&owner) else { return };
-            let short = |id: Option<String>| id.filter(|id| id.len() <= MAX_ID);
-            let left = replica.leave_conversation(&id, short(thread.context), short(thread.task));
-            if let Err(error) = left.await {
+            let Thread { context, task } = thread.short();
+            if let Err(error) = replica.leave_conversation(&id, context, task).await {
                 warn!(error = error_chain(&error), "a conversation is not kept for other replicas");
             }
         });
@@ -138,9 +143,7 @@ impl Threads {
     /// Remembers where a message has led. A task that waits for another message of `owner`
     /// stays, unless `thread` has one itself.
     pub(super) fn leave(&self, owner: Owner, thread: Thread) {
-        let short = |id: &String| id.len() <= MAX_ID;
-        let context = thread.context.filter(short);
-        let task = thread.task.filter(short);
+        let Thread { context, task } = thread.short();
         let now = Instant::now();
         let mut threads = self.kept.lock();
         let known = threads.remove(&owner);
