@@ -320,7 +320,7 @@ impl Calls {
             return Ok(Made::from(match own {
                 // The work was permitted when it began, and only the scope that began it can fetch
                 // its result.
-                Own::Results => self.result_of(call).await,
+                Own::Results => self.result_of(call).await.unwrap_or_else(Answer::Error),
                 Own::Find => self.find(call).await,
                 Own::Call => Answer::Error(unresolved(request.arguments.get())),
             }));
@@ -375,7 +375,8 @@ impl Calls {
                 |name: &str| table.as_ref().is_none_or(|table| table.tool(name).is_some());
             catalog_search::find(request.arguments.get(), &offer, may_call)
         });
-        found.await.unwrap_or_else(|_panic| Answer::Error("The search has failed.".to_owned()))
+        let found = found.await.unwrap_or_else(|_panic| Err("The search has failed.".to_owned()));
+        found.map_or_else(Answer::Error, Answer::text)
     }
 
     /// Asks a person about something that the bridge does not do itself. Dropping the future
