@@ -21,7 +21,8 @@ use super::words::Words as _;
 use super::{RefKind, RunEnding, RunId, RunKind, ToolUseId, member};
 
 /// One event.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
 pub struct Event {
     /// Its number in the run's log; `None` for a frame without one.
     pub seq: Option<u64>,
@@ -33,7 +34,8 @@ pub struct Event {
 }
 
 /// What an event says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
 pub enum Body {
     /// `local_tool_call`: MANTYX asks for a tool on the client's side.
     Call(Call),
@@ -88,6 +90,7 @@ impl Call {
     }
 }
 
+#[cfg(test)]
 impl PartialEq for Call {
     fn eq(&self, other: &Self) -> bool {
         fn key(call: &Call) -> (&ToolUseId, Option<&RunId>, &str, Option<RefKind>, &str) {
@@ -98,6 +101,7 @@ impl PartialEq for Call {
     }
 }
 
+#[cfg(test)]
 impl Eq for Call {}
 
 #[derive(Deserialize)]
@@ -196,7 +200,8 @@ impl Body {
 }
 
 /// The facts in the beginning of an event that is larger than the bridge reads.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
 pub struct Beginning {
     /// The event. A call has [`TOO_LARGE`] in place of its arguments.
     pub event: Event,
