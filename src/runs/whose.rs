@@ -85,10 +85,8 @@ impl Runs {
     /// driver does not make those calls again.
     pub(super) fn hand_over(self: &Arc<Self>, key: &RunKey, app: &AppName) {
         let mut inner = self.inner.lock();
-        if inner.runs.get(key).is_none_or(|run| run.app == *app) {
-            return;
-        }
-        let Some(run) = inner.runs.remove(key) else { return };
+        let Some(run) = inner.runs.get(key).filter(|run| run.app != *app).cloned() else { return };
+        inner.runs.remove(key);
         drop(inner);
         warn!(
             run = %key.run, app = %run.app, owner = %app,
