@@ -79,6 +79,9 @@ const KEEP_SESSION_BYTES: usize = KEEP_BESIDE / 4;
 /// equal share. These answers belong to open calls, so the bound leaves room for other open calls.
 const KEEP_UNWANTED: usize = journal::MAX_SIZE / 8;
 
+/// Calls that an earlier process has left, and how each is to be answered.
+type LeftCalls = Vec<(Arc<CallRecorder>, Task)>;
+
 /// What the bridge remembers of a session.
 #[derive(Debug)]
 pub struct Session {
@@ -246,12 +249,7 @@ impl Runs {
         Ok(run)
     }
 
-    fn drive(
-        self: &Arc<Self>,
-        run: &Arc<DrivenRun>,
-        left: Vec<(Arc<CallRecorder>, Task)>,
-        is_revived: bool,
-    ) {
+    fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: LeftCalls, is_revived: bool) {
         self.metrics.started.inc();
         self.tell(run);
         let driven = driver::drive(Arc::clone(self), Arc::clone(run), left, is_revived);

@@ -125,6 +125,9 @@ pub enum OpenError {
     Unsent(#[from] SendError),
 }
 
+/// MANTYX's answer, whose body is still to be read.
+type Opened = Result<reqwest::Response, OpenError>;
+
 /// MANTYX's refusal of a request for a stream.
 #[derive(Debug)]
 pub struct StreamRefusal {
@@ -288,7 +291,7 @@ impl Upstream {
         path: &str,
         last_seq: u64,
         credential: &UpstreamCredential,
-    ) -> Result<reqwest::Response, OpenError> {
+    ) -> Opened {
         let resumed = format!("{path}?lastSeq={last_seq}");
         let path = if last_seq > 0 { &resumed } else { path };
         let response = self.send((Method::GET, path), credential, |request| {
@@ -310,11 +313,7 @@ impl Upstream {
     }
 
     /// Requests the JSON at `path`; [`Self::text`] reads the answer.
-    pub async fn ask(
-        &self,
-        path: &str,
-        credential: &UpstreamCredential,
-    ) -> Result<reqwest::Response, OpenError> {
+    pub async fn ask(&self, path: &str, credential: &UpstreamCredential) -> Opened {
         let response = self.send((Method::GET, path), credential, |request| {
             Ok(request.header(header::ACCEPT, "application/json").timeout(ASK_WITHIN))
         });

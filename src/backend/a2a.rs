@@ -25,9 +25,9 @@ use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
 use self::card_fetch::Fresh;
-use self::follow::Known;
 use self::interface::Rules;
 use self::link::Link;
+use self::threads::Thread;
 pub use self::threads::Threads;
 use super::{
     About, CallError, Called, Dial, Handle, Peer, PeerError, PeerErrorKind, Signature, ToolCall,
@@ -234,7 +234,7 @@ impl Peer for A2aPeer {
     }
 
     async fn resume(&self, handle: Handle, call: ToolCall) -> Called {
-        let known = Known::read(&handle)
+        let known = Thread::read(&handle)
             .ok_or_else(|| CallError::Lost("the task was not noted down readably".to_owned()))?;
         call::resume(&self.current().link, &self.cancellations, known, &call).await
     }

@@ -19,15 +19,11 @@ use crate::config::{Action, Local};
 use crate::http_client::{Client, Clients};
 use crate::model::{Answer, BackendName, Catalog};
 
-/// Knows one local tool.
-#[derive(Debug)]
-pub struct LocalDialer(Arc<LocalTool>);
-
-/// One local tool.
-#[derive(Debug)]
-struct LocalTool {
+/// One local tool. It is its own peer, as there is nothing to connect to.
+#[derive(Debug, Clone)]
+pub struct LocalDialer {
     catalog: Arc<Catalog>,
-    action: Act,
+    action: Arc<Act>,
 }
 
 #[derive(Debug)]
@@ -61,22 +57,22 @@ impl LocalDialer {
             Action::Internal => Act::Internal,
         };
         let catalog = Arc::new(Catalog::local(config.definition.clone()));
-        Self(Arc::new(LocalTool { catalog, action }))
+        Self { catalog, action: Arc::new(action) }
     }
 }
 
 #[async_trait]
 impl Dial for LocalDialer {
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError> {
-        Ok(Arc::<LocalTool>::clone(&self.0))
+        Ok(Arc::new(self.clone()))
     }
 
     fn exposure(&self) -> Option<Exposure> {
-        if let Act::Command(runner) = &self.0.action { runner.exposure() } else { None }
+        if let Act::Command(runner) = &*self.action { runner.exposure() } else { None }
     }
 
     fn transport(&self) -> &'static str {
-        match self.0.action {
+        match *self.action {
             Act::Http(_) => "http",
             Act::Command(_) => "command",
             Act::Internal => "internal",
@@ -85,7 +81,7 @@ impl Dial for LocalDialer {
 }
 
 #[async_trait]
-impl Peer for LocalTool {
+impl Peer for LocalDialer {
     fn about(&self) -> About {
         About::default()
     }
@@ -95,7 +91,7 @@ impl Peer for LocalTool {
     }
 
     async fn call(&self, call: ToolCall) -> Called {
-        match &self.action {
+        match &*self.action {
             Act::Http(endpoint) => endpoint.call(&call).await,
             Act::Command(runner) => runner.call(&call).await,
             Act::Internal => Ok(Answer::text(call.request.arguments.get())),
@@ -103,7 +99,7 @@ impl Peer for LocalTool {
     }
 
     async fn close(&self) {
-        if let Act::Command(runner) = &self.action {
+        if let Act::Command(runner) = &*self.action {
             runner.close().await;
         }
     }

@@ -96,23 +96,19 @@ struct BackendPlan(Vec<Member>);
 type Member = (&'static str, Value);
 
 /// Checks the file `path`, or the first default one. `look` reads what else is on this machine.
-fn report(
-    path: Option<&Path>,
-    env: &Environment,
-    look: impl FnOnce(&Config) -> Kept,
-) -> CheckReport {
+fn report(path: Option<&Path>, env: &Environment, look: fn(&Config) -> Kept) -> CheckReport {
     let loaded = find(path, env).and_then(|path| {
         let config = Config::load(&path, env)?;
         Ok((path.display().to_string(), config))
     });
     match loaded {
         Ok((file, config)) => {
-            let Kept { injected, not_counted, warnings } = look(&config);
+            let kept = look(&config);
             CheckReport {
                 file,
                 ok: true,
-                warnings: [warnings, config.warnings.clone()].concat(),
-                plan: Some(Plan { injected, not_counted, ..Plan::new(&config) }),
+                warnings: [&kept.warnings[..], &config.warnings].concat(),
+                plan: Some(Plan::new(&config, kept)),
                 ..CheckReport::default()
             }
         }
@@ -168,7 +164,7 @@ impl fmt::Display for CheckReport {
 }
 
 impl Plan {
-    fn new(config: &Config) -> Self {
+    fn new(config: &Config, kept: Kept) -> Self {
         let speaks = match &config.listen.tls {
             None => "",
             Some(Files { client_ca: None, .. }) => " (TLS)",
@@ -213,8 +209,8 @@ impl Plan {
             backends: config.backends.values().map(BackendPlan::new).collect(),
             runtimes: runtimes.collect(),
             disabled: texts(&config.disabled),
-            injected: Vec::new(),
-            not_counted: Vec::new(),
+            injected: kept.injected,
+            not_counted: kept.not_counted,
         }
     }
 }

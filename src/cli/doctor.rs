@@ -66,9 +66,8 @@ pub(super) async fn doctor(
     let context = Context::new(&config);
     let mut checks: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
     let context = &context;
-    let config = &config;
     if only.is_empty() {
-        let examine = async |check: &mut Check| checks::upstream(check, context, config).await;
+        let examine = async |check: &mut Check| checks::upstream(check, context).await;
         checks.push(Box::pin(bounded("upstream", "upstream", examine)));
     }
     if let Some(postgres) = config.state.as_ref().filter(|_| only.is_empty()) {
@@ -76,8 +75,7 @@ pub(super) async fn doctor(
         checks.push(Box::pin(bounded("state", "postgres", examine)));
     }
     for backend in chosen {
-        let examine =
-            async move |check: &mut Check| checks::backend(check, context, config, backend).await;
+        let examine = async move |check: &mut Check| checks::backend(check, context, backend).await;
         checks.push(Box::pin(bounded(backend.target.section(), backend.name.as_str(), examine)));
     }
     for runtime in config.runtimes.iter().filter(|_| only.is_empty()) {

@@ -241,7 +241,11 @@ impl Link {
                 }
                 Ok(response) => {
                     if let Some(session) = beginning.take_if(|_| response.status().is_success()) {
-                        self.begun(session, message, response.headers().get(SESSION).cloned());
+                        self.begun(
+                            session,
+                            message.line.clone(),
+                            response.headers().get(SESSION).cloned(),
+                        );
                     }
                     match self.print(message, response).await {
                         Ok(()) => return,
@@ -297,13 +301,8 @@ impl Link {
     }
 
     /// The client has begun a session: notes it, and listens for the notifications of it.
-    fn begun(
-        self: &Arc<Self>,
-        mut session: OwnedSession,
-        hello: &Message,
-        id: Option<HeaderValue>,
-    ) {
-        session.hello = Some(hello.line.clone());
+    fn begun(self: &Arc<Self>, mut session: OwnedSession, hello: String, id: Option<HeaderValue>) {
+        session.hello = Some(hello);
         session.id = id;
         drop(session);
         let (this, over) = (Arc::clone(self), self.listening.clone());

@@ -22,6 +22,10 @@ const EVERY: Duration = Duration::from_secs(1);
 /// The codes of ECMA-48 that empty a terminal: to its first place, and erase what follows.
 const CLEAR: &str = "\x1b[H\x1b[J";
 
+/// The titles of what [`row`] has.
+const COLUMNS: [&str; 9] =
+    ["BACKEND", "STATE", "TOOLS", "IN FLIGHT", "CALLS/H", "ERRORS", "P95", "REFRESHED", "SPEAKS"];
+
 /// `mantyx-bridge status`.
 pub(super) async fn status(place: &Place, json: bool, watch: bool) -> Outcome {
     let client = Client::new(place)?;
@@ -155,20 +159,7 @@ fn page(status: &Status, recent: &BTreeMap<String, Recent>, now: SystemTime) -> 
     page.line(PLAIN, "");
     let rows =
         backends.iter().map(|backend| row(backend, recent.get(&backend.name), now)).collect();
-    page.table(
-        [
-            "BACKEND",
-            "STATE",
-            "TOOLS",
-            "IN FLIGHT",
-            "CALLS/H",
-            "ERRORS",
-            "P95",
-            "REFRESHED",
-            "SPEAKS",
-        ],
-        rows,
-    );
+    page.table(COLUMNS, rows);
     if injected.iter().any(|one| one.cost.tools + one.cost.searched > 0) {
         page.line(PLAIN, "");
     }

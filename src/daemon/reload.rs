@@ -167,7 +167,12 @@ impl Reloader {
         let Some(read) = read else { return };
         systemd::reloading();
         match read {
-            Ok(config) => self.take(config).await,
+            Ok(config) => {
+                if let Err(why) = self.take(config).await {
+                    error!(why, "the configuration was not taken");
+                    self.not_taken(&why);
+                }
+            }
             Err(mistakes) => self.refuse(&mistakes),
         }
         let resolved = resolved(&self.manager.backends.registry);
@@ -177,20 +182,15 @@ impl Reloader {
         });
     }
 
-    async fn take(&mut self, config: Config) {
+    /// Applies a configuration whole. The error is a failure that is not a mistake in the file.
+    async fn take(&mut self, config: Config) -> Result<(), String> {
         for warning in &config.warnings {
             warn!("{warning}");
         }
         let fixed = differences(&self.config, &self.names.addresses, &config);
-        let apps = match apps(&config, &self.state) {
-            Ok(apps) => apps,
-            Err(error) => return self.failed(&error_chain(&error)),
-        };
+        let apps = apps(&config, &self.state).map_err(|error| error_chain(&error))?;
         let Config { listen, upstream, refresh, calls, backends, runtimes, .. } = config;
-        let prepared = match self.manager.prepare(backends).await {
-            Ok(prepared) => prepared,
-            Err(error) => return self.failed(&error_chain(&error)),
-        };
+        let prepared = self.manager.prepare(backends).await.map_err(|error| error_chain(&error))?;
         // From here on, no step fails. Apps are replaced first, so that none gets a new backend
         // that it may not use.
         let runs = &self.service.api.runs;
@@ -227,6 +227,7 @@ impl Reloader {
         if let Some(flaw) = flaw {
             warn!("{flaw}");
         }
+        Ok(())
     }
 
     /// Reports the mistakes in the file; nothing of it is applied.
@@ -242,12 +243,6 @@ impl Reloader {
             );
         }
         self.not_taken(&mistakes.summary());
-    }
-
-    /// Reports a failure that is not a mistake in the file.
-    fn failed(&self, why: &str) {
-        error!(why, "the configuration was not taken");
-        self.not_taken(why);
     }
 
     fn not_taken(&self, why: &str) {

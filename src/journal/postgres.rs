@@ -36,7 +36,7 @@ use uuid::Uuid;
 #[cfg(not(test))]
 use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
-use self::database::{Member, Verdict};
+use self::database::{Claimed, Member, Queried, Verdict};
 use self::membership::{BEAT, Lease, Peers};
 use self::rows::{Epochs, RowKey, Rows, id_of, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
@@ -220,13 +220,13 @@ impl Replica {
 }
 
 /// Connects as the daemon does, makes nothing, and reads what the server says of itself.
-pub async fn probe(settings: &Postgres) -> Result<Facts, DatabaseError> {
+pub async fn probe(settings: &Postgres) -> Queried<Facts> {
     Database::connect(settings).await?.facts(&settings.schema).await
 }
 
 /// A heartbeat, which is tried again before the lease has run out, however long other statements may
 /// take.
-async fn beat(database: &Database, member: Member) -> Result<Option<Vec<Beat>>, DatabaseError> {
+async fn beat(database: &Database, member: Member) -> Queried<Option<Vec<Beat>>> {
     let slow = |_elapsed| DatabaseError::Slow(ANSWERS_WITHIN);
     timeout(ANSWERS_WITHIN, database.beat(member)).await.map_err(slow)?
 }
@@ -267,11 +267,7 @@ impl Keeper {
     }
 
     /// One heartbeat, and what it shows. After an error, the next one has a new connection.
-    async fn turn(
-        &mut self,
-        begun: Duration,
-        leaving: &CancellationToken,
-    ) -> Result<(), DatabaseError> {
+    async fn turn(&mut self, begun: Duration, leaving: &CancellationToken) -> Queried {
         let database = match self.database.take() {
             Some(open) if !open.is_closed() => open,
             _ => {
@@ -308,7 +304,7 @@ impl Keeper {
     }
 
     /// Makes this process a member of the group.
-    async fn join(&self, database: &Database, begun: Duration) -> Result<(), DatabaseError> {
+    async fn join(&self, database: &Database, begun: Duration) -> Queried {
         let replica = &self.replica;
         let of_all = [Key::Upstream, Key::Lost].map(|key| id_of(&key));
         let mut kept = Live::of_rows(database.find(&of_all, &[]).await?).kept();
@@ -335,7 +331,7 @@ impl Keeper {
         member: Member,
         dead: &[Beat],
         all: HashSet<Uuid>,
-    ) -> Result<(), DatabaseError> {
+    ) -> Queried {
         let replica = Arc::clone(&self.replica);
         for one in dead {
             warn!(replica = %one.replica, "a replica has died; taking over its runs");
@@ -371,11 +367,7 @@ impl Keeper {
     }
 
     /// Hands on the records of runs that are this replica's now.
-    async fn adopt(
-        &self,
-        database: &Database,
-        runs: Vec<(Slot, i64)>,
-    ) -> Result<(), DatabaseError> {
+    async fn adopt(&self, database: &Database, runs: Claimed) -> Queried {
         if runs.is_empty() {
             return Ok(());
         }
@@ -491,11 +483,7 @@ impl Writer {
     }
 
     /// Writes what can be written of `changes`.
-    async fn write(
-        &mut self,
-        changes: &[Change],
-        waiting: &[Waiting],
-    ) -> Result<Verdict, DatabaseError> {
+    async fn write(&mut self, changes: &[Change], waiting: &[Waiting]) -> Queried<Verdict> {
         let replica = Arc::clone(&self.replica);
         loop {
             let mut members = replica.member.subscribe();

@@ -62,11 +62,15 @@ impl Answer {
 
     /// How many bytes it holds.
     pub fn size(&self) -> usize {
+        let (text, files) = self.parts();
+        text.len() + files.iter().map(File::size).sum::<usize>()
+    }
+
+    /// Its text, and its files; an error has none.
+    pub fn parts(&self) -> (&str, &[File]) {
         match self {
-            Self::Result { text, files } => {
-                text.len() + files.iter().map(File::size).sum::<usize>()
-            }
-            Self::Error(text) => text.len(),
+            Self::Result { text, files } => (text, files),
+            Self::Error(text) => (text, &[]),
         }
     }
 
@@ -85,10 +89,7 @@ impl Answer {
 
     /// How many bytes its text and its files take in JSON.
     pub fn json_len(&self) -> usize {
-        let (text, files) = match self {
-            Self::Result { text, files } => (text, files.as_slice()),
-            Self::Error(text) => (text, &[][..]),
-        };
+        let (text, files) = self.parts();
         let escaped = text.bytes().map(|byte| match byte {
             b'"' | b'\\' | b'\n' | b'\r' | b'\t' => 2,
             0..=31 => 6,

@@ -56,7 +56,7 @@ impl Card {
 
         let or_default = |binding: Option<String>| binding.unwrap_or(DEFAULT_BINDING.to_owned());
         let mut interfaces = Vec::new();
-        for entry in objects(&card, "supportedInterfaces") {
+        for entry in card.objects("supportedInterfaces") {
             let Some(url) = entry.string("url") else { continue };
             interfaces.push(Interface {
                 url,
@@ -69,7 +69,7 @@ impl Card {
             let binding = or_default(card.string("preferredTransport"));
             interfaces.push(Interface { url, binding, version: version.clone(), tenant: None });
         }
-        for entry in objects(&card, "additionalInterfaces") {
+        for entry in card.objects("additionalInterfaces") {
             let (Some(url), Some(binding)) = (entry.string("url"), entry.string("transport"))
             else {
                 continue;
@@ -94,12 +94,6 @@ fn token_url(card: &Members<'_>) -> Option<String> {
         let flow = scheme.object("flows")?.object("clientCredentials")?;
         flow.string("tokenUrl").filter(|url| !url.is_empty())
     })
-}
-
-/// The objects of the array under `key`; other elements are skipped.
-fn objects<'a>(members: &Members<'a>, key: &str) -> Vec<Members<'a>> {
-    let elements = members.array(key).unwrap_or_default();
-    elements.into_iter().filter_map(|element| Members::read(element.get()).ok()).collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use super::json::{lossy, no_members};
 use super::offer::Ref;
 use super::schema::refusal;
 use super::sentences::sentence;
-use super::{Answer, Call, Members, Offer, Own, Route, Target, member, own, string_member};
+use super::{Call, Members, Offer, Own, Route, Target, member, own, string_member};
 
 /// How many tools an answer has, unless the model says how many.
 const FEW: usize = 5;
@@ -136,15 +136,15 @@ fn apart(text: &str) -> String {
 }
 
 /// The answer to a call of [`Own::Find`], for a model that has `offer`, and may be told of the tools
-/// that `may_find` takes.
-pub fn find(arguments: &str, offer: &Offer, may_find: impl Fn(&str) -> bool) -> Answer {
-    let wanted = Own::Find.check(arguments).and_then(|()| {
-        Ok((own::string(arguments, "query")?, own::number(arguments, "limit")?.unwrap_or(FEW)))
-    });
-    let (query, limit) = match wanted {
-        Ok(wanted) => wanted,
-        Err(mistakes) => return Answer::Error(mistakes),
-    };
+/// that `may_find` takes. The error is an answer for the model, too.
+pub fn find(
+    arguments: &str,
+    offer: &Offer,
+    may_find: impl Fn(&str) -> bool,
+) -> Result<String, String> {
+    Own::Find.check(arguments)?;
+    let query = own::string(arguments, "query")?;
+    let limit = own::number(arguments, "limit")?.unwrap_or(FEW);
     let mut tools = Vec::new();
     let mut left = MOST_BYTES;
     let found = offer.find(&query).filter(|name| may_find(name));
@@ -160,7 +160,7 @@ pub fn find(arguments: &str, offer: &Offer, may_find: impl Fn(&str) -> bool) -> 
         false => "",
         true => ",\"hint\":\"No tool matches. Try other words for what the tool should do.\"",
     };
-    Answer::text(format!("{{\"tools\":[{}]{hint}}}", tools.join(",")))
+    Ok(format!("{{\"tools\":[{}]{hint}}}", tools.join(",")))
 }
 
 /// The call that a call of [`Own::Call`] stands for, and its route, if `tool` knows the name in it.

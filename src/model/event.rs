@@ -21,7 +21,8 @@ use super::words::Words as _;
 use super::{RefKind, RunEnding, RunId, RunKind, ToolUseId, member};
 
 /// One event.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
 pub struct Event {
     /// Its number in the run's log; `None` for a frame without one.
     pub seq: Option<u64>,
@@ -33,7 +34,8 @@ pub struct Event {
 }
 
 /// What an event says.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
 pub enum Body {
     /// `local_tool_call`: MANTYX asks for a tool on the client's side.
     Call(Call),
@@ -62,7 +64,7 @@ pub struct Call {
 
 impl Call {
     /// Reads the payload of a `local_tool_call`.
-    pub fn read(payload: &str) -> Result<Self, serde_json::Error> {
+    pub fn read(payload: &str) -> serde_json::Result<Self> {
         let data: CallData<'_> = serde_json::from_str(payload)?;
         let kind = data.kind.as_deref().unwrap_or("local");
         Ok(Self {
@@ -88,6 +90,7 @@ impl Call {
     }
 }
 
+#[cfg(test)]
 impl PartialEq for Call {
     fn eq(&self, other: &Self) -> bool {
         fn key(call: &Call) -> (&ToolUseId, Option<&RunId>, &str, Option<RefKind>, &str) {
@@ -98,6 +101,7 @@ impl PartialEq for Call {
     }
 }
 
+#[cfg(test)]
 impl Eq for Call {}
 
 #[derive(Deserialize)]
@@ -140,11 +144,7 @@ impl Event {
     ///
     /// A `local_tool_call` without its required fields, which the caller reports. Any other text
     /// that cannot be read is [`Body::Other`] and passed on.
-    pub fn read(
-        id: Option<&str>,
-        event: Option<&str>,
-        data: &str,
-    ) -> Result<Self, serde_json::Error> {
+    pub fn read(id: Option<&str>, event: Option<&str>, data: &str) -> serde_json::Result<Self> {
         let envelope: Option<Envelope<'_>> = serde_json::from_str(data).ok();
         let id = id.and_then(|id| id.parse().ok());
         let print = |seq: Option<u64>| seq.is_none().then(|| fingerprint(event, data));
@@ -200,7 +200,8 @@ impl Body {
 }
 
 /// The facts in the beginning of an event that is larger than the bridge reads.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq, Eq))]
 pub struct Beginning {
     /// The event. A call has [`TOO_LARGE`] in place of its arguments.
     pub event: Event,

@@ -202,6 +202,11 @@ pub struct RunKey {
 }
 
 impl RunKey {
+    /// The agent run `run` of `workspace`.
+    pub fn agent(workspace: &Workspace, run: RunId) -> Self {
+        Self { workspace: workspace.clone(), kind: RunKind::Agent, run }
+    }
+
     /// The path of the run.
     pub fn path(&self) -> String {
         let Self { workspace, kind, run } = self;
@@ -218,9 +223,7 @@ impl RunKey {
     /// The path to which results are posted for `asked_by`: the run itself or, of an eval, one of
     /// its agent runs.
     pub fn results_path(&self, asked_by: &RunId) -> String {
-        let workspace = self.workspace.clone();
-        let asked = Self { workspace, kind: RunKind::Agent, run: asked_by.clone() };
-        format!("{}/tool-results", asked.path())
+        format!("{}/tool-results", Self::agent(&self.workspace, asked_by.clone()).path())
     }
 }
 

@@ -68,6 +68,12 @@ impl<'a> Members<'a> {
         elements(self.get(key)?.get()).ok()
     }
 
+    /// The objects of the array under `key`; other elements are skipped.
+    pub fn objects(&self, key: &str) -> Vec<Self> {
+        let elements = self.array(key).unwrap_or_default();
+        elements.into_iter().filter_map(|element| Self::read(element.get()).ok()).collect()
+    }
+
     /// The first duplicate key.
     pub fn duplicate(&self) -> Option<&str> {
         let mut seen = std::collections::HashSet::new();

@@ -70,16 +70,10 @@ pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
     pending(call, tool, &sentence("awaits_approval", &[("fetch", &fetch)]))
 }
 
-/// The answer to a fetch for a call of `tool` that has not been made yet.
-pub fn still_waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    let most = MAX_WAIT.as_secs();
-    pending(call, tool, &sentence("still_waits", &[("fetch", &fetch), ("seconds", &most)]))
-}
-
-/// The answer to a fetch for a call of `tool` that still runs.
-pub fn still_runs(call: &CallId, tool: &str, fetch: &str) -> Answer {
-    let most = MAX_WAIT.as_secs();
-    pending(call, tool, &sentence("still_runs", &[("fetch", &fetch), ("seconds", &most)]))
+/// The answer to a fetch for a call of `tool` that still runs, or `waits` to be made.
+pub fn still(call: &CallId, tool: &str, fetch: &str, waits: bool) -> Answer {
+    let name = if waits { "still_waits" } else { "still_runs" };
+    pending(call, tool, &sentence(name, &[("fetch", &fetch), ("seconds", &MAX_WAIT.as_secs())]))
 }
 
 /// The answer to a fetch while the replicas' database is away.

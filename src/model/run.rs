@@ -17,7 +17,8 @@ use super::{Call, Event, Route, RunEnding, RunId, RunKind, Table, Target, ToolUs
 use crate::model::maps::HashMap;
 
 /// What the driver does about one event.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
+#[cfg_attr(test, derive(PartialEq))]
 pub enum Step {
     /// A repetition: do nothing.
     Skip,
@@ -30,7 +31,8 @@ pub enum Step {
 }
 
 /// What the driver does about a call that is the bridge's.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
+#[cfg_attr(test, derive(PartialEq))]
 pub enum Work {
     /// Make the call and post the answer.
     Make(Route),

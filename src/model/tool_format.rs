@@ -210,12 +210,10 @@ impl Format {
 
     /// The text of an answer, and its files as the API has them.
     pub fn blocks(self, answer: &Answer) -> (String, Vec<Value>) {
-        let (mut text, files) = match answer {
-            // OpenAI's results have no other sign of an error.
-            Answer::Error(why) if self.is_openai() => (format!("Error: {why}"), &[][..]),
-            Answer::Error(why) => (why.clone(), &[][..]),
-            Answer::Result { text, files } => (text.clone(), files.as_slice()),
-        };
+        let (text, files) = answer.parts();
+        // OpenAI's results have no other sign of an error.
+        let is_marked = self.is_openai() && matches!(answer, Answer::Error(_));
+        let mut text = if is_marked { format!("Error: {text}") } else { text.to_owned() };
         let mut blocks = Vec::new();
         for file in files {
             match self.file(file) {

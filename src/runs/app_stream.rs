@@ -10,6 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, OptionFuture};
 use futures_util::{Stream, stream};
+use reqwest::Response;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
@@ -89,7 +90,7 @@ enum From {
 
 /// MANTYX's own replay, until it has caught up with the log.
 struct Replay {
-    response: reqwest::Response,
+    response: Response,
     framer: Framer,
     seq: u64,
     /// The events without a number that the app has already.
@@ -116,7 +117,7 @@ impl Replay {
         Ok(Box::new(Self::new(&run.app, response, seq, repetitions)))
     }
 
-    fn new(app: &AppName, response: reqwest::Response, seq: u64, repetitions: Unnumbered) -> Self {
+    fn new(app: &AppName, response: Response, seq: u64, repetitions: Unnumbered) -> Self {
         let held = Budget::of_process().hold_for(Some(app.clone()));
         let framer = Framer::new(MAX_EVENT);
         Self { response, framer, seq, repetitions, ended: false, last: None, held }
@@ -191,11 +192,7 @@ pub async fn open(
 
 /// Opens MANTYX's own replay. If the run's credential was refused and the app has shown another one
 /// since, this tries once more.
-async fn replay(
-    runs: &Arc<Runs>,
-    run: &DrivenRun,
-    last_seq: u64,
-) -> Result<reqwest::Response, OpenError> {
+async fn replay(runs: &Arc<Runs>, run: &DrivenRun, last_seq: u64) -> Result<Response, OpenError> {
     let path = run.key.stream_path();
     let shown = runs.credential_of(run);
     match runs.upstream.open_stream(&path, last_seq, &shown).await {
@@ -309,7 +306,7 @@ async fn read_log(run: &DrivenRun, cursor: &mut Cursor, wake: &mut Wake) -> Turn
 }
 
 /// May be dropped while it waits.
-async fn read_last(response: &mut reqwest::Response, blank: &mut BlankLine) -> Turn {
+async fn read_last(response: &mut Response, blank: &mut BlankLine) -> Turn {
     match response.chunk().await {
         Ok(Some(mut chunk)) => match blank.end_in(&chunk) {
             Some(end) => {

@@ -127,6 +127,9 @@ pub enum Undecidable {
     Away(DatabaseError),
 }
 
+/// How a question stands after a decision, or why that has no effect.
+type Decided = Result<Approval, Undecidable>;
+
 /// The app has as many waiting calls as it may, or they are as large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
@@ -205,12 +208,7 @@ impl Approvals {
     }
 
     /// Takes what a person says about the question `id` of `app`, or of any app; how it stands then.
-    pub fn decide(
-        &self,
-        app: Option<&AppName>,
-        id: &str,
-        decision: Decision,
-    ) -> Result<Approval, Undecidable> {
+    pub fn decide(&self, app: Option<&AppName>, id: &str, decision: Decision) -> Decided {
         let found = {
             let inner = self.inner.lock();
             let mut waiting = inner.waiting.iter();

@@ -90,7 +90,7 @@ impl Calls {
         if let Some(metrics) = self.backends.metrics(&call.route.backend) {
             metrics.ended.of(ending).inc();
         }
-        end(span(trace, call), ending);
+        span(trace, call).outcome(ending.as_str(), ending.is_failure());
         if let Some(audit) = &self.audit {
             let nothing = audit::Asked::default();
             audit.tell(&audited(audit, call), ending.as_str(), Duration::ZERO, &nothing);
@@ -117,11 +117,6 @@ fn span(trace: &Context, call: &CallRequest) -> Span {
         }
     }
     span
-}
-
-/// How the call of `span` ended.
-fn end(mut span: Span, ending: Ending) {
-    span.outcome(ending.as_str(), ending.is_failure());
 }
 
 /// The call as the audit log tells of it.
@@ -176,25 +171,18 @@ impl CallObserver {
         self.begun.elapsed().saturating_sub(asking.waited + waits)
     }
 
-    /// Notes that the peer is asked for work that the call began in an earlier process.
-    pub(super) fn resumed(&self) {
-        self.note("bridge.resumed");
-    }
-
     /// Notes in the span that this is so.
-    fn note(&self, key: &'static str) {
-        let mut span = self.span.lock();
-        if let Some(span) = span.as_mut() {
+    pub(super) fn note(&self, key: &'static str) {
+        if let Some(span) = self.span.lock().as_mut() {
             span.set(key, true);
         }
     }
 
     /// The call has ended.
     pub(super) fn ends(&self, ending: Ending) {
-        let Some(span) = self.span.lock().take() else {
-            return;
-        };
-        end(span, ending);
+        let Some(mut span) = self.span.lock().take() else { return };
+        span.outcome(ending.as_str(), ending.is_failure());
+        drop(span);
         self.running.end(Outcome::of(ending));
         let mut asking = self.asking.lock();
         asking.end(Decision::none(Approval::Withdrawn));

@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -122,11 +123,7 @@ impl CallRecorder {
     }
 
     /// The recorder of a call that an earlier process has left, with the size of its answer.
-    pub(super) fn kept(
-        keeping: Keeping,
-        key: CallKey,
-        (record, answer): (CallRecord, usize),
-    ) -> Self {
+    pub(super) fn kept(keeping: Keeping, key: CallKey, record: CallRecord, answer: usize) -> Self {
         keeping.share.hold(size(&record) + answer);
         let received = Moment { wall: record.received_at, up: record.received_up };
         // If that is not known, its time counts as over: MANTYX may not wait for it any more.
@@ -206,13 +203,12 @@ impl CallRecorder {
     /// The call as it was read; with `null` for arguments that are not kept any more.
     pub(super) fn call(&self) -> Call {
         let record = self.record.lock();
-        let nothing = || serde_json::value::to_raw_value(&()).expect("null is JSON");
         Call {
             tool_use: self.key.tool_use.clone(),
             agent_run: self.key.agent_run.clone(),
             name: record.name.clone(),
             kind: record.kind,
-            args: record.args.clone().unwrap_or_else(nothing),
+            args: record.args.clone().unwrap_or_else(|| RawValue::NULL.to_owned()),
             mcp_server: record.mcp_server.clone(),
         }
     }

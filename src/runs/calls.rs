@@ -140,8 +140,8 @@ impl ActiveCall {
             error!(%app, tool, "a call panicked; answering it with an error");
             Ok(Made::internal(tool, self.recorder.has_reached_tool()))
         });
-        if let Ok(Made { answer: Answer::Result { text, .. } | Answer::Error(text), .. }) = &made {
-            self.observer.running.answered(text);
+        if let Ok(Made { answer, .. }) = &made {
+            self.observer.running.answered(answer.parts().0);
         }
         self.observer.ends(match &made {
             Ok(made) => made.ending,
@@ -282,7 +282,8 @@ impl Calls {
         let permission_check = self.permission_check(&request.app);
         let handle = recorder.handle();
         if handle.is_some() {
-            observer.resumed();
+            // The peer is asked for work that the call began in an earlier process.
+            observer.note("bridge.resumed");
             // An earlier process has made the call, so what had to be approved was.
             permission_check.approve();
         }
@@ -319,7 +320,7 @@ impl Calls {
             return Ok(Made::from(match own {
                 // The work was permitted when it began, and only the scope that began it can fetch
                 // its result.
-                Own::Results => self.result_of(call).await,
+                Own::Results => self.result_of(call).await.unwrap_or_else(Answer::Error),
                 Own::Find => self.find(call).await,
                 Own::Call => Answer::Error(unresolved(request.arguments.get())),
             }));
@@ -374,7 +375,8 @@ impl Calls {
                 |name: &str| table.as_ref().is_none_or(|table| table.tool(name).is_some());
             catalog_search::find(request.arguments.get(), &offer, may_call)
         });
-        found.await.unwrap_or_else(|_panic| Answer::Error("The search has failed.".to_owned()))
+        let found = found.await.unwrap_or_else(|_panic| Err("The search has failed.".to_owned()));
+        found.map_or_else(Answer::Error, Answer::text)
     }
 
     /// Asks a person about something that the bridge does not do itself. Dropping the future

@@ -215,16 +215,14 @@ impl Runs {
         let inner = self.inner.lock();
         let is_of = |run: &&Arc<DrivenRun>| {
             let RunKey { workspace, kind, run: own } = &run.key;
-            let of_eval = || {
-                let kind = RunKind::Agent;
-                let key = RunKey { workspace: workspace.clone(), kind, run: id.clone() };
-                inner.eval_key_of(&key).as_ref() == Some(&run.key)
-            };
-            run.app == *app
-                && match kind {
-                    RunKind::Agent => own == id,
-                    RunKind::Eval => of_eval(),
+            let is_it = match kind {
+                RunKind::Agent => own == id,
+                RunKind::Eval => {
+                    let key = RunKey::agent(workspace, id.clone());
+                    inner.eval_key_of(&key).as_ref() == Some(&run.key)
                 }
+            };
+            is_it && run.app == *app
         };
         let mut of = inner.runs.values().filter(is_of).peekable();
         of.peek().is_some() && of.all(|run| self.may_be_told(run, shown))

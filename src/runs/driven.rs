@@ -418,10 +418,6 @@ impl DrivenRun {
         self.access.borrow().clone()
     }
 
-    pub(super) fn set_access(&self, access: Access) {
-        self.access.send_replace(access);
-    }
-
     /// The cause of a refusal may be gone: readers wait for the next attempt. A stream that is
     /// open, or was, keeps its state.
     pub(super) fn is_tried_anew(&self) {

@@ -25,7 +25,7 @@ use tracing::{debug, error, info, warn};
 use super::answer::Task;
 use super::call_recorder::CallRecorder;
 use super::mask::masked;
-use super::{Access, DrivenRun, Runs, answer};
+use super::{Access, DrivenRun, LeftCalls, Runs, answer};
 use crate::backoff::Backoff;
 use crate::budget;
 use crate::budget::Budget;
@@ -89,7 +89,7 @@ struct Driver {
     /// Calls of an earlier process that are answered once the past has been read. If the past is
     /// lost, their answers must wait: an answer brings the run's next call, and the driver could
     /// not tell that call from one of the past.
-    left: Vec<(Arc<CallRecorder>, Task)>,
+    left: LeftCalls,
     /// The agent runs that the stream of an eval has named.
     named: HashSet<RunId>,
 }
@@ -98,12 +98,7 @@ struct Driver {
 ///
 /// `left` are the calls of an earlier process that need not wait for what the stream says.
 /// `is_revived`: an earlier driver has given the run up.
-pub(super) async fn drive(
-    runs: Arc<Runs>,
-    run: Arc<DrivenRun>,
-    left: Vec<(Arc<CallRecorder>, Task)>,
-    is_revived: bool,
-) {
+pub(super) async fn drive(runs: Arc<Runs>, run: Arc<DrivenRun>, left: LeftCalls, is_revived: bool) {
     let mut driver = Driver {
         runs,
         run,
@@ -218,11 +213,11 @@ impl Driver {
                 StreamEnd::Drain => {
                     // An open stream would say that MANTYX knows the run. An answer that it does not
                     // know now is kept for the next process.
-                    self.run.set_access(Access::Broken);
+                    self.run.access.send_replace(Access::Broken);
                     return Why::ShuttingDown;
                 }
                 StreamEnd::Broken(why) => {
-                    self.run.set_access(Access::Broken);
+                    self.run.access.send_replace(Access::Broken);
                     opened = Instant::now();
                     if opened > begun + LIVED {
                         self.backoff.reset();
@@ -387,7 +382,7 @@ impl Driver {
         let mut framer = Framer::new(MAX_EVENT);
         let mut held = Budget::of_process().hold();
         self.run.state().opened();
-        self.run.set_access(Access::Open);
+        self.run.access.send_replace(Access::Open);
         self.unknown = 0;
         for recorder in self.run.take_unwanted() {
             info!(run = %self.run.key.run, "MANTYX knows the run again; posting a kept answer");

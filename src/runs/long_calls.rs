@@ -166,7 +166,7 @@ impl LongCalls {
         self.write(id, call);
         // The work holds the arguments, which would take memory for a day.
         call.work = None;
-        self.erase(&make_room(&mut calls));
+        self.erase(make_room(&mut calls));
         let is_kept = calls.contains_key(id);
         drop(calls);
         self.finished.notify_waiters();
@@ -225,7 +225,7 @@ impl LongCalls {
             }
             keep
         });
-        self.erase(&over);
+        self.erase(over);
     }
 }
 
@@ -446,12 +446,9 @@ impl Calls {
         }
     }
 
-    /// The answer to the tool that fetches the result of a long call.
-    pub(super) async fn result_of(&self, call: &ActiveCall) -> Answer {
-        let asked = match pending::read(call.request().arguments.get()) {
-            Ok(asked) => asked,
-            Err(mistakes) => return Answer::Error(mistakes),
-        };
+    /// The answer to the tool that fetches the result of a long call; the error is one, too.
+    pub(super) async fn result_of(&self, call: &ActiveCall) -> Result<Answer, String> {
+        let asked = pending::read(call.request().arguments.get())?;
         let scope = Scope::new(call);
         let deadline = Instant::now() + asked.wait.min(self.settings().limits.timeout);
         let fetched = tokio::select! {
@@ -467,28 +464,25 @@ impl Calls {
                 durable.filter(|it| matches!(it, Fetched::Finished(..))).unwrap_or(own)
             }
             (Fetched::Unknown, Some(replica)) => {
-                match self.fetch_elsewhere(replica, &asked.call, &scope, deadline).await {
-                    Ok(fetched) => fetched,
-                    Err(error) => {
-                        warn!(error = error_chain(&error), "cannot look up a long call");
-                        return Answer::Error(pending::CANNOT_TELL.to_owned());
-                    }
-                }
+                let fetched = self.fetch_elsewhere(replica, &asked.call, &scope, deadline).await;
+                fetched.map_err(|error| {
+                    warn!(error = error_chain(&error), "cannot look up a long call");
+                    pending::CANNOT_TELL
+                })?
             }
             (fetched, _) => fetched,
         };
-        match fetched {
+        Ok(match fetched {
             Fetched::Running { tool, waits } => {
                 let fetch = self.fetch_tool(call.driven());
-                let still = if waits { pending::still_waits } else { pending::still_runs };
-                still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL))
+                pending::still(&asked.call, &tool, fetch.as_deref().unwrap_or(pending::TOOL), waits)
             }
             Fetched::Finished(answer, backend) => {
                 let max = backend.and_then(|name| self.backends.rules(&name)?.max_result);
                 part(&answer, &asked, max, self.fetch_tool(call.driven()).as_deref())
             }
             Fetched::Unknown => Answer::Error(sentence("no_such_call", &[])),
-        }
+        })
     }
 }
 

@@ -13,17 +13,15 @@ use crate::sse::Frame;
 /// there are.
 pub(super) fn masked(stream: RunKind, seq: Option<u64>, call: &Call) -> Frame {
     #[derive(Serialize)]
-    struct Masked<D> {
+    struct Masked<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         seq: Option<u64>,
         #[serde(rename = "type")]
         kind: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        data: Option<&'a Data<'a>>,
         #[serde(flatten)]
-        data: D,
-    }
-    #[derive(Serialize)]
-    struct Enveloped<'a> {
-        data: Data<'a>,
+        flat: Option<&'a Data<'a>>,
     }
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -36,16 +34,15 @@ pub(super) fn masked(stream: RunKind, seq: Option<u64>, call: &Call) -> Frame {
     }
     let kind = "tool_call";
     let is_eval = stream == RunKind::Eval;
-    let data = Data {
+    let content = Data {
         agent_run_id: call.agent_run.as_ref().filter(|_| is_eval).map(RunId::as_str),
         tool_use_id: call.tool_use.as_str(),
         name: &call.name,
         input: &call.args,
     };
-    let text = match is_eval {
-        true => serde_json::to_string(&Masked { seq, kind, data }),
-        false => serde_json::to_string(&Masked { seq, kind, data: Enveloped { data } }),
-    };
+    let data = Some(&content).filter(|_| !is_eval);
+    let flat = Some(&content).filter(|_| is_eval);
+    let text = serde_json::to_string(&Masked { seq, kind, data, flat });
     let text = text.expect("strings, a number and raw JSON can be written");
     let id = seq.map(|seq| seq.to_string());
     Frame::write(id.as_deref(), Some(kind), &text)

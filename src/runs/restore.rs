@@ -16,7 +16,7 @@ use tracing::{info, warn};
 use super::answer::{POST_WITHIN, Task};
 use super::call_recorder::CallRecorder;
 use super::driven::Left;
-use super::{DrivenRun, Inner, KEEP_ENDED, Owned, Runs, Session};
+use super::{DrivenRun, Inner, KEEP_ENDED, LeftCalls, Owned, Runs, Session};
 use crate::clock;
 use crate::journal::record::{
     Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, OwnedKey, OwnerRecord,
@@ -48,8 +48,7 @@ impl Runs {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
             let (long, of_runs): (Vec<_>, Vec<_>) =
                 long.into_iter().partition(|(_, record)| record.of == Of::App);
-            let of_runs = of_runs.into_iter().map(|(id, _)| Change::Forget(Key::Long(id)));
-            self.journal().write(of_runs.collect());
+            self.calls.long.erase(of_runs.into_iter().map(|(id, _)| id));
             self.journal().write(vec![Change::Upstream(now)]);
             self.restore_long_calls(long);
             // It may be the same MANTYX under another address: with the owners, no app gets the
@@ -126,8 +125,7 @@ impl Runs {
         self.restore_owners(owners, (&runs, &sessions));
         let (untold, long): (Vec<_>, Vec<_>) =
             long.into_iter().partition(|(_, record)| is_untold(record, &runs));
-        let untold = untold.into_iter().map(|(id, _)| Change::Forget(Key::Long(id)));
-        self.journal().write(untold.collect());
+        self.calls.long.erase(untold.into_iter().map(|(id, _)| id));
         for session in sessions {
             self.restore_session(session);
         }
@@ -298,7 +296,7 @@ impl Runs {
             let answer = call.answer.as_ref().map_or(0, Bytes::len);
             let keeping = self.calls.keeping(&record.app);
             let claim = inner.claim_over_replicas(&record.key, call.key.agent_run.as_ref());
-            let entry = CallRecorder::kept(keeping, call.key, (call.record, answer));
+            let entry = CallRecorder::kept(keeping, call.key, call.record, answer);
             let entry = Arc::new(entry.claimed_for(claim));
             let asked = entry.call();
             let route = table.claims(&asked).cloned();
@@ -363,7 +361,7 @@ impl Runs {
 struct Resumed {
     run: Arc<DrivenRun>,
     /// Its calls that are answered without waiting for the stream.
-    open: Vec<(Arc<CallRecorder>, Task)>,
+    open: LeftCalls,
     unanswered: usize,
     /// How far it was read.
     seq: u64,

@@ -119,7 +119,7 @@ async fn many_ended_runs_push_out_none_that_was_given_up() {
 async fn a_stream_that_is_open_stays_so_when_another_credential_is_accepted() {
     let (room, mut inner) = (Room::default(), Inner::default());
     let run = run(&mut inner, "run", &room);
-    run.set_access(Access::Open);
+    run.access.send_replace(Access::Open);
     run.is_tried_anew();
     assert!(matches!(run.access(), Access::Open));
     run.is_failing(crate::upstream::OpenError::Unreachable("nobody".to_owned()));

@@ -85,10 +85,8 @@ impl Runs {
     /// driver does not make those calls again.
     pub(super) fn hand_over(self: &Arc<Self>, key: &RunKey, app: &AppName) {
         let mut inner = self.inner.lock();
-        if inner.runs.get(key).is_none_or(|run| run.app == *app) {
-            return;
-        }
-        let Some(run) = inner.runs.remove(key) else { return };
+        let Some(run) = inner.runs.get(key).filter(|run| run.app != *app).cloned() else { return };
+        inner.runs.remove(key);
         drop(inner);
         warn!(
             run = %key.run, app = %run.app, owner = %app,
@@ -135,8 +133,7 @@ impl Runs {
 
     /// Makes the app of `eval` the owner of an agent run that the eval's stream has named.
     pub(super) fn adopt(&self, eval: &DrivenRun, agent_run: &RunId) {
-        let workspace = eval.key.workspace.clone();
-        let owned = Owned::Run(RunKey { workspace, kind: RunKind::Agent, run: agent_run.clone() });
+        let owned = Owned::Run(RunKey::agent(&eval.key.workspace, agent_run.clone()));
         let adopted = self.inner.lock().own(owned, &eval.app, How::OfEval(eval.key.run.clone()));
         match adopted {
             Ok(changes) if changes.is_empty() => {}
@@ -151,9 +148,7 @@ impl Runs {
     /// Claims `call` for the driver of `run`. `false`: another driver makes the call, or it belongs
     /// to another run, so this driver must not make it.
     pub(super) fn claim(&self, run: &DrivenRun, call: &Call) -> bool {
-        let workspace = run.key.workspace.clone();
-        let agent_run = run.asked_by(call);
-        let key = RunKey { workspace, kind: RunKind::Agent, run: agent_run };
+        let key = RunKey::agent(&run.key.workspace, run.asked_by(call));
         let mut inner = self.inner.lock();
         let asked = (key.workspace.clone(), key.run.clone());
         if inner.claims.holds(&asked, &call.tool_use, run.slot) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret as _, SecretString};
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -33,9 +33,9 @@ pub(super) type GrantId = [u8; 32];
 pub(super) struct KeptToken {
     state: StateDir,
     /// Held during an exchange that may replace the token.
-    turn: Semaphore,
+    pub(super) turn: AsyncMutex<()>,
     /// Held while the file is written, so that an older token is never written over a newer one.
-    writing: Semaphore,
+    writing: AsyncMutex<()>,
     unsaved: Mutex<Unsaved>,
     /// The exchanges with the issuer.
     pub tasks: TaskTracker,
@@ -54,17 +54,12 @@ impl KeptToken {
     pub(super) fn new(state: StateDir) -> Arc<Self> {
         Arc::new(Self {
             state,
-            turn: Semaphore::new(1),
-            writing: Semaphore::new(1),
+            turn: AsyncMutex::default(),
+            writing: AsyncMutex::default(),
             unsaved: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         })
-    }
-
-    /// Waits until no other exchange may replace the token.
-    pub(super) async fn turn(&self) -> SemaphorePermit<'_> {
-        self.turn.acquire().await.expect("the semaphore is never closed")
     }
 
     /// The replacement of this grant's refresh token, if there is one.
@@ -108,7 +103,7 @@ impl KeptToken {
 
     /// Writes the newest token; true if no token is left to write.
     async fn write(&self) -> bool {
-        let _writing = self.writing.acquire().await;
+        let _writing = self.writing.lock().await;
         let Some((of, token)) = self.unsaved.lock().token.clone() else { return true };
         let written = token.clone();
         let write = move |state: &StateDir| state.write_refresh_token(&hex(&of), &written);

@@ -59,10 +59,9 @@ impl RateLimits {
     /// The limiter of this credential; it covers the posts of all runs.
     pub(super) fn of(&self, credential: [u8; 32]) -> Arc<RateLimiter> {
         let mut all = self.0.lock();
-        if let Some(limiter) = all.get(&credential) {
-            return Arc::clone(limiter);
+        if !all.contains_key(&credential) {
+            all.retain(|_, limiter| Arc::strong_count(limiter) > 1 || !limiter.is_forgotten());
         }
-        all.retain(|_, limiter| Arc::strong_count(limiter) > 1 || !limiter.is_forgotten());
         Arc::clone(all.entry(credential).or_insert_with(|| Arc::new(RateLimiter::new())))
     }
 }

@@ -88,7 +88,7 @@ impl Issue for RefreshTokenGrant {
     }
 
     async fn issue(&self, _: Option<&()>) -> IssueResult<Issued> {
-        let _turn = self.kept.turn().await;
+        let _turn = self.kept.turn.lock().await;
         let shown = self.refresh_token().await;
         let refused = match self.ask(&shown).await {
             Err(error) if error.grant_ended => error,

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 use super::failure::{A2aFailure, Exchanged};
-use super::follow::{FIRST_WAIT, Following, Known};
+use super::follow::{FIRST_WAIT, Following};
 use super::link::Link;
 use super::result::{Outcome, Reply};
 use super::threads::{Owner, Thread};
@@ -69,15 +69,14 @@ pub(super) async fn call(
 pub(super) async fn resume(
     link: &Arc<Link>,
     tracker: &TaskTracker,
-    known: Known,
+    known: Thread,
     call: &ToolCall,
 ) -> Called {
     let mut following = Following::new(link, tracker, call);
-    following.know(Some(&known.task));
+    following.know(known.task.as_deref());
     // There is a task, so that no other error is needed.
     let reply = following.poll(Duration::ZERO, String::new()).await?;
-    let thread = Thread { context: known.context, task: Some(known.task) };
-    let (next, answer) = conclude(reply, thread);
+    let (next, answer) = conclude(reply, known);
     if let Some(owner) = Owner::of(&call.request) {
         link.settings.threads.end(tracker, owner, next).await;
     }

@@ -7,16 +7,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use a2a::error_code::TASK_NOT_FOUND;
-use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
 use super::failure::{A2aFailure, Exchanged};
 use super::link::Link;
 use super::result::{Outcome, Reply};
-use super::threads::MAX_ID;
+use super::threads::Thread;
 use super::wire::Operation;
-use crate::backend::{CallError, Called, Handle, TASK_SILENCE, ToolCall};
+use crate::backend::{CallError, Called, TASK_SILENCE, ToolCall};
 
 /// The first wait before an unfinished task is polled, the growth of the wait, and its maximum. An
 /// answer comes at most this share of the task's time late.
@@ -25,34 +24,6 @@ const WAIT_GROWTH: f64 = 1.2;
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// The least wait after a poll that failed.
 const MISS_WAIT: Duration = Duration::from_secs(1);
-
-/// A task and its conversation: the data with which the task can be asked for after a restart, as
-/// the text of a [`Handle`]. Later versions read the text, too: members may be added, but never
-/// change their meaning.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Known {
-    pub task: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub context: Option<String>,
-}
-
-impl Known {
-    /// `None` if the task's id is longer than [`MAX_ID`].
-    pub(super) fn new(task: &str, context: Option<&str>) -> Option<Self> {
-        let short = |id: &&str| id.len() <= MAX_ID;
-        let task = Some(task).filter(short)?.to_owned();
-        Some(Self { task, context: context.filter(short).map(str::to_owned) })
-    }
-
-    pub(super) fn handle(&self) -> Handle {
-        Handle(serde_json::to_string(self).expect("a struct of texts is always JSON"))
-    }
-
-    /// `None` if [`Self::handle`] did not write the text.
-    pub(super) fn read(handle: &Handle) -> Option<Self> {
-        serde_json::from_str(&handle.0).ok()
-    }
-}
 
 /// The states of a task that the bridge does not take, as they may be from before the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,8 +43,8 @@ pub(super) struct Following<'a> {
     call: &'a ToolCall,
     /// `None` if there is nothing to cancel, or nothing any more.
     pub(super) task: Option<String>,
-    /// The task and conversation that the call recorded last.
-    told: Option<Known>,
+    /// The task that the call recorded last.
+    told: Option<String>,
     stale: Stale,
 }
 
@@ -115,11 +86,14 @@ impl<'a> Following<'a> {
     pub(super) fn works(&mut self, context: Option<&str>) {
         self.call.progress.touch();
         self.stale = Stale::None;
-        let Some(task) = self.task.as_deref() else { return };
-        let news = self.told.as_ref().is_none_or(|told| told.task != task);
-        if let (true, Some(known)) = (news, Known::new(task, context)) {
+        if self.task.is_none() || self.task == self.told {
+            return;
+        }
+        let context = context.map(str::to_owned);
+        let known = Thread { task: self.task.clone(), context }.short();
+        if known.task.is_some() {
             self.call.recorder.named(&known.handle());
-            self.told = Some(known);
+            self.told = known.task;
         }
     }
 

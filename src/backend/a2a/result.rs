@@ -104,7 +104,7 @@ fn task(task: &Members<'_>, encoding: PartEncoding, in_pieces: bool) -> Result<R
         _ => Attachments::default(),
     };
     let said = || Said::read(&message, encoding, false, files());
-    let made = || Said::read(&artifacts(task), encoding, in_pieces, files());
+    let made = || Said::read(&task.objects("artifacts"), encoding, in_pieces, files());
     let outcome = match state {
         TaskState::Unfinished if task_id.is_none() => return Err(Unreadable::NoTaskId),
         TaskState::Unfinished => Outcome::Unfinished,
@@ -183,11 +183,6 @@ impl Said {
     fn result(self) -> Answer {
         Answer::Result { text: self.text, files: self.files }
     }
-}
-
-fn artifacts<'a>(task: &Members<'a>) -> Vec<Members<'a>> {
-    let artifacts = task.array("artifacts").unwrap_or_default();
-    artifacts.iter().filter_map(|artifact| Members::read(artifact.get()).ok()).collect()
 }
 
 /// 0.3 over HTTP+JSON calls the parts of a message `content`.

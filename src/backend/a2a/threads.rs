@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use crate::backend::Handle;
 use crate::error_chain::error_chain;
 use crate::journal::{Journal, Replica};
 use crate::model::{AppName, BackendName, CallRequest, CallingRun, RunId, SessionId, Workspace};
@@ -20,14 +22,17 @@ const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most conversations; the oldest go first.
 const MAX_THREADS: usize = 10_000;
 /// An id of an agent that is longer than this is not remembered.
-pub(super) const MAX_ID: usize = 1024;
+const MAX_ID: usize = 1024;
 
-/// Where a message goes: to a new conversation, into a known one, or to a task of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// Where a message goes: to a new conversation, into a known one, or to a task of it. As the text of
+/// a [`Handle`], it has the data with which a task can be asked for after a restart. Later versions
+/// read the text, too: members may be added, but never change their meaning.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Thread {
-    pub context: Option<String>,
     /// The task that waits for the message.
     pub task: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
 }
 
 /// The owner of a conversation.
@@ -58,6 +63,23 @@ impl Thread {
     /// if there is nothing left to drop.
     pub(super) fn weaken(&mut self) -> bool {
         self.task.take().is_some() || self.context.take().is_some()
+    }
+
+    /// The handle of its task, which it must have.
+    pub(super) fn handle(&self) -> Handle {
+        Handle(serde_json::to_string(self).expect("a struct of texts is always JSON"))
+    }
+
+    /// `None` if [`Self::handle`] did not write the text.
+    pub(super) fn read(handle: &Handle) -> Option<Self> {
+        let thread: Self = serde_json::from_str(&handle.0).ok()?;
+        Some(thread).filter(|thread| thread.task.is_some())
+    }
+
+    /// The same without ids that are too long to be remembered.
+    pub(super) fn short(self) -> Self {
+        let short = |id: &String| id.len() <= MAX_ID;
+        Self { context: self.context.filter(short), task: self.task.filter(short) }
     }
 }
 
@@ -113,9 +135,8 @@ impl Threads {
         let threads = Arc::clone(self);
         let leaving = tracker.spawn(async move {
             let Some((replica, id)) = threads.of_group(&owner) else { return };
-            let short = |id: Option<String>| id.filter(|id| id.len() <= MAX_ID);
-            let left = replica.leave_conversation(&id, short(thread.context), short(thread.task));
-            if let Err(error) = left.await {
+            let Thread { context, task } = thread.short();
+            if let Err(error) = replica.leave_conversation(&id, context, task).await {
                 warn!(error = error_chain(&error), "a conversation is not kept for other replicas");
             }
         });
@@ -138,9 +159,7 @@ impl Threads {
     /// Remembers where a message has led. A task that waits for another message of `owner`
     /// stays, unless `thread` has one itself.
     pub(super) fn leave(&self, owner: Owner, thread: Thread) {
-        let short = |id: &String| id.len() <= MAX_ID;
-        let context = thread.context.filter(short);
-        let task = thread.task.filter(short);
+        let Thread { context, task } = thread.short();
         let now = Instant::now();
         let mut threads = self.kept.lock();
         let known = threads.remove(&owner);

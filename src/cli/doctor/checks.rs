@@ -39,21 +39,20 @@ const OLDEST: i32 = 13;
 const CLOSE: Duration = Duration::from_secs(8);
 
 /// The parts that every check needs.
-pub(super) struct Context {
+pub(super) struct Context<'c> {
+    config: &'c Config,
     client: http_client::Client,
     launcher: Option<PathBuf>,
-    /// The daemon's own time limit for connecting.
-    patience: Duration,
     /// Upstreams that may have an exchange for a token under way.
     mantyxes: RefCell<Vec<Arc<upstream::Upstream>>>,
 }
 
-impl Context {
-    pub(super) fn new(config: &Config) -> Self {
+impl<'c> Context<'c> {
+    pub(super) fn new(config: &'c Config) -> Self {
         Self {
+            config,
             client: http_client::new(),
             launcher: std::env::current_exe().ok(),
-            patience: config.refresh.timeout,
             mantyxes: RefCell::default(),
         }
     }
@@ -72,12 +71,7 @@ impl Context {
     }
 }
 
-pub(super) async fn backend(
-    check: &mut Check,
-    context: &Context,
-    config: &Config,
-    backend: &Backend,
-) {
+pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &Backend) {
     match &backend.target {
         Target::Mcp(server) => {
             let reached = match server {
@@ -92,8 +86,9 @@ pub(super) async fn backend(
                 let client = context.client.clone();
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
                 let catalog = mcp_server(check, context, &dialer, &backend.target).await;
+                let rights = context.config.all_rights();
                 let idle = |catalog: Arc<Catalog>| {
-                    globs::idle(&backend.name, &catalog, backend.rules(), config.all_rights())
+                    globs::idle(&backend.name, &catalog, backend.rules(), rights)
                 };
                 if let Some(idle) = catalog.and_then(idle) {
                     check.begin("globs").warn(idle, globs::CURE);
@@ -134,7 +129,7 @@ pub(super) async fn backend(
     }
 }
 
-fn command(check: &mut Check, context: &Context, program: &Program) -> bool {
+fn command(check: &mut Check, context: &Context<'_>, program: &Program) -> bool {
     check.begin("command");
     match program::locate(program) {
         Ok(file) => {
@@ -155,7 +150,7 @@ fn command(check: &mut Check, context: &Context, program: &Program) -> bool {
 
 async fn mcp_server(
     check: &mut Check,
-    context: &Context,
+    context: &Context<'_>,
     dialer: &dyn Dial,
     target: &Target,
 ) -> Option<Arc<Catalog>> {
@@ -182,7 +177,7 @@ async fn mcp_server(
     catalog
 }
 
-async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, target: &Target) {
+async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, target: &Target) {
     check.begin("card");
     let fetched = async {
         let peer = dialer.dial().await?;
@@ -217,16 +212,18 @@ async fn a2a_agent(check: &mut Check, context: &Context, dialer: &dyn Dial, targ
 /// What `work` gives within the time limit. A failure is reported with its cure.
 async fn in_time<T>(
     check: &mut Check,
-    context: &Context,
+    context: &Context<'_>,
     what: &str,
     target: &Target,
     work: impl Future<Output = Result<T, PeerError>>,
 ) -> Option<T> {
-    let error = match timeout(context.patience, work).await {
+    // The daemon's own time limit for connecting.
+    let patience = context.config.refresh.timeout;
+    let error = match timeout(patience, work).await {
         Ok(Ok(done)) => return Some(done),
         Ok(Err(error)) => error,
         Err(_elapsed) => {
-            let patience = context.patience.as_secs_f64().round();
+            let patience = patience.as_secs_f64().round();
             let why = format!("{what} did not come within {patience} s (`refresh.timeout`)");
             PeerError::new(PeerErrorKind::Timeout, why)
         }
@@ -266,7 +263,8 @@ pub(super) async fn state(check: &mut Check, postgres: &Postgres) {
     }
 }
 
-pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Config) {
+pub(super) async fn upstream(check: &mut Check, context: &Context<'_>) {
+    let config = context.config;
     check.begin("upstream");
     let Upstream::Mantyx(Mantyx { base_url: base, workspace, credential, tls }) = &config.upstream
     else {
@@ -308,7 +306,7 @@ pub(super) async fn upstream(check: &mut Check, context: &Context, config: &Conf
     }
 }
 
-pub(super) async fn runtime(check: &mut Check, context: &Context, runtime: &Runtime) {
+pub(super) async fn runtime(check: &mut Check, context: &Context<'_>, runtime: &Runtime) {
     let Runtime { app, link } = runtime;
     if !context.reach(check, &link.url, link.tls.as_ref(), "`url`").await {
         return;

@@ -35,6 +35,18 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// How many runs are taken over with one statement.
 const BITE: i64 = 200;
 
+/// What the database gives, or why it gives nothing.
+pub(super) type Queried<T = ()> = Result<T, DatabaseError>;
+
+/// The keys and the values of records.
+pub(super) type Records = Vec<(RowKey, Vec<u8>)>;
+
+/// The runs that a replica has claimed, with their new epochs.
+pub(super) type Claimed = Vec<(Slot, i64)>;
+
+/// The parameters of a statement.
+type Values<'a> = &'a [&'a (dyn ToSql + Sync)];
+
 /// Why the database did not do what it was asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum DatabaseError {
@@ -159,7 +171,7 @@ pub struct Beat {
 
 impl Database {
     /// Connects, and makes the tables that are missing.
-    pub(super) async fn open(settings: &Postgres) -> Result<Self, DatabaseError> {
+    pub(super) async fn open(settings: &Postgres) -> Queried<Self> {
         let this = Self::connect(settings).await?;
         let schema = include_str!("sql/schema.sql").replace("{schema}", &settings.schema);
         // One replica at a time: `create … if not exists` fails if two run it at once.
@@ -177,7 +189,7 @@ impl Database {
     }
 
     /// Connects to tables that are there.
-    pub(super) async fn connect(settings: &Postgres) -> Result<Self, DatabaseError> {
+    pub(super) async fn connect(settings: &Postgres) -> Queried<Self> {
         let tls = match &settings.ca {
             Some(path) => config_from_ca_cert(path)?,
             None => config_platform_verifier()?,
@@ -213,7 +225,7 @@ impl Database {
     }
 
     /// What the server says of itself.
-    pub(super) async fn facts(&self, schema: &str) -> Result<Facts, DatabaseError> {
+    pub(super) async fn facts(&self, schema: &str) -> Queried<Facts> {
         let text = include_str!("sql/facts.sql");
         let table = format!("{schema}.meta");
         let row = self.bounded(self.client.query_one(text, &[&table])).await?;
@@ -240,16 +252,12 @@ impl Database {
     async fn bounded<T>(
         &self,
         statement: impl Future<Output = Result<T, tokio_postgres::Error>>,
-    ) -> Result<T, DatabaseError> {
+    ) -> Queried<T> {
         let slow = |_elapsed| DatabaseError::Slow(self.within);
         Ok(timeout(self.within, statement).await.map_err(slow)??)
     }
 
-    async fn query(
-        &self,
-        text: &'static str,
-        values: &[&(dyn ToSql + Sync)],
-    ) -> Result<Vec<Found>, DatabaseError> {
+    async fn query(&self, text: &'static str, values: Values<'_>) -> Queried<Vec<Found>> {
         let prepared = self.prepared.lock().get(text).cloned();
         let statement = match prepared {
             Some(statement) => statement,
@@ -267,25 +275,25 @@ impl Database {
         &self,
         member: Member,
         backends: &BTreeMap<String, String>,
-    ) -> Result<(), DatabaseError> {
+    ) -> Queried {
         let (names, identities): (Vec<&String>, Vec<&String>) = backends.iter().unzip();
-        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &names, &identities];
+        let values: Values<'_> = &[&member.id, &member.generation, &names, &identities];
         self.query(include_str!("sql/publish.sql"), values).await.map(drop)
     }
 
     /// Adds this process to its group.
-    pub(super) async fn join(&self, host: &str) -> Result<Member, DatabaseError> {
+    pub(super) async fn join(&self, host: &str) -> Queried<Member> {
         let id = Uuid::new_v4();
         let version = env!("CARGO_PKG_VERSION");
         let text = include_str!("sql/join.sql");
-        let values: &[&(dyn ToSql + Sync)] = &[&id, &self.group, &host, &version];
+        let values: Values<'_> = &[&id, &self.group, &host, &version];
         let row = self.bounded(self.client.query_one(text, values)).await?;
         Ok(Member { id, generation: row.try_get(0)? })
     }
 
     /// Begins a session of writes, and waits for the end of every statement of an earlier one. `None`:
     /// another replica has taken over.
-    pub(super) async fn begin(&self, member: Member) -> Result<Option<i64>, DatabaseError> {
+    pub(super) async fn begin(&self, member: Member) -> Queried<Option<i64>> {
         let text = include_str!("sql/begin.sql");
         let rows = self.query(text, &[&member.id, &member.generation]).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
@@ -293,7 +301,7 @@ impl Database {
 
     /// Takes a replica's place, and waits for the end of what it is writing. Nothing of it is written
     /// afterwards.
-    pub(super) async fn fence(&self, dead: &Beat) -> Result<(), DatabaseError> {
+    pub(super) async fn fence(&self, dead: &Beat) -> Queried {
         let text = include_str!("sql/fence.sql");
         self.query(text, &[&dead.replica, &dead.generation]).await.map(drop)
     }
@@ -303,7 +311,7 @@ impl Database {
         &self,
         (member, session): (Member, i64),
         rows: &Rows,
-    ) -> Result<Verdict, DatabaseError> {
+    ) -> Queried<Verdict> {
         let numbers =
             |slots: &mut dyn Iterator<Item = &Slot>| slots.map(number).collect::<Vec<_>>();
         let gone = rows.records.iter().filter(|(_, row)| row.value.is_none());
@@ -373,8 +381,8 @@ impl Database {
 
     /// Says that this replica lives; the heartbeats of all of its group then. `None`: another has
     /// taken its place.
-    pub(super) async fn beat(&self, member: Member) -> Result<Option<Vec<Beat>>, DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &self.group];
+    pub(super) async fn beat(&self, member: Member) -> Queried<Option<Vec<Beat>>> {
+        let values: Values<'_> = &[&member.id, &member.generation, &self.group];
         let rows = self.query(include_str!("sql/beat.sql"), values).await?;
         let beat = |row: &Found| {
             Ok(Beat {
@@ -390,7 +398,7 @@ impl Database {
                 },
             })
         };
-        let beats = rows.iter().map(beat).collect::<Result<Vec<_>, DatabaseError>>()?;
+        let beats = rows.iter().map(beat).collect::<Queried<Vec<_>>>()?;
         Ok(Some(beats).filter(|beats| !beats.is_empty()))
     }
 
@@ -401,62 +409,42 @@ impl Database {
         member: Member,
         dead: &[Uuid],
         backends: &[String],
-    ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] =
+    ) -> Queried<Claimed> {
+        let values: Values<'_> =
             &[&member.id, &member.generation, &self.group, &dead, &BITE, &backends];
         runs(&self.query(include_str!("sql/claim.sql"), values).await?)
     }
 
     /// Makes `member` the owner of the run `name` if that waits for the credential of its app.
-    pub(super) async fn claim_waiting(
-        &self,
-        member: Member,
-        name: Id,
-    ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] =
-            &[&member.id, &member.generation, &self.group, &name.as_slice()];
+    pub(super) async fn claim_waiting(&self, member: Member, name: Id) -> Queried<Claimed> {
+        let values: Values<'_> = &[&member.id, &member.generation, &self.group, &name.as_slice()];
         runs(&self.query(include_str!("sql/claim_waiting.sql"), values).await?)
     }
 
     /// The records of these runs.
-    pub(super) async fn of_runs(
-        &self,
-        runs: &[Slot],
-    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+    pub(super) async fn of_runs(&self, runs: &[Slot]) -> Queried<Records> {
         let runs: Vec<i64> = runs.iter().map(number).collect();
         let text = "select key, value from record where grp = $1 and run = any($2)";
         records(&self.query(text, &[&self.group, &runs]).await?)
     }
 
     /// Takes over the long calls and the requests of `dead` replicas, and of those that have left.
-    pub(super) async fn inherit(
-        &self,
-        member: Member,
-        dead: &[Uuid],
-    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &member.generation, &self.group, &dead];
+    pub(super) async fn inherit(&self, member: Member, dead: &[Uuid]) -> Queried<Records> {
+        let values: Values<'_> = &[&member.id, &member.generation, &self.group, &dead];
         records(&self.query(include_str!("sql/inherit.sql"), values).await?)
     }
 
     /// The runs that `member` has claimed, with their epochs, but for those that it knows with theirs.
-    pub(super) async fn claimed(
-        &self,
-        member: Member,
-        known: Vec<(Slot, i64)>,
-    ) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+    pub(super) async fn claimed(&self, member: Member, known: Claimed) -> Queried<Claimed> {
         let known = known.iter().map(|(slot, epoch)| (number(slot), *epoch));
         let (slots, epochs): (Vec<i64>, Vec<i64>) = known.unzip();
-        let values: &[&(dyn ToSql + Sync)] = &[&member.id, &slots, &epochs];
+        let values: Values<'_> = &[&member.id, &slots, &epochs];
         runs(&self.query(include_str!("sql/claimed.sql"), values).await?)
     }
 
     /// The records with these ids, and those of the runs with these names.
-    pub(super) async fn find(
-        &self,
-        ids: &[Id],
-        names: &[Id],
-    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] = &[&self.group, &slices(ids), &slices(names)];
+    pub(super) async fn find(&self, ids: &[Id], names: &[Id]) -> Queried<Records> {
+        let values: Values<'_> = &[&self.group, &slices(ids), &slices(names)];
         records(&self.query(include_str!("sql/find.sql"), values).await?)
     }
 
@@ -465,18 +453,18 @@ impl Database {
         &self,
         own: Option<Uuid>,
         named: Option<&str>,
-    ) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] = &[&self.group, &own, &named];
+    ) -> Queried<Records> {
+        let values: Values<'_> = &[&self.group, &own, &named];
         records(&self.query(include_str!("sql/elsewhere.sql"), values).await?)
     }
 
     /// Gives up all runs of `member`, for others to take, and leaves the group.
-    pub(super) async fn leave(&self, member: Member) -> Result<(), DatabaseError> {
+    pub(super) async fn leave(&self, member: Member) -> Queried {
         self.query(include_str!("sql/leave.sql"), &[&member.id, &member.generation]).await.map(drop)
     }
 
     /// Removes the rows of replicas that own nothing any more.
-    pub(super) async fn bury(&self, dead: &[Uuid]) -> Result<(), DatabaseError> {
+    pub(super) async fn bury(&self, dead: &[Uuid]) -> Queried {
         self.query(include_str!("sql/bury.sql"), &[&dead]).await.map(drop)
     }
 }
@@ -518,11 +506,11 @@ fn slices(ids: &[Id]) -> Vec<&[u8]> {
     ids.iter().map(<[u8; 32]>::as_slice).collect()
 }
 
-fn records(rows: &[Found]) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+fn records(rows: &[Found]) -> Queried<Records> {
     rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
 }
 
-fn runs(rows: &[Found]) -> Result<Vec<(Slot, i64)>, DatabaseError> {
+fn runs(rows: &[Found]) -> Queried<Claimed> {
     rows.iter().map(|row| Ok((slot(row.try_get(0)?), row.try_get(1)?))).collect()
 }
 

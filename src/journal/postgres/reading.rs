@@ -10,8 +10,9 @@ use bytes::Bytes;
 use tokio::time::{sleep, timeout};
 use tracing::debug;
 
-use super::rows::{RowKey, id_of, name};
-use super::{AGAIN, Database, DatabaseError, Replica};
+use super::database::{Claimed, Queried, Records};
+use super::rows::{id_of, name};
+use super::{AGAIN, Database, Replica};
 use crate::journal::live::Live;
 use crate::journal::record::{
     CallKey, Kept, KeptRun, Key, LongRecord, RequestKey, RequestRecord, Slot,
@@ -41,7 +42,7 @@ impl Replica {
     }
 
     /// What the group knows of the run or the session `named` of `workspace`.
-    pub async fn find(&self, workspace: &Workspace, named: &str) -> Result<Kept, DatabaseError> {
+    pub async fn find(&self, workspace: &Workspace, named: &str) -> Queried<Kept> {
         let owner = |kind: &str| Key::Owner((workspace.clone(), kind.to_owned(), named.to_owned()));
         let session = Key::Session((workspace.clone(), named.into()));
         let keys = [owner("agent-runs"), owner("eval-runs"), owner("agent-sessions"), session];
@@ -54,7 +55,7 @@ impl Replica {
     }
 
     /// The runs that other replicas drive, or those of them with the id `named`, which may have ended.
-    pub async fn runs_elsewhere(&self, named: Option<&str>) -> Result<Vec<KeptRun>, DatabaseError> {
+    pub async fn runs_elsewhere(&self, named: Option<&str>) -> Queried<Vec<KeptRun>> {
         let own = self.member.borrow().map(|member| member.id);
         let found = async |reader: &Database| {
             with_routes(reader, reader.elsewhere(own, named).await?).await
@@ -63,7 +64,7 @@ impl Replica {
     }
 
     /// Takes over the run `key` if it waits for the credential of its app; what is kept of it then.
-    pub async fn claim_waiting(&self, key: &RunKey) -> Result<Option<Kept>, DatabaseError> {
+    pub async fn claim_waiting(&self, key: &RunKey) -> Queried<Option<Kept>> {
         let Some(member) = *self.member.borrow() else { return Ok(None) };
         let claimed = self.with_reader(async |reader| {
             let runs = reader.claim_waiting(member, name(key)).await?;
@@ -75,11 +76,7 @@ impl Replica {
     }
 
     /// What is kept of runs that are this replica's now, with these epochs.
-    pub(super) async fn kept_of(
-        &self,
-        database: &Database,
-        runs: Vec<(Slot, i64)>,
-    ) -> Result<Kept, DatabaseError> {
+    pub(super) async fn kept_of(&self, database: &Database, runs: Claimed) -> Queried<Kept> {
         let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
         let kept = with_routes(database, database.of_runs(&slots).await?).await?;
         self.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
@@ -87,26 +84,26 @@ impl Replica {
     }
 
     /// The long call with this id.
-    pub async fn long_call(&self, id: &CallId) -> Result<Option<LongRecord>, DatabaseError> {
+    pub async fn long_call(&self, id: &CallId) -> Queried<Option<LongRecord>> {
         let found = self.read(&Key::Long(id.clone())).await?;
         Ok(Live::of_rows(found).kept().long.pop().map(|(_, record)| record))
     }
 
     /// The request with this key.
-    pub async fn request(&self, key: &RequestKey) -> Result<Option<RequestRecord>, DatabaseError> {
+    pub async fn request(&self, key: &RequestKey) -> Queried<Option<RequestRecord>> {
         let found = self.read(&Key::Request(key.clone())).await?;
         Ok(Live::of_rows(found).kept().requests.pop().map(|(_, record)| record))
     }
 
-    async fn read(&self, key: &Key) -> Result<Vec<(RowKey, Vec<u8>)>, DatabaseError> {
+    async fn read(&self, key: &Key) -> Queried<Records> {
         self.with_reader(async |reader| reader.find(&[id_of(key)], &[]).await).await
     }
 
     /// Has the connection for reading do `work`. After an error, the next one has a new connection.
     pub(super) async fn with_reader<T>(
         &self,
-        work: impl AsyncFnOnce(&Database) -> Result<T, DatabaseError>,
-    ) -> Result<T, DatabaseError> {
+        work: impl AsyncFnOnce(&Database) -> Queried<T>,
+    ) -> Queried<T> {
         let open = {
             let mut reader = self.reader.lock().await;
             match reader.as_ref().filter(|open| !open.is_closed()) {
@@ -125,10 +122,7 @@ impl Replica {
 }
 
 /// The records, with the routes that they refer to.
-async fn with_routes(
-    database: &Database,
-    found: Vec<(RowKey, Vec<u8>)>,
-) -> Result<Kept, DatabaseError> {
+async fn with_routes(database: &Database, found: Records) -> Queried<Kept> {
     let mut live = Live::of_rows(found);
     let refers: Vec<_> = live.refers().iter().map(id_of).collect();
     if !refers.is_empty() {

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use uuid::Uuid;
 
-use super::{DatabaseError, Replica};
+use super::{Queried, Replica};
 use crate::model::maps::HashMap;
 
 /// A call that waits for a person, or has waited until a minute ago.
@@ -35,10 +35,7 @@ pub struct SharedFile {
 
 impl Replica {
     /// The files, except for those that the caller knows, with their versions.
-    pub async fn files(
-        &self,
-        known: &HashMap<String, i64>,
-    ) -> Result<Vec<SharedFile>, DatabaseError> {
+    pub async fn files(&self, known: &HashMap<String, i64>) -> Queried<Vec<SharedFile>> {
         self.with_reader(async |reader| reader.files(known).await).await
     }
 
@@ -49,18 +46,13 @@ impl Replica {
         name: &str,
         known: Option<i64>,
         text: &str,
-    ) -> Result<Option<i64>, DatabaseError> {
+    ) -> Queried<Option<i64>> {
         self.with_reader(async |reader| reader.write_file(name, known, text).await).await
     }
 
     /// Shows the group what waits at this replica for a person, until `deadline`. Returns the id of this
     /// replica as its holder; `None` if it is no member of the group now.
-    pub async fn ask(
-        &self,
-        id: &str,
-        asked: &[u8],
-        deadline: SystemTime,
-    ) -> Result<Option<Uuid>, DatabaseError> {
+    pub async fn ask(&self, id: &str, asked: &[u8], deadline: SystemTime) -> Queried<Option<Uuid>> {
         let Some(member) = *self.member.borrow() else { return Ok(None) };
         self.with_reader(async |reader| reader.ask(member, id, asked, deadline).await).await?;
         Ok(Some(member.id))
@@ -73,13 +65,13 @@ impl Replica {
         id: &str,
         holder: Option<Uuid>,
         ended: &[u8],
-    ) -> Result<Option<Option<Vec<u8>>>, DatabaseError> {
+    ) -> Queried<Option<Option<Vec<u8>>>> {
         self.with_reader(async |reader| reader.end(id, holder, ended).await).await
     }
 
     /// Where the next message of a conversation with an agent goes: its context and its task. The task is
     /// given to one message only.
-    pub async fn enter_conversation(&self, id: &str) -> Result<Conversation, DatabaseError> {
+    pub async fn enter_conversation(&self, id: &str) -> Queried<Conversation> {
         self.with_reader(async |reader| reader.enter_conversation(id).await).await
     }
 
@@ -89,12 +81,12 @@ impl Replica {
         id: &str,
         context: Option<String>,
         task: Option<String>,
-    ) -> Result<(), DatabaseError> {
+    ) -> Queried {
         self.with_reader(async |reader| reader.leave_conversation(id, context, task).await).await
     }
 
     /// All that waits for a person at any replica. The caller knows what is asked under the ids `known`.
-    pub async fn approvals(&self, known: &[&str]) -> Result<Vec<SharedApproval>, DatabaseError> {
+    pub async fn approvals(&self, known: &[&str]) -> Queried<Vec<SharedApproval>> {
         self.with_reader(async |reader| reader.approvals(known).await).await
     }
 }

@@ -16,7 +16,7 @@ pub(super) type Seen = parking_lot::Mutex<Vec<(Weak<Rights>, Arc<Offer>)>>;
 impl Offer {
     /// The offer as an app with these rights sees it. Made once, however often it is asked for.
     pub fn seen_by(self: &Arc<Self>, rights: &Arc<Rights>) -> Arc<Self> {
-        let hides = |offered: &Offered| offered.is_searched(rights.offer, offered.refs());
+        let hides = |offered: &Offered| offered.is_searched(rights.offer, &offered.refs);
         if rights.are_all() && !self.backends.values().any(hides) {
             return Arc::clone(self);
         }
@@ -68,7 +68,7 @@ impl Offered {
         let mut refs = narrowed(&self.refs, may_use);
         let mut hidden = Vec::new();
         let can_pend = self.can_pend && !refs.is_empty();
-        if self.is_searched(offer, refs.iter().map(Arc::as_ref)) {
+        if self.is_searched(offer, &refs) {
             hidden = narrowed(&refs, &|name| !is_always(name));
             refs = narrowed(&refs, is_always);
         }
@@ -78,16 +78,12 @@ impl Offered {
     }
 
     /// Whether a model has to search for these tools of it; `offer` is the app's own setting.
-    fn is_searched<'a>(
-        &self,
-        offer: Option<OfferMode>,
-        refs: impl Iterator<Item = &'a Ref>,
-    ) -> bool {
+    fn is_searched(&self, offer: Option<OfferMode>, refs: &[Arc<Ref>]) -> bool {
         match offer.unwrap_or(self.naming.offer) {
             OfferMode::Search => self.has_peer,
             OfferMode::All => false,
             OfferMode::Auto => {
-                let Cost { tools, tokens, .. } = Cost::of(refs);
+                let Cost { tools, tokens, .. } = Cost::of(refs.iter().map(Arc::as_ref));
                 tools > AUTO_TOOLS || tokens > AUTO_TOKENS
             }
         }

@@ -73,7 +73,7 @@ fn the_definition_is_what_mantyx_takes() {
 fn a_pending_answer_names_the_call_and_the_way_to_its_result() {
     let id = call_id([0, 1, 2, 3, 4, 5, 6, 255]);
     assert_eq!(id.as_str(), "call_00010203040506ff");
-    for answer in [goes_on(&id, "hr", "fetch_it"), still_runs(&id, "hr", "fetch_it")] {
+    for answer in [goes_on(&id, "hr", "fetch_it"), still(&id, "hr", "fetch_it", false)] {
         let Answer::Result { text, files } = answer else { panic!("{answer:?}") };
         assert!(text.starts_with(r#"{"status":"pending","callId":"call_00010203040506ff","#));
         let text: Value = serde_json::from_str(&text).unwrap();

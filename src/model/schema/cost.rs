@@ -13,8 +13,11 @@ const MAX_VISITS: usize = 200_000;
 /// How deep a check may go, references included.
 const MAX_DEPTH: usize = 100;
 
+/// The error says why a check would cost too much.
+type Checked = Result<(), &'static str>;
+
 /// Whether a check of `instance` against `schema` ends soon.
-pub(super) fn affordable(schema: &Value, instance: &Value) -> Result<(), &'static str> {
+pub(super) fn affordable(schema: &Value, instance: &Value) -> Checked {
     Walk { root: schema, left: MAX_VISITS }.visit(schema, instance, 0)
 }
 
@@ -25,18 +28,13 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn spend(&mut self, visits: usize) -> Result<(), &'static str> {
+    fn spend(&mut self, visits: usize) -> Checked {
         let left = self.left.checked_sub(visits);
         self.left = left.ok_or("a check against its schema would take too long")?;
         Ok(())
     }
 
-    fn visit(
-        &mut self,
-        schema: &'a Value,
-        instance: &Value,
-        depth: usize,
-    ) -> Result<(), &'static str> {
+    fn visit(&mut self, schema: &'a Value, instance: &Value, depth: usize) -> Checked {
         self.spend(1)?;
         if depth > MAX_DEPTH {
             return Err("a check against its schema would go too deep");
@@ -58,7 +56,7 @@ impl<'a> Walk<'a> {
         value: &'a Value,
         instance: &Value,
         depth: usize,
-    ) -> Result<(), &'static str> {
+    ) -> Checked {
         match (keyword, value) {
             ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(target)) => {
                 let target = self.resolve(target)?;
@@ -114,7 +112,7 @@ impl<'a> Walk<'a> {
         schema: &'a Map<String, Value>,
         instance: &Value,
         depth: usize,
-    ) -> Result<(), &'static str> {
+    ) -> Checked {
         let members = match instance {
             Value::Object(members) if schema.contains_key("unevaluatedProperties") => members.len(),
             Value::Array(elements) if schema.contains_key("unevaluatedItems") => elements.len(),

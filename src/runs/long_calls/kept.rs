@@ -130,11 +130,10 @@ impl LongCalls {
         }
     }
 
-    pub(super) fn erase(&self, ids: &[CallId]) {
-        if let Some(journal) = &self.journal
-            && !ids.is_empty()
-        {
-            journal.write(ids.iter().cloned().map(|id| Change::Forget(Key::Long(id))).collect());
+    pub(in crate::runs) fn erase(&self, ids: impl IntoIterator<Item = CallId>) {
+        let forgotten: Vec<_> = ids.into_iter().map(|id| Change::Forget(Key::Long(id))).collect();
+        if let Some(journal) = self.journal.as_ref().filter(|_| !forgotten.is_empty()) {
+            journal.write(forgotten);
         }
     }
 }
@@ -185,7 +184,7 @@ impl Runs {
             self.restore_long_call(&id, record);
         }
         let gone = make_room(&mut self.calls.long.calls.lock());
-        self.calls.long.erase(&gone);
+        self.calls.long.erase(gone);
     }
 
     fn restore_long_call(self: &Arc<Self>, id: &CallId, record: LongRecord) {
@@ -204,7 +203,7 @@ impl Runs {
             // If the age is not known, the result is kept rather too long than too short.
             let age = self.journal().since(Moment { wall: told, up: None }).unwrap_or_default();
             if age >= KEEP {
-                self.calls.long.erase(std::slice::from_ref(id));
+                self.calls.long.erase([id.clone()]);
             } else {
                 let finished = Some(Finished::new(told, answer));
                 let call = LongCall::new(scope, &record.tool, None, finished, <_>::default());

@@ -86,7 +86,7 @@ async fn an_answer_that_is_unwanted_while_the_stream_opens_is_posted_again_or_gi
     let entry = runs[0].recorder(&harness.runs, &call("tu"));
     let keep = |round: usize| runs[round].keep_unwanted(&entry, 2);
     let open = |round: usize| {
-        runs[round].set_access(Access::Open);
+        runs[round].access.send_replace(Access::Open);
         !runs[round].take_unwanted().is_empty()
     };
     let done = at_once(runs.len(), [&keep, &open]);

@@ -5,19 +5,15 @@
 use std::time::SystemTime;
 
 use tokio_postgres::Row as Found;
-use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::{Database, DatabaseError, Member};
+use super::{Database, Member, Queried, Values};
 use crate::journal::postgres::shared::Conversation;
 use crate::journal::postgres::{SharedApproval, SharedFile};
 use crate::model::maps::HashMap;
 
 impl Database {
-    pub(in crate::journal::postgres) async fn files(
-        &self,
-        known: &HashMap<String, i64>,
-    ) -> Result<Vec<SharedFile>, DatabaseError> {
+    pub async fn files(&self, known: &HashMap<String, i64>) -> Queried<Vec<SharedFile>> {
         let (names, versions): (Vec<&str>, Vec<i64>) =
             known.iter().map(|(name, version)| (name.as_str(), *version)).unzip();
         let text = include_str!("../sql/files.sql");
@@ -31,64 +27,57 @@ impl Database {
         self.query(text, &[&self.group, &names, &versions]).await?.iter().map(file).collect()
     }
 
-    pub(in crate::journal::postgres) async fn write_file(
+    pub async fn write_file(
         &self,
         name: &str,
         known: Option<i64>,
         text: &str,
-    ) -> Result<Option<i64>, DatabaseError> {
+    ) -> Queried<Option<i64>> {
         let statement = include_str!("../sql/write_file.sql");
         let rows = self.query(statement, &[&self.group, &name, &text, &known]).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
-    pub(in crate::journal::postgres) async fn ask(
+    pub async fn ask(
         &self,
         Member { id: holder, generation }: Member,
         id: &str,
         asked: &[u8],
         deadline: SystemTime,
-    ) -> Result<(), DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] =
-            &[&self.group, &id, &holder, &generation, &asked, &deadline];
+    ) -> Queried {
+        let values: Values<'_> = &[&self.group, &id, &holder, &generation, &asked, &deadline];
         self.query(include_str!("../sql/ask.sql"), values).await.map(drop)
     }
 
-    pub(in crate::journal::postgres) async fn end(
+    pub async fn end(
         &self,
         id: &str,
         holder: Option<Uuid>,
         ended: &[u8],
-    ) -> Result<Option<Option<Vec<u8>>>, DatabaseError> {
-        let values: &[&(dyn ToSql + Sync)] = &[&self.group, &id, &holder, &ended];
+    ) -> Queried<Option<Option<Vec<u8>>>> {
+        let values: Values<'_> = &[&self.group, &id, &holder, &ended];
         let rows = self.query(include_str!("../sql/decide.sql"), values).await?;
         Ok(rows.first().map(|row| row.try_get(0)).transpose()?)
     }
 
-    pub(in crate::journal::postgres) async fn enter_conversation(
-        &self,
-        id: &str,
-    ) -> Result<Conversation, DatabaseError> {
+    pub async fn enter_conversation(&self, id: &str) -> Queried<Conversation> {
         let text = include_str!("../sql/enter_conversation.sql");
         let found = self.query(text, &[&self.group, &id]).await?;
         let Some(row) = found.first() else { return Ok((None, None)) };
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    pub(in crate::journal::postgres) async fn leave_conversation(
+    pub async fn leave_conversation(
         &self,
         id: &str,
         context: Option<String>,
         task: Option<String>,
-    ) -> Result<(), DatabaseError> {
+    ) -> Queried {
         let text = include_str!("../sql/leave_conversation.sql");
         self.query(text, &[&self.group, &id, &context, &task]).await.map(drop)
     }
 
-    pub(in crate::journal::postgres) async fn approvals(
-        &self,
-        known: &[&str],
-    ) -> Result<Vec<SharedApproval>, DatabaseError> {
+    pub async fn approvals(&self, known: &[&str]) -> Queried<Vec<SharedApproval>> {
         let approval = |row: &Found| {
             Ok(SharedApproval {
                 id: row.try_get(0)?,
