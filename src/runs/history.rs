@@ -156,7 +156,12 @@ impl History {
 
     /// The call of this number, if it is `app`'s and remembered.
     pub fn get(&self, app: &AppName, id: u64) -> Option<HistoryEntry> {
-        self.find(id).filter(|entry| entry.app == *app)
+        let inner = self.inner.lock();
+        if let Some(entry) = inner.running.get(&id) {
+            return Some(entry.clone()).filter(|entry| entry.app == *app);
+        }
+        let mut answered = inner.answered.get(app)?.iter().rev();
+        answered.find(|entry| entry.number == id).cloned()
     }
 
     /// The call of this number, if it is remembered, whosever it is.
