@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
 use super::circuit_breaker::{Pass, Sign};
@@ -42,6 +42,10 @@ const TURN_PATIENCE: Duration = Duration::from_secs(145);
 /// The same, while the first attempt to connect has not ended: after a restart, calls arrive before
 /// the connections are up.
 const START_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a call counts for the calls of all backends together. After that, only its own backend
+/// bounds it: else a few backends that hang would take all permits.
+const SHARED_FOR: Duration = Duration::from_secs(10);
 
 /// All backends, for the parts of the bridge that make calls.
 #[derive(Debug)]
@@ -94,7 +98,7 @@ struct Admission<'a> {
     /// breaker has no say.
     pass: Option<Pass<'a>>,
     _own: Permit<'a>,
-    _of_all: SemaphorePermit<'a>,
+    of_all: SemaphorePermit<'a>,
 }
 
 impl CallContext {
@@ -214,9 +218,17 @@ impl Backends {
         let limits = Limits::new(backend.rules.call_timeout, call.deadline);
         let outcome = async {
             self.check_peer(call)?;
-            let admission = admit(backend, &all.permits, call.handle.is_none(), limits).await?;
-            let outcome = self.make(call, limits).await;
-            if let Some(pass) = admission.pass {
+            let admitted = admit(backend, &all.permits, call.handle.is_none(), limits).await?;
+            let Admission { pass, _own, of_all } = admitted;
+            let mut made = pin!(self.make(call, limits));
+            let outcome = match timeout(SHARED_FOR, made.as_mut()).await {
+                Ok(outcome) => outcome,
+                Err(_elapsed) => {
+                    drop(of_all);
+                    made.await
+                }
+            };
+            if let Some(pass) = pass {
                 pass.end(sign(&outcome));
             }
             outcome
@@ -503,7 +515,7 @@ async fn admit<'a>(
         false => CallFailure::Call(CallError::Lost("no turn to ask for it".to_owned())),
     })?;
     let pass = pass.map(Pass::renew).transpose().map_err(CallFailure::Shut)?;
-    Ok(Admission { pass, _own: own, _of_all: of_all })
+    Ok(Admission { pass, _own: own, of_all })
 }
 
 /// The span of one dispatch to a peer.

@@ -107,13 +107,16 @@ impl Client {
             None => (None, state.existing(state_dir::TOKEN).map_err(|error| failed(&error))?),
         };
         let Listen { tcp, unix, tls, .. } = &contact.listen;
-        let (http, base, place) = match (address(tcp), unix, tls) {
-            // TLS may require a client certificate; on the unix socket, a token always suffices.
-            (None, Some(path), _) | (Some(_), Some(path), Some(_)) => {
+        // TLS may require a client certificate; on the unix socket, a token always suffices, and a user
+        // may need none.
+        let needs_socket = tcp.is_empty() || tls.is_some() || token.is_none();
+        let socket = unix.as_ref().filter(|_| needs_socket);
+        let (http, base, place) = match (socket, address(tcp)) {
+            (Some(path), _) => {
                 let place = path.display().to_string();
                 (http_client::over_unix(path), "http://localhost".to_owned(), place)
             }
-            (Some(address), _, tls) => {
+            (None, Some(address)) => {
                 let scheme = if tls.is_some() { "https" } else { "http" };
                 let base = match address.port() {
                     // The configured port is 0; the daemon has written down which port it got.
@@ -131,7 +134,7 @@ impl Client {
                 };
                 (http, base.clone(), base)
             }
-            (None, None, _) => return Err(Failure::Usage("the daemon listens nowhere".to_owned())),
+            (None, None) => return Err(Failure::Usage("the daemon listens nowhere".to_owned())),
         };
         Self { http, base, place, token, app, state }.known()
     }
@@ -141,11 +144,16 @@ impl Client {
         if self.token.is_some() || !self.operator().is_empty() || self.is_on_socket() {
             return Ok(self);
         }
-        let dir = self.state.path().display();
         Err(match self.app {
-            Some(_) => Failure::failed("no_app_token", &[("dir", &dir)]),
-            None => Failure::failed("no_token", &[("dir", &dir)]),
+            Some(_) => Failure::failed("no_app_token", &[("dir", &self.known_in())]),
+            None => Failure::failed("no_token", &[("dir", &self.state.path().display())]),
         })
+    }
+
+    /// The state directory, for a sentence; it is not known of a daemon that was named by its address.
+    fn known_in(&self) -> String {
+        let dir = self.state.path();
+        if dir.as_os_str().is_empty() { String::new() } else { format!(" in {}", dir.display()) }
     }
 
     fn is_on_socket(&self) -> bool {
@@ -179,9 +187,11 @@ impl Client {
         }
     }
 
-    /// Has a call made: as the app of the token, or as the one that may use most.
+    /// Has a call made: as the app of the token or the user; the operator's as the one that may use
+    /// most.
     pub(super) async fn call(&self, event: String) -> Outcome<String> {
-        let app = self.app.as_ref().filter(|_| self.token.is_none());
+        let is_operator = self.token.is_none() && !self.operator().is_empty();
+        let app = self.app.as_ref().filter(|_| is_operator);
         let path = "/v1/tool-calls".to_owned();
         let path = app.map_or(path.clone(), |app| format!("{path}?app={app}"));
         self.post(&path, HeaderMap::new(), Some(event)).await?.success()
@@ -257,7 +267,7 @@ impl Client {
         let body = http_client::body(response, MAX_ANSWER).await;
         let body = body.map_err(|error| Failure::Failed(error_chain(&error)))?;
         if status == StatusCode::UNAUTHORIZED {
-            let dir = self.state.path().display();
+            let dir = self.known_in();
             return Err(match self.token {
                 Some(_) => Failure::failed("other_token", &[("place", &self.place), ("dir", &dir)]),
                 None => Failure::failed("no_app_token", &[("dir", &dir)]),

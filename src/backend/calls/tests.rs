@@ -330,6 +330,29 @@ async fn one_that_hangs_delays_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn several_that_hang_do_not_take_the_permits_of_all() {
+    let worlds: Vec<_> = (0..3).map(|_| World::new()).collect();
+    let [fast, slow, slower] = &worlds[..] else { panic!("three") };
+    for world in [slow, slower] {
+        world.calling.send_replace(Mood::Hanging);
+    }
+    let harness = start(&[("fast", fast), ("slow", slow), ("slower", slower)], 2);
+    harness.backends.set((*harness.backends.handles()).clone(), 4);
+    harness.backends.registry.settled().await;
+    let begin = Instant::now();
+    let hang = async |name| harness.make(name).await;
+    let stuck = [hang("slow_ls"), hang("slow_ls"), hang("slower_ls"), hang("slower_ls")];
+    let answered = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let answer = harness.call("fast_ls").await;
+        assert!(matches!(answer, Answer::Result { .. }), "{answer:?}");
+        begin.elapsed()
+    };
+    let (_, took) = tokio::join!(futures_util::future::join_all(stuck), answered);
+    assert_eq!(took.as_secs(), 10);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_turn_is_not_waited_for_as_long_as_a_call_may_take() {
     let world = World::new();
     let hour = Duration::from_secs(60 * 60);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::cli::page::{BAD, DOUBTFUL, GOOD, PLAIN};
-use crate::cli::terminal::{colours, plain};
+use crate::cli::terminal::{colours, one_line};
 use crate::config::Secrets;
 
 /// How one step went.
@@ -128,11 +128,11 @@ impl fmt::Display for Examined {
                 Verdict::Fail => ("FAIL", BAD),
             };
             let style = if colours(&std::io::stdout()) { style } else { PLAIN };
-            let finding = plain(&step.finding);
+            let finding = one_line(&step.finding);
             let took = format!("{} ms", step.ms);
             writeln!(f, "  {style}{word}{style:#}  {:<10}  {took:>8}  {finding}", step.step)?;
             if let Some(cure) = &step.cure {
-                writeln!(f, "{:30}cure: {}", "", plain(cure))?;
+                writeln!(f, "{:30}cure: {}", "", one_line(cure))?;
             }
         }
         writeln!(f)

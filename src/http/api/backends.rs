@@ -96,7 +96,12 @@ impl Api {
         let mut doctor = Command::new(program);
         doctor.args(["doctor", "--json", "--config"]).arg(file).arg(name.as_str());
         doctor.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
-        let why = match timeout(DOCTOR, doctor.output()).await {
+        let output = tokio::select! {
+            output = timeout(DOCTOR, doctor.output()) => output,
+            // Its end is not waited for, as it changes nothing.
+            () = self.runs.draining().cancelled() => return Err(busy("The bridge is stopping.")),
+        };
+        let why = match output {
             Ok(Ok(output)) if output.stdout.starts_with(b"{") => {
                 return Ok(response::json_text(output.stdout));
             }

@@ -26,6 +26,8 @@ use crate::traces::Context;
 
 /// How many calls of one request run at once: their results are not counted before they are whole.
 const AT_ONCE: usize = 16;
+/// The answer to the operator's call as no app.
+const AS_WHICH: &str = "The operator is no app: `?app=NAME` says as which one the call is made.";
 /// The answer to a call for whose result there would be no room.
 const FULL: &str = "The results of the request's other calls take all the room that the app has, \
                     so this call was not made. Send it again with fewer others.";
@@ -111,16 +113,17 @@ impl Form {
 
 impl Api {
     pub(super) async fn tool_call(&self, mut asked: ApiRequest) -> Answered {
-        if asked.caller.app.is_operator() {
+        match parameter(&asked.request, "app") {
             // The operator is no app: the page has calls made as one of them.
-            let app = parameter(&asked.request, "app")
-                .and_then(|app| self.runs.calls.app(&app.as_str().into()));
-            let why = "The operator is no app: `?app=NAME` says as which one the call is made.";
-            asked.caller.app = app.ok_or_else(|| bad_request(why))?;
-        } else if parameter(&asked.request, "app").is_some() {
-            return Err(bad_request(
-                "`app` is for the operator alone; the token is that of an app.",
-            ));
+            Some(app) if asked.caller.is_operator => {
+                let app = self.runs.calls.app(&app.as_str().into());
+                asked.caller.app = app.ok_or_else(|| bad_request(AS_WHICH))?;
+            }
+            Some(_) => {
+                return Err(bad_request("`app` is for the operator; a token is an app's own."));
+            }
+            None if asked.caller.app.is_operator() => return Err(bad_request(AS_WHICH)),
+            None => {}
         }
         let format = format(&asked.request, "event")?;
         let trace = self.runs.traces.context(proxy::trace(asked.request.headers()));

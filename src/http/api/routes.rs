@@ -99,8 +99,7 @@ pub static ROUTES: &[OwnRoute] = &[
     post("/v1/confirmations", |api, asked| Box::pin(api.confirm(asked))),
     get("/v1/backends", Api::list_backends).access(Access::AppOrSessionWithKey),
     post("/v1/backends/{name}/doctor", |api, asked| Box::pin(api.examine(asked)))
-        .access(Access::AppOrSessionWithKey)
-        .goes_on(),
+        .access(Access::AppOrSessionWithKey),
     post("/v1/backends/{name}/refresh", |api, asked| Box::pin(api.refresh(asked)))
         .access(Access::AppOrSession)
         .goes_on(),

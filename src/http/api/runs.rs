@@ -373,8 +373,10 @@ impl Api {
         let sight = Sight::of(&self.runs, caller, request.headers());
         let mut calls = self.runs.calls.history.of(caller.sees());
         calls.retain(|call| sight.has_call(&self.runs, &call.app, call.run.as_ref()));
-        let limit = parameter(request, "limit").and_then(|limit| limit.parse().ok());
-        calls.truncate(limit.unwrap_or(usize::MAX));
+        if let Some(limit) = parameter(request, "limit") {
+            let limit = limit.parse().map_err(|_bad| bad_request("`limit` is no number."))?;
+            calls.truncate(limit);
+        }
         let calls: Vec<ShownCall<'_>> = calls.iter().map(ShownCall::of).collect();
         Ok(response::json(&serde_json::json!({ "calls": calls })))
     }

@@ -141,9 +141,18 @@ async fn the_operator_needs_no_apps_token() {
     assert!(link.out.contains("/sign-in?ticket="), "{}", link.out);
     // What only an app can do.
     let run = asked(&["run", "Hi."]).await.expect(FAILED);
-    assert!(run.err.contains("an app"), "{}", run.err);
+    assert!(run.err.contains("an app's token"), "{}", run.err);
     // Who cannot read the operator's secret is told what to do.
     fs::remove_file(bridge.state("operator")).expect("it is there");
     let none = asked(&["status"]).await.expect(FAILED);
     assert!(none.err.contains("operator's secret"), "{}", none.err);
+    // A user who is an app needs neither, though there is an address as well.
+    let own = rustix::process::geteuid().as_raw().to_string();
+    let text = fs::read_to_string(bridge.config_path()).expect("it is there");
+    fs::write(bridge.config_path(), text.replace("4294967", &own)).expect("writable");
+    wait::soon("the user should be let in", async || {
+        let called = asked(&["call", "echo", r#"{"a":2}"#]).await;
+        (called.out == "{\"a\":2}\n").then_some(())
+    })
+    .await;
 }

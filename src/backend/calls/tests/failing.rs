@@ -82,7 +82,7 @@ async fn a_probe_that_is_cancelled_frees_its_place() {
     world.calling.send_replace(Mood::Hanging);
     tokio::time::advance(SECOND).await;
     for calls in 8..12 {
-        let probe = tokio::time::timeout(SECOND, harness.call("fs_ls")).await;
+        let probe = timeout(SECOND, harness.call("fs_ls")).await;
         assert!(probe.is_err(), "it hangs, and is dropped");
         assert_eq!(World::count(&world.calls), calls);
         assert_eq!(look(&harness), Look::HalfOpen);
@@ -114,7 +114,7 @@ async fn a_call_that_got_no_turn_or_was_cancelled_says_nothing() {
     let busy = made.iter().filter(|made| made.ending == Ending::Busy);
     assert_eq!(busy.count(), 9);
     for _ in 0..10 {
-        assert!(tokio::time::timeout(SECOND, harness.call("fs_ls")).await.is_err());
+        assert!(timeout(SECOND, harness.call("fs_ls")).await.is_err());
     }
     assert_eq!(look(&harness), Look::Closed);
 }
