@@ -257,9 +257,6 @@ pub(super) fn for_a_shell(path: &str) -> Option<&'static str> {
     }
 }
 
-/// The remedy for that.
-pub(super) const NO_SHELL: &str = "write a full path, or one that begins with ${env:HOME}";
-
 fn without_newline(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)

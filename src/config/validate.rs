@@ -19,6 +19,7 @@ mod web;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,13 +31,14 @@ use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
 use super::file_format::File;
 use super::program::outermost;
-use super::reference::{Flaw, NO_SHELL, Template, for_a_shell, plain_reason, reading_cure};
+use super::reference::{Flaw, Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
     At, Audit, Backend, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId,
     Refresh, Secrets, Written, file_format,
 };
 use crate::model::BackendName;
+use crate::model::sentences::{fill, named};
 
 /// The longest call: MANTYX gives up on a tool call after 300 s, and the answer takes time to
 /// travel.
@@ -46,6 +48,12 @@ const MAX_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 /// The longest refresh interval: a longer one is a mistake in the unit.
 const MAX_REFRESH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+/// The mistakes in the meaning of a file: the name of each, what is wrong and, behind a ` | `, the cure.
+const MISTAKES: &str = include_str!("mistakes.txt");
+
+/// The values in a text of [`MISTAKES`].
+type Values<'v> = &'v [(&'v str, &'v dyn Display)];
 
 /// What every check needs.
 pub(super) struct Validator<'a> {
@@ -138,8 +146,7 @@ impl<'a> Validator<'a> {
     /// exist.
     pub(super) fn contact(&self, file: &File, app: Option<&str>) -> Option<Contact> {
         if let (Some(app), None) = (app, &file.apps) {
-            let message = format!("there is no app `{app}`, as `apps` is missing");
-            return self.missing(self.document.root.id, message, "name the app in `apps`");
+            return self.missing(self.document.root.id, "no_apps", &[("app", &app)]);
         }
         let app = optional(&file.apps, |apps| self.first_app(apps, app))?;
         Some(Contact {
@@ -154,7 +161,7 @@ impl<'a> Validator<'a> {
         let timeout = self.duration(section.timeout.as_ref(), Duration::from_secs(60 * 60), "");
         let jitter = section.jitter.as_ref().map_or(0.1, |at| at.value);
         if let Some(at) = section.jitter.as_ref().filter(|_| !(0.0..=1.0).contains(&jitter)) {
-            self.error(at.node, "this is no share of the interval", "write a number from 0 to 1");
+            self.error(at.node, "no_share", &[]);
         }
         Refresh {
             interval: interval.unwrap_or(Duration::from_secs(5 * 60)),
@@ -169,9 +176,8 @@ impl<'a> Validator<'a> {
         let pending = section.pending_timeout.as_ref();
         let pending_timeout = self.duration(pending, MAX_PENDING, "");
         if let Some(at) = pending.filter(|_| pending_timeout < Some(timeout)) {
-            let message = "a long call would have less time than any other";
             let least = format_duration(timeout);
-            self.error(at.node, message, format!("write at least {least}, which calls.timeout is"));
+            self.error(at.node, "less_time", &[("least", &least)]);
         }
         Calls {
             timeout,
@@ -181,9 +187,7 @@ impl<'a> Validator<'a> {
     }
 
     fn audit(&self, at: &At<file_format::Audit>) -> Option<Audit> {
-        let message = "`file` is missing: where is the audit log written?";
-        let cure = "write `audit: {file: /var/log/mantyx-bridge/audit.jsonl}`";
-        let file = self.needed(at.node, &at.value.file, message, cure)?;
+        let file = self.needed(at.node, &at.value.file, "audit_file", &[])?;
         let arguments = at.value.arguments.as_ref().is_some_and(|at| at.value);
         Some(Audit { file: self.path(file)?, arguments })
     }
@@ -200,18 +204,15 @@ impl<'a> Validator<'a> {
         let default = systemd
             .map(PathBuf::from)
             .or_else(|| xdg().or_else(home).map(|dir| dir.join("mantyx-bridge")));
-        default.filter(|dir| dir.is_absolute()).or_else(|| {
-            let message =
-                "`state_dir` is missing, and none of STATE_DIRECTORY, XDG_STATE_HOME, HOME is set";
-            let cure = "write `state_dir: /var/lib/mantyx-bridge`";
-            self.missing(self.document.root.id, message, cure)
-        })
+        default
+            .filter(|dir| dir.is_absolute())
+            .or_else(|| self.missing(self.document.root.id, "no_state_dir", &[]))
     }
 
     fn refresh_interval(&self, at: Option<&At<DurationText>>) -> Option<Duration> {
         let interval = self.duration(at, MAX_REFRESH, "")?;
         if let Some(at) = at.filter(|_| interval < MIN_REFRESH) {
-            self.error(at.node, "a refresh this often is a flood", "write at least 1s");
+            self.error(at.node, "flood", &[]);
         }
         Some(interval)
     }
@@ -235,16 +236,17 @@ impl<'a> Validator<'a> {
         let DurationText(duration) = at.value;
         let max_text = format_duration(max);
         if duration.is_zero() {
-            self.error(at.node, "a time of 0 leaves no time", format!("write 1ms to {max_text}"));
+            self.error(at.node, "no_time", &[("most", &max_text)]);
         } else if duration > max {
-            self.error(at.node, "this is too long", format!("write at most {max_text}{why}"));
+            self.error(at.node, "too_long", &[("most", &max_text), ("why", &why)]);
         }
         Some(duration)
     }
 
-    /// Reports a mistake in a value, or in its key.
-    fn error(&self, node: NodeId, message: impl Into<String>, cure: impl Into<String>) {
-        let (message, cure) = (message.into(), Some(cure.into()));
+    /// Reports the mistake of this name in [`MISTAKES`] in a value, or in its key.
+    fn error(&self, node: NodeId, name: &str, values: Values<'_>) {
+        let (message, cure) = named(MISTAKES, name).split_once(" | ").unwrap_or_default();
+        let (message, cure) = (fill(message, values), Some(fill(cure, values)));
         let mistake = Mistake { node, message, cure, is_outside: false };
         self.findings.borrow_mut().mistakes.push(mistake);
     }
@@ -263,26 +265,16 @@ impl<'a> Validator<'a> {
     }
 
     /// [`Self::error`] in a value of which nothing can be used.
-    fn refuse<T>(
-        &self,
-        node: NodeId,
-        message: impl Into<String>,
-        cure: impl Into<String>,
-    ) -> Option<T> {
-        self.error(node, message, cure);
+    fn refuse<T>(&self, node: NodeId, name: &str, values: Values<'_>) -> Option<T> {
+        self.error(node, name, values);
         None
     }
 
     /// Reports that the map `node` lacks a required value. Says nothing if a value of the map was
     /// wrong already, since that may be the missing one.
-    fn missing<T>(
-        &self,
-        node: NodeId,
-        message: impl Into<String>,
-        cure: impl Into<String>,
-    ) -> Option<T> {
+    fn missing<T>(&self, node: NodeId, name: &str, values: Values<'_>) -> Option<T> {
         if !self.left_out.iter().any(|&wrong| self.document.parent(wrong) == Some(node)) {
-            self.error(node.key(), message, cure);
+            self.error(node.key(), name, values);
         }
         None
     }
@@ -292,10 +284,10 @@ impl<'a> Validator<'a> {
         &self,
         node: NodeId,
         value: &'t Option<T>,
-        message: impl Into<String>,
-        cure: impl Into<String>,
+        name: &str,
+        values: Values<'_>,
     ) -> Option<&'t T> {
-        value.as_ref().or_else(|| self.missing(node, message, cure))
+        value.as_ref().or_else(|| self.missing(node, name, values))
     }
 
     fn warn(&self, node: NodeId, message: impl Into<String>) {
@@ -316,10 +308,11 @@ impl<'a> Validator<'a> {
                 self.findings.borrow_mut().secret_files.extend(resolved.sources);
                 Some((resolved.value, template))
             }
-            Err(Flaw { message, cure, is_outside: true }) => {
-                self.outside(None, || self.refuse(node, message, cure))
+            Err(Flaw { message, cure, is_outside }) => {
+                let refuse =
+                    || self.refuse(node, "as_said", &[("message", &message), ("cure", &cure)]);
+                if is_outside { self.outside(None, refuse) } else { refuse() }
             }
-            Err(Flaw { message, cure, .. }) => self.refuse(node, message, cure),
         }
     }
 
@@ -327,7 +320,7 @@ impl<'a> Validator<'a> {
     fn open_text(&self, node: NodeId, text: &str, dialect: Dialect) -> Option<String> {
         let (value, template) = self.resolve(node, text, dialect)?;
         if template.is_secret() {
-            self.error(node, "this is no place for a secret", "write it out, or use ${env:NAME}");
+            self.error(node, "secret_here", &[]);
         }
         Some(value)
     }
@@ -355,13 +348,12 @@ impl<'a> Validator<'a> {
             if value.is_empty() {
                 let is_plain = template.is_plain();
                 let which = if is_plain { name.to_owned() } else { template.to_string() };
-                return self.refuse(node, format!("{which} is empty"), "give it a value");
+                return self.refuse(node, "is_empty", &[("which", &which)]);
             }
             if let Some(bad) = value.chars().find(|c| !c.is_ascii_graphic()) {
                 let kind =
                     if bad.is_whitespace() { "a space or a line break" } else { "a character" };
-                let message = format!("{name} holds {kind} that an HTTP header cannot have");
-                return self.refuse(node, message, "it is one word of printable ASCII");
+                return self.refuse(node, "odd_character", &[("name", &name), ("kind", &kind)]);
             }
             Some(value.into())
         })
@@ -376,7 +368,7 @@ impl<'a> Validator<'a> {
         let path = self.open_text(at.node, &at.value, dialect)?;
         self.check_shell(at.node, &at.value);
         if path.is_empty() || path.contains('\0') {
-            return self.refuse(at.node, "this is no path", "write a path, such as /srv/bridge");
+            return self.refuse(at.node, "no_path", &[]);
         }
         Some(self.directory.join(path))
     }
@@ -384,17 +376,19 @@ impl<'a> Validator<'a> {
     /// Refuses what only a shell would understand in a path.
     fn check_shell(&self, node: NodeId, text: &str) {
         let Some(what) = for_a_shell(text) else { return };
-        self.error(node, format!("{what} means nothing here, as there is no shell"), NO_SHELL);
+        self.error(node, "no_shell", &[("what", &what)]);
     }
 
     /// Reads a file that the value `node` names.
     fn file(&self, node: NodeId, path: &Path, cure: &str) -> Option<SmallFile> {
         let read = self.env.read(path);
-        let told = |error| {
-            let why = format!("{}: {}", path.display(), plain_reason(&error));
-            self.outside(None, || self.error(node, why, reading_cure(&error, cure)));
+        let unread = |error| {
+            let (path, why) = (path.display(), plain_reason(&error));
+            let cure = reading_cure(&error, cure);
+            let values: Values<'_> = &[("path", &path), ("why", &why), ("cure", &cure)];
+            self.outside(None, || self.error(node, "unread", values));
         };
-        read.map_err(told).ok()
+        read.map_err(unread).ok()
     }
 
     /// `value`, with the text that may be shown for it.

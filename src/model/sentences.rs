@@ -21,12 +21,28 @@ pub fn named(list: &'static str, name: &str) -> &'static str {
 
 /// The same with the values in their places. What a value contains stays as it is.
 pub fn filled(list: &'static str, name: &str, values: &[(&str, &dyn Display)]) -> String {
-    let pieces = named(list, name).split(['{', '}']).enumerate();
-    let filled = pieces.map(|(at, piece)| match values.iter().find(|(key, _)| *key == piece) {
-        Some((_, value)) if at % 2 == 1 => value.to_string(),
-        _ => piece.to_owned(),
-    });
-    filled.collect()
+    fill(named(list, name), values)
+}
+
+/// A text with the values in their places; other braces stay as they are.
+pub fn fill(mut text: &str, values: &[(&str, &dyn Display)]) -> String {
+    let mut filled = String::new();
+    while let Some((before, rest)) = text.split_once('{') {
+        filled.push_str(before);
+        let behind = |key: &str| rest.strip_prefix(key)?.strip_prefix('}');
+        let value = values.iter().find_map(|(key, value)| Some((value, behind(key)?)));
+        match value {
+            Some((value, rest)) => {
+                filled.push_str(&value.to_string());
+                text = rest;
+            }
+            None => {
+                filled.push('{');
+                text = rest;
+            }
+        }
+    }
+    filled + text
 }
 
 #[cfg(test)]

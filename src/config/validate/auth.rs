@@ -28,19 +28,11 @@ impl Validator<'_> {
     ) -> Option<Option<Arc<ClientCredentials>>> {
         let Some(At { value: auth, node }) = section else { return Some(None) };
         if headers.contains_key(header::AUTHORIZATION) {
-            let message = "`auth` and the header Authorization say the same thing twice";
-            self.error(node.key(), message, "remove one of the two");
+            self.error(node.key(), "auth_twice", &[]);
         }
         match (&auth.bearer, &auth.oauth) {
-            (Some(_), Some(oauth)) => {
-                let message = "`auth` has either `bearer` or `oauth`";
-                self.refuse(oauth.node.key(), message, "remove one of the two")
-            }
-            (None, None) => {
-                let cure = "write `bearer: ${file:/path}`, or `oauth: {client_id: …, \
-                            client_secret: ${file:/path}}`";
-                self.missing(*node, "`auth` says nothing", cure)
-            }
+            (Some(_), Some(oauth)) => self.refuse(oauth.node.key(), "bearer_or_oauth", &[]),
+            (None, None) => self.missing(*node, "empty_auth", &[]),
             (Some(bearer), None) => {
                 headers.insert(header::AUTHORIZATION, self.bearer(bearer)?);
                 if url.is_some_and(is_in_the_open) {
@@ -59,9 +51,7 @@ impl Validator<'_> {
         let token = self.secret(at.node, &at.value.0, "bearer")?;
         if token.expose_secret().to_ascii_lowercase().starts_with("bearer") {
             let template = Template::parse(&at.value.0, Dialect::Own).ok();
-            let message = "the word Bearer is put before it";
-            let cure = "write the token alone";
-            return self.outside(template.as_ref(), || self.refuse(at.node, message, cure));
+            return self.outside(template.as_ref(), || self.refuse(at.node, "bearer_word", &[]));
         }
         let value = sensitive(&format!("Bearer {}", token.expose_secret()));
         Some(value.expect("`secret` lets only graphic ASCII in"))
@@ -75,10 +65,7 @@ impl Validator<'_> {
         let id = self.client_id(*node, &oauth.client_id, "write who the bridge is there");
         let shows = oauth.private_key.as_ref().map_or(Shows::default(), |_| Shows::Signed);
         let secret = match (&oauth.client_secret, &oauth.private_key) {
-            (Some(_), Some(key)) => {
-                let message = "`oauth` has either `client_secret` or `private_key`";
-                self.refuse(key.node.key(), message, "remove one of the two")
-            }
+            (Some(_), Some(key)) => self.refuse(key.node.key(), "secret_or_key", &[]),
             (None, Some(key)) => self.private_key(key),
             (secret, None) => self.needed_secret(*node, secret, "client_secret"),
         };
@@ -87,10 +74,7 @@ impl Validator<'_> {
                 let warning = "the client's secret travels without TLS; write https://";
                 self.private_url(at, warning).map(Some)
             }
-            None if is_socket => {
-                let message = "`token_url` is missing, and cannot be found out on a unix socket";
-                self.missing(*node, message, "write `token_url: https://…`")
-            }
+            None if is_socket => self.missing(*node, "no_token_url", &[]),
             None => Some(None),
         };
         let scopes = oauth.scopes.iter().flat_map(|at| &at.value);
@@ -100,8 +84,7 @@ impl Validator<'_> {
         if let Some(at) = &oauth.audience
             && (at.value.is_empty() || oauth.token_url.is_none())
         {
-            let message = "`audience` is empty, or `token_url` is missing";
-            self.error(at.node.key(), message, "write both, or leave `audience` out");
+            self.error(at.node.key(), "audience", &[]);
         }
         Some(ClientCredentials { id, secret, shows, token_url, audience, scopes })
     }
@@ -112,9 +95,7 @@ impl Validator<'_> {
             self.keep_secret(line);
         }
         if ClientKey::read(&pem).is_none() {
-            let cure =
-                "write `${file:/path}` of a key in PEM (PKCS #8): P-256, P-384, Ed25519 or RSA";
-            let refuse = || self.refuse(at.node, "this is no private key", cure);
+            let refuse = || self.refuse(at.node, "no_private_key", &[]);
             return self.outside(Some(&template), refuse);
         }
         Some(pem.into())
@@ -127,11 +108,10 @@ impl Validator<'_> {
         at: &Option<At<Scalar>>,
         cure: &str,
     ) -> Option<String> {
-        let at = self.needed(node, at, "`client_id` is missing", cure)?;
+        let at = self.needed(node, at, "no_client_id", &[("cure", &cure)])?;
         let id = self.open_text(at.node, &at.value.0, Dialect::Own)?;
         if id.is_empty() || id.chars().any(char::is_control) {
-            let message = "this is no client id";
-            return self.refuse(at.node, message, "write the id that was registered");
+            return self.refuse(at.node, "bad_client_id", &[]);
         }
         Some(id)
     }
@@ -143,8 +123,7 @@ impl Validator<'_> {
         at: &Option<At<Scalar>>,
         key: &str,
     ) -> Option<Secret> {
-        let cure = format!("write `{key}: ${{file:/path}}`, or ${{env:NAME}} or ${{cred:NAME}}");
-        let at = self.needed(node, at, format!("`{key}` is missing"), cure)?;
+        let at = self.needed(node, at, "no_secret", &[("key", &key)])?;
         self.secret(at.node, &at.value.0, key).map(Secret::from)
     }
 }

@@ -16,6 +16,7 @@ use crate::config::{
     At, Backend, Calls, Count, DurationText, List, Named, Naming, NodeId, OnUnavailable,
     PendingAfter, Pin, Refresh, SizeText, Target, file_format,
 };
+use crate::model::naming;
 use crate::model::redaction::Pattern;
 use crate::model::{Answer, BackendName, Own, Policy, Redaction};
 
@@ -145,8 +146,11 @@ impl Validator<'_> {
         backends: &Backends,
     ) -> Option<BackendName> {
         if !backends.written.contains_key(name) {
-            let message = format!("there is no backend `{name}`");
-            self.error(node, message, backends.candidates(name));
+            self.error(
+                node,
+                "no_backend",
+                &[("name", &name), ("cure", &backends.candidates(name))],
+            );
         }
         backends.ready.get_key_value(name).map(|(name, _)| name.clone())
     }
@@ -164,27 +168,20 @@ impl Validator<'_> {
             for (name, node) in entries {
                 let key = node.id.key();
                 if let Err(bad) = BackendName::parse(name) {
-                    let plain: String = name
-                        .chars()
-                        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-                        .take(BackendName::MAX_LEN)
-                        .collect();
+                    let plain: String =
+                        naming::legal(name).chars().take(BackendName::MAX_LEN).collect();
                     let cure = match BackendName::parse(&plain) {
                         Ok(plain) => format!("{bad}: write `{plain}`"),
                         Err(_) => bad.to_string(),
                     };
-                    self.error(key, format!("`{name}` is no backend name"), cure);
+                    self.error(key, "backend_name", &[("name", name), ("cure", &cure)]);
                 }
                 if Own::named(name).is_some() {
-                    let message =
-                        format!("`{name}` is the name of a tool that the bridge has itself");
-                    self.error(key, message, "choose another name");
+                    self.error(key, "own_name", &[("name", &name)]);
                 }
                 if let Some(&first) = names.get(name) {
                     let line = self.line(first);
-                    let message = format!("there is a backend `{name}` already, in line {line}");
-                    let cure = "names are unique over mcp, a2a and local: rename one of the two";
-                    self.error(key, message, cure);
+                    self.error(key, "backend_twice", &[("name", &name), ("line", &line)]);
                 } else {
                     names.insert(name.clone(), node.id);
                 }
@@ -236,8 +233,7 @@ impl Validator<'_> {
             let which =
                 if own == Some(waited) { "the call's own timeout" } else { "calls.timeout" };
             let waited = format_duration(waited);
-            let message = format!("{which} ends the call first, after {waited}");
-            self.error(at.node, message, format!("write less than {waited}, or `off`"));
+            self.error(at.node, "ends_first", &[("which", &which), ("waited", &waited)]);
         }
         Some(after)
     }
@@ -265,8 +261,7 @@ impl Validator<'_> {
     pub(super) fn max_result(&self, at: Option<&At<SizeText>>) -> Option<usize> {
         let At { value: SizeText(bytes), node } = at?;
         if !(LEAST..=Answer::MAX_RESULT).contains(bytes) {
-            let cure = "write at least 1KiB, and at most 1MiB: MANTYX takes no more than 2 MB";
-            self.error(*node, "no result can have this size", cure);
+            self.error(*node, "result_size", &[]);
         }
         Some(*bytes)
     }
@@ -285,30 +280,18 @@ impl Validator<'_> {
     fn redact(&self, At { value: entry, node }: &At<Redact>) -> Option<Pattern> {
         let with = entry.with.as_ref().map(|at| at.value.as_str());
         match (&entry.pattern, &entry.known) {
-            (Some(_), Some(at)) => {
-                self.refuse(at.node.key(), "`pattern` and `use` are two things", "make two entries")
-            }
+            (Some(_), Some(at)) => self.refuse(at.node.key(), "pattern_and_use", &[]),
             (None, Some(at)) => Some(Pattern::known(at.value, with)),
             (Some(at), None) => match Pattern::new(&at.value, with) {
                 Ok(pattern) if !pattern.matches_nothing() => Some(pattern),
-                Ok(_) => self.refuse(
-                    at.node,
-                    "this matches the empty text, and so between any two letters",
-                    "write `+` in place of `*`, for example",
-                ),
+                Ok(_) => self.refuse(at.node, "matches_nothing", &[]),
                 Err(error) => {
                     let why = error.to_string();
                     let why = why.lines().last().unwrap_or_default().trim();
-                    let cure = "the syntax is that of Rust's crate `regex`: no look-around, no \
-                                back-references; put it into 'single quotes'";
-                    self.refuse(at.node, format!("this is no regular expression: {why}"), cure)
+                    self.refuse(at.node, "no_regex", &[("why", &why)])
                 }
             },
-            (None, None) => self.missing(
-                *node,
-                "neither `pattern` nor `use` says what is replaced",
-                "write `pattern: 'REGEX'`, or `use: private_keys`",
-            ),
+            (None, None) => self.missing(*node, "no_pattern", &[]),
         }
     }
 }

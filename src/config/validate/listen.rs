@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use url::Url;
 
-use super::{Validator, everybody_reads, optional};
+use super::{Validator, Values, everybody_reads, optional};
 use crate::clock;
 use crate::config::environment::SmallFile;
 use crate::config::{At, Auth, Dialect, Files, Listen, ListenValue, NodeId, file_format};
@@ -15,8 +15,6 @@ use crate::tls::certificate::Validity;
 use crate::tls::files::Which;
 
 const DEFAULT_PORT: u16 = 7717;
-const FORMS: &str = "write 127.0.0.1:7717, [::1]:7717 or localhost:7717; a unix socket stands in \
-                     `listen: {unix: /run/x.sock}`";
 
 impl Validator<'_> {
     pub(super) fn listen(&self, section: Option<&At<ListenValue>>) -> Option<Listen> {
@@ -36,9 +34,7 @@ impl Validator<'_> {
                 let hosts = hosts.filter_map(|at| self.host_name(at)).collect();
                 let unix = optional(&map.unix, |at| self.unix(at))?;
                 if map.tcp.is_none() && map.unix.is_none() {
-                    let cure =
-                        "write `tcp: 127.0.0.1:7717` or `unix: /run/mantyx-bridge/bridge.sock`";
-                    self.missing::<()>(*node, "there is nothing to listen on", cure);
+                    self.missing::<()>(*node, "listens_nowhere", &[]);
                 }
                 Some(Listen { unix, tls: tls?, hosts, ..on(tcp?) })
             }
@@ -49,17 +45,13 @@ impl Validator<'_> {
         let file_format::Tls { cert, key, client_ca } = &at.value;
         let path = |written: &Option<At<String>>, name: &str| match written {
             Some(at) => self.path(at),
-            None => {
-                let cure = "write `tls: {cert: bridge.pem, key: bridge.key}`";
-                self.missing(at.node, format!("`{name}` is missing"), cure)
-            }
+            None => self.missing(at.node, "no_listener_file", &[("name", &name)]),
         };
         let cert = path(cert, "cert");
         let key = path(key, "key");
         let client_ca = optional(client_ca, |at| self.path(at))?;
         if !has_tcp {
-            let message = "a unix socket has no TLS, and there is no TCP address";
-            self.error(at.node.key(), message, "write `tcp: 0.0.0.0:7717` beside it");
+            self.error(at.node.key(), "no_tcp", &[]);
         }
         Some(Files { cert: cert?, key: key?, client_ca })
     }
@@ -84,7 +76,10 @@ impl Validator<'_> {
         }
         let facts = match files.load(|path| Ok(self.env.read(path)?.text)) {
             Ok(settings) => settings.facts,
-            Err(error) => return self.error(place(error.which), error.to_string(), error.cure),
+            Err(error) => {
+                let values: Values<'_> = &[("message", &error), ("cure", &error.cure)];
+                return self.error(place(error.which), "as_said", values);
+            }
         };
         let until = humantime::format_rfc3339_seconds(facts.not_after);
         let warning = match facts.validity(clock::now()) {
@@ -105,9 +100,7 @@ impl Validator<'_> {
         let host = named.as_ref().and_then(Url::host_str);
         // As it is written, since `Host` is compared with this text.
         if host.is_none_or(|host| !text.starts_with(host) || host.contains('*')) {
-            let message = format!("`{}` is no name of a host", at.value);
-            let cure = "write it without a scheme or a path: bridge.acme.intranet";
-            return self.refuse(at.node, message, cure);
+            return self.refuse(at.node, "host_name", &[("value", &at.value)]);
         }
         Some(text)
     }
@@ -116,9 +109,7 @@ impl Validator<'_> {
         let Some(At { value: Auth::Off, node }) = section else { return Auth::Token };
         let open = |listen: &Listen| listen.tcp.iter().find(|tcp| !tcp.ip().is_loopback()).copied();
         if let Some(open) = listen.and_then(open) {
-            let message = format!("whoever reaches {open} could use the bridge");
-            let cure = "write `auth: token`, or listen on 127.0.0.1 or a unix socket only";
-            self.error(*node, message, cure);
+            self.error(*node, "is_open", &[("open", &open)]);
         }
         Auth::Off
     }
@@ -130,15 +121,14 @@ impl Validator<'_> {
         has_tls: bool,
     ) -> Option<Vec<SocketAddr>> {
         if items.is_empty() {
-            self.missing::<()>(node, "there is nothing to listen on", FORMS);
+            self.missing::<()>(node, "no_address", &[]);
         }
         let mut addresses = Vec::new();
         let mut complete = true;
         for at in items {
             match self.address(at, has_tls) {
                 Some(address) if address.port() != 0 && addresses.contains(&address) => {
-                    let message = format!("{address} is here twice");
-                    self.error(at.node, message, "remove one of the two");
+                    self.error(at.node, "address_twice", &[("address", &address)]);
                 }
                 Some(address) => addresses.push(address),
                 None => complete = false,
@@ -156,21 +146,12 @@ impl Validator<'_> {
         let Some(address) = address else {
             let port = resolved.rsplit(':').next().and_then(|port| port.parse::<u64>().ok());
             if let Some(port) = port.filter(|port| *port > 65_535) {
-                return self.refuse(*node, format!("{port} is no port"), "ports end at 65535");
+                return self.refuse(*node, "no_port", &[("port", &port)]);
             }
-            let message = format!("`{text}` is no address to listen on");
-            return self.refuse(*node, message, FORMS);
+            return self.refuse(*node, "bad_address", &[("text", &text)]);
         };
         if !has_tls && !address.ip().is_loopback() {
-            self.error(
-                *node,
-                format!("{address} can be reached from other machines, which needs TLS"),
-                format!(
-                    "write `listen: {{tcp: '{address}', tls: {{cert: bridge.pem, key: bridge.key}}}}`, \
-                     or listen on 127.0.0.1:{}",
-                    address.port()
-                ),
-            );
+            self.error(*node, "needs_tls", &[("address", &address), ("port", &address.port())]);
         }
         Some(address)
     }

@@ -62,14 +62,10 @@ impl Validator<'_> {
         let Kind::Map(entries) = &schema.kind else { return None };
         match entries.iter().find(|(key, _)| key == "type") {
             Some((_, node)) if !matches!(&node.kind, Kind::Str(kind) if kind == "object") => {
-                let cure = "write `type: object`, and what there is below `properties`";
-                self.refuse(node.id, "MANTYX takes the schema of an object only", cure)
+                self.refuse(node.id, "schema_of_object", &[])
             }
             Some(_) => Some(text),
-            None => {
-                let cure = "write `type: object` into it";
-                self.refuse(id.key(), "the schema does not say that it is one of an object", cure)
-            }
+            None => self.refuse(id.key(), "schema_type", &[]),
         }
     }
 
@@ -80,24 +76,17 @@ impl Validator<'_> {
             return Some(Action::Internal);
         }
         match (&entry.http, &entry.command) {
-            (Some(http), Some(command)) => self.refuse(
-                http.node.max(command.node).key(),
-                "a local tool has either `http` or a `command`",
-                "remove one of the two, or make two entries of it",
-            ),
-            (None, None) => self.missing(
-                node,
-                "none of `http`, `command` and `internal` says what this tool does",
-                "write `http: {url: https://…}`, or `command: [PROGRAM, …]`",
-            ),
+            (Some(http), Some(command)) => {
+                self.refuse(http.node.max(command.node).key(), "http_or_command", &[])
+            }
+            (None, None) => self.missing(node, "no_action", &[]),
             (Some(http), None) => {
                 self.check_foreign_keys(node, &["env", "cwd", "sandbox"], "http");
                 self.local_http(http)
             }
             (None, Some(command)) => {
                 let Some((program, args)) = command.value.split_first() else {
-                    let cure = "write `command: [PROGRAM, ARGUMENT, …]`";
-                    return self.refuse(command.node, "nothing says what program this is", cure);
+                    return self.refuse(command.node, "empty_command", &[]);
                 };
                 let program = At { value: program.value.0.clone(), node: program.node };
                 let keys = ProgramKeys {
@@ -117,8 +106,7 @@ impl Validator<'_> {
         let At { value: http, node } = at;
         let method = http.method.as_ref().map_or(HttpMethod::Post, |at| at.value).as_str();
         let method = Method::from_bytes(method.as_bytes()).expect("its word is a method");
-        let cure = "write `url: https://…` into it";
-        let url = self.needed(*node, &http.url, "nothing says where this request is sent", cure)?;
+        let url = self.needed(*node, &http.url, "no_request", &[])?;
         let url = self.url(url, Dialect::Own);
         let headers = self.headers(http.headers.as_ref(), Dialect::Own, url.as_deref());
         let tls = self.server_tls(http.tls.as_ref(), Dialect::Own, url.as_deref())?;
@@ -136,8 +124,7 @@ impl Validator<'_> {
             Kind::Int(value, _) => value.to_string(),
             Kind::Float(value, _) if value.is_finite() => value.to_string(),
             Kind::Float(..) => {
-                let cure = "write a finite number, or a text in quotes";
-                return self.refuse(*id, "JSON has no such number", cure);
+                return self.refuse(*id, "no_json_number", &[]);
             }
             Kind::Str(value) => quoted(value),
             Kind::Seq(items) => {

@@ -43,16 +43,8 @@ impl Validator<'_> {
 
     fn target(&self, node: NodeId, entry: &file_format::Mcp) -> Option<Mcp> {
         match (&entry.command, &entry.url) {
-            (Some(_), Some(url)) => self.refuse(
-                url.node.key(),
-                "an MCP server has either a `command` or a `url`",
-                "remove one of the two, or make two entries of it",
-            ),
-            (None, None) => self.missing(
-                node,
-                "neither `command` nor `url` says what this MCP server is",
-                "write `command: PROGRAM` with `args: […]`, or `url: https://…`",
-            ),
+            (Some(_), Some(url)) => self.refuse(url.node.key(), "command_or_url", &[]),
+            (None, None) => self.missing(node, "no_server", &[]),
             (Some(command), None) => {
                 self.check_transport(entry, true);
                 self.check_foreign_keys(node, &["headers", "auth", "tls"], "command");
@@ -97,11 +89,10 @@ impl Validator<'_> {
         let Some(at) = &entry.transport else { return };
         match (at.value, is_stdio) {
             (McpTransport::Stdio, false) => {
-                self.error(at.node, "a server with a `url` is not on stdio", "leave this out");
+                self.error(at.node, "url_on_stdio", &[]);
             }
             (McpTransport::StreamableHttp | McpTransport::Http | McpTransport::Sse, true) => {
-                let cure = "leave this out, or write a `url` in place of the `command`";
-                self.error(at.node, "a server with a `command` is on stdio", cure);
+                self.error(at.node, "command_on_stdio", &[]);
             }
             _ => (),
         }
@@ -135,9 +126,13 @@ impl Validator<'_> {
             }
             let assignment = line.strip_prefix("export ").unwrap_or(line);
             let Some((name, value)) = assignment.split_once('=') else {
-                let message = format!("{}, line {}: no NAME=value", path.display(), number + 1);
-                let cure = "write one NAME=value a line, comments after a #";
-                return self.outside(None, || self.refuse(at.node, message, cure));
+                return self.outside(None, || {
+                    self.refuse(
+                        at.node,
+                        "no_assignment",
+                        &[("path", &path.display()), ("number", &(number + 1))],
+                    )
+                });
             };
             let value = value.trim();
             let quoted = ['"', '\''].iter().find_map(|&quote| {
@@ -163,9 +158,7 @@ impl Validator<'_> {
     fn prefix(&self, name: &BackendName, at: Option<&At<String>>) -> String {
         let Some(At { value: prefix, node }) = at else { return format!("{name}_") };
         if !prefix.chars().all(is_tool_char) || prefix.len() > BackendName::MAX_LEN + 1 {
-            let message = format!("`{prefix}` is no prefix");
-            let cure = "up to 41 characters out of a-z, A-Z, 0-9 and _; \"\" for none";
-            self.error(*node, message, cure);
+            self.error(*node, "bad_prefix", &[("prefix", &prefix)]);
         }
         prefix.clone()
     }
@@ -174,13 +167,10 @@ impl Validator<'_> {
         let mut rename: BTreeMap<String, String> = BTreeMap::new();
         for (old, At { value: new, node }) in section.iter().flat_map(|at| &at.value) {
             if new.is_empty() || new.len() > MAX_TOOL_NAME || !new.chars().all(is_tool_char) {
-                let message = format!("`{new}` is no name for a tool");
-                let cure = format!("1 to {MAX_TOOL_NAME} characters out of a-z, A-Z, 0-9 and _");
-                self.error(*node, message, cure);
+                self.error(*node, "tool_name", &[("new", &new), ("most", &MAX_TOOL_NAME)]);
             }
             if let Some((first, _)) = rename.iter().find(|(_, taken)| *taken == new) {
-                let message = format!("`{first}` is renamed to `{new}` already");
-                self.error(*node, message, "give every tool its own name");
+                self.error(*node, "renamed_already", &[("first", &first), ("new", &new)]);
             }
             rename.insert(old.clone(), new.clone());
         }

@@ -54,8 +54,7 @@ impl Validator<'_> {
     /// Refuses keys of another kind of entry in the map `node`.
     pub(super) fn check_foreign_keys(&self, node: NodeId, keys: &[&str], beside: &str) {
         for (key, node) in self.given(node, keys) {
-            let message = format!("`{key}` means nothing beside `{beside}`");
-            self.error(node.key(), message, "remove it");
+            self.error(node.key(), "foreign_key", &[("key", &key), ("beside", &beside)]);
         }
     }
 
@@ -72,7 +71,7 @@ impl Validator<'_> {
     fn command(&self, at: &At<String>, dialect: Dialect) -> Option<String> {
         let command = self.open_text(at.node, &at.value, dialect)?;
         if command.is_empty() || command.contains('\0') {
-            return self.refuse(at.node, "this is no program", "write its name or its path");
+            return self.refuse(at.node, "no_program", &[]);
         }
         if command == OWN_PROGRAM {
             let own = self.env.own_program.as_deref().and_then(Path::to_str);
@@ -84,12 +83,7 @@ impl Validator<'_> {
             self.warn(at.node, "the program's name has a space; arguments go into `args`");
         }
         if at.value.contains(' ') && !at.value.contains(['/', '$']) {
-            self.error(
-                at.node,
-                "this is one program's name with spaces in it: there is no shell",
-                "write its arguments into `args: [ARGUMENT, …]`; those of a local tool into \
-                 `command: [PROGRAM, ARGUMENT, …]`",
-            );
+            self.error(at.node, "spaces", &[]);
         }
         // A path with a slash starts at the file's directory, like every path in the file.
         if command.contains('/') {
@@ -104,8 +98,7 @@ impl Validator<'_> {
         all(items.iter().map(|At { value: Scalar(text), node }| {
             let (value, template) = self.resolve(*node, text, dialect)?;
             if value.contains('\0') {
-                let message = "an argument cannot hold a zero byte";
-                self.outside(Some(&template), || self.error(*node, message, "remove it"));
+                self.outside(Some(&template), || self.error(*node, "zero_in_argument", &[]));
             }
             if text.starts_with("~/") || text.starts_with("$HOME") {
                 self.warn(*node, "there is no shell that replaces this; write ${env:HOME}");
@@ -161,13 +154,11 @@ impl Validator<'_> {
     ) -> Option<BTreeMap<String, Secret>> {
         let own = section.iter().flat_map(|section| &section.value).map(|(name, at)| {
             if name.is_empty() || name.contains(['=', '\0']) {
-                let message = format!("`{name}` is no name of an environment variable");
-                self.error(at.node.key(), message, "letters, digits and _, such as API_KEY");
+                self.error(at.node.key(), "variable_name", &[("name", &name)]);
             }
             let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
             if value.contains('\0') {
-                let message = "a variable cannot hold a zero byte";
-                self.outside(Some(&template), || self.error(at.node, message, "remove it"));
+                self.outside(Some(&template), || self.error(at.node, "zero_in_variable", &[]));
             }
             let is_value = !value.is_empty() && !value.starts_with('/');
             if template.is_plain() && is_value && looks_secret(name) {

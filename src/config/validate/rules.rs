@@ -5,7 +5,7 @@
 
 use globset::Glob;
 
-use super::{MAX_REFRESH, Validator, all};
+use super::{MAX_REFRESH, Validator, Values, all};
 use crate::config::file_format::Condition as Comparison;
 use crate::config::scalars::Globs as Written;
 use crate::config::{At, GlobOrRule, List, NodeId, Quota, ToolFilter, file_format};
@@ -48,11 +48,9 @@ impl Validator<'_> {
                 self.rule(*node, &At { value: glob.clone(), node: *node }, &[])
             }
             GlobOrRule::Rule(file_format::Rule { tool, when }) => {
-                let cure = "write `tool: GLOB`; `\"*\"` is for all";
-                let tool = self.needed(*node, tool, "nothing says of which tools this is", cure)?;
+                let tool = self.needed(*node, tool, "rule_tool", &[])?;
                 let Some(when) = when.as_ref().filter(|when| !when.value.is_empty()) else {
-                    let cure = "write `when: [{path: /amount, gt: 1000}]`, or the glob alone";
-                    return self.missing(*node, "nothing says of which calls this is", cure);
+                    return self.missing(*node, "rule_when", &[]);
                 };
                 self.at_most(when.node, when.value.len(), MAX_CONDITIONS, "conditions");
                 self.rule(*node, tool, &when.value)
@@ -66,8 +64,7 @@ impl Validator<'_> {
         let with_conditions = rules.iter().filter(|rule| !rule.when.is_empty()).count();
         self.at_most(whole, with_conditions, MAX_RULES, "rules");
         Globs::new(rules).unwrap_or_else(|error| {
-            let cure = "write fewer or shorter globs";
-            self.error(whole, format!("the globs cannot be compiled: {error}"), cure);
+            self.error(whole, "no_globs", &[("error", &error)]);
             Globs::default()
         })
     }
@@ -82,20 +79,18 @@ impl Validator<'_> {
     }
 
     fn glob(&self, At { value, node }: &At<String>, cure: &str) -> Option<Glob> {
-        let told = |error: globset::Error| format!("`{value}` is no glob: {}", error.kind());
-        Glob::new(value).map_err(|error| self.error(*node, told(error), cure)).ok()
+        let told = |error: globset::Error| {
+            let values: Values<'_> = &[("glob", value), ("why", error.kind()), ("cure", &cure)];
+            self.error(*node, "no_glob", values);
+        };
+        Glob::new(value).map_err(told).ok()
     }
 
     fn condition(&self, At { value, node }: &At<Comparison>) -> Option<Condition> {
         let Comparison { path, gt, lt, glob } = value;
-        let cure = "write `path: /amount`: a JSON Pointer into the arguments";
-        let message = "nothing says which argument this is about";
-        let At { value: path, node: path_node } = self.needed(*node, path, message, cure)?;
-        let keys = keys(path).or_else(|| {
-            let cure = "write `/` before each key, such as /options/force; `~1` stands for a `/` in \
-                        a key, `~0` for a `~`";
-            self.refuse(*path_node, format!("`{path}` is no JSON Pointer to an argument"), cure)
-        });
+        let At { value: path, node: path_node } =
+            self.needed(*node, path, "condition_path", &[])?;
+        let keys = keys(path).or_else(|| self.refuse(*path_node, "no_pointer", &[("path", &path)]));
         let cure = "write a text as the argument has it, with * for any characters";
         let tests = [
             gt.as_ref().map(|at| Some(Test::Gt(self.limit(at)?))),
@@ -105,20 +100,13 @@ impl Validator<'_> {
         let mut tests = tests.into_iter().flatten();
         match (tests.next(), tests.next()) {
             (Some(test), None) => Some(Condition { path: path.clone(), keys: keys?, test: test? }),
-            (None, _) => {
-                let cure = "write one of `gt`, `lt` and `glob` into it";
-                self.missing(*node, "this compares the argument with nothing", cure)
-            }
-            (Some(_), Some(_)) => {
-                let cure = "write a condition for each; all of `when` must hold";
-                self.refuse(*node, "a condition has one comparison", cure)
-            }
+            (None, _) => self.missing(*node, "no_comparison", &[]),
+            (Some(_), Some(_)) => self.refuse(*node, "two_comparisons", &[]),
         }
     }
 
     fn limit(&self, &At { value, node }: &At<f64>) -> Option<f64> {
-        let cure = "write a number with digits, such as 1000";
-        let refuse = || self.refuse(node, "nothing can be compared with this number", cure);
+        let refuse = || self.refuse(node, "no_limit", &[]);
         if value.is_finite() { Some(value) } else { refuse() }
     }
 
@@ -133,10 +121,8 @@ impl Validator<'_> {
     pub(super) fn approve_agent(&self, name: &BackendName, at: Option<&At<Written>>) -> Policy {
         let policy = self.approve(at);
         let Some(At { value: Written(written), node }) = at else { return policy };
-        let cure =
-            "write `approve: [\"*\"]` to be asked before every message to it, or leave it out";
         for at in written.iter().filter(|at| is_word(at)) {
-            self.error(at.node, "an agent does not say what may destroy something", cure);
+            self.error(at.node, "agent_destroys", &[]);
         }
         let conditions = written.iter().filter_map(|at| match &at.value {
             GlobOrRule::Rule(rule) => rule.when.as_ref(),
@@ -144,13 +130,11 @@ impl Validator<'_> {
         });
         let paths = conditions.flat_map(|when| &when.value).filter_map(|at| at.value.path.as_ref());
         for path in paths.filter(|path| !path.value.eq_ignore_ascii_case("/message")) {
-            let message = format!("an agent has no argument `{}`", path.value);
-            self.error(path.node, message, "write `path: /message`, its only argument");
+            self.error(path.node, "agent_argument", &[("path", &path.value)]);
         }
         let asks_nothing = !policy.tools.is_empty() && !policy.tools.has(name.as_str());
         if asks_nothing && !policy.destructive {
-            let message = format!("no glob matches `{name}`, the name of this agent's one tool");
-            self.error(*node, message, cure);
+            self.error(*node, "agent_glob", &[("name", &name)]);
         }
         policy
     }
@@ -158,25 +142,23 @@ impl Validator<'_> {
     pub(super) fn quota(&self, at: &At<file_format::Quota>) -> Option<Quota> {
         let file_format::Quota { calls, per, identical } = &at.value;
         let length = self.duration(per.as_ref(), MAX_REFRESH, "");
-        let missing = |what, cure| self.missing(at.node, what, cure);
+        let missing = |name| self.missing(at.node, name, &[]);
         let of_time = match (calls, length) {
             (Some(calls), Some(length)) => {
                 self.at_most(calls.node, calls.value.0, MAX_CALLS, "calls");
                 Some((calls.value.0, length))
             }
             (None, None) if identical.is_some() => None,
-            (None, None) => {
-                return missing("this limits nothing", "write `calls: 100` and `per: 1h`");
-            }
-            (Some(_), None) => return missing("`per` is missing", "write `per: 1h` to it"),
-            (None, Some(_)) => return missing("`calls` is missing", "write `calls: 100` to it"),
+            (None, None) => return missing("empty_quota"),
+            (Some(_), None) => return missing("no_per"),
+            (None, Some(_)) => return missing("no_calls"),
         };
         Some(Quota { calls: of_time, identical: identical.as_ref().map(|at| at.value.0) })
     }
 
     fn at_most(&self, node: NodeId, count: usize, most: usize, what: &str) {
         if count > most {
-            self.error(node, format!("these are {count} {what}"), format!("write at most {most}"));
+            self.error(node, "too_many", &[("count", &count), ("what", &what), ("most", &most)]);
         }
     }
 }

@@ -30,8 +30,7 @@ impl Validator<'_> {
             self.check_app_name(*node, name);
             let default = file.apps.is_none() && name == App::DEFAULT;
             if default || file.apps.as_ref().is_some_and(|apps| apps.value.contains_key(name)) {
-                let message = format!("`{name}` is the name of an app already");
-                self.error(node.key(), message, "give the runtime another name");
+                self.error(node.key(), "runtime_is_app", &[("name", &name)]);
             }
             let rights = self.rights(entry.backends.as_ref(), entry.tools.as_ref(), backends);
             let Some(link) = self.runtime_link(*node, entry) else { continue };
@@ -46,8 +45,7 @@ impl Validator<'_> {
     }
 
     fn runtime_link(&self, node: NodeId, entry: &file_format::Runtime) -> Option<RuntimeLink> {
-        let cure = "write `kind: hsafa`, or `kind: claude-environment`";
-        let kind = self.needed(node, &entry.kind, "`kind` is missing", cure)?;
+        let kind = self.needed(node, &entry.kind, "no_kind", &[])?;
         let url = self.runtime_url(node, entry, kind.value);
         let tls = self.server_tls(entry.tls.as_ref(), Dialect::Own, url.as_deref())?;
         let wire = self.wire(node, entry, kind.value)?;
@@ -72,8 +70,7 @@ impl Validator<'_> {
         if entry.url.is_none() && kind == RuntimeKind::ClaudeEnvironment {
             return Some(Url::parse(CLAUDE).expect("the constant is a URL").into());
         }
-        let cure = "write `url: https://…`, the address of its gateway";
-        let at = self.needed(node, &entry.url, "`url` is missing", cure)?;
+        let at = self.needed(node, &entry.url, "no_gateway", &[])?;
         self.private_url(at, "the credential travels without TLS; write https:// in the URL")
     }
 
@@ -84,8 +81,7 @@ impl Validator<'_> {
             let environment = self.runtime_text(node, &entry.environment, "environment")?;
             return Some(Wire::Claude { environment });
         }
-        let cure = "write `api: v3` or `api: v7`, as the gateway has it";
-        let api = self.needed(node, &entry.api, "`api` is missing", cure)?;
+        let api = self.needed(node, &entry.api, "no_api", &[])?;
         if api.value == HsafaApi::V3 {
             foreign(&["api_base", "skill", "environment"], "api: v3");
             let timeout = self.duration(entry.timeout.as_ref(), MAX_TIMEOUT, "");
@@ -99,12 +95,10 @@ impl Validator<'_> {
 
     /// A text that becomes one segment of a path.
     fn runtime_text(&self, node: NodeId, at: &Option<At<String>>, key: &str) -> Option<String> {
-        let cure = format!("write `{key}: …`, as the runtime has it");
-        let at = self.needed(node, at, format!("`{key}` is missing"), cure)?;
+        let at = self.needed(node, at, "no_runtime_key", &[("key", &key)])?;
         let text = self.open_text(at.node, &at.value, Dialect::Own)?;
         if matches!(text.as_str(), "" | "." | "..") {
-            let message = format!("`{text}` is no {key}");
-            return self.refuse(at.node, message, "write it as the runtime has it");
+            return self.refuse(at.node, "runtime_text", &[("text", &text), ("key", &key)]);
         }
         Some(text)
     }

@@ -15,19 +15,15 @@ impl Validator<'_> {
         upstream: Option<&Upstream>,
     ) -> Option<Postgres> {
         if matches!(upstream, Some(Upstream::Sandbox { .. })) {
-            let message = "replicas cannot share the sandbox, which is inside one process";
-            self.error(at.node, message, "leave `state` out, or write `upstream.base_url`");
+            self.error(at.node, "sandbox_state", &[]);
         }
         let section = &at.value;
-        let cure = "write `state: {postgres: \"${file:/etc/mantyx-bridge/postgres.url}\"}`";
-        let written = self.needed(at.node, &section.postgres, "`postgres` is missing", cure)?;
+        let written = self.needed(at.node, &section.postgres, "no_postgres", &[])?;
         let (text, template) = self.resolve(written.node, &written.value.0, Dialect::Own)?;
         // The error of the library may quote the password.
         let url = text.trim().parse::<tokio_postgres::Config>().ok();
         let Some(url) = url.filter(|url| !url.get_hosts().is_empty()) else {
-            let message = "this is no address of a PostgreSQL database";
-            let cure = "write `postgres://user:password@host/database`";
-            return self.refuse(written.node, message, cure);
+            return self.refuse(written.node, "no_database", &[]);
         };
         if let Some(password) = url.get_password() {
             self.keep_secret(&String::from_utf8_lossy(password));
@@ -43,8 +39,7 @@ impl Validator<'_> {
         if let Some(at) = &section.schema
             && !(begins && is_free && schema.bytes().all(is_part))
         {
-            let cure = "write at most 63 lower-case letters, digits and `_`; not `pg_` in front";
-            self.error(at.node, "this is no name of a schema", cure);
+            self.error(at.node, "schema_name", &[]);
         }
         let longest = Duration::from_secs(60);
         let within = self.duration(section.statement_timeout.as_ref(), longest, "");

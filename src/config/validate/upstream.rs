@@ -27,22 +27,15 @@ const SANDBOX_WORKSPACE: &str = "sandbox";
 /// The least length of a token, in characters: shorter ones can be found by trying.
 const SHORT_TOKEN: usize = 16;
 
-const CREDENTIAL_CURE: &str = "write `credential: ${env:MANTYX_API_KEY}`, or \
-    `credential: passthrough` to forward what each app sends, or `sandbox: true` to try it without \
-    an account";
-
 impl Validator<'_> {
     pub(super) fn upstream(&self, section: Option<&At<file_format::Upstream>>) -> Option<Upstream> {
         let Some(At { value: upstream, node }) = section else {
-            let cure = CREDENTIAL_CURE.replacen("write `", "write `upstream:` and below it `", 1);
-            return self.missing(self.document.root.id, "`upstream` is missing", cure);
+            return self.missing(self.document.root.id, "no_upstream", &[]);
         };
         let workspace = optional(&upstream.workspace, |at| self.workspace(at));
         if upstream.sandbox.as_ref().is_some_and(|at| at.value) {
             for (key, node) in self.given(*node, &["base_url", "credential", "oauth", "tls"]) {
-                let message = format!("`{key}` clashes with `sandbox: true`");
-                let cure = "the sandbox is inside the bridge: remove one of the two";
-                self.error(node.key(), message, cure);
+                self.error(node.key(), "sandbox_clash", &[("key", &key)]);
             }
             let workspace = workspace?.unwrap_or_else(|| SANDBOX_WORKSPACE.to_owned());
             return Some(Upstream::Sandbox { workspace });
@@ -54,11 +47,8 @@ impl Validator<'_> {
         let credential = match (&upstream.credential, &upstream.oauth) {
             (Some(at), None) => self.credential(at),
             (None, Some(at)) => self.refresh_grant(at, base_url.as_ref()),
-            (Some(_), Some(oauth)) => {
-                let message = "`upstream` has either `credential` or `oauth`";
-                self.refuse(oauth.node.key(), message, "remove one of the two")
-            }
-            (None, None) => self.missing(*node, "`credential` is missing", CREDENTIAL_CURE),
+            (Some(_), Some(oauth)) => self.refuse(oauth.node.key(), "credential_or_oauth", &[]),
+            (None, None) => self.missing(*node, "no_credential", &[]),
         };
         let tls = self.server_tls(upstream.tls.as_ref(), Dialect::Own, base_url.as_ref());
         Some(Upstream::Mantyx(Mantyx {
@@ -89,8 +79,7 @@ impl Validator<'_> {
             let credential = app.credential.as_ref().and_then(|at| self.credential(at));
             let certificate = app.cert.as_ref().map(|at| self.app_names(at, listen, &apps));
             if app.token.is_none() && app.users.is_none() && app.cert.is_none() {
-                let cure = format!("write `token: ${{file:/etc/mantyx-bridge/{name}.token}}`");
-                self.missing::<()>(*node, "`token` is missing", cure);
+                self.missing::<()>(*node, "no_app_token", &[("name", &name)]);
                 continue;
             }
             let token = optional(&app.token, |written| self.app_token(written, &apps));
@@ -117,22 +106,18 @@ impl Validator<'_> {
     }
 
     fn no_app(&self, apps: NodeId) {
-        let cure = "remove the section, or name an app in it";
-        self.missing::<()>(apps, "`apps` names no app", cure);
+        self.missing::<()>(apps, "no_app", &[]);
     }
 
     /// Checks the name of an app or a runtime.
     pub(super) fn check_app_name(&self, node: NodeId, name: &str) {
         if name.is_empty() || name.len() > 64 || !name.chars().all(is_name_char) {
-            let message = format!("`{name}` is no name for an app");
-            let cure = "it has 1 to 64 characters out of a-z, A-Z, 0-9, _, - and .";
-            self.error(node.key(), message, cure);
+            self.error(node.key(), "app_name", &[("name", &name)]);
         }
     }
 
     fn rate(&self, At { value: rate, node }: &At<file_format::Rate>) -> Option<Rate> {
-        let cure = "write how many requests a second it may send: `per_second: 50`";
-        let per_second = self.needed(*node, &rate.per_second, "`per_second` is missing", cure)?;
+        let per_second = self.needed(*node, &rate.per_second, "no_per_second", &[])?;
         // Exact up to 2^53, which is more than any client sends.
         let number = |at: &At<Count>| at.value.0 as f64;
         let per_second = number(per_second);
@@ -148,8 +133,7 @@ impl Validator<'_> {
         }
         let token = TokenHash::of(token.expose_secret().as_bytes());
         if let Some(other) = apps.iter().find(|app| app.token == Some(token)) {
-            let message = format!("the app `{}` has the same token", other.name);
-            self.error(written.node, message, "every app needs its own, by which it is known");
+            self.error(written.node, "same_token", &[("name", &other.name)]);
         }
         Some(token)
     }
@@ -160,17 +144,14 @@ impl Validator<'_> {
         for At { value, node } in &at.value {
             let Some(text) = self.open_text(*node, &value.0, Dialect::Own) else { continue };
             let Some(uid) = self.uid(&text) else {
-                let cure =
-                    "write a name that is in /etc/passwd, or the number of the user (`id -u`)";
-                self.error(*node, format!("there is no user `{text}`"), cure);
+                self.error(*node, "no_user", &[("text", &text)]);
                 continue;
             };
             let other = apps.iter().find(|app| app.users.contains(&uid));
             if users.contains(&uid) {
-                self.error(*node, format!("the user {uid} is here twice"), "remove one");
+                self.error(*node, "user_twice", &[("uid", &uid)]);
             } else if let Some(other) = other {
-                let message = format!("the user {uid} is the app `{}` already", other.name);
-                self.error(*node, message, "a user is one app; tell them apart by their tokens");
+                self.error(*node, "user_of_another", &[("uid", &uid), ("name", &other.name)]);
             }
             users.push(uid);
         }
@@ -193,9 +174,7 @@ impl Validator<'_> {
         let asked =
             |listen: &Listen| listen.tls.as_ref().is_some_and(|files| files.client_ca.is_some());
         if listen.is_some_and(|listen| !asked(listen)) {
-            let cure =
-                "write `client_ca` into `listen.tls`: the authority that signs those of apps";
-            self.error(at.node.key(), "no client certificate is asked for", cure);
+            self.error(at.node.key(), "no_client_ca", &[]);
         }
         let mut names = Vec::new();
         for At { value, node } in &at.value {
@@ -203,16 +182,14 @@ impl Validator<'_> {
             let name = match San::parse(&text) {
                 Ok(name) => name,
                 Err(bad) => {
-                    let cure = "write a DNS name, a URI or a mail address of its subjectAltName";
-                    self.error(*node, format!("`{value}` is no name: {bad}"), cure);
+                    self.error(*node, "no_san", &[("value", &value), ("bad", &bad)]);
                     continue;
                 }
             };
             let others =
                 apps.iter().find(|app| app.certificate.iter().flatten().any(|n| *n == name));
             if let Some(other) = others {
-                let message = format!("the app `{}` has the same name", other.name);
-                self.error(*node, message, "a certificate stands for one app");
+                self.error(*node, "same_san", &[("name", &other.name)]);
             }
             names.push(name);
         }
@@ -240,9 +217,8 @@ impl Validator<'_> {
             None => apps.iter().rev().max_by_key(sees),
         };
         let Some((name, app)) = found else {
-            let asked = asked.map(|app| format!(" `{app}`")).unwrap_or_default();
-            let message = format!("no app{asked} has a token for the command line");
-            return self.missing(*node, message, "give one of them a `token: ${file:/path}`");
+            let which = asked.map_or("no app".to_owned(), |app| format!("no app `{app}`"));
+            return self.missing(*node, "no_token_here", &[("which", &which)]);
         };
         let token = match &app.value.token {
             Some(at) => Some(self.token(at.node, &at.value.0, "token")?),
@@ -264,17 +240,13 @@ impl Validator<'_> {
             let Some(backend) = self.named_backend(node.key(), name, backends) else { continue };
             // Others have no tools to choose from.
             if backends.ready[&backend].target.section() != "mcp" {
-                let message = format!("`{name}` is one tool, not a server with several");
-                self.error(node.key(), message, "write it into `backends`, or leave it out there");
+                self.error(node.key(), "one_tool", &[("name", &name)]);
             }
             if chosen.as_ref().is_some_and(|chosen| !chosen.contains(&backend)) {
-                let message = format!("the app may not use `{name}` at all");
-                self.error(node.key(), message, "add it to `backends`, or remove this");
+                self.error(node.key(), "not_its_backend", &[("name", &name)]);
             }
             if filter.allow.is_none() && filter.deny.is_none() {
-                let cure = "write `allow: [glob…]`, `deny: [glob…]`, or both";
-                let message = format!("this says nothing of the tools of `{name}`");
-                self.missing::<()>(*node, message, cure);
+                self.missing::<()>(*node, "empty_filter", &[("name", &name)]);
             }
             let filter = self.tool_filter(filter.allow.as_ref(), filter.deny.as_ref());
             tools.insert(backend, filter);
@@ -287,7 +259,7 @@ impl Validator<'_> {
         for At { value: name, node } in &names.value {
             let found = self.named_backend(*node, name, backends);
             if found.is_some_and(|found| !chosen.insert(found)) {
-                self.error(*node, format!("`{name}` is here twice"), "remove one");
+                self.error(*node, "named_twice", &[("name", &name)]);
             }
         }
         chosen
@@ -331,8 +303,7 @@ impl Validator<'_> {
 
     fn check_encrypted(&self, node: NodeId, url: &Url, what: &str) {
         if is_in_the_open(url) {
-            let message = format!("without TLS everybody on the way could read the {what}");
-            self.error(node, message, "write https://; http:// is for loopback addresses only");
+            self.error(node, "unencrypted", &[("what", &what)]);
         }
     }
 
@@ -340,9 +311,7 @@ impl Validator<'_> {
         let name = self.open_text(at.node, &at.value, Dialect::Own)?;
         // It becomes one segment of a path.
         if name.is_empty() || name == "." || name == ".." || !name.chars().all(is_name_char) {
-            let message = format!("`{}` is no workspace", at.value);
-            let cure = "write its slug: the part after /workspaces/ in MANTYX's addresses";
-            return self.refuse(at.node, message, cure);
+            return self.refuse(at.node, "no_workspace", &[("value", &at.value)]);
         }
         Some(name)
     }
@@ -352,12 +321,11 @@ impl Validator<'_> {
         let url = self.checked_url(at.node, &text, &at.value)?;
         let node = at.node;
         if url.query().is_some() {
-            self.error(node, "a base URL has no query", "leave out what follows the `?`");
+            self.error(node, "query", &[]);
         }
         self.check_encrypted(node, &url, "credential");
         if url.path().trim_end_matches('/').ends_with("/api") || url.path().contains("/api/v1") {
-            let message = "the path ends in the API, which the bridge adds itself";
-            self.error(node, message, "leave it out, from /api on");
+            self.error(node, "api_path", &[]);
         }
         Some(url)
     }

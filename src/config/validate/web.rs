@@ -10,14 +10,13 @@ use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE}
 use http::{HeaderMap, HeaderName, HeaderValue};
 use url::{Host, Url};
 
-use super::{Validator, everybody_reads, optional, plain_secret};
+use super::{Validator, Values, everybody_reads, optional, plain_secret};
 use crate::config::reference::looks_secret;
 use crate::config::{At, Dialect, Named, NodeId, Scalar, Written, file_format};
 use crate::http_client::{Tls, TlsFlaw, names_link_local, sensitive};
 
 /// The addresses of MCP servers on unix sockets, as nginx writes them.
 const SCHEME: &str = "unix:";
-const FORM: &str = "write unix:/run/x.sock, and unix:/run/x.sock:/path where the path is not /mcp";
 
 /// The host in the URL, if the file has none.
 const DEFAULT_HOST: &str = "localhost";
@@ -67,36 +66,30 @@ impl Validator<'_> {
         let url = match Url::parse(text) {
             Ok(url) => url,
             Err(url::ParseError::RelativeUrlWithoutBase) => {
-                let cure = format!("the scheme is missing: write https://{shown}");
-                return self.refuse(node, format!("`{shown}` is no URL"), cure);
+                return self.refuse(node, "no_scheme", &[("shown", &shown)]);
             }
             Err(error) => {
-                let message = format!("`{shown}` is no URL: {error}");
-                return self.refuse(node, message, "write it like https://host.example/mcp");
+                return self.refuse(node, "no_url", &[("shown", &shown), ("error", &error)]);
             }
         };
         // First of all, since any other message would show the password.
         if !url.username().is_empty() || url.password().is_some() {
-            let message = "a URL must not hold a user or a password";
-            let cure = "write `headers: {Authorization: \"Basic ${file:/path}\"}` beside it";
-            return self.refuse(node, message, cure);
+            return self.refuse(node, "user_in_url", &[]);
         }
         if !matches!(url.scheme(), "http" | "https") {
-            let message = match url.host() {
+            return match url.host() {
                 // Do not show the scheme of a resolved reference.
-                _ if shown.contains("${") => format!("`{shown}` is no URL of a server"),
-                Some(_) => format!("`{}://` is not spoken here", url.scheme()),
-                None => format!("`{shown}` is no URL of a server"),
+                Some(_) if !shown.contains("${") => {
+                    self.refuse(node, "no_http", &[("scheme", &url.scheme())])
+                }
+                _ => self.refuse(node, "no_server_url", &[("shown", &shown)]),
             };
-            return self.refuse(node, message, "write https:// or http:// before the host");
         }
         if names_link_local(&url) {
-            let message = format!("`{shown}` is a link-local address, which is never called");
-            let cure = "give the server another address: clouds keep credentials behind these";
-            self.error(node, message, cure);
+            self.error(node, "link_local", &[("shown", &shown)]);
         }
         if url.fragment().is_some() {
-            self.error(node, "a fragment is never sent", "leave out what follows the `#`");
+            self.error(node, "fragment", &[]);
         }
         Some(url)
     }
@@ -117,7 +110,7 @@ impl Validator<'_> {
             None => (place, None),
         };
         if socket.is_empty() || socket.contains('\0') {
-            return self.refuse(at.node, "this names no unix socket", FORM);
+            return self.refuse(at.node, "no_socket", &[]);
         }
         self.check_shell(at.node, socket);
         let socket = self.directory.join(socket);
@@ -126,11 +119,10 @@ impl Validator<'_> {
         let host = headers.get(HOST).map_or(DEFAULT_HOST, |it| it.to_str().unwrap_or_default());
         let path = path.as_deref().unwrap_or(DEFAULT_PATH);
         let Ok(url) = Url::parse(&format!("http://{host}{path}")) else {
-            let message = "what follows the socket is no path of a URL, or `Host` is no host";
-            return self.refuse(at.node, message, FORM);
+            return self.refuse(at.node, "no_socket_url", &[]);
         };
         if url.fragment().is_some() {
-            self.error(at.node, "a fragment is never sent", "leave out what follows the `#`");
+            self.error(at.node, "fragment", &[]);
         }
         if !template.is_plain() {
             return Some((self.written(url, template.to_string()), socket));
@@ -146,8 +138,7 @@ impl Validator<'_> {
     pub(super) fn check_socket_path(&self, node: NodeId, path: &Path) {
         let length = path.as_os_str().len();
         if length > MAX_PATH {
-            let message = format!("the path has {length} bytes");
-            self.error(node, message, format!("a unix socket's path has at most {MAX_PATH}"));
+            self.error(node, "socket_path", &[("length", &length), ("most", &MAX_PATH)]);
         }
     }
 
@@ -160,18 +151,14 @@ impl Validator<'_> {
     ) -> Option<Option<Tls>> {
         let Some(At { value: tls, node }) = section else { return Some(None) };
         if url.is_some_and(|url| url.scheme() != "https") {
-            let message = "`tls` means nothing where the address is not https://";
-            let cure = "write https:// in the address, or remove this";
-            return self.refuse(node.key(), message, cure);
+            return self.refuse(node.key(), "tls_without_https", &[]);
         }
         match (&tls.ca, &tls.cert, &tls.key) {
             (None, None, None) => {
-                let cure = "write `ca: /path`, or `cert: /path` and `key: /path`";
-                return self.missing(*node, "`tls` says nothing", cure);
+                return self.missing(*node, "empty_tls", &[]);
             }
             (_, Some(lone), None) | (_, None, Some(lone)) => {
-                let message = "`cert` and `key` stand together: a certificate and its private key";
-                return self.refuse(lone.node.key(), message, "write both, or neither");
+                return self.refuse(lone.node.key(), "cert_and_key", &[]);
             }
             _ => (),
         }
@@ -194,8 +181,8 @@ impl Validator<'_> {
             TlsFlaw::Key(why) => (key, why, KEY),
         };
         let Pem { node, path, .. } = file?;
-        let message = format!("{} cannot be used: {why}", path.display());
-        self.outside(None, || self.refuse(node, message, cure))
+        let values: Values<'_> = &[("path", &path.display()), ("why", &why), ("cure", &cure)];
+        self.outside(None, || self.refuse(node, "unusable", values))
     }
 
     fn pem(
@@ -232,8 +219,7 @@ impl Validator<'_> {
                 continue;
             };
             if headers.contains_key(&name) {
-                let message = format!("the header `{name}` is here twice");
-                self.error(at.node.key(), message, "case does not matter: remove one");
+                self.error(at.node.key(), "header_twice", &[("name", &name)]);
             }
             if url.is_some_and(is_in_the_open) && looks_secret(name.as_str()) {
                 let message = format!("`{name}` travels without TLS; write https:// in the URL");
@@ -251,18 +237,16 @@ impl Validator<'_> {
         dialect: Dialect,
     ) -> Option<(HeaderName, HeaderValue)> {
         let Ok(parsed) = name.parse::<HeaderName>() else {
-            let cure = "letters, digits and hyphens, such as X-API-Key";
-            return self.refuse(at.node.key(), format!("`{name}` is no name of a header"), cure);
+            return self.refuse(at.node.key(), "header_name", &[("name", &name)]);
         };
         if [CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING, UPGRADE].contains(&parsed) {
-            let message = format!("`{name}` is set by the connection itself");
-            return self.refuse(at.node.key(), message, "remove the line");
+            return self.refuse(at.node.key(), "header_of_connection", &[("name", &name)]);
         }
         let (value, template) = self.resolve(at.node, &at.value.0, dialect)?;
         let Ok(header) = sensitive(&value) else {
-            let message = format!("the value of `{name}` is not allowed in a header");
-            let cure = "it is one line of printable ASCII";
-            return self.outside(Some(&template), || self.refuse(at.node, message, cure));
+            return self.outside(Some(&template), || {
+                self.refuse(at.node, "header_value", &[("name", &name)])
+            });
         };
         self.keep_secret(&value);
         // Also without its scheme.

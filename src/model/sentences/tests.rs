@@ -15,8 +15,8 @@ pub fn check_cures(list: &str, code: &str) {
 
 #[test]
 fn a_value_is_not_read_as_a_place() {
-    let said = filled("x: {a} of {b}, {c}", "x", &[("a", &"{b}"), ("b", &2)]);
-    assert_eq!(said, "{b} of 2, c");
+    let said = filled("x: {a} of {b}, ${c} {d: {b}}", "x", &[("a", &"{b}"), ("b", &2)]);
+    assert_eq!(said, "{b} of 2, ${c} {d: 2}");
 }
 
 #[test]
