@@ -114,6 +114,8 @@ impl Reloader {
         let registry = Arc::clone(&self.manager.backends.registry);
         if let (Some(reload), Some(tls)) = (&mut reload, &self.names.tls) {
             reload.watch.follow(tls.files.paths());
+            // They may have changed between their reading and their watch.
+            self.look_at_certificate().await;
         }
         // Not earlier: a reload would report to systemd that the daemon is ready.
         let mut started = false;

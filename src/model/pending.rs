@@ -72,8 +72,12 @@ pub fn waits(call: &CallId, tool: &str, fetch: &str) -> Answer {
 
 /// The answer to a fetch for a call of `tool` that still runs, or `waits` to be made.
 pub fn still(call: &CallId, tool: &str, fetch: &str, waits: bool) -> Answer {
-    let name = if waits { "still_waits" } else { "still_runs" };
-    pending(call, tool, &sentence(name, &[("fetch", &fetch), ("seconds", &MAX_WAIT.as_secs())]))
+    let most = MAX_WAIT.as_secs();
+    let text = match waits {
+        true => sentence("still_waits", &[("fetch", &fetch), ("seconds", &most)]),
+        false => sentence("still_runs", &[("fetch", &fetch), ("seconds", &most)]),
+    };
+    pending(call, tool, &text)
 }
 
 /// The answer to a fetch while the replicas' database is away.

@@ -21,7 +21,7 @@ async fn by_hand(bridge: &Bridge, name: &str, args: &Value) -> Value {
 }
 
 fn text(answer: &Value) -> &str {
-    answer["result"].as_str().expect("a result")
+    answer["result"].as_str().unwrap_or_else(|| panic!("a result: {answer}"))
 }
 
 /// Reads the result from `offset` to its end in parts of `limit` bytes.
