@@ -420,8 +420,8 @@ fn complain(text: &str) {
     }
 }
 
-/// Where the daemon is, for `app` or whoever may use most. If it has to be found without the file that
-/// is there, a command that `changes` something is refused.
+/// Where the daemon is, for `app` or the app that may use most. A command that `changes` something is
+/// refused if the daemon has to be found without the file that is there.
 fn place_of(
     global: &Global,
     env: &Environment,
@@ -438,7 +438,7 @@ fn place_of(
         Ok(contact) => return Ok(Place::Configured(contact)),
         Err(errors) => errors,
     };
-    // A daemon goes on while its file is being edited.
+    // A daemon keeps running while its file is being edited.
     let is_named = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
     let left = if !is_named && app.is_none() { Place::left(env) } else { None };
     let is_there = find(config, env).is_ok_and(|file| file.exists());

@@ -201,7 +201,7 @@ async fn a_card_file_may_name_any_host() {
     assert_eq!(peer.call(hello()).await.unwrap(), ok("hi"));
     let error = dial_error(CardSource::File(PathBuf::from("/absent/card.json"))).await;
     assert!(error.contains("/absent/card.json"), "{error}");
-    // Nobody writes into it; it would block a thread, and so the end of the daemon.
+    // A pipe without a writer would block a thread, and so the end of the daemon.
     let pipe = directory.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, 0o600.into()).unwrap();
     let error = dial_error(CardSource::File(pipe)).await;

@@ -204,7 +204,7 @@ impl Connection {
         for (name, value) in call.trace.iter().flat_map(|trace| trace.pairs()) {
             meta.insert(name.to_owned(), value.into());
         }
-        let reply = match self.send_direct(tool, &raw_request, meta.clone()).await {
+        let reply = match self.send_direct(tool, &raw_request, &meta).await {
             Some(reply) => reply,
             None => self.send_raw(request, &raw_request, meta).await,
         };
@@ -231,9 +231,13 @@ impl Connection {
         &self,
         tool: &str,
         raw_request: &Arc<RawRequest>,
-        mut meta: RequestMetaObject,
+        meta: &RequestMetaObject,
     ) -> Option<Called<Reply>> {
         let (_, pipe) = self.child.as_ref()?;
+        if !Pipe::fits(raw_request.size()) || self.is_over() {
+            return None;
+        }
+        let mut meta = meta.clone();
         if !self.revision.has_initialize() {
             // As rmcp does.
             let ClientConfig { capabilities, client_info, .. } = handler::config();
@@ -242,7 +246,7 @@ impl Connection {
             meta.set_client_capabilities(capabilities);
         }
         let (id, line) = self.state.direct(meta, tool, raw_request).ok()?;
-        if !Pipe::fits(line.len()) || self.is_over() {
+        if !Pipe::fits(line.len()) {
             return None;
         }
         self.state.expect_direct(&id, raw_request);

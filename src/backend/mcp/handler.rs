@@ -29,7 +29,7 @@ pub(super) struct Handler {
     pub(super) state: Arc<ConnectionState>,
 }
 
-/// What servers are told of the bridge.
+/// What the bridge tells servers about itself.
 pub(super) fn config() -> ClientConfig {
     let mut info = Implementation::new("mantyx-bridge", env!("CARGO_PKG_VERSION"));
     info.title = Some("MANTYX bridge".to_owned());

@@ -177,6 +177,11 @@ impl RawRequest {
         self.ended.notify_one();
     }
 
+    /// How many bytes its arguments take.
+    pub(super) fn size(&self) -> usize {
+        self.call.as_ref().map_or(0, |call| call.arguments.get().len())
+    }
+
     /// Ends when the request has, if rmcp does not know it.
     pub(super) async fn ended(&self) {
         self.ended.notified().await;
@@ -478,7 +483,7 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// Puts the outcome into `raw_request`; rmcp is told that the request ended, if it knows it.
+    /// Puts the outcome into `raw_request`, and tells rmcp that the request ended, if rmcp knows it.
     fn settle(&self, id: i64, raw_request: &RawRequest) -> Incoming {
         if let Some(error) = self.error {
             raw_request.settle(Ok(Err(error_of(error))));

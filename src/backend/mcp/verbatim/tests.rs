@@ -3,7 +3,7 @@
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
     ClientConfig, ClientJsonRpcMessage, ClientNotification, ClientRequest, CustomRequest,
-    InitializeRequest, JsonRpcMessage, ServerNotification, ServerRequest,
+    InitializeRequest, JsonRpcMessage, RequestMetaObject, ServerNotification, ServerRequest,
 };
 
 use super::*;
@@ -53,6 +53,25 @@ fn arguments_are_sent_as_they_are_but_on_one_line() {
         String::from_utf8(text).unwrap(),
         r#"{"jsonrpc":"2.0","id":5,"method":"tools/call","params":{"_meta":{},"name":"t","arguments":{"b": 1e400,  "a":123456789012345678901234567890}}}"#
     );
+}
+
+#[tokio::test]
+async fn a_call_past_rmcp_is_ended_by_its_response_alone() {
+    let state = ConnectionState::default();
+    let (_call, raw_request) = call("{\"a\":1}");
+    let (id, line) = state.direct(RequestMetaObject::new(), "t", &raw_request).unwrap();
+    let line = String::from_utf8(line).unwrap();
+    assert!(line.ends_with("\"arguments\":{\"a\":1}}}\n"), "{line}");
+    state.expect_direct(&id, &raw_request);
+    let response = format!(r#"{{"id":{id},"result":{{"b" : 2}}}}"#);
+    let incoming = state.incoming(&response);
+    assert!(matches!(incoming, Incoming::Ignored(_)), "rmcp does not know the call: {incoming:?}");
+    raw_request.ended().await;
+    let result = raw_request.take_outcome().unwrap().unwrap().unwrap();
+    assert_eq!(result.get(), r#"{"b" : 2}"#);
+    let again = state.incoming(&response);
+    assert!(matches!(again, Incoming::Ignored(_)), "a second response: {again:?}");
+    assert!(raw_request.take_outcome().is_none());
 }
 
 #[test]
