@@ -192,6 +192,7 @@ impl Daemon {
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
         back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
+        back.spawn_until_stop("forgetting", Arc::clone(&runs).keep_swept());
 
         let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
         let leaving = CancellationToken::new();

@@ -58,9 +58,9 @@ use crate::traces::{Context, Traces};
 use crate::upstream::{Upstream, UpstreamCredential};
 use crate::{clock, journal, metrics, random};
 
-/// How long the log keeps the events of an ended run for an app that has not read them yet. After
+/// How long the log keeps the events of an ended run for an app that does not read them yet. After
 /// that, the app's stream fetches them from MANTYX.
-const KEEP_EVENTS: Duration = Duration::from_secs(10 * 60);
+const KEEP_EVENTS: Duration = Duration::from_secs(60);
 /// How long the bridge remembers which names of an ended run were its own.
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most runs, and separately the most sessions, of one app that the bridge remembers. The
@@ -141,7 +141,6 @@ struct Inner {
     awaiting_credential: HashMap<RunKey, KeptRun>,
     owners: Owners,
     claims: Claims,
-    swept: Option<Instant>,
 }
 
 /// Why [`Runs::start`] did not start a driver.
@@ -201,7 +200,6 @@ impl Runs {
         let new = self.for_its_creator(new);
         let (run, owner) = {
             let mut inner = self.inner.lock();
-            self.sweep(&mut inner);
             // Check and insert under one lock: if two requests attach the same run at once, only
             // one of them starts a driver.
             if let Some(run) = inner.runs.get(&new.key) {
@@ -378,7 +376,6 @@ impl Runs {
         let mut changes = session.changes(&workspace, &id);
         {
             let mut inner = self.inner.lock();
-            self.sweep(&mut inner);
             let owned = Owned::Session(workspace.clone(), id.clone());
             let Ok(owner) = inner.own(owned, &session.app, How::Created) else { return true };
             changes.extend(owner);

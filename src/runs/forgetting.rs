@@ -3,9 +3,10 @@
 //! Must not: forget a run whose calls could then be made again, or write to the journal.
 
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 
 use super::log::Room;
@@ -15,15 +16,22 @@ use crate::journal::record::{Change, Key};
 use crate::model::RunKey;
 use crate::model::maps::HashMap;
 
+/// How often runs and sessions are looked at.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
 impl Runs {
-    /// Forgets runs and sessions that are too old or too many, in the journal too.
-    pub(super) fn sweep(&self, inner: &mut Inner) {
-        let before = inner.swept;
-        let mut forgotten = inner.sweep(Instant::now(), &self.room);
-        if inner.swept != before {
+    /// Forgets runs and sessions that are too old or too many, in the journal too, every few seconds:
+    /// also while no app asks for anything, so that an idle bridge gives their memory back. Never ends.
+    pub async fn keep_swept(self: Arc<Self>) {
+        loop {
+            sleep(SWEEP_EVERY).await;
+            let mut inner = self.inner.lock();
+            let mut forgotten = inner.sweep(Instant::now(), &self.room);
             forgotten.extend(inner.sweep_awaiting(|moment| self.journal().since(moment)));
+            if !forgotten.is_empty() {
+                self.journal().write(forgotten);
+            }
         }
-        self.journal().write(forgotten);
     }
 }
 
@@ -49,15 +57,10 @@ impl Inner {
         over.into_iter().map(forget).collect()
     }
 
-    /// Forgets runs and sessions that are too old or too many. Runs at most every few seconds, as
-    /// it looks at all of them. The changes are for the journal.
+    /// Forgets runs and sessions that are too old or too many, and looks at all of them for it. The
+    /// changes are for the journal.
     pub(super) fn sweep(&mut self, now: Instant, room: &Room) -> Vec<Change> {
-        const EVERY: Duration = Duration::from_secs(10);
         let mut forgotten = Vec::new();
-        if self.swept.is_some_and(|swept| now < swept + EVERY) {
-            return forgotten;
-        }
-        self.swept = Some(now);
         let age =
             |run: &DrivenRun| run.ended().map(|ended| now.saturating_duration_since(ended.at));
         let outlived = |run: &DrivenRun| {
@@ -70,7 +73,8 @@ impl Inner {
             forgotten.extend(self.forget(&key));
         }
         for run in self.runs.values() {
-            if age(run).is_some_and(|age| age > KEEP_EVENTS || room.is_scarce()) {
+            let is_old = |age| age > KEEP_EVENTS && !run.log.is_read();
+            if age(run).is_some_and(|age| is_old(age) || room.is_scarce()) {
                 run.log.forget();
             }
         }

@@ -195,6 +195,11 @@ impl EventLog {
         self.wake.subscribe()
     }
 
+    /// Whether an app reads it.
+    pub fn is_read(&self) -> bool {
+        self.wake.receiver_count() > 0
+    }
+
     /// The frames behind `cursor`, which moves on.
     pub fn read(&self, cursor: &mut Cursor) -> Read {
         let inner = self.inner.lock();

@@ -82,6 +82,26 @@ async fn where_room_is_scarce_the_events_of_ended_runs_are_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_events_of_an_ended_run_are_kept_for_a_minute_or_its_reader() {
+    let (room, mut inner) = (Room::default(), Inner::default());
+    let [ended, read] = ["ended", "read"].map(|id| run(&mut inner, id, &room));
+    for run in [&ended, &read] {
+        run.log.push(Some(1), Bytes::from("x"));
+        run.set_ended();
+    }
+    let reader = read.log.subscribe();
+    advance(KEEP_EVENTS).await;
+    inner.sweep(Instant::now(), &room);
+    assert!(ended.log.after(0).is_some());
+    advance(Duration::from_secs(1)).await;
+    inner.sweep(Instant::now(), &room);
+    assert!(ended.log.after(0).is_none() && read.log.after(0).is_some());
+    drop(reader);
+    inner.sweep(Instant::now(), &room);
+    assert!(read.log.after(0).is_none());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_was_given_up_is_remembered_for_as_long_as_whose_it_is() {
     let (room, mut inner) = (Room::default(), Inner::default());
     let ids = ["ended", "given_up", "nobodys"];
