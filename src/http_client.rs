@@ -50,7 +50,23 @@ pub fn elsewhere() -> Client {
 /// Like [`new`], with the TLS settings of one server.
 fn with_tls(tls: &Tls) -> Client {
     let tls = tls.clone();
-    Client::of(move || tls.apply(builder(), b"http/1.1"))
+    Client::of(move || tls.apply(builder(), &["http/1.1"]))
+}
+
+/// A client for requests that are short in time and size, as results are: over HTTP/2, if the
+/// server's TLS offers it. All share a connection then, and it is kept, as a server announces that it
+/// closes one.
+pub fn sharing(tls: Option<&Tls>) -> Client {
+    /// While an answer is due. A dead connection is noticed before the request's own limit.
+    const PING_INTERVAL: Duration = Duration::from_secs(10);
+    const PING_TIMEOUT: Duration = Duration::from_secs(10);
+    let tls = tls.cloned();
+    Client::sharing(move || {
+        let builder = tls
+            .as_ref()
+            .map_or_else(any_version, |tls| tls.apply(any_version(), &["h2", "http/1.1"]));
+        builder.http2_keep_alive_interval(PING_INTERVAL).http2_keep_alive_timeout(PING_TIMEOUT)
+    })
 }
 
 /// Like [`new`], for a server on the unix socket `path`. The host in a URL is then only a name.
@@ -113,7 +129,7 @@ pub fn http2(tls: Option<&Tls>) -> Client {
     const PING_TIMEOUT: Duration = Duration::from_secs(20);
     let tls = tls.cloned();
     Client::of(move || {
-        let builder = tls.as_ref().map_or_else(builder, |tls| tls.apply(builder(), b"h2"));
+        let builder = tls.as_ref().map_or_else(builder, |tls| tls.apply(builder(), &["h2"]));
         let builder = builder.http2_prior_knowledge().http2_keep_alive_interval(PING_INTERVAL);
         builder.http2_keep_alive_timeout(PING_TIMEOUT)
     })
@@ -124,6 +140,10 @@ fn build(builder: reqwest::ClientBuilder) -> reqwest::Client {
 }
 
 fn builder() -> reqwest::ClientBuilder {
+    any_version().http1_only()
+}
+
+fn any_version() -> reqwest::ClientBuilder {
     // An error means that a provider is already installed, which is just as good.
     drop(rustls::crypto::ring::default_provider().install_default());
     // The first proxy that accepts a request gets it.
@@ -135,7 +155,6 @@ fn builder() -> reqwest::ClientBuilder {
         .connect_timeout(CONNECT_TIMEOUT)
         .tcp_keepalive(Duration::from_secs(15))
         .pool_max_idle_per_host(MOST_IDLE)
-        .http1_only()
         .referer(false)
         .user_agent(concat!("mantyx-bridge/", env!("CARGO_PKG_VERSION")))
 }

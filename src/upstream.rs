@@ -27,7 +27,7 @@ pub use self::post::{PostCredential, Posted, ResultPost};
 use self::rate_limit::{RateLimits, Told};
 use crate::config::{App, Credential};
 use crate::error_chain::{causes, error_chain};
-use crate::http_client::{BodyError, Clients, NotRead, Tls};
+use crate::http_client::{BodyError, Client, Clients, NotRead, Tls};
 use crate::oauth::{IssueError, TokenError};
 use crate::state_dir::StateDir;
 use crate::{clock, http_client, metrics};
@@ -52,6 +52,9 @@ const FINISH_WITHIN: Duration = Duration::from_secs(10);
 /// The longest `Retry-After` that the bridge obeys; MANTYX's limits are per minute.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
 
+/// The largest result that shares a connection, in bytes: HTTP/2's first window.
+const MOST_SHARED: usize = 64 << 10;
+
 /// MANTYX, as all parts of the bridge reach it.
 #[derive(Debug)]
 pub struct Upstream {
@@ -71,13 +74,19 @@ pub struct Upstream {
 #[derive(Debug, Clone)]
 struct Way {
     clients: Clients,
+    /// For small results.
+    posts: Client,
     tls: Option<Tls>,
 }
 
 impl Way {
     fn to(base: &Url, tls: Option<Tls>) -> Self {
         let clients = Clients::of(Some(base), tls.as_ref(), http_client::new());
-        Self { clients, tls }
+        let posts = match base.scheme() {
+            "https" => http_client::sharing(tls.as_ref()),
+            _ => clients.own.clone(),
+        };
+        Self { clients, posts, tls }
     }
 }
 
@@ -210,6 +219,14 @@ impl Upstream {
         self.way.lock().clients.clone()
     }
 
+    /// The client for a result. A large one would delay the others on their connection, as HTTP/2's
+    /// window is one for all. What failed once has a connection of its own, too.
+    fn client_of_posts(&self, bytes: usize, attempt: u64) -> Client {
+        let way = self.way.lock();
+        let shares = bytes <= MOST_SHARED && attempt == 0;
+        if shares { way.posts.clone() } else { way.clients.own.clone() }
+    }
+
     /// Keeps a token of `upstream.oauth` ready. Never ends.
     pub async fn keep_authorized(&self) {
         let mut own = self.own.subscribe();
@@ -262,12 +279,21 @@ impl Upstream {
     /// credential. If MANTYX refuses a token that can be renewed, `fill` runs a second time.
     pub async fn send(
         &self,
+        request: (Method, &str),
+        credential: &UpstreamCredential,
+        fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
+    ) -> Result<reqwest::Response, SendError> {
+        self.send_by(&self.clients().own, request, credential, fill).await
+    }
+
+    async fn send_by(
+        &self,
+        client: &Client,
         (method, path): (Method, &str),
         credential: &UpstreamCredential,
         fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
     ) -> Result<reqwest::Response, SendError> {
         let url = target::below(&self.base, path).ok_or(OddPath)?;
-        let client = self.clients().own;
         let sent = credential.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
             let request = fill(request)?;

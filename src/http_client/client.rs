@@ -36,22 +36,34 @@ struct Shared {
     pools: [OnceLock<reqwest::Client>; MILLIS.len()],
     /// The keep-alive that each server has announced.
     servers: Mutex<HashMap<Origin, Reuse>>,
+    /// That of the others.
+    unknown: Reuse,
 }
 
 impl Client {
     /// A client whose builders come from `settings`, which is called once for each pool.
     pub(super) fn of(settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
+        Self::with(Reuse::UNKNOWN, settings)
+    }
+
+    /// The same for a server that may speak HTTP/2, until its first answer shows that it does not.
+    pub(super) fn sharing(settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
+        Self::with(Reuse::LONGEST, settings)
+    }
+
+    fn with(unknown: Reuse, settings: impl Fn() -> ClientBuilder + Send + Sync + 'static) -> Self {
         Self(Arc::new(Shared {
             settings: Box::new(settings),
             pools: Default::default(),
             servers: Mutex::default(),
+            unknown,
         }))
     }
 
     /// A request, for [`Self::send`] or [`Self::send_repeatable`]. If it is sent by its own method,
     /// it uses the pool for servers without a known keep-alive.
     pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
-        self.0.pool(Reuse::UNKNOWN).request(method, url)
+        self.0.pool(self.0.unknown).request(method, url)
     }
 
     pub fn get(&self, url: impl IntoUrl) -> RequestBuilder {
@@ -121,7 +133,7 @@ impl Shared {
 
     fn reuse(&self, server: &Origin) -> Reuse {
         let servers = self.servers.lock();
-        servers.get(server).copied().unwrap_or(Reuse::UNKNOWN)
+        servers.get(server).copied().unwrap_or(self.unknown)
     }
 
     /// Records the keep-alive that an answer announces.

@@ -59,8 +59,9 @@ impl Tls {
         self.identity.is_some()
     }
 
-    /// The settings for a client that speaks `protocol`.
-    pub(super) fn apply(&self, builder: ClientBuilder, protocol: &[u8]) -> ClientBuilder {
+    /// The settings for a client that speaks `protocols`, as ALPN names them: the first that the server
+    /// speaks.
+    pub(super) fn apply(&self, builder: ClientBuilder, protocols: &[&str]) -> ClientBuilder {
         let Some(authorities) = &self.authorities else {
             let identity = self.identity.as_ref().map(|pem| Identity::from_pem(pem.as_bytes()));
             let identity = identity.map(|it| it.expect("the pair was checked when it was read"));
@@ -76,7 +77,7 @@ impl Tls {
                 config.with_client_auth_cert(chain, key).expect("the pair was checked, too")
             }
         };
-        config.alpn_protocols = vec![protocol.to_owned()];
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_owned()).collect();
         builder.tls_backend_preconfigured(config)
     }
 }

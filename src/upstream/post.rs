@@ -163,7 +163,8 @@ impl Upstream {
         if let Some(trace) = &post.trace {
             http_client::add_trace(&mut headers, trace);
         }
-        let sent = self.send((Method::POST, path), shown, |request| {
+        let client = self.client_of_posts(post.body.len(), attempt);
+        let sent = self.send_by(&client, (Method::POST, path), shown, |request| {
             let request = request.header(header::CONTENT_TYPE, "application/json");
             let request = request.headers(headers.clone()).timeout(POST_ATTEMPT);
             Ok(request.body(post.body.clone()))

@@ -241,6 +241,20 @@ pub(crate) async fn tls_before(url: &str) -> Peer {
     python_listener(fetch::interpreter(), "tls_server.py", &args).await
 }
 
+/// HTTP/2 and HTTP/1.1 over TLS before the server at `url`, with the same certificate, by Node; the
+/// scheme of its `url()` is to be replaced.
+pub(crate) async fn http2_before(url: &str) -> Peer {
+    let script = repository("tests/peers/http2_front.mjs").display().to_string();
+    let before = url.trim_start_matches("http://").to_owned();
+    let start = Start {
+        program: "node".into(),
+        args: vec![script, before],
+        port_flag: None,
+        ready: "READY ",
+    };
+    Peer::start(start).await
+}
+
 /// A collector of OTLP's traces that answers so (tests/peers/otlp_collector.py).
 pub(crate) async fn otlp_collector(answers: &str) -> Peer {
     python_listener(fetch::python_otlp(), "otlp_collector.py", &["--answers", answers]).await

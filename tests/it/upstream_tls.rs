@@ -13,6 +13,7 @@ use crate::{
     gate::{CLIENT, Gate, Rules},
     http::Answer,
     mantyx::{CREDENTIAL, Mantyx},
+    peers,
     tls_front::{Front, client_files},
     wait,
 };
@@ -154,4 +155,36 @@ async fn another_origin_that_issues_tokens_is_reached_as_any_other() {
     let error = error.await;
     assert!(error.contains("authority"), "{error}");
     assert_eq!((issuer.let_in(), gate.asked().len()), (0, 0));
+}
+
+/// Streams stay open for as long as their runs, and a large result would delay small ones.
+#[tokio::test]
+async fn small_results_share_one_http2_connection() {
+    let mantyx = Mantyx::start().await;
+    let front = peers::http2_before(&mantyx.url()).await;
+    let url = front.url().replace("http://", "https://");
+    let ca = peers::repository("tests/peers/tls.pem");
+    let tls = format!("tls: {{ca: {}}}", ca.display());
+    let big = "  big:\n    description: d\n    parameters: {type: object}\n    command: [sh, -c, \"head -c \
+               70000 /dev/zero | tr '\\\\0' x\"]\n";
+    let bridge = Bridge::ready(&(config(&url, &own_credential(), &tls) + big)).await;
+    for number in 0..3 {
+        let (small, large) = (format!("tu_{number}"), format!("large_{number}"));
+        let script = Script::new().local(&small, "ok", "{}").local(&large, "big", "{}");
+        mantyx.script(script.answered(&small).answered(&large).done());
+        bridge.post_run(r#"{"prompt":"hi"}"#).await;
+        assert_eq!(mantyx.answer(&small).await["result"], "hi");
+        let result = mantyx.answer(&large).await["result"].as_str().map(str::len);
+        assert_eq!(result, Some(70_000));
+    }
+    let log = front.log();
+    let of = |words: &str| log.lines().filter(|line| line.starts_with(words)).count();
+    assert_eq!(of("session"), 1, "{log}");
+    let posts =
+        log.lines().filter(|line| line.contains(" POST ") && line.contains("/tool-results"));
+    let versions: Vec<&str> = posts.filter_map(|line| line.split(' ').next()).collect();
+    let count = |version| versions.iter().filter(|it| **it == version).count();
+    assert_eq!((count("2.0"), count("1.1")), (3, 3), "{log}");
+    assert_eq!(of("2.0 GET"), 0, "{log}");
+    assert!(of("1.1 GET") >= 3, "{log}");
 }

@@ -25,6 +25,8 @@ impl Reuse {
     pub(super) const NEVER: Self = Self(0);
     /// For servers that announce nothing. The shortest common keep-alive is 2 s.
     pub(super) const UNKNOWN: Self = Self(1);
+    /// For HTTP/2, whose servers announce that they close a connection.
+    pub(super) const LONGEST: Self = Self(MILLIS.len() - 1);
 
     /// The announcement in an answer. `None` if the answer says nothing about later requests: its
     /// connection is closed, or is HTTP/2, which has no such header.

@@ -13,6 +13,8 @@ use tokio::time::{advance, pause, resume, sleep, timeout};
 use super::*;
 use crate::http_client;
 
+mod sharing;
+
 /// A server that answers with `head` and closes connections that were idle for `wait`.
 struct Server {
     url: String,
