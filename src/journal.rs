@@ -44,7 +44,9 @@ use self::desk::{Desk, FAST};
 pub use self::postgres::{
     Beat, DatabaseError, Event, Keeper, Postgres, Replica, SharedApproval, SharedFile, probe,
 };
-use self::record::{CallKey, Change, Kept, LossRecord, Millis, RequestKey, RequestRecord, Slot};
+use self::record::{
+    CallKey, Change, ConversationRecord, Kept, LossRecord, Millis, RequestKey, RequestRecord, Slot,
+};
 use self::store::Lock;
 pub use self::store::StoreError;
 use self::writer::Writer;
@@ -62,7 +64,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(200);
 /// How often the thread tries again to write after a failure.
 const RETRY: Duration = Duration::from_secs(2);
-/// The size above which the journal forgets ended runs, in bytes. If that does not help, no calls
+/// The size above which the journal forgets ended runs and conversations, in bytes. If that does not help, no calls
 /// are made.
 pub const MAX_SIZE: usize = 64 << 20;
 
@@ -73,6 +75,8 @@ pub struct Journal {
     shared: Arc<Shared>,
     /// The latest wall-clock time that the file of an earlier process has.
     noted: Millis,
+    /// The conversations with agents that an earlier process has left in the file.
+    conversations: Mutex<Vec<(String, ConversationRecord)>>,
     place: Place,
     writer: Mutex<Option<JoinHandle<()>>>,
     /// Of a replica; a file is locked by its writer.
@@ -174,21 +178,23 @@ impl Journal {
         let lock = Lock::take(path, has_run).map_err(failed)?;
         let shared: Arc<Shared> = Arc::default();
         let opened = Writer::open(path, lock, max_size, Arc::clone(&shared));
-        let (writer, kept) = opened.map_err(failed)?;
+        let (writer, mut kept) = opened.map_err(failed)?;
         let (jobs, given) = mpsc::channel();
         let place = |desk| Place::File(path.to_owned(), <_>::default(), desk);
         let noted = kept.noted;
+        let conversations = Mutex::new(std::mem::take(&mut kept.conversations));
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writer.run_in(world, given));
             let place = place(None);
-            let this = Self { jobs, shared, noted, place, writer: <_>::default(), _lock: None };
+            let writer = Mutex::default();
+            let this = Self { jobs, shared, noted, conversations, place, writer, _lock: None };
             return Ok((this, kept));
         }
         let desk = Arc::new(Desk::new(writer, given, FAST));
         let place = place(Some(Arc::clone(&desk)));
         let writer = spawn(move || desk.run()).map_err(|error| failed(error.into()))?;
-        Ok((Self { jobs, shared, noted, place, writer, _lock: None }, kept))
+        Ok((Self { jobs, shared, noted, conversations, place, writer, _lock: None }, kept))
     }
 
     /// The journal that this process shares with its replicas, which work for the MANTYX at `upstream`.
@@ -211,7 +217,8 @@ impl Journal {
         let keeper = Keeper::new(Arc::clone(&replica));
         let place = Place::Database(replica);
         let writer = Mutex::default();
-        let mut this = Self { jobs, shared, noted: 0, place, writer, _lock: lock };
+        let conversations = Mutex::default();
+        let mut this = Self { jobs, shared, noted: 0, conversations, place, writer, _lock: lock };
         #[cfg(test)]
         if let Some(world) = crate::simulated::world() {
             crate::simulated::spawn_writer(writing.run_in(world, given));
@@ -227,6 +234,12 @@ impl Journal {
     /// was put back meanwhile.
     pub fn since(&self, moment: Moment) -> Option<Duration> {
         moment.until(clock::moment(), self.noted)
+    }
+
+    /// The conversations that an earlier process has left in the file, for those ids that begin with
+    /// `agent`. Each is handed out once, as it goes on from there.
+    pub fn take_conversations(&self, agent: &str) -> Vec<(String, ConversationRecord)> {
+        self.conversations.lock().extract_if(.., |(id, _)| id.starts_with(agent)).collect()
     }
 
     /// What the journal has lost, unless that was long ago.

@@ -41,7 +41,7 @@ const ASKS: usize = 16;
 pub(super) struct BackendManager {
     launcher: Option<PathBuf>,
     state: StateDir,
-    /// Replicas keep their conversations with agents there.
+    /// Conversations with agents are kept there.
     journal: Arc<Journal>,
     /// Ends the supervisors.
     stop: CancellationToken,
@@ -253,7 +253,7 @@ impl BackendManager {
         let earlier = self.managed.get(&name);
         let same =
             earlier.filter(|earlier| endpoint(&earlier.handle.rules.target) == endpoint(target));
-        let new = || Threads::shared(Arc::clone(&self.journal), &name, &endpoint(target));
+        let new = || Threads::kept_in(Arc::clone(&self.journal), &name, &endpoint(target));
         let conversations = same.map_or_else(new, |same| same.conversations.clone());
         let mut bundled = None;
         #[cfg(test)]

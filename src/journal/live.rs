@@ -12,8 +12,8 @@ use tracing::warn;
 
 use super::frames::{Contents, Frame};
 use super::record::{
-    CallKey, CallRecord, Change, Kept, KeptCall, KeptRun, KeptSession, Key, LongRecord, LossRecord,
-    RunRecord, SessionRecord, Slot,
+    CallKey, CallRecord, Change, ConversationRecord, KEEP_CONVERSATION, Kept, KeptCall, KeptRun,
+    KeptSession, Key, LongRecord, LossRecord, RunRecord, SessionRecord, Slot,
 };
 use crate::model::RunKey;
 use crate::model::maps::{HashMap, HashSet};
@@ -70,6 +70,7 @@ pub(super) fn records(change: &Change) -> Vec<(Key, Option<Cow<'_, [u8]>>)> {
         Change::Request(key, request) | Change::Begin(key, request) => {
             (Key::Request(key.clone()), text(request))
         }
+        Change::Conversation(id, it) => (Key::Conversation(id.clone()), text(it)),
         Change::Lost(loss) => (Key::Lost, text(loss)),
         Change::Forget(key) => return vec![(key.clone(), None)],
     };
@@ -229,10 +230,18 @@ impl<'a> Live<'a> {
         record("loss", self.0.get(LOST)?)
     }
 
-    /// Forgets a loss that was too long ago to matter.
-    pub(super) fn forget_old_loss(&mut self, now: Moment, noted: u64) {
+    /// Forgets a loss that was too long ago to matter, and the conversations that have ended: the agent
+    /// that would forget them may not be configured any more.
+    pub(super) fn forget_old(&mut self, now: Moment, noted: u64) {
         if self.lost().is_some_and(|loss| !loss.matters(now, noted)) {
             self.0.remove(LOST);
+        }
+        for key in self.keys_beginning_with(b"{\"conversation\":") {
+            let known = self.0.get(&key).and_then(|it| record("conversation", it));
+            let age = known.and_then(|it: ConversationRecord| it.moment().until(now, noted));
+            if age.is_some_and(|age| age >= KEEP_CONVERSATION) {
+                self.0.remove(&key);
+            }
         }
     }
 
@@ -346,6 +355,9 @@ impl<'a> Live<'a> {
                 Key::Request(key) => {
                     kept.requests.extend(record("request", value).map(|it| (key, it)));
                 }
+                Key::Conversation(id) => {
+                    kept.conversations.extend(record("conversation", value).map(|it| (id, it)));
+                }
                 // No record has this key.
                 Key::Calls(_) => (),
             }
@@ -418,9 +430,19 @@ mod tests {
             r#"{"owner":["acme","agent-sessions","s"]}"#,
             r#"{"long":"call_1"}"#,
             r#"{"request":["app","key"]}"#,
+            r#"{"conversation":"[\"hr url\",[\"a\",\"acme\",\"session\",\"s\"]]"}"#,
         ] {
             stays::<Key>(key);
         }
+    }
+
+    #[test]
+    fn a_record_of_a_later_version_is_left_out_and_stays_in_the_file() {
+        let later = br#"{"later":"key"}"#.to_vec();
+        let upstream = (b"\"upstream\"".to_vec(), b"\"u\"".to_vec());
+        let live = Live::of_rows(vec![(later.clone(), b"{}".to_vec()), upstream]);
+        assert_eq!(live.kept().upstream.as_deref(), Some("u"));
+        assert!(live.without_unused_routes().0.contains_key(later.as_slice()));
     }
 
     #[test]
@@ -436,6 +458,7 @@ mod tests {
         assert_eq!(of_session.key.run.as_str(), "Run_1");
         assert!(serde_json::from_str::<RunRecord>(&run("other-runs", "null")).is_err());
         stays::<OwnerRecord>(r#"{"app":"a","eval":"eval_1","since":4}"#);
+        stays::<ConversationRecord>(r#"{"context":"c","task":null,"used_at":5}"#);
         stays::<SessionRecord>(&format!(
             r#"{{"app":"a","tools":[ 1.0 ],"selection":["fs"],"table":{table},"created_at":3}}"#
         ));

@@ -251,6 +251,25 @@ impl RequestRecord {
     }
 }
 
+/// Where the next message of a conversation with an A2A agent goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConversationRecord {
+    pub context: Option<String>,
+    /// The task that waits for the message. It may have got one since, as only replies are written.
+    pub task: Option<String>,
+    /// When the agent last replied.
+    pub used_at: Millis,
+}
+
+/// How long a conversation is kept after its last message.
+pub const KEEP_CONVERSATION: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl ConversationRecord {
+    pub fn moment(&self) -> Moment {
+        Moment { wall: self.used_at, up: None }
+    }
+}
+
 /// The note that the journal has lost something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LossRecord {
@@ -302,6 +321,8 @@ pub enum Key {
     Owner(OwnedKey),
     Long(CallId),
     Request(RequestKey),
+    /// By an id that names the agent and whose conversation it is.
+    Conversation(String),
 }
 
 /// One change of the records.
@@ -334,6 +355,8 @@ pub enum Change {
     Request(RequestKey, RequestRecord),
     /// A new request. Among replicas, the first one with its key counts.
     Begin(RequestKey, RequestRecord),
+    /// Of a file only: replicas have a table of their own for conversations.
+    Conversation(String, ConversationRecord),
     Lost(LossRecord),
     /// The record with this key.
     Forget(Key),
@@ -396,6 +419,8 @@ pub struct Kept {
     /// The long calls, by their ids.
     pub long: Vec<(CallId, LongRecord)>,
     pub requests: Vec<(RequestKey, RequestRecord)>,
+    /// The conversations with agents, which [`super::Journal::take_conversations`] hands out.
+    pub conversations: Vec<(String, ConversationRecord)>,
     /// The highest number of a run that any key has.
     pub last_slot: u64,
     /// The latest time at which a frame was written.

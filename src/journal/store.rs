@@ -190,7 +190,7 @@ fn with_live<T>(
     let contents = frames::read(&bytes).map_err(|_later| StoreError::Later(path.to_owned()))?;
     let mut live = Live::of(&contents);
     let mut aside = None;
-    live.forget_old_loss(now, contents.noted);
+    live.forget_old(now, contents.noted);
     if let Some(flaw) = contents.flaw {
         let salvaged = live.salvage();
         let to = path.with_extension(format!("damaged-{}", now.wall));

@@ -1,5 +1,6 @@
 //! What was written is there again, in whatever state the file was left.
 
+mod conversations;
 mod damage;
 mod desk;
 
@@ -16,8 +17,8 @@ use tokio::time::Instant;
 
 use super::batch::{Batch, gather};
 use super::record::{
-    CallKey, CallRecord, KeptCall, KeptRun, Key, OwnedKey, OwnerRecord, RequestRecord, RunRecord,
-    SessionRecord, Slot,
+    CallKey, CallRecord, ConversationRecord, KeptCall, KeptRun, Key, OwnedKey, OwnerRecord,
+    RequestRecord, RunRecord, SessionRecord, Slot,
 };
 use super::store::Store;
 use super::*;
@@ -76,6 +77,10 @@ fn call(slot: u64, tool_use: &str, stage: Stage) -> Change {
     Change::Call(key(slot, tool_use), record)
 }
 
+fn conversation(context: &str, used_at: Millis) -> ConversationRecord {
+    ConversationRecord { context: Some(context.to_owned()), task: None, used_at }
+}
+
 async fn write(journal: &Journal, changes: Vec<Change>) {
     journal.commit(changes).await.unwrap();
 }
@@ -110,6 +115,8 @@ async fn what_was_written_is_there_again() {
     let answer = Some(RawValue::from_string("{\"n\" : 1e400}".to_owned()).unwrap());
     let request = RequestRecord { begun_at: 5, answer, ..RequestRecord::new("d".to_owned()) };
     journal.write(vec![Change::Request(asked.clone(), request)]);
+    let conversation = conversation("c", clock::millis());
+    journal.write(vec![Change::Conversation("agent r".to_owned(), conversation.clone())]);
     journal.close();
 
     let (journal, kept) = Journal::open(&path, false).unwrap();
@@ -126,6 +133,9 @@ async fn what_was_written_is_there_again() {
     let [(of, request)] = kept.requests.as_slice() else { panic!("{kept:?}") };
     assert_eq!((of, &*request.digest, request.begun_at), (&asked, "d", 5));
     assert_eq!(request.answer.as_ref().unwrap().get(), "{\"n\" : 1e400}");
+    assert_eq!(journal.take_conversations("other"), []);
+    assert_eq!(journal.take_conversations("agent"), [("agent r".to_owned(), conversation)]);
+    assert_eq!(journal.take_conversations("agent"), [], "it goes on from there");
 
     write(&journal, vec![Change::Forget(Key::Answer(key(1, "tu_2")))]).await;
     write(&journal, run(2, Some(5))).await;
@@ -134,8 +144,10 @@ async fn what_was_written_is_there_again() {
     write(&journal, vec![Change::Forget(Key::Session(("w".into(), "s".into())))]).await;
     write(&journal, vec![Change::Forget(Key::Owner(owned))]).await;
     write(&journal, vec![Change::Forget(Key::Request(asked))]).await;
+    write(&journal, vec![Change::Forget(Key::Conversation("agent r".to_owned()))]).await;
     journal.close();
     let (journal, kept) = Journal::open(&path, false).unwrap();
+    assert_eq!(journal.take_conversations(""), []);
     assert!(kept.sessions.is_empty() && kept.owners.is_empty() && kept.requests.is_empty());
     assert_eq!(kept.runs.iter().map(|run| run.calls.len()).collect::<Vec<_>>(), [0, 1]);
     write(&journal, vec![Change::ForgetRun(Slot(2)), Change::ForgetRun(Slot(1))]).await;
@@ -324,7 +336,15 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     let (jobs, given) = mpsc::channel();
     let (shared, writer) = (Arc::default(), Mutex::new(None));
     let place = Place::File(PathBuf::new(), <_>::default(), None);
-    let journal = Journal { jobs, shared, noted: 0, place, writer, _lock: None };
+    let journal = Journal {
+        jobs,
+        shared,
+        noted: 0,
+        conversations: <_>::default(),
+        place,
+        writer,
+        _lock: None,
+    };
     let lives = timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);

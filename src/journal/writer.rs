@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use tracing::{error, info, warn};
 
 use super::batch::{Batch, Waiter, Waiting};
-use super::record::{Change, Kept, LossRecord, Millis, Slot};
+use super::record::{Change, Kept, Key, LossRecord, Millis};
 use super::store::{Lock, Store};
 use super::{Health, NotWritten, Shared, StoreError, store, weight};
 use crate::error_chain::error_chain;
@@ -314,14 +314,14 @@ impl Writer {
         *health = Health { is_full: full.is_some(), error: full, bytes, lost };
     }
 
-    /// Shrinks the file to what is kept. If that is not enough, forgets ended runs, the older half
-    /// first.
+    /// Shrinks the file to what is kept. If that is not enough, forgets ended runs and conversations
+    /// with agents, the older half of each first.
     fn make_room(&mut self) -> Result<(), StoreError> {
         loop {
             let mut store = Store::renew(&self.path, &mut self.lock)?;
             let bytes = store.size;
             let forget =
-                if bytes > self.max_size { self.older_half_of_the_ended()? } else { Vec::new() };
+                if bytes > self.max_size { self.older_half_of_the_idle()? } else { Vec::new() };
             if forget.is_empty() {
                 if bytes > self.max_size {
                     warn!(bytes, "the journal is full; no calls are made until answers are posted");
@@ -329,19 +329,27 @@ impl Writer {
                 self.store = Some(store);
                 return Ok(());
             }
-            info!(runs = forget.len(), "the journal is too large; forgetting ended runs");
+            let records = forget.len();
+            info!(records, "the journal is too large; forgetting ended runs and conversations");
             store.apply([forget.as_slice()])?;
         }
     }
 
-    fn older_half_of_the_ended(&self) -> Result<Vec<Change>, StoreError> {
+    fn older_half_of_the_idle(&self) -> Result<Vec<Change>, StoreError> {
         let kept = store::read(&self.path)?;
         // An app may attach a run again that was given up, and none of its calls may be made twice.
         let ended = kept.runs.iter().filter(|run| !run.record.given_up);
-        let ended = ended.filter_map(|run| Some((run.record.ended_at?, run.slot)));
-        let mut ended: Vec<(Millis, Slot)> = ended.collect();
-        ended.sort_unstable();
-        ended.truncate(ended.len().div_ceil(2));
-        Ok(ended.into_iter().map(|(_, slot)| Change::ForgetRun(slot)).collect())
+        let ended =
+            ended.filter_map(|run| Some((run.record.ended_at?, Change::ForgetRun(run.slot))));
+        let conversations = kept.conversations.into_iter();
+        let conversations = conversations
+            .map(|(id, record)| (record.used_at, Change::Forget(Key::Conversation(id))));
+        Ok(older_half(ended.collect()).chain(older_half(conversations.collect())).collect())
     }
+}
+
+fn older_half(mut changes: Vec<(Millis, Change)>) -> impl Iterator<Item = Change> {
+    changes.sort_by_key(|(at, _)| *at);
+    let half = changes.len().div_ceil(2);
+    changes.into_iter().take(half).map(|(_, change)| change)
 }

@@ -60,7 +60,7 @@ pub(super) async fn call(
         Err(failure) => (None, Err(failure.into())),
     };
     if let (Some(owner), Some(next)) = (owner, next) {
-        threads.end(tracker, owner, next).await;
+        threads.end(tracker, &owner, next).await;
     }
     answer
 }
@@ -78,7 +78,7 @@ pub(super) async fn resume(
     let reply = following.poll(Duration::ZERO, String::new()).await?;
     let (next, answer) = conclude(reply, known);
     if let Some(owner) = Owner::of(&call.request) {
-        link.settings.threads.end(tracker, owner, next).await;
+        link.settings.threads.end(tracker, &owner, next).await;
     }
     Ok(answer)
 }

@@ -4,7 +4,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -13,12 +12,12 @@ use tokio_util::task::TaskTracker;
 use tracing::warn;
 
 use crate::backend::Handle;
+use crate::clock;
 use crate::error_chain::error_chain;
+use crate::journal::record::{Change, ConversationRecord, KEEP_CONVERSATION as KEEP, Key};
 use crate::journal::{Journal, Replica};
 use crate::model::{AppName, BackendName, CallRequest, CallingRun, RunId, SessionId, Workspace};
 
-/// How long a conversation is remembered after its last message.
-const KEEP: Duration = Duration::from_secs(24 * 60 * 60);
 /// The most conversations; the oldest go first.
 const MAX_THREADS: usize = 10_000;
 /// An id of an agent that is longer than this is not remembered.
@@ -36,7 +35,7 @@ pub(super) struct Thread {
 }
 
 /// The owner of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug)]
 pub(super) enum Owner {
     /// All runs of one session share one.
     Session(AppName, Workspace, SessionId),
@@ -47,9 +46,10 @@ pub(super) enum Owner {
 /// All conversations with one agent.
 #[derive(Debug, Default)]
 pub struct Threads {
-    kept: Mutex<HashMap<Owner, Kept>>,
-    /// Where replicas keep them, and how they call the agent there.
-    group: Option<(Arc<Journal>, String)>,
+    /// By [`Self::id`].
+    kept: Mutex<HashMap<String, Kept>>,
+    /// Where they outlive the process, and how the agent is called there.
+    journal: Option<(Arc<Journal>, String)>,
 }
 
 #[derive(Debug)]
@@ -95,28 +95,47 @@ impl Owner {
 }
 
 impl Threads {
-    /// Conversations that the replicas which share `journal` have with the agent at `endpoint`.
-    pub fn shared(journal: Arc<Journal>, name: &BackendName, endpoint: &str) -> Arc<Self> {
-        let group = Some((journal, format!("{name} {endpoint}")));
-        Arc::new(Self { group, ..Self::default() })
+    /// The conversations with the agent at `endpoint`, kept in `journal`. Those that an earlier process
+    /// has left in its file go on, unless the clock was put back: their age is then not known.
+    pub fn kept_in(journal: Arc<Journal>, name: &BackendName, endpoint: &str) -> Arc<Self> {
+        let agent = format!("{name} {endpoint}");
+        let now = Instant::now();
+        let kept = journal.take_conversations(&format!("[{},", text(&agent))).into_iter();
+        let kept = kept.filter_map(|(id, it)| {
+            let used = now.checked_sub(journal.since(it.moment())?)?;
+            Some((id, Kept { thread: Thread { task: it.task, context: it.context }, used }))
+        });
+        let kept = Mutex::new(kept.collect());
+        Arc::new(Self { kept, journal: Some((journal, agent)) })
     }
 
-    /// How replicas share the conversation of `owner`, if they do.
-    fn of_group(&self, owner: &Owner) -> Option<(&Replica, String)> {
-        let (journal, agent) = self.group.as_ref()?;
+    /// What the journal calls the conversation of `owner`.
+    fn id(&self, owner: &Owner) -> String {
+        let agent = self.journal.as_ref().map_or("", |(_, agent)| agent);
         let parts = match owner {
             Owner::Session(app, workspace, it) => (app, workspace, "session", it.as_str()),
             Owner::Run(app, workspace, it) => (app, workspace, "run", it.as_str()),
         };
-        let id = serde_json::to_string(&(agent, parts)).expect("strings can be written");
-        Some((journal.replica()?, id))
+        text(&(agent, parts))
+    }
+
+    /// This process, if it shares the conversations with other replicas.
+    fn replica(&self) -> Option<&Replica> {
+        self.journal.as_ref()?.0.replica()
+    }
+
+    /// Has a file keep `changes`. The replicas' table is written by [`Self::end`].
+    fn write(&self, changes: Vec<Change>) {
+        if let Some((journal, _)) = self.journal.as_ref().filter(|_| self.replica().is_none()) {
+            journal.write(changes);
+        }
     }
 
     /// [`Self::enter`] over all replicas; without their database, as far as this one knows.
     pub(super) async fn begin(&self, owner: &Owner) -> Thread {
         let here = self.enter(owner);
-        let Some((replica, id)) = self.of_group(owner) else { return here };
-        match replica.enter_conversation(&id).await {
+        let Some(replica) = self.replica() else { return here };
+        match replica.enter_conversation(&self.id(owner)).await {
             Ok((context, task)) => Thread { context, task },
             Err(error) => {
                 warn!(error = error_chain(&error), "cannot look up a conversation");
@@ -127,14 +146,20 @@ impl Threads {
 
     /// [`Self::leave`] over all replicas, in a task of `tracker`: a call that is dropped meanwhile must
     /// not lose where its message has led.
-    pub(super) async fn end(self: &Arc<Self>, tracker: &TaskTracker, owner: Owner, thread: Thread) {
-        self.leave(owner.clone(), thread.clone());
-        if self.of_group(&owner).is_none() {
+    pub(super) async fn end(
+        self: &Arc<Self>,
+        tracker: &TaskTracker,
+        owner: &Owner,
+        thread: Thread,
+    ) {
+        self.leave(owner, thread.clone());
+        if self.replica().is_none() {
             return;
         }
         let threads = Arc::clone(self);
+        let id = self.id(owner);
         let leaving = tracker.spawn(async move {
-            let Some((replica, id)) = threads.of_group(&owner) else { return };
+            let Some(replica) = threads.replica() else { return };
             let Thread { context, task } = thread.short();
             if let Err(error) = replica.leave_conversation(&id, context, task).await {
                 warn!(error = error_chain(&error), "a conversation is not kept for other replicas");
@@ -144,12 +169,15 @@ impl Threads {
     }
 
     /// Where the next message of `owner` goes. A waiting task is given to one message only: a
-    /// second message at the same time goes to the same conversation, but not to that task.
+    /// second message at the same time goes to the same conversation, but not to that task. After a
+    /// crash, the file may still have the task; the agent then refuses it.
     pub(super) fn enter(&self, owner: &Owner) -> Thread {
+        let id = self.id(owner);
         let mut threads = self.kept.lock();
-        let Some(kept) = threads.get_mut(owner) else { return Thread::default() };
+        let Some(kept) = threads.get_mut(&id) else { return Thread::default() };
         if kept.used.elapsed() >= KEEP {
-            threads.remove(owner);
+            threads.remove(&id);
+            self.write(vec![forget(id)]);
             return Thread::default();
         }
         kept.used = Instant::now();
@@ -158,33 +186,51 @@ impl Threads {
 
     /// Remembers where a message has led. A task that waits for another message of `owner`
     /// stays, unless `thread` has one itself.
-    pub(super) fn leave(&self, owner: Owner, thread: Thread) {
+    pub(super) fn leave(&self, owner: &Owner, thread: Thread) {
         let Thread { context, task } = thread.short();
+        let id = self.id(owner);
         let now = Instant::now();
+        // Held until the journal has the changes, so that the file has the last one.
         let mut threads = self.kept.lock();
-        let known = threads.remove(&owner);
+        let known = threads.remove(&id);
+        let is_known = known.is_some();
         let task = task.or_else(|| known.and_then(|known| known.thread.task));
         if context.is_none() && task.is_none() {
+            if is_known {
+                self.write(vec![forget(id)]);
+            }
             return;
         }
         if threads.len() >= MAX_THREADS {
-            make_room(&mut threads, now);
+            self.write(make_room(&mut threads, now));
         }
-        threads.insert(owner, Kept { thread: Thread { context, task }, used: now });
+        let record = ConversationRecord { context, task, used_at: clock::millis() };
+        let thread = Thread { context: record.context.clone(), task: record.task.clone() };
+        self.write(vec![Change::Conversation(id.clone(), record)]);
+        threads.insert(id, Kept { thread, used: now });
     }
+}
+
+fn text(parts: &impl Serialize) -> String {
+    serde_json::to_string(parts).expect("strings can be written")
+}
+
+fn forget(id: String) -> Change {
+    Change::Forget(Key::Conversation(id))
 }
 
 /// Forgets the conversations that are too old and, if that is not enough, the oldest tenth.
 /// Removing a tenth makes this full scan rare.
-fn make_room(threads: &mut HashMap<Owner, Kept>, now: Instant) {
-    threads.retain(|_, kept| now.saturating_duration_since(kept.used) < KEEP);
-    if threads.len() < MAX_THREADS {
-        return;
+fn make_room(threads: &mut HashMap<String, Kept>, now: Instant) -> Vec<Change> {
+    let is_old = |kept: &Kept| now.saturating_duration_since(kept.used) >= KEEP;
+    let mut gone: Vec<_> = threads.extract_if(|_, kept| is_old(kept)).collect();
+    if threads.len() >= MAX_THREADS {
+        let mut ages: Vec<Instant> = threads.values().map(|kept| kept.used).collect();
+        let (_, limit, _) = ages.select_nth_unstable(MAX_THREADS / 10);
+        let limit = *limit;
+        gone.extend(threads.extract_if(|_, kept| kept.used <= limit));
     }
-    let mut ages: Vec<Instant> = threads.values().map(|kept| kept.used).collect();
-    let (_, limit, _) = ages.select_nth_unstable(MAX_THREADS / 10);
-    let limit = *limit;
-    threads.retain(|_, kept| kept.used > limit);
+    gone.into_iter().map(|(id, _)| forget(id)).collect()
 }
 
 #[cfg(test)]
