@@ -100,6 +100,31 @@ async fn the_long_task_of_an_agent_goes_on_over_a_crash() {
     assert_eq!(messages(&agent), 1, "the message is sent once: {}", agent.log());
 }
 
+/// Its context and the task that waits for an answer, after a crash and after a stop.
+#[tokio::test]
+async fn a_conversation_with_an_agent_goes_on() {
+    let agent = peers::a2a_v1("1.0").await;
+    let mut rig = Harness::bare(&format!("a2a:\n  hr: {{url: \"{}\"}}\n", agent.url())).await;
+    let (own, other) = (new_session(&rig).await, new_session(&rig).await);
+    let says = async |rig: &Harness, session: &str, id: &str, text: &str| {
+        rig.bridge.wait_backend("hr", "ready").await;
+        message(rig, session, Script::new().a2a(id, "hr", text).answered(id).done()).await;
+        rig.mantyx.answer(id).await["result"].as_str().expect("a result").to_owned()
+    };
+    let context = says(&rig, &own, "tu_1", "context").await;
+    rig.bridge.kill9();
+    rig.bridge.restart().await;
+    assert_eq!(says(&rig, &own, "tu_2", "context").await, context);
+    assert_ne!(says(&rig, &other, "tu_3", "context").await, context);
+    let asked = says(&rig, &own, "tu_4", "input").await;
+    assert!(asked.starts_with("Which day?"), "{asked}");
+    rig.bridge.stop().await;
+    rig.bridge.restart().await;
+    assert_eq!(says(&rig, &other, "tu_5", "msg Monday").await, "Monday");
+    assert_eq!(says(&rig, &own, "tu_6", "Friday").await, "day: Friday");
+    assert_eq!(says(&rig, &own, "tu_7", "context").await, context);
+}
+
 #[tokio::test]
 async fn a_stop_leaves_the_task_of_an_agent_to_the_next_start() {
     let agent = peers::a2a_v1("1.0").await;

@@ -13,6 +13,7 @@ What it does is decided by the message:
     chunks    completes a task whose artifact comes in three pieces
     file      completes a task with text, data and a file
     header X  replies with the header X of the request
+    context   replies with the id of the conversation
     big N     replies with a message of N bytes
 
 Prints one line `READY http://127.0.0.1:PORT` when it listens, and then `MESSAGE VERB`, `TASK ID` and
@@ -77,9 +78,11 @@ class Executor(AgentExecutor):
             await asyncio.Event().wait()
         if verb == "header":
             rest = headers(context.call_context.state).get(rest, "none")
+        if verb == "context":
+            rest = context.context_id
         if verb == "big":
             rest = "x" * int(rest)
-        if verb in ("msg", "header", "big"):
+        if verb in ("msg", "header", "context", "big"):
             reply = Message(
                 message_id="m1",
                 context_id=context.context_id,
