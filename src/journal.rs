@@ -64,8 +64,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_millis(200);
 /// How often the thread tries again to write after a failure.
 const RETRY: Duration = Duration::from_secs(2);
-/// The size above which the journal forgets ended runs and conversations, in bytes. If that does not help, no calls
-/// are made.
+/// The size above which the journal forgets ended runs and conversations, in bytes. If that does not
+/// help, no calls are made.
 pub const MAX_SIZE: usize = 64 << 20;
 
 /// The journal. Dropping it ends its thread after the changes that were given to it.

@@ -28,7 +28,7 @@ use super::handler::Handler;
 use super::pages::{Next, Pages};
 use super::param_headers::ParamHeaders;
 use super::questions::Inputs;
-use super::result::from_mcp;
+use super::result::{from_mcp, result_type};
 use super::stdio::Pipe;
 use super::verbatim::{ConnectionState, Marker, RawRequest};
 use super::{handler, http, listen, questions, tasks};
@@ -37,7 +37,7 @@ use crate::backend::{
     ToolCall, peer,
 };
 use crate::model::redaction::Part;
-use crate::model::{BackendName, Catalog, Content, Feature, Features, string_member};
+use crate::model::{BackendName, Catalog, Content, Feature, Features};
 
 /// The `_meta` key that tells a server MANTYX's id of the call, so that it can recognise a
 /// repetition.
@@ -445,7 +445,7 @@ impl Peer for Connection {
 
 /// Turns `result`, the whole result of a call, into an answer, and keeps it for an MCP client.
 pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
-    let kind = string_member(result.get(), "resultType");
+    let kind = result_type(result);
     if let Some(other) = kind.filter(|kind| kind != "complete") {
         return Err(CallError::Unreadable(format!("a result of the unknown type {other:?}")));
     }

@@ -5,6 +5,7 @@
 
 use serde_json::value::RawValue;
 
+use super::result::result_type;
 use crate::backend::{CallError, Called, ErrorReply, Handle, MAX_QUESTION, NotRecorded, ToolCall};
 use crate::model::{Members, elements, member, string_member};
 
@@ -32,7 +33,7 @@ pub(super) struct Inputs {
 
 /// Whether `result` asks for input before the tool is run.
 pub(super) fn asks(result: &RawValue) -> bool {
-    string_member(result.get(), "resultType").as_deref() == Some("input_required")
+    result_type(result).as_deref() == Some("input_required")
 }
 
 /// The result with the questions that `handle` has for after a restart, with the round, if that is

@@ -4,10 +4,12 @@
 
 use std::borrow::Cow;
 
+use memchr::memmem;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::model::answer::files::{Attachments, DescribedFile, grouped};
-use crate::model::{Answer, Members, elements, json};
+use crate::model::{Answer, Members, elements, json, string_member};
 
 /// The error text for a failure that the tool does not describe.
 const NO_MESSAGE: &str = "the tool failed and gave no message";
@@ -17,12 +19,24 @@ const NO_MESSAGE: &str = "the tool failed and gave no message";
 #[error("the tool's result is unreadable: {0}")]
 pub struct Unreadable(&'static str);
 
+/// What `result` is, in the words of 2026-07-28; `None` if it does not say so.
+pub(super) fn result_type(result: &RawValue) -> Option<String> {
+    const KEY: &str = "resultType";
+    // A large result is not read for a member that it has not. Only an escape can hide the key.
+    let has = |part: &str| memmem::find(result.get().as_bytes(), part.as_bytes()).is_some();
+    (has(KEY) || has("\\u")).then(|| string_member(result.get(), KEY))?
+}
+
 /// Converts `result`, a `CallToolResult` of any revision, into an answer.
 ///
 /// Its text is the text blocks, joined with a newline; without any, the JSON text of
 /// `structuredContent`. An image, a sound or a blob becomes a file. Each file, and each block that
 /// becomes neither text nor a file, is named in a line of its own.
 pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
+    of_text_alone(result.get()).map_or_else(|| of_any(result), Ok)
+}
+
+fn of_any(result: &RawValue) -> Result<Answer, Unreadable> {
     let result = Members::read(result.get()).ok().ok_or(Unreadable("it is not a JSON object"))?;
     let blocks = match result.get("content").filter(|content| content.get() != "null") {
         Some(content) => {
@@ -45,11 +59,44 @@ pub fn from_mcp(result: &RawValue) -> Result<Answer, Unreadable> {
     }
     let text = lines.join("\n");
 
-    Ok(match (failed, text.is_empty()) {
-        (false, _) => Answer::Result { text, files: files.files },
-        (true, false) => Answer::Error(text),
-        (true, true) => Answer::Error(NO_MESSAGE.to_owned()),
+    Ok(match failed {
+        false => Answer::Result { text, files: files.files },
+        true => error(text),
     })
+}
+
+fn error(text: String) -> Answer {
+    Answer::Error(if text.is_empty() { NO_MESSAGE.to_owned() } else { text })
+}
+
+/// The usual result, which has text blocks alone, in one pass over its bytes: a search for the members,
+/// the blocks and their members, and then for escapes, is four. `None`: it is another one, or odd.
+fn of_text_alone(result: &str) -> Option<Answer> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Plain {
+        content: Vec<TextBlock>,
+        is_error: Option<bool>,
+    }
+    #[derive(Deserialize)]
+    struct TextBlock {
+        #[serde(rename = "type")]
+        _kind: Kind,
+        text: String,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Kind {
+        Text,
+    }
+    let Plain { mut content, is_error } = serde_json::from_str(result).ok()?;
+    let first = content.first_mut()?;
+    let mut text = std::mem::take(&mut first.text);
+    for block in content.drain(1..) {
+        text.push('\n');
+        text.push_str(&block.text);
+    }
+    Some(if is_error == Some(true) { error(text) } else { Answer::text(text) })
 }
 
 /// One content block, as far as the answer needs it.

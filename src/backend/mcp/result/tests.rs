@@ -2,14 +2,15 @@
 
 use serde_json::value::RawValue;
 
-use super::{Unreadable, from_mcp};
+use super::{Unreadable, from_mcp, of_any, result_type};
 use crate::model::answer::Answer;
 use crate::model::answer::files::File;
 
 #[track_caller]
 fn check(result: &str, expected: Answer) {
     let result = RawValue::from_string(result.to_owned()).unwrap();
-    assert_eq!(from_mcp(&result), Ok(expected));
+    assert_eq!(from_mcp(&result).as_ref(), Ok(&expected));
+    assert_eq!(of_any(&result), Ok(expected), "the short way gives the same");
 }
 
 fn result(text: &str) -> Answer {
@@ -174,4 +175,12 @@ fn a_result_of_another_shape_is_unreadable() {
     let read = |text: &str| from_mcp(&RawValue::from_string(text.to_owned()).unwrap());
     assert_eq!(read("[]"), Err(Unreadable("it is not a JSON object")));
     assert_eq!(read(r#"{"content":"text"}"#), Err(Unreadable("`content` is not an array")));
+}
+
+#[test]
+fn the_type_of_a_result_is_found_where_its_key_has_escapes() {
+    let found = |text: &str| result_type(&RawValue::from_string(text.to_owned()).unwrap());
+    assert_eq!(found(r#"{"resultType":"task"}"#).as_deref(), Some("task"));
+    assert_eq!(found(r#"{"result\u0054ype":"task"}"#).as_deref(), Some("task"));
+    assert_eq!(found(r#"{"content":[{"text":"resultType \u00fc"}]}"#), None);
 }

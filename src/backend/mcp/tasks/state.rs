@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
+use crate::backend::mcp::result::result_type;
 use crate::backend::{CallError, Called};
+use crate::model::Members;
 use crate::model::words::{Words as _, words};
-use crate::model::{Members, string_member};
 
 /// The wait between polls of a task, if the server does not say.
 const USUAL_WAIT: Duration = Duration::from_secs(1);
@@ -61,12 +62,13 @@ impl<'a> Task<'a> {
     /// The task that a `tools/call` was answered with. `None`: it was answered with its result,
     /// which is up to the server even where a task was `wanted`.
     pub(super) fn created(result: &'a RawValue, wanted: bool) -> Called<Option<Self>> {
-        let Ok(members) = Members::read(result.get()) else { return Ok(None) };
-        if string_member(result.get(), "resultType").as_deref() == Some("task") {
-            return Self::of(&members).map(Some);
-        }
-        match members.get("task") {
-            Some(task) if wanted && members.get("content").is_none() => Self::read(task).map(Some),
+        let says_task = result_type(result).as_deref() == Some("task");
+        let members = (says_task || wanted).then(|| Members::read(result.get()).ok()).flatten();
+        match members {
+            Some(members) if says_task => Self::of(&members).map(Some),
+            Some(members) if members.get("content").is_none() => {
+                members.get("task").map(Self::read).transpose()
+            }
             _ => Ok(None),
         }
     }
