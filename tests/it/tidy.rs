@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use regex::Regex;
@@ -312,4 +313,21 @@ fn nothing_is_left_undone_and_no_machine_is_named() {
         }
     }
     none("these lines are unfinished or name a machine", &offenders);
+}
+
+/// `.ci/mutations` takes hours, and a patch that fits no more would be found then.
+#[test]
+fn the_mutations_fit_the_code() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let patches = fs::read_dir(root.join("tests/mutations")).expect("it is there");
+    let mut unfit = Vec::new();
+    for patch in patches.map(|entry| entry.expect("it can be read").path()) {
+        let mut git = Command::new("git");
+        git.args(["apply", "--check"]).arg(&patch).current_dir(root);
+        let ran = git.output().expect("git is installed");
+        if !ran.status.success() {
+            unfit.push(format!("{}: {}", patch.display(), String::from_utf8_lossy(&ran.stderr)));
+        }
+    }
+    none("these patches do not fit the code", &unfit);
 }
