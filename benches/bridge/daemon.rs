@@ -44,13 +44,23 @@ impl Daemon {
         mantyx: SocketAddr,
         rest: &str,
     ) -> Outcome<Self> {
+        Self::start_at(program, dir, &format!("base_url: \"http://{mantyx}\""), rest).await
+    }
+
+    /// The same in front of the MANTYX that `upstream` says how to reach.
+    pub(crate) async fn start_at(
+        program: &Path,
+        dir: PathBuf,
+        upstream: &str,
+        rest: &str,
+    ) -> Outcome<Self> {
         fs::remove_dir_all(&dir).ok();
         fs::create_dir_all(dir.join("state"))?;
         // A later start is to find the same one.
         let addr = process::free_addr()?;
         let state = dir.join("state");
         let config = format!(
-            "listen: {addr}\nstate_dir: {}\nupstream: {{base_url: \"http://{mantyx}\", workspace: \
+            "listen: {addr}\nstate_dir: {}\nupstream: {{{upstream}, workspace: \
              {WORKSPACE}, credential: benchmark}}\n{rest}",
             state.display()
         );

@@ -11,6 +11,7 @@ mod gateways;
 mod inject;
 mod mcp;
 mod memory;
+mod pauses;
 mod replicas;
 mod runs;
 
@@ -62,6 +63,11 @@ pub(crate) const ALL: &[Part] = &[
         name: "runs",
         what: "many runs at once, with calls in each",
         run: |setting, findings| Box::pin(runs::run(setting, findings)),
+    },
+    Part {
+        name: "pauses",
+        what: "a call after a pause, to a MANTYX behind TLS",
+        run: |setting, findings| Box::pin(pauses::run(setting, findings)),
     },
     Part {
         name: "replicas",

@@ -32,7 +32,8 @@ pub(crate) async fn play(role: &str, rest: Vec<String>) -> Outcome<()> {
         "loopback" => until_left(loopback::play()).await,
         "proxy" => {
             let target = first.ok_or("a proxy wants the address behind it")?.parse()?;
-            until_left(proxy::play(target)).await
+            let tls = rest.get(1).zip(rest.get(2)).map(|(pem, alpn)| proxy::Tls::read(pem, alpn));
+            until_left(proxy::play(target, tls.transpose()?)).await
         }
         _ => Err(format!("there is no role {role:?}").into()),
     }

@@ -102,6 +102,8 @@ async fn after_load(setting: &Setting, findings: &mut Findings, table: &mut Tabl
         }
     }
     row(setting, findings, table, &daemon, &format!("after the load, {rounds} times")).await?;
+    sleep(setting.size(Duration::from_secs(120), Duration::ZERO)).await;
+    row(setting, findings, table, &daemon, "two minutes later").await?;
     daemon.stop().await
 }
 
