@@ -10,6 +10,7 @@ use std::time::SystemTime;
 
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Metric;
 
 use super::{Api, ApiRequest, Runs, Runtime, Tls, response, status};
 use crate::audit::Audit;
@@ -24,6 +25,7 @@ use crate::metrics::{
 };
 use crate::model::Ending;
 use crate::model::offer::cost::{Cost, OfBackend};
+use crate::model::sentences::named;
 use crate::model::words::Words as _;
 use crate::runtimes::State;
 
@@ -31,6 +33,17 @@ const APP: &str = "app";
 const BACKEND: &str = "backend";
 const STATE: &str = "state";
 const RUNTIME: &str = "runtime";
+
+/// The help texts: the name of each metric, and its text.
+const HELP: &str = include_str!("metrics/help.txt");
+
+/// A metric's name, and its value or values.
+type Named = (&'static str, Box<dyn Metric>);
+
+/// The same with its help text.
+fn row((name, metric): Named) -> Row {
+    (name, named(HELP, name), metric)
+}
 
 impl Api {
     pub(super) fn metrics(&self, _: &ApiRequest) -> response::Answered {
@@ -51,13 +64,15 @@ impl Api {
             spans(runs),
             build_info(),
         ];
+        let own = own.into_iter().flatten().map(row);
         let started = clock::now().checked_sub(self.facts.since.elapsed());
-        let text = page::write(own.into_iter().flatten().collect(), of_process(started));
+        let of_process = of_process(started).map(row);
+        let text = page::write(own.collect(), of_process.collect());
         Ok(response::text(page::CONTENT_TYPE, text))
     }
 
     /// What the runs of each app are given.
-    fn injected(&self) -> Vec<Row> {
+    fn injected(&self) -> Vec<Named> {
         let all = status::injected(self, None);
         let all: Vec<(&str, _)> = all.iter().map(|of| (of.app.as_str(), &of.backends)).collect();
         let by = |value: fn(&Cost) -> usize| {
@@ -66,39 +81,32 @@ impl Api {
                 of.iter().map(|of| (&*of.name, of_backend(of))).collect()
             })
         };
-        let tokens = "The same in tokens, by estimate: one for every four bytes";
-        vec![
-            ("injected_bytes", "Bytes of tools in each run of the app", by(|cost| cost.bytes)),
-            ("injected_tokens", tokens, by(|cost| cost.tokens)),
-        ]
+        vec![("injected_bytes", by(|cost| cost.bytes)), ("injected_tokens", by(|cost| cost.tokens))]
     }
 
-    fn of_runtimes(&self) -> Vec<Row> {
+    fn of_runtimes(&self) -> Vec<Named> {
         let all = self.facts.runtimes.all();
         let all: Vec<(&str, &Runtime)> = all.iter().map(|it| (it.name.as_str(), &**it)).collect();
         if all.is_empty() {
             return Vec::new();
         }
         let ready = |it: &&Runtime| ConstGauge::new(f64::from(it.health().state == State::Ready));
-        let connected = each(RUNTIME, &all, ready);
-        let unanswered = "Calls that are made, or whose answers were not taken yet";
-        let open = each(RUNTIME, &all, |it| ConstGauge::new(count(it.open_calls())));
-        let refused = each(RUNTIME, &all, |it| it.refused.clone());
+        let open = |it: &&Runtime| ConstGauge::new(count(it.open_calls()));
         vec![
-            ("runtime_connected", "Whether the bridge hears the runtime", connected),
-            ("runtime_open_calls", unanswered, open),
-            ("runtime_answers_refused", "Answers that the runtime refused for good", refused),
+            ("runtime_connected", each(RUNTIME, &all, ready)),
+            ("runtime_open_calls", each(RUNTIME, &all, open)),
+            ("runtime_answers_refused", each(RUNTIME, &all, |it| it.refused.clone())),
         ]
     }
 }
 
-fn build_info() -> Vec<Row> {
-    let version = each("version", &[(env!("CARGO_PKG_VERSION"), ())], |()| ConstGauge::new(1.0));
-    vec![("build_info", "Always 1; the version is a label", version)]
+fn build_info() -> Vec<Named> {
+    let version = (env!("CARGO_PKG_VERSION"), ());
+    vec![("build_info", each("version", &[version], |()| ConstGauge::new(1.0)))]
 }
 
 /// The state of each backend.
-fn backends(runs: &Runs) -> Vec<Row> {
+fn backends(runs: &Runs) -> Vec<Named> {
     let registry = &runs.calls.backends.registry;
     let handles = runs.calls.backends.handles();
     let handles = handles.iter().map(|(name, backend)| (name.as_str(), backend));
@@ -121,183 +129,151 @@ fn backends(runs: &Runs) -> Vec<Row> {
         each(BACKEND, &known, |(_, known)| ConstGauge::new(count(value(known))))
     };
     let tools = gauges(|known| known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()));
-    let changes = counts(|known| known.changes);
-    let withdrawn = gauges(|known| known.review.withdrawn());
-    let reconnects = counts(|known| known.connections.saturating_sub(1));
     vec![
-        ("backend_state", "1 for the backend's present state, 0 for the others", phase),
-        ("backend_breaker", "1 for the present state of its circuit breaker", breaker),
-        ("backend_tools", "Tools of the last good catalog", tools),
-        ("backend_last_refresh_timestamp_seconds", "Time of the last complete refresh", refreshed),
-        ("backend_failures", "Failed refreshes and connections", counts(|known| known.failures)),
-        ("backend_reconnects", "Connections after the first", reconnects),
-        ("backend_tool_changes", "Tools that differ from what was accepted", changes),
-        ("backend_tools_withdrawn", "Tools that are withdrawn until they are accepted", withdrawn),
+        ("backend_state", phase),
+        ("backend_breaker", breaker),
+        ("backend_tools", tools),
+        ("backend_last_refresh_timestamp_seconds", refreshed),
+        ("backend_failures", counts(|known| known.failures)),
+        ("backend_reconnects", counts(|known| known.connections.saturating_sub(1))),
+        ("backend_tool_changes", counts(|known| known.changes)),
+        ("backend_tools_withdrawn", gauges(|known| known.review.withdrawn())),
     ]
 }
 
 /// The calls of each backend.
-fn calls(runs: &Runs) -> Vec<Row> {
+fn calls(runs: &Runs) -> Vec<Named> {
     let handles = runs.calls.backends.handles();
-    let backends: Vec<(&str, &BackendHandle)> =
+    let all: Vec<(&str, &BackendHandle)> =
         handles.iter().map(|(name, backend)| (name.as_str(), backend.as_ref())).collect();
-    let ended = each_by([BACKEND, Ending::NAME], &backends, |it| it.metrics().ended.cloned());
-    let duration = each(BACKEND, &backends, |backend| backend.metrics().duration.metric());
-    let turn = each(BACKEND, &backends, |backend| backend.metrics().turn.metric());
-    let in_flight = each(BACKEND, &backends, |it| ConstGauge::new(count(it.in_flight())));
-    let redacted = each(BACKEND, &backends, |backend| backend.metrics().redacted.clone());
-    let pending = gauge(count(runs.calls.history.pending()));
-    let took = "Duration of calls, with the wait for a permit, without that for a person";
+    let ended = each_by([BACKEND, Ending::NAME], &all, |it| it.metrics().ended.cloned());
+    let in_flight = each(BACKEND, &all, |it| ConstGauge::new(count(it.in_flight())));
     vec![
-        ("calls", "Calls that have ended, by outcome", ended),
-        ("call_duration_seconds", took, duration),
-        ("call_turn_seconds", "Time that calls waited for a permit", turn),
-        ("redactions", "Texts that were replaced in results", redacted),
-        ("calls_in_flight", "Calls that wait for a permit or run", in_flight),
-        ("calls_pending", "Calls that go on after a first answer", pending),
+        ("calls", ended),
+        ("call_duration_seconds", each(BACKEND, &all, |it| it.metrics().duration.metric())),
+        ("call_turn_seconds", each(BACKEND, &all, |it| it.metrics().turn.metric())),
+        ("redactions", each(BACKEND, &all, |it| it.metrics().redacted.clone())),
+        ("calls_in_flight", in_flight),
+        ("calls_pending", gauge(count(runs.calls.history.pending()))),
     ]
 }
 
 /// Questions to people.
-fn approvals(runs: &Runs) -> Vec<Row> {
+fn approvals(runs: &Runs) -> Vec<Named> {
     let approvals = &runs.calls.approvals;
-    let waiting = gauge(count(approvals.waiting(None)));
-    let ended = by_label(&approvals.ended);
     vec![
-        ("approvals_waiting", "Calls that wait for a person", waiting),
-        ("approvals", "Questions to people that have ended, by outcome", ended),
+        ("approvals_waiting", gauge(count(approvals.waiting(None)))),
+        ("approvals", by_label(&approvals.ended)),
     ]
 }
 
-fn of_runs(runs: &Runs) -> Vec<Row> {
+fn of_runs(runs: &Runs) -> Vec<Named> {
     let counted = &runs.metrics;
-    let started = counter(counted.started.get());
-    let ended = by_label(&counted.ended);
-    let reconnects = counter(counted.reconnects.get());
     // Read in this order: a stream that closes meanwhile was opened before, so the difference is
     // never negative.
     let closed = counted.app_streams_closed.get();
     let opened = counted.app_streams.get();
-    let open = gauge(as_f64(opened.saturating_sub(closed)));
-    let slow = counter(counted.app_streams_slow.get());
     let tokens = counted.tokens.lock();
     let tokens: Vec<(&str, _)> = tokens.iter().map(|(app, of)| (app.as_str(), of)).collect();
-    let tokens = each_by([APP, TokenKind::NAME], &tokens, |of| of.cloned());
     vec![
-        ("runs_driven", "Runs that are driven now", gauge(count(runs.driven()))),
-        ("runs_started", "Runs that the bridge began to drive", started),
-        ("runs_ended", "Runs that are not driven any more, by outcome", ended),
-        ("run_stream_reconnects", "Streams of runs that broke and were opened again", reconnects),
-        ("tokens", "Tokens of ended runs, as MANTYX counts them", tokens),
-        ("app_streams_open", "Streams that apps read now", open),
-        ("app_streams_opened", "Streams that apps have read", counter(opened)),
-        ("app_streams_slow", "Streams that were closed because the app reads too slowly", slow),
+        ("runs_driven", gauge(count(runs.driven()))),
+        ("runs_started", counter(counted.started.get())),
+        ("runs_ended", by_label(&counted.ended)),
+        ("run_stream_reconnects", counter(counted.reconnects.get())),
+        ("tokens", each_by([APP, TokenKind::NAME], &tokens, |of| of.cloned())),
+        ("app_streams_open", gauge(as_f64(opened.saturating_sub(closed)))),
+        ("app_streams_opened", counter(opened)),
+        ("app_streams_slow", counter(counted.app_streams_slow.get())),
     ]
 }
 
-fn posts(runs: &Runs) -> Vec<Row> {
+fn posts(runs: &Runs) -> Vec<Named> {
     let counted = &runs.upstream.posts;
-    let answered = by_label(&counted.answered);
-    let retries = counter(counted.retries.get());
-    let undelivered = "Results that MANTYX refused, or that could not be delivered";
-    let waits = Box::new(counted.held_back.metric());
-    let mut rows: Vec<Row> = vec![
-        ("result_posts", "Attempts to post a result, by the status of the answer", answered),
-        ("result_post_retries", "Attempts after the first for a result", retries),
-        ("results_undelivered", undelivered, counter(counted.failed.get())),
-        ("result_post_wait_seconds", "Time that attempts waited for MANTYX's rate limit", waits),
+    let mut rows: Vec<Named> = vec![
+        ("result_posts", by_label(&counted.answered)),
+        ("result_post_retries", counter(counted.retries.get())),
+        ("results_undelivered", counter(counted.failed.get())),
+        ("result_post_wait_seconds", Box::new(counted.held_back.metric())),
     ];
     if let Some(reachable) = runs.upstream.health().reachable {
-        let value = gauge(f64::from(reachable));
-        rows.push(("upstream_reachable", "Whether MANTYX answered the last request", value));
+        rows.push(("upstream_reachable", gauge(f64::from(reachable))));
     }
     rows
 }
 
-fn of_requests(requests: &Requests) -> Vec<Row> {
+fn of_requests(requests: &Requests) -> Vec<Named> {
     let routes: Vec<_> = requests.by_route.iter().collect();
     let labels = [RouteKind::NAME, Answered::NAME];
-    let answered = each_by(labels, &routes, |route| route.answered.cloned());
     let duration = each(RouteKind::NAME, &routes, |route| route.duration.metric());
     vec![
-        ("requests", "Answered requests, by status", answered),
-        ("request_duration_seconds", "Time until the head of the answer", duration),
-        ("refused_requests", "Refused requests", by_label(&requests.refused)),
+        ("requests", each_by(labels, &routes, |route| route.answered.cloned())),
+        ("request_duration_seconds", duration),
+        ("refused_requests", by_label(&requests.refused)),
     ]
 }
 
-fn connections(counted: &Connections) -> Vec<Row> {
+fn connections(counted: &Connections) -> Vec<Named> {
     let listeners: Vec<(_, &OfListener)> = counted.by_way.iter().collect();
-    let opened = each(Way::NAME, &listeners, |of| of.opened.clone());
     let open = each(Way::NAME, &listeners, |of| {
         // Read in this order: a connection that closes meanwhile was opened before.
         let closed = of.closed.get();
         ConstGauge::new(as_f64(of.opened.get().saturating_sub(closed)))
     });
-    let evicted = each(Way::NAME, &listeners, |of| of.evicted.clone());
-    let handshakes = by_label(&counted.handshakes_failed);
     vec![
-        ("connections", "Accepted connections", opened),
-        ("connections_open", "Open connections", open),
-        ("connections_evicted", "Unused connections that were closed for new ones", evicted),
-        ("tls_handshakes_failed", "Failed TLS handshakes, by reason", handshakes),
+        ("connections", each(Way::NAME, &listeners, |of| of.opened.clone())),
+        ("connections_open", open),
+        ("connections_evicted", each(Way::NAME, &listeners, |of| of.evicted.clone())),
+        ("tls_handshakes_failed", by_label(&counted.handshakes_failed)),
     ]
 }
 
 /// The expiry of the listeners' certificate, if they have one.
-fn certificate(tls: &Tls) -> Row {
-    let until = gauge(timestamp(tls.health().settings.facts.not_after));
-    ("tls_certificate_end_timestamp_seconds", "Expiry of the certificate", until)
+fn certificate(tls: &Tls) -> Named {
+    let until = tls.health().settings.facts.not_after;
+    ("tls_certificate_end_timestamp_seconds", gauge(timestamp(until)))
 }
 
-fn journal(runs: &Runs) -> Vec<Row> {
+fn journal(runs: &Runs) -> Vec<Named> {
     let health = runs.journal().health();
     let counted = runs.journal().metrics();
-    let writable = gauge(f64::from(health.error.is_none()));
-    let commits = Box::new(counted.commits.metric());
-    let errors = counter(counted.errors.get());
-    let taken_over = counter(counted.taken_over.get());
     let replicas = runs.journal().replica().map_or(0, |replica| replica.members().0.len());
     vec![
-        ("replicas", "Replicas of the group; 0 without a group", gauge(count(replicas))),
-        ("runs_taken_over", "Runs taken over from other replicas", taken_over),
-        ("runs_lost", "Runs that another replica has taken over", counter(counted.lost.get())),
-        ("journal_bytes", "Size of the journal's file", gauge(as_f64(health.bytes))),
-        ("journal_writable", "0 while it cannot be written; no calls are made then", writable),
-        ("journal_commit_duration_seconds", "Writes of the journal, fsync included", commits),
-        ("journal_errors", "Failed writes, and failed attempts to open the file again", errors),
+        ("replicas", gauge(count(replicas))),
+        ("runs_taken_over", counter(counted.taken_over.get())),
+        ("runs_lost", counter(counted.lost.get())),
+        ("journal_bytes", gauge(as_f64(health.bytes))),
+        ("journal_writable", gauge(f64::from(health.error.is_none()))),
+        ("journal_commit_duration_seconds", Box::new(counted.commits.metric())),
+        ("journal_errors", counter(counted.errors.get())),
     ]
 }
 
-fn audit(audit: &Audit) -> Vec<Row> {
+fn audit(audit: &Audit) -> Vec<Named> {
     let health = audit.health();
-    let lost = counter(health.lost);
-    let writable = gauge(f64::from(health.error.is_none()));
     vec![
-        ("audit_lines", "Lines of the audit log on disk", counter(health.written)),
-        ("audit_lines_lost", "Lines lost because the disk did not accept them in time", lost),
-        ("audit_writable", "0 while the audit log cannot be written", writable),
+        ("audit_lines", counter(health.written)),
+        ("audit_lines_lost", counter(health.lost)),
+        ("audit_writable", gauge(f64::from(health.error.is_none()))),
     ]
 }
 
-fn spans(runs: &Runs) -> Vec<Row> {
+fn spans(runs: &Runs) -> Vec<Named> {
     let Some(counted) = runs.traces.counted() else { return Vec::new() };
     vec![
-        ("spans_exported", "Spans that the collector accepted", counter(counted.exported.get())),
-        ("spans_dropped", "Spans that reached no collector", by_label(&counted.dropped)),
+        ("spans_exported", counter(counted.exported.get())),
+        ("spans_dropped", by_label(&counted.dropped)),
     ]
 }
 
-fn of_process(started: Option<SystemTime>) -> Vec<Row> {
+/// The common metrics of a process, as far as they are known.
+fn of_process(started: Option<SystemTime>) -> impl Iterator<Item = Named> {
     let values = [
-        ("process_start_time_seconds", "Start of the process", started.map(timestamp)),
-        ("process_resident_memory_bytes", "Resident memory", process::resident_bytes().map(as_f64)),
-        ("process_open_fds", "Open file descriptors", process::open_fds().map(count)),
-        ("process_threads", "Threads", process::threads().map(count)),
+        ("process_start_time_seconds", started.map(timestamp)),
+        ("process_resident_memory_bytes", process::resident_bytes().map(as_f64)),
+        ("process_open_fds", process::open_fds().map(count)),
+        ("process_threads", process::threads().map(count)),
     ];
-    let known =
-        values.into_iter().filter_map(|(name, help, value)| Some((name, help, gauge(value?))));
-    known.collect()
+    values.into_iter().filter_map(|(name, value)| Some((name, gauge(value?))))
 }
 
 fn timestamp(at: SystemTime) -> f64 {
@@ -311,4 +287,27 @@ fn count(number: usize) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has no other numbers")]
 fn as_f64(number: u64) -> f64 {
     number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    //! The list of help texts is whole.
+
+    use regex::Regex;
+
+    use super::HELP;
+
+    #[test]
+    fn the_list_has_the_help_of_each_metric_and_no_other() {
+        let rows = Regex::new(r#"[\[\s(]\("(\w+)", "#).unwrap();
+        let mut named: Vec<&str> = rows
+            .captures_iter(include_str!("metrics.rs"))
+            .map(|row| row.extract::<1>().1[0])
+            .collect();
+        let helped = |line: &'static str| line.split_once(": ").expect("NAME: HELP").0;
+        let mut known: Vec<&str> = HELP.lines().map(helped).collect();
+        named.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(named, known);
+    }
 }
