@@ -13,16 +13,14 @@ use serde_saphyr::{
     Spanned, UserMessageFormatter,
 };
 
+use super::error::{Values, mistake};
+
 /// The largest configuration file that is read, in bytes. That of a large intranet has some 100
 /// KiB.
 pub(super) const MAX_FILE_BYTES: usize = 1 << 20;
 
 /// Deep enough for every shape, and for the JSON Schemas that a local tool may carry.
 const MAX_DEPTH: usize = 32;
-
-/// The remedy for mistakes in YAML's own syntax.
-const NOT_YAML: &str = "this is not YAML; the mistake may stand before this place. Indent with \
-                        spaces; a text with `: ` in it, or that begins with `*`, stands in quotes";
 
 /// One value of the document, or its key: an index into the table of places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
@@ -89,18 +87,23 @@ pub(super) enum Kind {
 pub(super) struct NotYaml {
     pub place: Option<Place>,
     pub message: String,
-    pub cure: Option<String>,
+    pub cure: String,
+}
+
+impl NotYaml {
+    /// The mistake of this name in the list.
+    fn new(place: Option<Place>, name: &str, values: Values<'_>) -> Self {
+        let (message, cure) = mistake(name, values);
+        Self { place, message, cure }
+    }
 }
 
 impl Document {
     /// Parses `text`.
     pub(super) fn parse(text: &str) -> Result<Self, NotYaml> {
         if text.len() > MAX_FILE_BYTES {
-            return Err(NotYaml {
-                place: None,
-                message: format!("the file has {} bytes", text.len()),
-                cure: Some(format!("a configuration has at most {MAX_FILE_BYTES} bytes")),
-            });
+            let values: Values<'_> = &[("size", &text.len()), ("most", &MAX_FILE_BYTES)];
+            return Err(NotYaml::new(None, "too_large", values));
         }
         let mut root: Node = serde_saphyr::from_str_with_options(text, options())
             .map_err(|error| not_yaml(error.without_snippet()))?;
@@ -185,32 +188,23 @@ fn not_yaml(error: &YamlError) -> NotYaml {
     let place = error.location().map(|location| place_of(location, 1));
     if let YamlError::DuplicateMappingKey { key, .. } = error {
         let key = key.as_deref().unwrap_or("this key");
-        return NotYaml {
-            place: place.map(|place| Place { width: key.chars().count(), ..place }),
-            message: format!("`{key}` is here twice"),
-            cure: Some("a key may stand once in a map: remove one of the two".into()),
-        };
+        let place = place.map(|place| Place { width: key.chars().count(), ..place });
+        return NotYaml::new(place, "key_twice", &[("key", &key)]);
     }
     let cause = match error {
         YamlError::AliasError { error, .. } => error,
         other => other,
     };
-    let (message, cure) = match cause {
-        YamlError::MultipleDocuments { .. } => {
-            ("the file holds more than one YAML document".into(), "remove the `---` line")
-        }
+    match cause {
+        YamlError::MultipleDocuments { .. } => NotYaml::new(place, "two_documents", &[]),
         YamlError::Budget { .. }
         | YamlError::AliasReplayLimitExceeded { .. }
-        | YamlError::AliasReplayStackDepthExceeded { .. } => (
-            "the file is nested too deep or expands to too much".into(),
-            "write it with less nesting and fewer aliases",
-        ),
+        | YamlError::AliasReplayStackDepthExceeded { .. } => NotYaml::new(place, "too_deep", &[]),
         other => {
-            let message = UserMessageFormatter.format_message(other).into_owned();
-            (message, NOT_YAML)
+            let why = UserMessageFormatter.format_message(other);
+            NotYaml::new(place, "not_yaml", &[("why", &why)])
         }
-    };
-    NotYaml { place, message, cure: Some(cure.into()) }
+    }
 }
 
 fn place_of(location: Location, width: usize) -> Place {

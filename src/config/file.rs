@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::deserialize::Mistake;
 use super::document::{Kind, NotYaml};
 use super::environment::SmallFile;
-use super::error::Snippet;
+use super::error::{Snippet, Values};
 use super::file_format::File;
 use super::redact::Redactor;
 use super::reference::{plain_reason, reading_cure};
@@ -40,13 +40,8 @@ pub fn find(explicit: Option<&Path>, env: &Environment) -> Result<PathBuf, Confi
     let places = places(env);
     places.iter().find(|path| path.exists()).cloned().ok_or_else(|| {
         let places: Vec<_> = places.iter().map(|path| path.display().to_string()).collect();
-        ConfigErrors::without_place(
-            "./bridge.yaml",
-            format!("there is no configuration, neither {}", places.join(" nor ")),
-            "`mantyx-bridge init` writes one, and `mantyx-bridge demo` needs none; `-c FILE` or the \
-             variable MANTYX_BRIDGE_CONFIG names another"
-                .into(),
-        )
+        let places = places.join(" nor ");
+        ConfigErrors::without_place("./bridge.yaml".into(), "no_file", &[("places", &places)])
     })
 }
 
@@ -204,9 +199,7 @@ fn validated<T>(
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let document = Document::parse(text).map_err(|flaw| not_yaml(&name, text, flaw))?;
     if matches!(document.root.kind, Kind::Null) {
-        let cure =
-            "the least is `upstream: {sandbox: true}`; docs/configuration.md shows more".into();
-        return Err(ConfigErrors::without_place(name, "the file is empty".into(), cure));
+        return Err(ConfigErrors::without_place(name, "empty_file", &[]));
     }
     // Absolute, if the working directory is known.
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -247,15 +240,10 @@ fn validated<T>(
 }
 
 fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
-    ConfigErrors::without_place(
-        path.display().to_string(),
-        format!("the configuration cannot be read: {}", plain_reason(error)),
-        reading_cure(
-            error,
-            "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none",
-        )
-        .into(),
-    )
+    let cure = "name an existing file with `-c FILE`; `mantyx-bridge demo` needs none";
+    let (why, cure) = (plain_reason(error), reading_cure(error, cure));
+    let values: Values<'_> = &[("why", &why), ("cure", &cure)];
+    ConfigErrors::without_place(path.display().to_string(), "unreadable", values)
 }
 
 /// Refuses a file that every user may change, since it names the programs that the bridge starts.
@@ -263,11 +251,8 @@ fn unreadable(path: &Path, error: &io::Error) -> ConfigErrors {
 fn who_may_change(file: &SmallFile, path: &Path) -> Result<Vec<String>, ConfigErrors> {
     let shown = path.display();
     if file.mode & 0o002 != 0 {
-        return Err(ConfigErrors::without_place(
-            shown.to_string(),
-            "every user can change this file, and it says which programs are started".to_owned(),
-            format!("chmod o-w {shown}, after a look at what is in it"),
-        ));
+        let values: Values<'_> = &[("file", &shown)];
+        return Err(ConfigErrors::without_place(shown.to_string(), "anybodys", values));
     }
     let mut warnings = Vec::new();
     if !file.is_ours {
@@ -287,7 +272,7 @@ fn not_yaml(name: &str, text: &str, flaw: NotYaml) -> ConfigErrors {
         line: flaw.place.map(|place| place.line),
         column: flaw.place.map(|place| place.column),
         message: flaw.message,
-        cure: flaw.cure,
+        cure: Some(flaw.cure),
         snippet: flaw.place.and_then(|place| Snippet::new(text, place, &|s| redactor.apply(s))),
     };
     ConfigErrors { file: name.to_owned(), problems: vec![problem] }

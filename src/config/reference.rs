@@ -6,6 +6,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::environment::{Environment, SmallFile};
+use super::error::{Values, mistake};
 
 /// Which references a value may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +66,7 @@ impl Template {
             }
             literal.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
-                let message = "a reference that begins with `${` has no `}`".to_owned();
-                return Err(Flaw { message, cure: no_reference(), is_outside: false });
+                return Err(Flaw::new("open_reference", &[]));
             };
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
@@ -107,29 +107,29 @@ impl fmt::Display for Template {
     }
 }
 
-const FORMS: &str = "a reference is ${env:NAME}, ${file:/path} or ${cred:NAME}";
+impl Flaw {
+    /// The mistake of this name in the list: the reference is written wrong.
+    fn new(name: &str, values: Values<'_>) -> Self {
+        let (message, cure) = mistake(name, values);
+        Self { message, cure, is_outside: false }
+    }
 
-/// The remedy for a text in braces that is no reference.
-fn no_reference() -> String {
-    format!("{FORMS}; for a plain `${{` write `$${{`")
+    /// The same, where the reference is right, and what it names is missing.
+    fn outside(name: &str, values: Values<'_>) -> Self {
+        Self { is_outside: true, ..Self::new(name, values) }
+    }
 }
 
 impl Part {
     /// Reads the text between `${` and `}`.
     fn parse(inside: &str, dialect: Dialect) -> Result<Self, Flaw> {
-        let flaw = |message: String, cure: &str| {
-            Err(Flaw { message, cure: cure.into(), is_outside: false })
-        };
         match inside.split_once(':').filter(|(_, rest)| !rest.starts_with('-')) {
             Some(("env", name)) if is_variable(name) => {
                 Ok(Self::Env { name: name.into(), default: None })
             }
             Some(("file", path)) if !path.is_empty() => match for_a_shell(path) {
                 None => Ok(Self::File(path.into())),
-                Some(what) => flaw(
-                    format!("`${{{inside}}}`: {what} means nothing here, as there is no shell"),
-                    "write a full path",
-                ),
+                Some(what) => Err(Flaw::new("shell_path", &[("inside", &inside), ("what", &what)])),
             },
             // systemd's rule for these names, which keeps them inside their directory.
             Some(("cred", name))
@@ -138,9 +138,9 @@ impl Part {
                 Ok(Self::Cred(name.into()))
             }
             Some(("env" | "file" | "cred", _)) => {
-                flaw(format!("`${{{inside}}}` names nothing that there can be"), FORMS)
+                Err(Flaw::new("names_nothing", &[("inside", &inside)]))
             }
-            Some(_) => flaw(format!("`${{{inside}}}` is no reference"), &no_reference()),
+            Some(_) => Err(Flaw::new("no_reference", &[("inside", &inside)])),
             None => Self::parse_unnamed(inside, dialect),
         }
     }
@@ -154,14 +154,9 @@ impl Part {
             let name = if name == "userHome" { "HOME" } else { name };
             return Ok(Self::Env { name: name.into(), default });
         }
-        Err(Flaw {
-            message: format!("`${{{inside}}}` is no reference"),
-            cure: if is_variable(inside) {
-                format!("for the environment variable write `${{env:{inside}}}`")
-            } else {
-                no_reference()
-            },
-            is_outside: false,
+        Err(match is_variable(inside) {
+            true => Flaw::new("bare_variable", &[("inside", &inside)]),
+            false => Flaw::new("no_reference", &[("inside", &inside)]),
         })
     }
 
@@ -179,10 +174,8 @@ impl Part {
                     Some(default) => env.filled_var(name).or(Some(default)),
                     None => env.var(name),
                 };
-                let value = value.ok_or_else(|| Flaw {
-                    message: format!("{self}: the environment variable is not set"),
-                    cure: format!("set {name} where the bridge is started"),
-                    is_outside: true,
+                let value = value.ok_or_else(|| {
+                    Flaw::outside("unset_variable", &[("reference", self), ("name", name)])
                 })?;
                 into.value.push_str(value);
             }
@@ -198,13 +191,8 @@ impl Part {
             }
             Self::Cred(name) => {
                 let Some(directory) = env.filled_var("CREDENTIALS_DIRECTORY") else {
-                    return Err(Flaw {
-                        message: format!("{self}: CREDENTIALS_DIRECTORY is not set"),
-                        cure: format!(
-                            "systemd sets it for a unit with LoadCredential={name}:/path/of/the/secret"
-                        ),
-                        is_outside: true,
-                    });
+                    let values: Values<'_> = &[("reference", self), ("name", name)];
+                    return Err(Flaw::outside("no_credentials", values));
                 };
                 let cure = format!("add LoadCredential={name}:/path/of/the/secret to the unit");
                 let file = self.read(env, &Path::new(directory).join(name), &cure)?;
@@ -216,13 +204,12 @@ impl Part {
     }
 
     fn read(&self, env: &Environment, path: &Path, cure: &str) -> Result<SmallFile, Flaw> {
-        let flaw =
-            |message: String, cure: &str| Flaw { message, cure: cure.into(), is_outside: true };
         let file = env.read(path).map_err(|error| {
-            flaw(format!("{self}: {}", plain_reason(&error)), reading_cure(&error, cure))
+            let (why, cure) = (plain_reason(&error), reading_cure(&error, cure));
+            Flaw::outside("unread", &[("path", self), ("why", &why), ("cure", &cure)])
         })?;
         if file.text.trim().is_empty() {
-            return Err(flaw(format!("{self}: the file is empty"), "write the secret into it"));
+            return Err(Flaw::outside("empty_secret", &[("reference", self)]));
         }
         Ok(file)
     }

@@ -19,7 +19,6 @@ mod web;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,6 +28,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use self::backend::{Backends, Common, Inherited, common};
 use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
+use super::error::{Values, mistake};
 use super::file_format::File;
 use super::program::outermost;
 use super::reference::{Flaw, Template, for_a_shell, plain_reason, reading_cure};
@@ -38,7 +38,6 @@ use super::{
     Refresh, Secrets, Written, file_format,
 };
 use crate::model::BackendName;
-use crate::model::sentences::{fill, named};
 
 /// The longest call: MANTYX gives up on a tool call after 300 s, and the answer takes time to
 /// travel.
@@ -48,12 +47,6 @@ const MAX_PENDING: Duration = Duration::from_secs(24 * 60 * 60);
 const MIN_REFRESH: Duration = Duration::from_secs(1);
 /// The longest refresh interval: a longer one is a mistake in the unit.
 const MAX_REFRESH: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// The mistakes in the meaning of a file: the name of each, what is wrong and, behind a ` | `, the cure.
-const MISTAKES: &str = include_str!("mistakes.txt");
-
-/// The values in a text of [`MISTAKES`].
-type Values<'v> = &'v [(&'v str, &'v dyn Display)];
 
 /// What every check needs.
 pub(super) struct Validator<'a> {
@@ -243,11 +236,10 @@ impl<'a> Validator<'a> {
         Some(duration)
     }
 
-    /// Reports the mistake of this name in [`MISTAKES`] in a value, or in its key.
+    /// Reports the mistake of this name in the list in a value, or in its key.
     fn error(&self, node: NodeId, name: &str, values: Values<'_>) {
-        let (message, cure) = named(MISTAKES, name).split_once(" | ").unwrap_or_default();
-        let (message, cure) = (fill(message, values), Some(fill(cure, values)));
-        let mistake = Mistake { node, message, cure, is_outside: false };
+        let (message, cure) = mistake(name, values);
+        let mistake = Mistake { node, message, cure: Some(cure), is_outside: false };
         self.findings.borrow_mut().mistakes.push(mistake);
     }
 
