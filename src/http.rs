@@ -18,6 +18,6 @@ pub mod service;
 pub mod status_page;
 
 pub use self::auth::{Access, Caller};
-pub use self::client_info::{ClientInfo, ClientKey, OnAuthenticated, Process};
+pub use self::client_info::{ClientInfo, ClientKey, Process};
 pub use self::error_code::Code;
 pub use self::response::{Answered, Body, BoxError};

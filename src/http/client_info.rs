@@ -1,5 +1,4 @@
-//! The client of a connection: its address, the key under which it is counted, and a signal for its
-//! first authenticated request.
+//! The client of a connection: its address, and the key under which it is counted.
 //!
 //! Must not: decide whether it may come in.
 
@@ -70,20 +69,5 @@ impl ClientKey {
             Self::User(_) => false,
             Self::Unknown => true,
         }
-    }
-}
-
-/// A signal for when a request on a connection has been authenticated; part of the request.
-#[derive(Clone)]
-pub struct OnAuthenticated(Arc<dyn Fn() + Send + Sync>);
-
-impl OnAuthenticated {
-    /// `tell` may be called again.
-    pub fn new(tell: impl Fn() + Send + Sync + 'static) -> Self {
-        Self(Arc::new(tell))
-    }
-
-    pub fn tell(&self) {
-        (self.0)();
     }
 }

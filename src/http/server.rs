@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use self::connection::{Connection, Handler, Socket, process};
+use self::connection::{Connection, Socket, process};
 use self::connection_limit::ConnectionLimit;
 pub use self::listener::Listener;
 use crate::http::service::Service;
@@ -76,14 +76,10 @@ pub async fn serve(listener: Listener, service: Arc<Service>, stop: Cancellation
         counted.evicted.inc_by(regular.evicted() + overflow.evicted());
         let stop = stop.child_token();
         let Some(slot) = slot else { continue };
-        let handler = Handler {
-            service: Arc::clone(&service),
-            authenticated: slot.let_in(),
-            overflow: is_overflow.then(|| stop.clone()),
-        };
         counted.opened.inc();
-        let connection = Connection { slot, handler, stop };
         let service = Arc::clone(&service);
+        let connection =
+            Arc::new(Connection { slot, service: Arc::clone(&service), stop, is_overflow });
         connections.spawn(async move {
             connection.run(socket, client).await;
             service.api.requests.connections.by_way.of(way).closed.inc();

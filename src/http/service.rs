@@ -22,9 +22,7 @@ use crate::http::api::routes::{AfterHangUp, ApiRequest, Handler, RouteRules};
 use crate::http::auth::sessions::Begun;
 use crate::http::auth::{AuthRefusal, Authenticator, Shown, rate_limit};
 use crate::http::router::Route;
-use crate::http::{
-    Body, Caller, ClientInfo, ClientKey, Code, OnAuthenticated, proxy, response, status_page,
-};
+use crate::http::{Body, Caller, ClientInfo, ClientKey, Code, proxy, response, status_page};
 use crate::metrics::Answered;
 use crate::traces::Span;
 use crate::{budget, http_client};
@@ -48,26 +46,26 @@ struct Admitted {
 }
 
 impl Service {
-    /// Answers one request. With `is_overflow`, its connection has no regular slot: the request is
-    /// refused, unless its route is open to anyone, so that health checks still get their answer.
+    /// Answers one request; `let_in` is called if it is authenticated. Without `let_in`, its
+    /// connection has no regular slot: the request is refused, unless its route is open to anyone,
+    /// so that health checks still get their answer.
     pub async fn handle(
         self: Arc<Self>,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
         client: ClientInfo,
-        is_overflow: bool,
+        let_in: Option<impl FnOnce()>,
     ) -> Response<Body> {
         let route = Route::of(request.method(), request.uri().path());
         let rules = route.rules(request.method());
         let is_proxied = route.is_proxied();
-        let admitted = match is_overflow && !rules.access.is_open() {
+        let admitted = match let_in.is_none() && !rules.access.is_open() {
             true => Err(AuthRefusal::TooManyConnections),
             false => self.auth.admit(rules.access, &request, &client),
         };
         let mut response = match admitted {
             Ok(caller) => {
-                let signal = request.extensions_mut().remove::<OnAuthenticated>();
-                if let (Some(signal), Some(_)) = (signal, &caller) {
-                    signal.tell();
+                if let (Some(let_in), Some(_)) = (let_in, &caller) {
+                    let_in();
                 }
                 self.handle_admitted(Admitted { route, rules, caller, request, client }).await
             }

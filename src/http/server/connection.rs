@@ -29,7 +29,7 @@ use super::framing::Gate;
 use super::stream::{Requests, Watched};
 use crate::error_chain::error_chain;
 use crate::http::service::Service;
-use crate::http::{Body, ClientInfo, Code, OnAuthenticated, Process, response};
+use crate::http::{Body, ClientInfo, Code, Process, response};
 use crate::http_client::keep_alive;
 use crate::tls::Tls;
 use crate::tls::handshake::Secured;
@@ -68,33 +68,23 @@ pub(super) enum Socket {
 /// A connection's slot, and the part of the bridge that answers its requests.
 pub(super) struct Connection {
     pub(super) slot: Slot,
-    pub(super) handler: Handler,
-    pub(super) stop: CancellationToken,
-}
-
-/// The part of the bridge that answers a connection's requests.
-#[derive(Clone)]
-pub(super) struct Handler {
     pub(super) service: Arc<Service>,
-    pub(super) authenticated: OnAuthenticated,
-    /// Set if the connection has no regular slot: one request gets an answer, and then this is
-    /// cancelled.
-    pub(super) overflow: Option<CancellationToken>,
-}
-
-impl Handler {
-    async fn handle(self, mut request: Request<Incoming>, client: ClientInfo) -> Response<Body> {
-        match &self.overflow {
-            Some(last) => last.cancel(),
-            None => drop(request.extensions_mut().insert(self.authenticated)),
-        }
-        self.service.handle(request, client, self.overflow.is_some()).await
-    }
+    pub(super) stop: CancellationToken,
+    /// The connection has no regular slot: one request gets an answer, and then it stops.
+    pub(super) is_overflow: bool,
 }
 
 impl Connection {
+    async fn answer(&self, request: Request<Incoming>, client: ClientInfo) -> Response<Body> {
+        if self.is_overflow {
+            self.stop.cancel();
+        }
+        let let_in = (!self.is_overflow).then_some(|| self.slot.let_in());
+        Arc::clone(&self.service).handle(request, client, let_in).await
+    }
+
     /// Serves the connection of `socket` to its end.
-    pub(super) async fn run(self, socket: Socket, client: ClientInfo) {
+    pub(super) async fn run(self: Arc<Self>, socket: Socket, client: ClientInfo) {
         // Without Nagle's algorithm: events are small, and must not wait for more data.
         if let Socket::Tcp(stream, _) = &socket
             && let Err(error) = stream.set_nodelay(true)
@@ -117,7 +107,7 @@ impl Connection {
     }
 
     /// Performs the TLS handshake, and serves the connection.
-    async fn secured(&self, stream: TcpStream, mut client: ClientInfo, tls: &Tls) {
+    async fn secured(self: &Arc<Self>, stream: TcpStream, mut client: ClientInfo, tls: &Tls) {
         let secured = tokio::select! {
             secured = tls.shake_hands(stream) => secured,
             () = self.stop.cancelled() => return,
@@ -125,7 +115,7 @@ impl Connection {
         let Secured { stream, names, h2 } = match secured {
             Ok(secured) => secured,
             Err(failed) => {
-                let connections = &self.handler.service.api.requests.connections;
+                let connections = &self.service.api.requests.connections;
                 connections.handshakes_failed.of(failed.kind).inc();
                 return debug!(peer = %client, error = %failed, "the TLS handshake failed");
             }
@@ -140,7 +130,7 @@ impl Connection {
         }
     }
 
-    async fn http1(&self, stream: impl Duplex, client: ClientInfo) {
+    async fn http1(self: &Arc<Self>, stream: impl Duplex, client: ClientInfo) {
         let gate = Arc::new(Mutex::new(Gate::default()));
         let requests =
             Requests { activity: Arc::clone(&self.slot.activity), gate: Arc::clone(&gate) };
@@ -148,14 +138,14 @@ impl Connection {
         let service = service_fn(|request: Request<Incoming>| {
             let is_clear = gate.lock().next();
             let is_chunked = request.headers().contains_key(header::TRANSFER_ENCODING);
-            let last = self.handler.overflow.is_some() || !is_clear || is_chunked;
-            let handler = self.handler.clone();
+            let last = self.is_overflow || !is_clear || is_chunked;
+            let connection = Arc::clone(self);
             let client = client.clone();
             let open = self.slot.activity.request();
             async move {
                 let mut answer = if is_clear {
                     // Boxed, as the connection keeps the room of a request's future while it idles.
-                    Box::pin(handler.handle(request, client)).await
+                    Box::pin(connection.answer(request, client)).await
                 } else {
                     ambiguous()
                 };
@@ -180,15 +170,15 @@ impl Connection {
         self.drive(connection).await;
     }
 
-    async fn http2(&self, stream: impl Duplex, client: ClientInfo) {
+    async fn http2(self: &Arc<Self>, stream: impl Duplex, client: ClientInfo) {
         let streams = TaskTracker::new();
         let service = service_fn(|mut request: Request<Incoming>| {
-            let handler = self.handler.clone();
+            let connection = Arc::clone(self);
             let client = client.clone();
             let open = self.slot.activity.request();
             name_host(&mut request);
             async move {
-                let answer = Box::pin(handler.handle(request, client)).await;
+                let answer = Box::pin(connection.answer(request, client)).await;
                 let taking = TAKING.try_with(Arc::clone).ok();
                 Ok::<_, Infallible>(answer.map(|body| Answer::new(body, open, taking)))
             }

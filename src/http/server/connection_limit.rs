@@ -22,7 +22,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
-use crate::http::{ClientKey, OnAuthenticated};
+use crate::http::ClientKey;
 
 /// How long a new connection is safe from eviction: more than a program needs to authenticate, TLS
 /// included.
@@ -179,14 +179,11 @@ impl SlotEntry {
 }
 
 impl Slot {
-    /// The signal for an authenticated request on the connection.
-    pub(super) fn let_in(&self) -> OnAuthenticated {
-        let (entry, limit) = (Arc::clone(&self.entry), Arc::clone(&self.limit));
-        OnAuthenticated::new(move || {
-            if entry.unknown.swap(false, Ordering::Relaxed) {
-                limit.freed.notify_one();
-            }
-        })
+    /// A request on the connection was authenticated.
+    pub(super) fn let_in(&self) {
+        if self.unknown.swap(false, Ordering::Relaxed) {
+            self.limit.freed.notify_one();
+        }
     }
 }
 
@@ -217,7 +214,7 @@ mod tests {
     /// A slot of a connection on which a request was let in.
     async fn taken(limit: &Arc<ConnectionLimit>) -> Slot {
         let slot = limit.slot(APP).await.expect("there is one");
-        slot.let_in().tell();
+        slot.let_in();
         slot
     }
 
@@ -265,8 +262,8 @@ mod tests {
         assert!(strangers[1..].iter().all(|slot| !slot.evicted.is_cancelled()));
 
         // Whoever was let in takes no slot of the unknown.
-        app.let_in().tell();
-        app.let_in().tell();
+        app.let_in();
+        app.let_in();
         requests.push(app.activity.request());
         assert!(limit.slot(LOOPBACK).now_or_never().flatten().is_some());
         advance(GRACE).await;
@@ -300,7 +297,7 @@ mod tests {
         let second = limit.slot(LOOPBACK).await.unwrap();
         let mut third = std::pin::pin!(limit.slot(LOOPBACK));
         assert!(third.as_mut().now_or_never().is_none());
-        first.let_in().tell();
+        first.let_in();
         assert!(third.await.is_some());
         assert!(!first.evicted.is_cancelled() && !second.evicted.is_cancelled());
     }
