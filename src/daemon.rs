@@ -191,8 +191,7 @@ impl Daemon {
         restore(&mut back, &runs, past).await;
         let runtimes = Arc::new(Runtimes::new(Arc::clone(&runs)));
         runtimes.set(std::mem::take(&mut config.runtimes));
-        back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
-        back.spawn_until_stop("forgetting", Arc::clone(&runs).keep_swept());
+        spawn_chores(&mut back, &runs);
 
         let (loaded, taken) = watch::channel(Loaded { at: clock::now(), workspace, flaw: None });
         let leaving = CancellationToken::new();
@@ -214,8 +213,6 @@ impl Daemon {
         let api = Api::new(Arc::clone(&runs), &auth, facts);
         let requests = DetachedRequests::default();
         let service = Arc::new(Service { auth, api, detached: requests.clone() });
-        let upstream = Arc::clone(&runs.upstream);
-        back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });
         for listener in listeners {
             let serving = server::serve(listener, Arc::clone(&service), front.stop_token());
             front.spawn("listener", serving);
@@ -471,6 +468,14 @@ fn spawn_keepers(back: &mut Tasks, backends: &Backends, state: &StateDir) {
     back.spawn("catalogs", keeping);
     let keeping = tool_pins::keep(Arc::clone(registry), state.clone(), back.stop_token());
     back.spawn("pins", keeping);
+}
+
+/// Spawns what runs see to beside their calls.
+fn spawn_chores(back: &mut Tasks, runs: &Arc<Runs>) {
+    let upstream = Arc::clone(&runs.upstream);
+    back.spawn_until_stop("credential", async move { upstream.keep_authorized().await });
+    back.spawn_until_stop("forgetting", Arc::clone(runs).keep_swept());
+    back.spawn_until_stop("globs", Arc::clone(&runs.calls).report_idle_globs());
 }
 
 /// Marks the daemon ready once it has tried every backend, or after [`FIRST_ATTEMPTS`].

@@ -6,9 +6,8 @@ use std::process::ExitCode;
 
 use mantyx_bridge::{guard, launcher, mask};
 
-#[cfg(target_env = "musl")]
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
     let mut args = std::env::args_os().skip(1);
@@ -21,6 +20,9 @@ fn main() -> ExitCode {
     }
     mantyx_bridge::complete();
     keep_to_ourselves();
+    // Its thread gives memory back while nothing is allocated. Where there is none (musl), that takes
+    // longer. Not in the three above: who has threads enters no namespace.
+    let _started = tikv_jemalloc_ctl::background_thread::write(true).is_ok();
     mantyx_bridge::run()
 }
 
