@@ -63,8 +63,10 @@ use crate::{clock, journal, metrics, random};
 const KEEP_EVENTS: Duration = Duration::from_secs(60);
 /// How long the bridge remembers which names of an ended run were its own.
 const KEEP_ENDED: Duration = Duration::from_secs(24 * 60 * 60);
-/// The most runs, and separately the most sessions, of one app that the bridge remembers. The
-/// oldest are forgotten first.
+/// The most ended runs of one app that the bridge remembers; the oldest are forgotten first. Each takes
+/// some 2 KiB of memory.
+const KEEP_RUNS: usize = 2_000;
+/// The most sessions of one app that the bridge remembers, and runs that wait for its credential.
 const KEEP_COUNT: usize = 10_000;
 /// About how many bytes of the journal the records beside open calls and ended runs may take:
 /// owners, sessions and results of long calls, of all apps together. The bound leaves room for

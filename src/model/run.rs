@@ -73,6 +73,8 @@ pub struct Run {
     /// Every call for the bridge that was seen, with a hash of its content; `None` if only its
     /// answer was seen.
     taken: HashMap<Key, Option<u64>>,
+    /// How many calls were forgotten.
+    forgotten: usize,
     /// While the past is being read: the calls without an answer so far, in their order.
     held: Option<Vec<(Call, Work)>>,
     /// The record of the past is lost: a call there may have been made.
@@ -106,6 +108,7 @@ impl Run {
             read_to: 0,
             unnumbered: Unnumbered::default(),
             taken: HashMap::default(),
+            forgotten: 0,
             held: None,
             past_is_lost: false,
         }
@@ -180,7 +183,13 @@ impl Run {
 
     /// How many calls for the bridge were seen.
     pub fn calls(&self) -> usize {
-        self.taken.values().filter(|content| content.is_some()).count()
+        self.forgotten + self.taken.values().filter(|content| content.is_some()).count()
+    }
+
+    /// Forgets which calls there were, to free their memory. The run has ended: none comes again.
+    pub fn forget_calls(&mut self) {
+        self.forgotten = self.calls();
+        self.taken = HashMap::default();
     }
 
     /// Whether calls are held until [`Run::settle`].

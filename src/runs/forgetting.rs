@@ -11,7 +11,9 @@ use tracing::warn;
 
 use super::log::Room;
 use super::owners::Owned;
-use super::{DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_SESSION_BYTES, Runs};
+use super::{
+    DrivenRun, Inner, KEEP_COUNT, KEEP_ENDED, KEEP_EVENTS, KEEP_RUNS, KEEP_SESSION_BYTES, Runs,
+};
 use crate::journal::record::{Change, Key};
 use crate::model::RunKey;
 use crate::model::maps::HashMap;
@@ -73,15 +75,19 @@ impl Inner {
             forgotten.extend(self.forget(&key));
         }
         for run in self.runs.values() {
-            let is_old = |age| age > KEEP_EVENTS && !run.log.is_read();
-            if age(run).is_some_and(|age| is_old(age) || room.is_scarce()) {
+            let Some(age) = age(run) else { continue };
+            let is_old = age > KEEP_EVENTS && !run.log.is_read();
+            if is_old || room.is_scarce() {
                 run.log.forget();
+            }
+            if is_old && run.in_flight() == 0 && !run.is_given_up() {
+                run.forget_calls();
             }
         }
         // The number of given-up runs is bounded by the owners that are remembered.
         let idle = self.runs.values().filter(|run| run.in_flight() == 0 && !run.is_given_up());
         let ended = idle.filter_map(|run| Some((&run.app, (run.ended()?.at, run.key.clone()))));
-        for key in beyond(KEEP_COUNT, ended) {
+        for key in beyond(KEEP_RUNS, ended) {
             forgotten.extend(self.forget(&key));
         }
         let sessions =

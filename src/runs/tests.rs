@@ -126,7 +126,7 @@ async fn many_ended_runs_push_out_none_that_was_given_up() {
     add("given_up").give_up();
     add("first").set_ended();
     advance(Duration::from_secs(1)).await;
-    for number in 0..KEEP_COUNT {
+    for number in 0..KEEP_RUNS {
         add(&number.to_string()).set_ended();
     }
     let forgotten = inner.sweep(Instant::now(), &room);
