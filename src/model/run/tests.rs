@@ -50,6 +50,17 @@ fn a_call_is_made_and_its_repetition_is_not() {
 }
 
 #[test]
+fn calls_that_are_forgotten_are_still_counted() {
+    let mut run = agent_run();
+    run.on_event(call(1, "tu_1", "fs_ls", "mcp_local", "{}"));
+    let owns = |run: &Run| run.owns(&"run_1".into(), &"tu_1".into());
+    assert!(owns(&run));
+    run.forget_calls();
+    run.forget_calls();
+    assert_eq!((run.calls(), owns(&run)), (1, false));
+}
+
+#[test]
 fn a_used_id_with_other_arguments_is_never_run() {
     let mut run = agent_run();
     run.on_event(call(1, "tu", "fs_ls", "mcp_local", "{}"));
