@@ -256,7 +256,12 @@ impl Journal {
     }
 
     /// Has `changes` written soon, after all that were given before, without waiting for it.
-    pub fn write(&self, changes: Vec<Change>) {
+    pub fn write(&self, mut changes: Vec<Change>) {
+        // The database refuses what is of another replica's run. But if it stalls until this replica has
+        // the run back, it would take what an earlier driver of the run has left for the new one's.
+        if let Some(replica) = self.replica() {
+            changes.retain(|change| !replica.is_anothers(change));
+        }
         // Without a receiver, the daemon has stopped.
         self.give(changes, Waiter::Kept(None)).ok();
         self.desk().inspect(|desk| desk.soon());

@@ -38,7 +38,7 @@ use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Claimed, Member, Queried, Verdict};
 use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, RowKey, Rows, id_of, run_of};
+use self::rows::{Epochs, RowKey, Rows, id_of, is_anothers, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
 #[cfg(test)]
 use self::tests::simulated::Database;
@@ -163,6 +163,11 @@ impl Replica {
     /// Whether another replica owns the run.
     pub(super) fn has_lost(&self, run: Slot) -> bool {
         self.epochs.lock().get(&run) == Some(&None)
+    }
+
+    /// Whether `change` is for the owner of its run alone, which is another replica.
+    pub(super) fn is_anothers(&self, change: &Change) -> bool {
+        is_anothers(change, &self.epochs.lock())
     }
 
     pub(super) fn close(&self) {

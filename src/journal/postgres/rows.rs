@@ -187,6 +187,13 @@ pub(super) fn run_of(change: &Change) -> Option<Slot> {
     }
 }
 
+/// Whether `change` is for the owner of its run alone, and this replica has lost the run. An answer
+/// counts even so.
+pub(super) fn is_anothers(change: &Change, epochs: &Epochs) -> bool {
+    let is_lost = |run| epochs.get(&run) == Some(&None);
+    !matches!(change, Change::Answer(..)) && run_of(change).is_some_and(is_lost)
+}
+
 /// The hash under which the table has a key. Ids of MANTYX that stand in paths count without letter
 /// case.
 pub(super) fn id(key: &[u8]) -> Id {

@@ -3,7 +3,7 @@
 mod model;
 pub(crate) mod simulated;
 
-use super::rows::{Epochs, Rows, id, name};
+use super::rows::{Epochs, Rows, id, is_anothers, name};
 use crate::journal::record::{CallKey, CallRecord, Change, Key, Slot};
 use crate::model::maps::HashSet;
 use crate::model::{RunKey, RunKind, Stage};
@@ -36,6 +36,16 @@ fn a_run_that_is_lost_is_written_no_more_but_for_its_answers() {
     assert_eq!(rows.owned.into_iter().collect::<Vec<_>>(), [(Slot(1), 3)]);
     assert_eq!(rows.records.len(), 1, "that of the run 1");
     assert_eq!(rows.first.len(), 1, "a replica that was taken over may bring the first answer");
+}
+
+/// Else a change that waits while the database stalls is written once the run is this replica's again.
+#[test]
+fn what_is_of_a_run_that_is_lost_does_not_wait_to_be_written() {
+    let epochs = owned(&[(1, Some(3)), (2, None)]);
+    let closed = |slot| call(slot, Stage::Closed);
+    let all = [closed(1), closed(2), closed(3), answer(2, "{}"), Change::Upstream("u".into())];
+    let anothers: Vec<bool> = all.iter().map(|change| is_anothers(change, &epochs)).collect();
+    assert_eq!(anothers, [false, true, false, false, false]);
 }
 
 /// Another replica may be about to send the call.
