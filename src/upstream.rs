@@ -18,7 +18,7 @@ use futures_util::future::OptionFuture;
 use http::{HeaderMap, HeaderName, Method, StatusCode, header};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use url::Url;
 
 pub use self::credential::UpstreamCredential;
@@ -50,10 +50,13 @@ const REFUSAL_WITHIN: Duration = Duration::from_secs(5);
 /// How long a stop waits for an exchange with the token endpoint.
 const FINISH_WITHIN: Duration = Duration::from_secs(10);
 /// The longest `Retry-After` that the bridge obeys; MANTYX's limits are per minute.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// The largest result that shares a connection, in bytes: HTTP/2's first window.
 const MOST_SHARED: usize = 64 << 10;
+
+/// For how long results do not share a connection after it has failed.
+const UNSHARED: Duration = Duration::from_secs(60);
 
 /// MANTYX, as all parts of the bridge reach it.
 #[derive(Debug)]
@@ -74,19 +77,18 @@ pub struct Upstream {
 #[derive(Debug, Clone)]
 struct Way {
     clients: Clients,
-    /// For small results.
-    posts: Client,
+    /// For small results; `None`: without TLS, there is no HTTP/2.
+    shared: Option<Client>,
+    /// Until when these have connections of their own, as the shared one has failed.
+    unshared_until: Option<Instant>,
     tls: Option<Tls>,
 }
 
 impl Way {
     fn to(base: &Url, tls: Option<Tls>) -> Self {
         let clients = Clients::of(Some(base), tls.as_ref(), http_client::new());
-        let posts = match base.scheme() {
-            "https" => http_client::sharing(tls.as_ref()),
-            _ => clients.own.clone(),
-        };
-        Self { clients, posts, tls }
+        let shared = (base.scheme() == "https").then(|| http_client::sharing(tls.as_ref()));
+        Self { clients, shared, unshared_until: None, tls }
     }
 }
 
@@ -219,12 +221,22 @@ impl Upstream {
         self.way.lock().clients.clone()
     }
 
-    /// The client for a result. A large one would delay the others on their connection, as HTTP/2's
-    /// window is one for all. What failed once has a connection of its own, too.
-    fn client_of_posts(&self, bytes: usize, attempt: u64) -> Client {
+    /// The client for a result, and whether it shares its connection. A large result would delay the
+    /// others there, as HTTP/2's window is one for all. What failed once has a connection of its own,
+    /// too.
+    fn client_of_posts(&self, bytes: usize, attempt: u64) -> (Client, bool) {
         let way = self.way.lock();
-        let shares = bytes <= MOST_SHARED && attempt == 0;
-        if shares { way.posts.clone() } else { way.clients.own.clone() }
+        let is_fit = way.unshared_until.is_none_or(|until| until <= Instant::now());
+        let shares = bytes <= MOST_SHARED && attempt == 0 && is_fit;
+        match way.shared.as_ref().filter(|_| shares) {
+            Some(shared) => (shared.clone(), true),
+            None => (way.clients.own.clone(), false),
+        }
+    }
+
+    /// Notes that the shared connection has failed, or has brought no answer for too long.
+    fn shares_again_later(&self) {
+        self.way.lock().unshared_until = Some(Instant::now() + UNSHARED);
     }
 
     /// Keeps a token of `upstream.oauth` ready. Never ends.

@@ -19,8 +19,12 @@ use crate::metrics::Answered;
 use crate::model::Trace;
 use crate::{clock, http_client};
 
-/// How long one attempt may take before the next one.
+/// How long one attempt may take before the next one: at most, and at least; in between, half of the
+/// time that is left, so that there is a second one.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
+const SHORTEST_ATTEMPT: Duration = Duration::from_secs(2);
+/// The same at most on the connection that small results share.
+const SHARED_ATTEMPT: Duration = Duration::from_secs(10);
 /// The waits between attempts: the first, the longest, and the longest while MANTYX refuses the
 /// credential. A refusal ends when a person replaces a key, and not by itself.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
@@ -111,11 +115,7 @@ impl Upstream {
         let mut refusals = Backoff::new(FIRST_WAIT, LONGEST_REFUSED);
         for attempt in 0_u64.. {
             let shown = credential.now();
-            let Some(verdict) = self.attempt(post, attempt, &shown).await else {
-                let why = "MANTYX pauses posts beyond its deadline";
-                error!(path, "a result could not be delivered: {why}");
-                return Posted::Failed;
-            };
+            let verdict = self.attempt(post, attempt, &shown).await;
             let wait = match verdict {
                 Verdict::Ends(posted) => {
                     if posted != Posted::Failed {
@@ -143,18 +143,17 @@ impl Upstream {
         Posted::Failed
     }
 
-    /// One attempt, after a permit of the credential's rate limit. `None`: MANTYX accepts no posts of
-    /// this credential until after the deadline.
+    /// One attempt, after a permit of the credential's rate limit.
     async fn attempt(
         &self,
         post: &ResultPost<'_>,
         attempt: u64,
         shown: &UpstreamCredential,
-    ) -> Option<Verdict> {
+    ) -> Verdict {
         let ResultPost { path, deadline, .. } = *post;
         let begun = Instant::now();
         let rate_limit = self.rate_limits.of(shown.id);
-        let permit = rate_limit.acquire(deadline).await?;
+        let permit = rate_limit.acquire(deadline).await;
         self.posts.held_back.observe(begun.elapsed());
         if attempt > 0 {
             self.posts.retries.inc();
@@ -163,10 +162,13 @@ impl Upstream {
         if let Some(trace) = &post.trace {
             http_client::add_trace(&mut headers, trace);
         }
-        let client = self.client_of_posts(post.body.len(), attempt);
+        let (client, is_shared) = self.client_of_posts(post.body.len(), attempt);
+        let most = if is_shared { SHARED_ATTEMPT } else { POST_ATTEMPT };
+        let half = deadline.saturating_duration_since(Instant::now()) / 2;
+        let within = half.clamp(SHORTEST_ATTEMPT, most);
         let sent = self.send_by(&client, (Method::POST, path), shown, |request| {
             let request = request.header(header::CONTENT_TYPE, "application/json");
-            let request = request.headers(headers.clone()).timeout(POST_ATTEMPT);
+            let request = request.headers(headers.clone()).timeout(within);
             Ok(request.body(post.body.clone()))
         });
         let sent = timeout_at(deadline, sent).await;
@@ -175,6 +177,9 @@ impl Upstream {
             Ok(Err(_)) | Err(_) => Answered::Nothing,
         };
         self.posts.answered.of(answered).inc();
+        if is_shared && sent.as_ref().is_ok_and(Result::is_err) {
+            self.shares_again_later();
+        }
         match sent {
             Ok(Ok(response)) => {
                 let status = response.status();
@@ -185,17 +190,17 @@ impl Upstream {
                 if verdict == Verdict::Again {
                     rate_limit.refused(retry_after(response.headers(), now));
                 }
-                return Some(verdict);
+                return verdict;
             }
             Ok(Err(SendError::OddPath(odd))) => {
                 error!(path, "a result cannot be posted: {odd}");
-                return Some(Verdict::Ends(Posted::Failed));
+                return Verdict::Ends(Posted::Failed);
             }
             // The next exchange for a token may succeed before the deadline.
             Ok(Err(error)) => warn!(path, %error, "a result did not reach MANTYX; trying again"),
             Err(_elapsed) => {}
         }
-        Some(Verdict::Again)
+        Verdict::Again
     }
 }
 
@@ -207,11 +212,12 @@ fn verdict(status: StatusCode) -> Verdict {
             Verdict::Ends(Posted::Unwanted(status))
         }
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Verdict::Unauthorized,
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-            Verdict::Again
-        }
-        _ if status.is_server_error() => Verdict::Again,
-        _ => Verdict::Ends(Posted::Refused(status)),
+        StatusCode::BAD_REQUEST
+        | StatusCode::PAYLOAD_TOO_LARGE
+        | StatusCode::UNSUPPORTED_MEDIA_TYPE
+        | StatusCode::UNPROCESSABLE_ENTITY => Verdict::Ends(Posted::Refused(status)),
+        // It says nothing of the result: another connection or a later attempt may do.
+        _ => Verdict::Again,
     }
 }
 
@@ -238,6 +244,8 @@ mod tests {
 
     use std::sync::Mutex;
 
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
     use tokio::sync::watch;
     use url::Url;
 
@@ -254,8 +262,8 @@ mod tests {
                 200..300 => Verdict::Ends(Posted::Accepted),
                 404 | 409 | 410 => Verdict::Ends(Posted::Unwanted(status)),
                 401 | 403 => Verdict::Unauthorized,
-                408 | 425 | 429 | 500.. => Verdict::Again,
-                _ => Verdict::Ends(Posted::Refused(status)),
+                400 | 413 | 415 | 422 => Verdict::Ends(Posted::Refused(status)),
+                _ => Verdict::Again,
             };
             assert_eq!(verdict(status), expected, "{code}");
         }
@@ -352,11 +360,49 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_not_taken_is_told_at_once() {
-        for status in [400, 413, 415, 422, 307] {
+        for status in [400, 413, 415, 422] {
             let agent = only("none", status).await;
             let posted = posted(&agent, &Key::new("a"), Duration::from_secs(60)).await;
             assert_eq!(posted, Posted::Refused(StatusCode::from_u16(status).unwrap()));
             assert_eq!(agent.seen().len(), 1);
         }
+    }
+
+    /// A redirection, or a connection that is not for MANTYX, says nothing of the result.
+    #[tokio::test]
+    async fn what_is_not_of_the_result_is_tried_again() {
+        for status in [307, 405, 421, 431] {
+            let tries = Mutex::new(0);
+            let agent = Agent::start(move |_: &Seen| {
+                *tries.lock().unwrap() += 1;
+                Reply::status(if *tries.lock().unwrap() < 2 { status } else { 200 })
+            })
+            .await;
+            let posted = posted(&agent, &Key::new("a"), Duration::from_secs(60)).await;
+            assert_eq!((posted, agent.seen().len()), (Posted::Accepted, 2), "{status}");
+        }
+    }
+
+    /// A post without an answer takes no more than half of the time that is left.
+    #[tokio::test]
+    async fn a_silent_attempt_leaves_time_for_another() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let base = Url::parse(&format!("http://{}", listener.local_addr().unwrap())).unwrap();
+        let serving = async move {
+            let (_silent, _) = listener.accept().await.unwrap();
+            let (mut second, _) = listener.accept().await.unwrap();
+            assert!(second.read(&mut [0; 1024]).await.unwrap() > 0);
+            second.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+            std::future::pending().await
+        };
+        let deadline = Instant::now() + Duration::from_secs(6);
+        let post = ResultPost { path: "/results", body: "{}".into(), trace: None, deadline };
+        let state = StateDir::new("/nowhere".into());
+        let upstream = Upstream::new(base, None, &Credential::Passthrough, state);
+        let posted = tokio::select! {
+            posted = async { upstream.post_result(post, &Key::new("a")).await } => posted,
+            never = serving => never,
+        };
+        assert_eq!(posted, Posted::Accepted);
     }
 }

@@ -1,8 +1,8 @@
 //! The rate limit of one credential: the time of its next post to MANTYX.
 //!
-//! Two rules hold. Posts keep to the window that MANTYX has announced ([`window`]), except shortly
-//! before their deadline: then a post is sent all the same, since MANTYX may take it. After a
-//! refusal with `Retry-After`, no post is sent before that time is over.
+//! Posts keep to the window that MANTYX has announced ([`window`]), and after a refusal with
+//! `Retry-After`, to that time. Shortly before its deadline, a post is sent all the same, since MANTYX
+//! may take it.
 //!
 //! Must not: know the content of a post.
 
@@ -72,25 +72,23 @@ impl RateLimiter {
         Self { next: Semaphore::new(1), state: Mutex::new(state), news: Notify::new() }
     }
 
-    /// Waits until a post with this deadline may be sent. `None`: MANTYX accepts none before the
-    /// deadline.
-    pub(super) async fn acquire(&self, deadline: Instant) -> Option<PostPermit<'_>> {
+    /// Waits until a post with this deadline may be sent.
+    pub(super) async fn acquire(&self, deadline: Instant) -> PostPermit<'_> {
         let begun = Instant::now();
         let latest = deadline.checked_sub(LAST_CHANCE).unwrap_or(deadline);
         let post = timeout_at(latest, self.next_in_window()).await;
         let post = post.unwrap_or_else(|_elapsed| self.state.lock().window.take(Instant::now()));
         let permit = PostPermit { limiter: self, post };
-        while let Some(until) = self.pause() {
-            if until >= deadline {
-                return None;
-            }
-            sleep_until(until + PAUSE_JITTER.mul_f64(random::share())).await;
+        while let Some(until) = self.pause()
+            && Instant::now() < latest
+        {
+            sleep_until((until + PAUSE_JITTER.mul_f64(random::share())).min(latest)).await;
         }
         let waited = begun.elapsed();
         if !waited.is_zero() {
             debug!(?waited, "a post was held back for MANTYX's rate limit");
         }
-        Some(permit)
+        permit
     }
 
     async fn next_in_window(&self) -> Post {

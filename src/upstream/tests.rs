@@ -17,8 +17,8 @@ fn retry_after_in_seconds_or_as_a_date() {
         ("Sun, 06 Nov 1994 08:00:00 GMT", 0),
         ("soon", 0),
         ("-1", 0),
-        ("86400", 300),
-        ("Mon, 07 Nov 1994 08:49:37 GMT", 300),
+        ("86400", 60),
+        ("Mon, 07 Nov 1994 08:49:37 GMT", 60),
     ] {
         let headers = HeaderMap::from_iter([(header::RETRY_AFTER, value.parse().unwrap())]);
         assert_eq!(retry_after(&headers, wall), Duration::from_secs(seconds), "{value}");
@@ -57,7 +57,7 @@ async fn posts_wait_for_their_window_and_no_longer_than_they_can() {
     let limiter = RateLimiter::new();
     let begin = Instant::now();
     let far = begin + Duration::from_secs(280);
-    limiter.acquire(far).await.unwrap().heard(told("3"));
+    limiter.acquire(far).await.heard(told("3"));
     assert!(begin.elapsed().is_zero(), "the first goes at once");
     // Three in 11 s, and the rest when the window is over; one of them cannot wait so long.
     let urgent = async {
@@ -81,7 +81,7 @@ async fn whoever_waits_hears_of_news() {
     let more = told_of("30", "29").unwrap();
     let begin = Instant::now();
     let far = begin + Duration::from_secs(280);
-    limiter.acquire(far).await.unwrap().heard(told("0"));
+    limiter.acquire(far).await.heard(told("0"));
     let (going, ()) = tokio::join!(limiter.acquire(far), async {
         sleep(Duration::from_secs(2)).await;
         limiter.overheard(more);
@@ -89,7 +89,7 @@ async fn whoever_waits_hears_of_news() {
     assert_eq!(begin.elapsed(), Duration::from_secs(2));
     drop(going);
     // A post that is dropped while it waits leaves its place.
-    limiter.acquire(far).await.unwrap().heard(told("0"));
+    limiter.acquire(far).await.heard(told("0"));
     assert!(
         timeout_at(Instant::now() + Duration::from_secs(1), limiter.acquire(far)).await.is_err()
     );
@@ -103,15 +103,14 @@ async fn no_post_goes_before_the_pause_that_mantyx_asked_for_is_over() {
     let limiter = RateLimiter::new();
     let begin = Instant::now();
     let far = begin + Duration::from_secs(280);
-    let permit = limiter.acquire(far).await.unwrap();
+    let permit = limiter.acquire(far).await;
     limiter.refused(Duration::from_secs(30));
     // What others tell of the window does not shorten it.
     permit.heard(told_of("30", "29"));
-    assert!(
-        limiter.acquire(begin + Duration::from_secs(30)).await.is_none(),
-        "it would be too late"
-    );
-    assert!(limiter.acquire(begin + Duration::from_secs(31)).await.is_some());
+    // One that would be too late goes when its last chance comes: MANTYX may take it.
+    drop(limiter.acquire(begin + Duration::from_secs(30)).await);
+    assert_eq!(begin.elapsed(), Duration::from_secs(25));
+    drop(limiter.acquire(begin + Duration::from_secs(36)).await);
     assert!(begin.elapsed() >= Duration::from_secs(30), "{:?}", begin.elapsed());
 }
 

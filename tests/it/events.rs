@@ -35,6 +35,8 @@ pub(crate) async fn until(
 async fn what_happens_is_told() {
     let rig = Harness::start().await;
     let mut events = Stream::open(&rig.bridge, EVENTS).await;
+    // The run may end before its last post is told.
+    let mut runs = Stream::open(&rig.bridge, EVENTS).await;
     let status = until(&mut events, "status", |_| true).await;
     assert_eq!(status["problems"], serde_json::json!([]), "{status}");
     let backend = until(&mut events, "backend", |backend| backend["name"] == "plain").await;
@@ -56,7 +58,7 @@ async fn what_happens_is_told() {
     assert_eq!(failed["toolUseId"], "tu_2");
     let listed = rig.bridge.api("GET", "/v1/calls", None).await;
     assert_eq!(listed.expect(200)["calls"][0], failed, "one shape everywhere");
-    until(&mut events, "run", |run| run["state"] == "ended").await;
+    until(&mut runs, "run", |run| run["state"] == "ended").await;
 
     // A later look has what was called in the meantime, though the registry has not changed.
     let mut later = Stream::open(&rig.bridge, EVENTS).await;

@@ -421,13 +421,23 @@ impl ConnectionState {
     }
 
     /// Handles an error response without an id, which means that the server could not read the
-    /// request. rmcp drops such a response, and its request would wait for ever.
+    /// request (JSON-RPC 2.0 §5). rmcp drops such a response, and its request would wait for ever. If
+    /// the error says anything else, the request may have had an effect.
     fn without_id(&self, envelope: &Envelope<'_>) -> Incoming {
+        if envelope.has_odd_id {
+            return Incoming::Ignored("it answers no request of the bridge's");
+        }
         let mut waiting = self.waiting.lock();
         if waiting.len() == 1
-            && envelope.error.is_some()
+            && let Some(error) = envelope.error
             && let Some((id, Waiting::Raw(raw_request))) = waiting.drain().next()
         {
+            let error = error_of(error);
+            let unread = [ErrorCode::PARSE_ERROR.0, ErrorCode::INVALID_REQUEST.0];
+            if !unread.contains(&error.code) {
+                let why = format!("an error without the id of its request: {}", error.message);
+                raw_request.settle(Err(CallError::Unreadable(why)));
+            }
             return envelope.settle(id, &raw_request);
         }
         match envelope.error {
@@ -444,6 +454,8 @@ impl ConnectionState {
 /// The parts of a JSON-RPC message, each still unparsed.
 struct Envelope<'a> {
     id: Option<RequestId>,
+    /// It has an id that no request of the bridge's can have.
+    has_odd_id: bool,
     method: Option<String>,
     result: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
@@ -452,12 +464,16 @@ struct Envelope<'a> {
 impl<'a> Envelope<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let members = Members::read(text).ok()?;
-        let id = members.get("id").and_then(|id| serde_json::from_str(id.get()).ok());
+        let is_there = |value: &&RawValue| value.get() != "null";
+        let raw_id = members.get("id").filter(is_there);
+        let id: Option<RequestId> = raw_id.and_then(|id| serde_json::from_str(id.get()).ok());
+        let has_odd_id = raw_id.is_some() && id.as_ref().and_then(number).is_none();
         let method = members.string("method");
         let result = members.get("result");
-        let error = members.get("error");
+        // Older libraries write `"error": null` beside a result.
+        let error = members.get("error").filter(is_there);
         let says_something = method.is_some() || result.is_some() || error.is_some();
-        says_something.then_some(Self { id, method, result, error })
+        says_something.then_some(Self { id, has_odd_id, method, result, error })
     }
 
     /// A request or a notification of the server.

@@ -28,7 +28,7 @@ const FIRST_ANSWER: Duration = Duration::from_secs(1);
 /// Answers give the end of a window in whole seconds, rounded either way.
 const ROUNDING: Duration = Duration::from_secs(1);
 /// A window that ends later than this is taken for a misreading.
-const LONGEST_WINDOW: Duration = Duration::from_secs(60 * 60);
+const LONGEST_WINDOW: Duration = Duration::from_secs(2 * 60);
 
 /// One credential's posts in MANTYX's current window, and the rest of the budget.
 #[derive(Debug)]

@@ -124,7 +124,7 @@ fn errors_are_read_whatever_they_lack() {
 fn an_answer_counts_once_and_only_if_it_is_waited_for() {
     let (state, raw_request) = waiting();
     assert!(matches!(state.incoming(r#"{"id":6,"result":1}"#), Incoming::Ignored(_)));
-    message(state.incoming(r#"{"id":5,"result":1}"#));
+    message(state.incoming(r#"{"id":5,"result":1,"error":null}"#));
     assert!(matches!(state.incoming(r#"{"id":5,"result":2}"#), Incoming::Ignored(_)));
     assert_eq!(raw_request.take_outcome().unwrap().unwrap().unwrap().get(), "1");
 }
@@ -142,10 +142,22 @@ fn a_cancelled_request_is_not_waited_for() {
 
 #[test]
 fn an_error_without_an_id_goes_to_the_only_request() {
-    let error = r#"{"id":null,"error":{"code":1,"message":"what?"}}"#;
+    let error = r#"{"id":null,"error":{"code":-32700,"message":"what?"}}"#;
     let (state, raw_request) = waiting();
     message(state.incoming(error));
     assert!(raw_request.take_outcome().unwrap().unwrap().is_err());
+    // The server may have made the call.
+    let (state, raw_request) = waiting();
+    message(state.incoming(r#"{"error":{"code":1,"message":"what?"}}"#));
+    let outcome = raw_request.take_outcome().unwrap();
+    assert!(matches!(outcome, Err(CallError::Unreadable(_))), "{outcome:?}");
+    // It is no answer to it.
+    for id in ["\"zzz\"", "[5]", "{}", "true", "5.5"] {
+        let (state, raw_request) = waiting();
+        let foreign = format!(r#"{{"id":{id},"error":{{"code":-32700,"message":"what?"}}}}"#);
+        assert!(matches!(state.incoming(&foreign), Incoming::Ignored(_)), "{id}");
+        assert!(raw_request.take_outcome().is_none(), "{id}");
+    }
 
     let (state, raw_request) = waiting();
     state.outgoing(&request(6, call("{}").0)).unwrap();
