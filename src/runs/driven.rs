@@ -313,11 +313,6 @@ impl DrivenRun {
         self.state().calls()
     }
 
-    /// Frees the memory of its calls, of which none comes again.
-    pub(super) fn forget_calls(&self) {
-        self.state().forget_calls();
-    }
-
     /// How many calls are in flight, long calls included.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)

@@ -81,7 +81,7 @@ impl Inner {
                 run.log.forget();
             }
             if is_old && run.in_flight() == 0 && !run.is_given_up() {
-                run.forget_calls();
+                run.state().forget_calls();
             }
         }
         // The number of given-up runs is bounded by the owners that are remembered.
