@@ -57,9 +57,9 @@ fn with_tls(tls: &Tls) -> Client {
 /// server's TLS offers it. All share a connection then, and it is kept, as a server announces that it
 /// closes one.
 pub fn sharing(tls: Option<&Tls>) -> Client {
-    /// While an answer is due. A dead connection is noticed before the request's own limit.
-    const PING_INTERVAL: Duration = Duration::from_secs(10);
-    const PING_TIMEOUT: Duration = Duration::from_secs(10);
+    /// While an answer is due: a dead connection is closed after both times, and not used again.
+    const PING_INTERVAL: Duration = Duration::from_secs(4);
+    const PING_TIMEOUT: Duration = Duration::from_secs(4);
     let tls = tls.cloned();
     Client::sharing(move || {
         let builder = tls

@@ -237,7 +237,7 @@ impl Journal {
     }
 
     /// The conversations that an earlier process has left in the file, for those ids that begin with
-    /// `agent`. Each is handed out once, as it goes on from there.
+    /// `agent`. Each is handed out once: the caller then has its latest state.
     pub fn take_conversations(&self, agent: &str) -> Vec<(String, ConversationRecord)> {
         self.conversations.lock().extract_if(.., |(id, _)| id.starts_with(agent)).collect()
     }

@@ -325,6 +325,19 @@ async fn one_file_has_one_owner() {
     journal.close();
 }
 
+/// A new journal that has no thread.
+fn without_thread(jobs: mpsc::Sender<Job>, shared: Arc<Shared>, place: Place) -> Journal {
+    Journal {
+        jobs,
+        shared,
+        noted: 0,
+        conversations: Mutex::default(),
+        place,
+        writer: Mutex::default(),
+        _lock: None,
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     let dir = tempfile::tempdir().unwrap();
@@ -334,17 +347,8 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
     assert!(!journal.lives().await, "it has ended");
 
     let (jobs, given) = mpsc::channel();
-    let (shared, writer) = (Arc::default(), Mutex::new(None));
     let place = Place::File(PathBuf::new(), <_>::default(), None);
-    let journal = Journal {
-        jobs,
-        shared,
-        noted: 0,
-        conversations: <_>::default(),
-        place,
-        writer,
-        _lock: None,
-    };
+    let journal = without_thread(jobs, Arc::default(), place);
     let lives = timeout(Duration::from_secs(3600), journal.lives()).await;
     assert!(lives.is_err(), "it does not come by");
     drop(given);

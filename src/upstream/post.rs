@@ -23,7 +23,8 @@ use crate::{clock, http_client};
 /// time that is left, so that there is a second one.
 const POST_ATTEMPT: Duration = Duration::from_secs(30);
 const SHORTEST_ATTEMPT: Duration = Duration::from_secs(2);
-/// The same at most on the connection that small results share.
+/// The same at most on the connection that small results share; longer than `http_client` takes to
+/// notice that it is dead.
 const SHARED_ATTEMPT: Duration = Duration::from_secs(10);
 /// The waits between attempts: the first, the longest, and the longest while MANTYX refuses the
 /// credential. A refusal ends when a person replaces a key, and not by itself.

@@ -123,3 +123,19 @@ fn each_credential_has_a_rate_limit_of_its_own() {
     assert!(Arc::ptr_eq(&upstream.rate_limits.of(one.id), &upstream.rate_limits.of(same.id)));
     assert!(!Arc::ptr_eq(&upstream.rate_limits.of(one.id), &upstream.rate_limits.of(other.id)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn results_share_a_connection_unless_they_are_large_or_it_has_just_failed() {
+    let state = || StateDir::new("/nowhere".into());
+    let at =
+        |base| Upstream::new(Url::parse(base).unwrap(), None, &Credential::Passthrough, state());
+    let upstream = at("https://127.0.0.1:1");
+    let shares = |bytes, attempt| upstream.client_of_posts(bytes, attempt).1;
+    assert!(shares(MOST_SHARED, 0));
+    assert!(!shares(MOST_SHARED + 1, 0) && !shares(1, 1));
+    upstream.shares_again_later();
+    assert!(!shares(1, 0));
+    tokio::time::advance(UNSHARED).await;
+    assert!(shares(1, 0));
+    assert!(!at("http://127.0.0.1:1").client_of_posts(1, 0).1, "it cannot speak HTTP/2");
+}

@@ -436,6 +436,7 @@ impl ConnectionState {
             let unread = [ErrorCode::PARSE_ERROR.0, ErrorCode::INVALID_REQUEST.0];
             if !unread.contains(&error.code) {
                 let why = format!("an error without the id of its request: {}", error.message);
+                // Of two outcomes, the first counts.
                 raw_request.settle(Err(CallError::Unreadable(why)));
             }
             return envelope.settle(id, &raw_request);

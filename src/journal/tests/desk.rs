@@ -10,19 +10,9 @@ async fn a_caller_writes_what_it_waits_for_and_what_was_given_before() {
     let shared: Arc<Shared> = Arc::default();
     let (writer, _) = Writer::open(&path, lock, MAX_SIZE as u64, Arc::clone(&shared)).unwrap();
     let (jobs, given) = mpsc::channel();
-    // There is no thread.
     let desk = Arc::new(Desk::new(writer, given, Duration::MAX));
     let place = Place::File(path.clone(), <_>::default(), Some(Arc::clone(&desk)));
-    let writer = Mutex::new(None);
-    let journal = Journal {
-        jobs,
-        shared,
-        noted: 0,
-        conversations: <_>::default(),
-        place,
-        writer,
-        _lock: None,
-    };
+    let journal = without_thread(jobs, shared, place);
     journal.write(run(1, None));
     assert_eq!(store::read(&path).unwrap().runs.len(), 0, "nobody waits for it");
     journal.commit(run(2, None)).await.unwrap();

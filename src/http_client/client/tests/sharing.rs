@@ -38,7 +38,8 @@ impl Secure {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{}/", listener.local_addr().unwrap());
-        let (connections, versions) = (Arc::<AtomicUsize>::default(), Arc::default());
+        let connections: Arc<AtomicUsize> = Arc::default();
+        let versions = Arc::default();
         let counted = (Arc::clone(&connections), Arc::clone(&versions));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
