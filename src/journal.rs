@@ -256,12 +256,7 @@ impl Journal {
     }
 
     /// Has `changes` written soon, after all that were given before, without waiting for it.
-    pub fn write(&self, mut changes: Vec<Change>) {
-        // The database refuses what is of another replica's run. But if it stalls until this replica has
-        // the run back, it would take what an earlier driver of the run has left for the new one's.
-        if let Some(replica) = self.replica() {
-            changes.retain(|change| !replica.is_anothers(change));
-        }
+    pub fn write(&self, changes: Vec<Change>) {
         // Without a receiver, the daemon has stopped.
         self.give(changes, Waiter::Kept(None)).ok();
         self.desk().inspect(|desk| desk.soon());
@@ -285,7 +280,8 @@ impl Journal {
         #[cfg(test)]
         crate::simulated::world().iter().for_each(|world| world.disk_has_work());
         self.desk().inspect(|desk| desk.expect());
-        self.jobs.send(Job::Write { changes, waiter }).map_err(|_stopped| {
+        let regained = self.replica().map_or(0, Replica::regained);
+        self.jobs.send(Job::Write { changes, waiter, regained }).map_err(|_stopped| {
             self.shared.queue.remove(bytes);
             NotWritten::Failed
         })

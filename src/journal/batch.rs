@@ -21,7 +21,12 @@ pub(super) const SOON: Duration = Duration::from_millis(1);
 
 /// What the thread is asked for.
 pub(super) enum Job {
-    Write { changes: Vec<Change>, waiter: Waiter },
+    /// `regained`: how often this replica had got runs back by then.
+    Write {
+        changes: Vec<Change>,
+        waiter: Waiter,
+        regained: u64,
+    },
     Stop,
 }
 
@@ -38,9 +43,9 @@ impl Batch {
     pub(super) fn add(&mut self, job: Job) {
         match job {
             Job::Stop => self.stop = true,
-            Job::Write { changes, waiter } => {
+            Job::Write { changes, waiter, regained } => {
                 let first = self.changes.len();
-                self.waiting.push((first..first + changes.len(), waiter));
+                self.waiting.push((first..first + changes.len(), waiter, regained));
                 self.weight += weight(&changes);
                 self.changes.extend(changes);
             }
@@ -68,7 +73,7 @@ pub(super) fn gather(given: &mpsc::Receiver<Job>) -> Option<Batch> {
         if batch.is_full() {
             break;
         }
-        let is_waited_for = |(_, waiter): &Waiting| !matches!(waiter, Waiter::Kept(None));
+        let is_waited_for = |(_, waiter, _): &Waiting| !matches!(waiter, Waiter::Kept(None));
         next = if batch.waiting.iter().any(is_waited_for) {
             given.try_recv().ok()
         } else {
@@ -78,8 +83,8 @@ pub(super) fn gather(given: &mpsc::Receiver<Job>) -> Option<Batch> {
     Some(batch)
 }
 
-/// The range of changes that were given together, and who waits for them.
-pub(super) type Waiting = (std::ops::Range<usize>, Waiter);
+/// The range of changes that were given together, who waits for them, and [`Job::Write`]'s count.
+pub(super) type Waiting = (std::ops::Range<usize>, Waiter, u64);
 
 /// The caller that waits for changes to be written.
 #[derive(Debug)]

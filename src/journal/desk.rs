@@ -147,10 +147,14 @@ impl Desk {
         let desk = Arc::clone(self);
         let work = move || {
             let written = Store::beside(&path, size);
-            match &mut *desk.side.lock() {
+            // The lock is free again when this is dropped.
+            let _old = match &mut *desk.side.lock() {
                 Some(side) => side.writer.end_compaction(written),
-                None => store::remove_compacted(&path),
-            }
+                None => {
+                    store::remove_compacted(&path);
+                    None
+                }
+            };
         };
         let spawned = thread::Builder::new().name("compaction".to_owned()).spawn(work);
         if let Err(error) = spawned {

@@ -38,7 +38,7 @@ use self::database::Database;
 pub use self::database::{Beat, DatabaseError, Facts};
 use self::database::{Claimed, Member, Queried, Verdict};
 use self::membership::{BEAT, Lease, Peers};
-use self::rows::{Epochs, RowKey, Rows, id_of, is_anothers, run_of};
+use self::rows::{Epochs, Regained, RowKey, Rows, id_of, is_of_earlier, run_of};
 pub use self::shared::{SharedApproval, SharedFile};
 #[cfg(test)]
 use self::tests::simulated::Database;
@@ -108,6 +108,8 @@ pub struct Replica {
     member: watch::Sender<Option<Member>>,
     lease: Lease,
     epochs: Mutex<Epochs>,
+    /// How often it has got runs from others, and which.
+    regained: Mutex<(u64, Regained)>,
     events: sync::mpsc::Sender<Event>,
     /// For the records that a caller asks for.
     reader: sync::Mutex<Option<Arc<Database>>>,
@@ -139,6 +141,7 @@ impl Replica {
             member: watch::Sender::default(),
             lease: Lease::default(),
             epochs: Mutex::default(),
+            regained: Mutex::default(),
             events,
             reader: sync::Mutex::default(),
             group: Mutex::default(),
@@ -165,9 +168,14 @@ impl Replica {
         self.epochs.lock().get(&run) == Some(&None)
     }
 
-    /// Whether `change` is for the owner of its run alone, which is another replica.
-    pub(super) fn is_anothers(&self, change: &Change) -> bool {
-        is_anothers(change, &self.epochs.lock())
+    /// How often it has got runs from others.
+    pub(super) fn regained(&self) -> u64 {
+        self.regained.lock().0
+    }
+
+    /// Whether `change`, given at such a count, is of a driver that its run had before.
+    fn is_of_earlier(&self, change: &Change, times: u64) -> bool {
+        is_of_earlier(change, times, &self.regained.lock().1)
     }
 
     pub(super) fn close(&self) {
@@ -447,10 +455,12 @@ impl Writer {
             }
             sleep(AGAIN).await;
         };
-        for (range, waiter) in waiting {
+        for (range, waiter, times) in waiting {
             let changes = changes.get(range).unwrap_or_default();
-            let is_held =
-                |change: &Change| run_of(change).is_none_or(|it| verdict.held.contains(&it));
+            let is_held = |change: &Change| {
+                run_of(change).is_none_or(|it| verdict.held.contains(&it))
+                    && !replica.is_of_earlier(change, times)
+            };
             let is_sent = |change: &Change| match change {
                 Change::Dispatch(key, _) => verdict.first.contains(&json(&Key::Call(key.clone()))),
                 _ => true,
@@ -530,10 +540,12 @@ impl Writer {
     fn rows(&self, changes: &[Change], waiting: &[Waiting]) -> Rows {
         let epochs = self.replica.epochs.lock();
         let mut rows = Rows::default();
-        for (range, waiter) in waiting {
+        for (range, waiter, times) in waiting {
             let is_left = matches!(waiter, Waiter::Told(done) if done.is_closed());
             for change in changes.get(range.clone()).filter(|_| !is_left).unwrap_or_default() {
-                rows.add(change, &epochs, &self.routes);
+                if !self.replica.is_of_earlier(change, *times) {
+                    rows.add(change, &epochs, &self.routes);
+                }
             }
         }
         rows
@@ -550,6 +562,7 @@ impl Writer {
             }
             for slot in rows.forgotten.iter().chain(&rows.released) {
                 epochs.remove(slot);
+                self.replica.regained.lock().1.remove(slot);
             }
             rows.owned.into_keys().filter(|slot| !verdict.held.contains(slot)).collect()
         };

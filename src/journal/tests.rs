@@ -357,7 +357,7 @@ async fn a_thread_that_hangs_or_is_gone_does_not_live() {
 #[test]
 fn what_is_there_is_written_as_one_as_long_as_it_is_not_much() {
     let (jobs, given) = mpsc::channel();
-    let give = |changes, waiter| jobs.send(Job::Write { changes, waiter }).unwrap();
+    let give = |changes, waiter| jobs.send(Job::Write { changes, waiter, regained: 0 }).unwrap();
     let large = Bytes::from(vec![b'x'; batch::BATCH_BYTES]);
     let waits = || Waiter::Told(oneshot::channel().0);
     give(run(1, None), Waiter::Kept(None));

@@ -110,10 +110,13 @@ impl Writer {
     }
 
     /// Takes the new file that a compaction has written, unless the old one was replaced meanwhile.
-    pub(super) fn end_compaction(&mut self, written: Result<Store, StoreError>) {
+    /// Returns the old one. Dropping it takes milliseconds, as the disk then frees its space, and no
+    /// write should wait for that.
+    pub(super) fn end_compaction(&mut self, written: Result<Store, StoreError>) -> Option<Store> {
+        let mut old = None;
         match (std::mem::replace(&mut self.compaction, Compaction::None), written) {
             (Compaction::UnderWay(recent), Ok(store)) => match store.replace(&self.path, &recent) {
-                Ok(store) => self.store = Some(store),
+                Ok(store) => old = self.store.replace(store),
                 // The old file may be gone from its place.
                 Err(error) => self.fail(&error),
             },
@@ -125,6 +128,7 @@ impl Writer {
         }
         store::remove_compacted(&self.path);
         self.note_health();
+        old
     }
 
     /// Writes as a task, whose turns come when `world` says so.
@@ -156,12 +160,12 @@ impl Writer {
     /// Writes a batch, and tells those who wait for it.
     pub(super) fn take(&mut self, batch: Batch) {
         let Batch { changes, waiting, weight, .. } = batch;
-        let groups = waiting.iter().map(|(range, _)| changes.get(range.clone()));
+        let groups = waiting.iter().map(|(range, ..)| changes.get(range.clone()));
         let written = self.write(groups.map(Option::unwrap_or_default));
         if written.is_err() {
             self.keep(changes, &waiting);
         }
-        for (_, waiter) in waiting {
+        for (_, waiter, _) in waiting {
             // The caller may have gone away.
             match waiter {
                 Waiter::Told(done) => drop(done.send(written)),
@@ -230,7 +234,7 @@ impl Writer {
     /// get the error.
     fn keep(&mut self, changes: Vec<Change>, waiting: &[Waiting]) {
         let mut changes = changes.into_iter();
-        for (range, waiter) in waiting {
+        for (range, waiter, _) in waiting {
             let own = changes.by_ref().take(range.len());
             match waiter {
                 Waiter::Told(_) => own.for_each(drop),

@@ -79,6 +79,12 @@ impl Replica {
     pub(super) async fn kept_of(&self, database: &Database, runs: Claimed) -> Queried<Kept> {
         let slots: Vec<Slot> = runs.iter().map(|(slot, _)| *slot).collect();
         let kept = with_routes(database, database.of_runs(&slots).await?).await?;
+        {
+            let mut regained = self.regained.lock();
+            regained.0 += 1;
+            let times = regained.0;
+            regained.1.extend(slots.into_iter().map(|slot| (slot, times)));
+        }
         self.epochs.lock().extend(runs.into_iter().map(|(slot, epoch)| (slot, Some(epoch))));
         Ok(kept)
     }

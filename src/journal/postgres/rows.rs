@@ -187,11 +187,15 @@ pub(super) fn run_of(change: &Change) -> Option<Slot> {
     }
 }
 
-/// Whether `change` is for the owner of its run alone, and this replica has lost the run. An answer
-/// counts even so.
-pub(super) fn is_anothers(change: &Change, epochs: &Epochs) -> bool {
-    let is_lost = |run| epochs.get(&run) == Some(&None);
-    !matches!(change, Change::Answer(..)) && run_of(change).is_some_and(is_lost)
+/// The runs that this replica has got from others, each with how often it had got some by then.
+pub(super) type Regained = HashMap<Slot, u64>;
+
+/// Whether `change`, given when this replica had got runs `times` times, is of a driver that its run had
+/// before: it may have waited for the database while this replica lost the run and got it back. An
+/// answer counts even so.
+pub(super) fn is_of_earlier(change: &Change, times: u64, regained: &Regained) -> bool {
+    let is_later = |run| regained.get(&run).is_some_and(|at| times < *at);
+    !matches!(change, Change::Answer(..)) && run_of(change).is_some_and(is_later)
 }
 
 /// The hash under which the table has a key. Ids of MANTYX that stand in paths count without letter
