@@ -10,7 +10,6 @@ use serde_json::value::RawValue;
 use super::problems::Problem;
 use super::{Api, App, Caller, problems};
 use crate::backend::Signature;
-use crate::backend::circuit_breaker::Look;
 use crate::backend::registry::Snapshot;
 use crate::clock::{self, rfc3339};
 use crate::journal::{Beat, Replica as Member};
@@ -304,11 +303,8 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let registry = &api.runs.calls.backends.registry;
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let kind = kind(&registry.offer(), name)?;
-    let look = backend.breaker.look();
-    let retry_at = match look {
-        Look::Open(wait) => Some(rfc3339(clock::now() + wait)),
-        Look::Closed | Look::HalfOpen => None,
-    };
+    let (look, wait) = backend.breaker.look();
+    let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
         name: name.to_string(),
         kind: kind.to_owned(),
