@@ -9,7 +9,7 @@
 
 mod writer;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -48,14 +48,6 @@ pub struct Health {
     pub written: u64,
     /// Lines that were dropped before the disk accepted them.
     pub lost: u64,
-}
-
-/// The audit log cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the audit log {path}; see that its directory is there and may be written")]
-pub struct OpenError {
-    path: PathBuf,
-    source: io::Error,
 }
 
 /// A call, as the audit log describes it.
@@ -139,15 +131,12 @@ impl Audit {
     ///
     /// The file cannot be opened. The daemon then does not start: an operator who wants an audit
     /// log wants no calls without one.
-    pub fn open(path: &Path, arguments: bool) -> Result<Self, OpenError> {
-        let failed = |source| OpenError { path: path.to_owned(), source };
+    pub fn open(path: &Path, arguments: bool) -> io::Result<Self> {
         let shared = Arc::<Shared>::default();
         let (lines, given) = mpsc::sync_channel(WAITING_LINES);
-        let writer = Writer::open(path.to_owned(), Arc::clone(&shared)).map_err(failed)?;
-        let thread = thread::Builder::new()
-            .name("audit".to_owned())
-            .spawn(move || writer.run(&given))
-            .map_err(failed)?;
+        let writer = Writer::open(path.to_owned(), Arc::clone(&shared))?;
+        let thread =
+            thread::Builder::new().name("audit".to_owned()).spawn(move || writer.run(&given))?;
         Ok(Self { writer: Mutex::new(Some((lines, thread))), shared, arguments })
     }
 
@@ -163,10 +152,10 @@ impl Audit {
     /// Logs the outcome of `call` in a word, with a person's decisions. Never waits.
     pub fn tell(&self, call: &Call, outcome: &str, took: Duration, asked: &Asked) {
         let line = AuditLine {
-            time: humantime::format_rfc3339_millis(clock::now()).to_string(),
+            time: clock::rfc3339(clock::now()),
             call,
             outcome,
-            ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            ms: clock::millis_of(took),
             asked,
         };
         let mut text = line.text();

@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 
 use crate::backend::registry::Registry;
 use crate::model::{BackendName, Catalog, Content, Gone, Identity};
-use crate::state_dir::StateDir;
+use crate::state_dir::{StateDir, check_format};
 
 /// The interval between attempts to write a file.
 const AGAIN: Duration = Duration::from_secs(15);
@@ -145,10 +145,7 @@ pub fn write(catalog: &Catalog, identity: &Identity) -> String {
 
 pub fn read(text: &str) -> Result<(Identity, Catalog), String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    if file.version != VERSION {
-        let version = file.version;
-        return Err(format!("it has the format {version}, and this version writes {VERSION}"));
-    }
+    check_format(file.version, VERSION)?;
     let identity = Identity(file.identity.to_owned());
     match (file.tools, file.card) {
         (Some(tools), None) => {

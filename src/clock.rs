@@ -1,4 +1,5 @@
 //! The clocks that outlive the process: the wall clock and the boot clock. A simulation sets them.
+//! Also how times and durations are written.
 //!
 //! Must not: measure how long something takes; that is `tokio::time::Instant`'s.
 
@@ -58,9 +59,18 @@ pub fn time(at: Millis) -> SystemTime {
     UNIX_EPOCH + Duration::from_millis(at)
 }
 
+/// A time as logs and answers write it: `2026-06-08T17:00:00.000Z`.
+pub fn rfc3339(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// The whole milliseconds of a duration.
+pub fn millis_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
 fn wall() -> Millis {
-    let since = system().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(Millis::MAX)
+    millis_of(system().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 #[expect(clippy::disallowed_methods, reason = "the one place that asks the system")]

@@ -30,7 +30,6 @@ use http::{HeaderMap, Method};
 use schemars::JsonSchema;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 use url::Url;
@@ -53,7 +52,7 @@ use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;
 use crate::model::rights::Rules;
 use crate::model::words::words;
-use crate::model::{AppName, BackendName};
+use crate::model::{AppName, BackendName, InputSchema};
 pub use crate::model::{
     Naming, OfferMode, OnUnavailable, Policy, Redaction, Rights, San, ToolFilter,
 };
@@ -528,19 +527,12 @@ words! {
 }
 
 /// A tool of the bridge's own.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Local {
     /// Its ref without `kind` and `name`: a JSON object with the members that MANTYX gets, each as
     /// the file has it.
-    pub definition: Box<RawValue>,
+    pub input: Arc<InputSchema>,
     pub action: Action,
-}
-
-impl PartialEq for Local {
-    fn eq(&self, other: &Self) -> bool {
-        let Self { definition, action } = self;
-        definition.get() == other.definition.get() && *action == other.action
-    }
 }
 
 /// What a local tool does when it is called.

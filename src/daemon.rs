@@ -42,7 +42,7 @@ use crate::http::server::socket_activation::{ActivatedSocket, ActivationError};
 use crate::http::server::{Listener, socket_activation};
 use crate::http::service::{DetachedRequests, Service};
 use crate::journal::record::Kept;
-use crate::journal::{Event, Journal, Keeper};
+use crate::journal::{Event, Journal, Keeper, StoreError};
 use crate::runs::Runs;
 use crate::runs::calls::Calls;
 use crate::runtimes::Runtimes;
@@ -54,7 +54,7 @@ use crate::tls::Tls;
 use crate::tls::files::FileError;
 use crate::traces::{Exporter, Traces};
 use crate::upstream::Upstream;
-use crate::{audit, catalogs, clock, config, journal, systemd, tool_pins};
+use crate::{catalogs, clock, config, systemd, tool_pins};
 
 /// After this time the daemon is ready, even if it is still trying to reach a backend.
 const FIRST_ATTEMPTS: Duration = Duration::from_secs(5);
@@ -99,10 +99,12 @@ pub struct Daemon {
 pub enum StartError {
     #[error("the state directory cannot be used")]
     State(#[from] StateError),
-    #[error(transparent)]
-    Journal(#[from] journal::OpenError),
-    #[error(transparent)]
-    Audit(#[from] audit::OpenError),
+    #[error("cannot use the journal {path}")]
+    Journal { path: PathBuf, source: StoreError },
+    #[error(
+        "cannot write the audit log {path}; see that its directory is there and may be written"
+    )]
+    Audit { path: PathBuf, source: io::Error },
     #[error("{0}; {cure}", cure = .0.cure)]
     Tls(#[from] FileError),
     #[error(transparent)]
@@ -175,8 +177,7 @@ impl Daemon {
             upstream(&config, &mut back).await?;
         let upstream = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
         let upstream = Arc::new(upstream);
-        let open = |audit: &config::Audit| Audit::open(&audit.file, audit.arguments);
-        let audit = config.audit.as_ref().map(open).transpose()?.map(Arc::new);
+        let audit = config.audit.as_ref().map(audit).transpose()?;
         let (mut manager, backends) =
             BackendManager::new(launcher, state.clone(), Arc::clone(&journal), back.stop_token());
         spawn_keepers(&mut back, &backends, &state);
@@ -297,15 +298,22 @@ enum Past {
     Group(Keeper, mpsc::Receiver<Event>),
 }
 
+fn audit(config::Audit { file, arguments }: &config::Audit) -> Result<Arc<Audit>, StartError> {
+    let failed = |source| StartError::Audit { path: file.clone(), source };
+    Audit::open(file, *arguments).map(Arc::new).map_err(failed)
+}
+
 fn journal(config: &Config, state: &StateDir) -> Result<(Journal, Past), StartError> {
     let path = state.path().join(JOURNAL);
+    let failed = |source| StartError::Journal { path: path.clone(), source };
     let (Some(postgres), config::Upstream::Mantyx(mantyx)) = (&config.state, &config.upstream)
     else {
-        let (journal, kept) = Journal::open(&path, state.has_been_used())?;
+        let (journal, kept) = Journal::open(&path, state.has_been_used()).map_err(failed)?;
         return Ok((journal, Past::Kept(kept)));
     };
     let upstream = mantyx.base_url.to_string();
-    let (journal, keeper, events) = Journal::replicated(postgres.clone(), upstream, &path)?;
+    let opened = Journal::replicated(postgres.clone(), upstream, &path);
+    let (journal, keeper, events) = opened.map_err(failed)?;
     Ok((journal, Past::Group(keeper, events)))
 }
 

@@ -102,24 +102,22 @@ impl GroupFiles {
     }
 
     fn take(&mut self, registry: &Registry, file: &SharedFile) -> Result<(), String> {
-        let digest = Sha256::digest(&file.text).into();
-        if let Some(backend) = file.name.strip_prefix(PINS) {
-            let backend = BackendName::parse(backend).map_err(|error| error.to_string())?;
+        let pins_of = file.name.strip_prefix(PINS);
+        // Afterwards, all replicas ask the same peer.
+        let is_first = !self.versions.contains_key(&file.name);
+        let catalog_of = file.name.strip_prefix(CATALOGS).filter(|_| is_first);
+        let Some(backend) = pins_of.or(catalog_of) else { return Ok(()) };
+        let backend = BackendName::parse(backend).map_err(|error| error.to_string())?;
+        if pins_of.is_some() {
             let pins = tool_pins::read(&file.text)?;
             if registry.accepted_elsewhere(&backend, Arc::new(pins)) {
                 info!(%backend, "took over what the operator has accepted at another replica");
             }
-            self.digests.insert(file.name.clone(), digest);
-        }
-        // Afterwards, all replicas ask the same peer.
-        if let Some(backend) = file.name.strip_prefix(CATALOGS)
-            && !self.versions.contains_key(&file.name)
-        {
-            let backend = BackendName::parse(backend).map_err(|error| error.to_string())?;
+        } else {
             let (identity, catalog) = catalogs::read(&file.text)?;
             registry.cataloged_elsewhere(&backend, &identity, catalog);
-            self.digests.insert(file.name.clone(), digest);
         }
+        self.digests.insert(file.name.clone(), Sha256::digest(&file.text).into());
         Ok(())
     }
 }

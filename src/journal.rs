@@ -125,14 +125,6 @@ pub enum NotWritten {
     Taken,
 }
 
-/// The journal cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot use the journal {path}")]
-pub struct OpenError {
-    path: PathBuf,
-    source: StoreError,
-}
-
 #[derive(Debug, Default)]
 struct Queue(watch::Sender<usize>);
 
@@ -169,16 +161,14 @@ impl Journal {
     /// Another bridge has the journal open, a later version wrote it, or it cannot be read. A
     /// journal that can be read but not written is no error: the thread tries to write it again, as
     /// it does later on.
-    pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), OpenError> {
+    pub fn open(path: &Path, has_run: bool) -> Result<(Self, Kept), StoreError> {
         Self::open_bounded(path, has_run, MAX_SIZE as u64)
     }
 
-    fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), OpenError> {
-        let failed = |source| OpenError { path: path.to_owned(), source };
-        let lock = Lock::take(path, has_run).map_err(failed)?;
+    fn open_bounded(path: &Path, has_run: bool, max_size: u64) -> Result<(Self, Kept), StoreError> {
+        let lock = Lock::take(path, has_run)?;
         let shared: Arc<Shared> = Arc::default();
-        let opened = Writer::open(path, lock, max_size, Arc::clone(&shared));
-        let (writer, mut kept) = opened.map_err(failed)?;
+        let (writer, mut kept) = Writer::open(path, lock, max_size, Arc::clone(&shared))?;
         let (jobs, given) = mpsc::channel();
         let place = |desk| Place::File(path.to_owned(), <_>::default(), desk);
         let noted = kept.noted;
@@ -193,7 +183,7 @@ impl Journal {
         }
         let desk = Arc::new(Desk::new(writer, given, FAST));
         let place = place(Some(Arc::clone(&desk)));
-        let writer = spawn(move || desk.run()).map_err(|error| failed(error.into()))?;
+        let writer = spawn(move || desk.run())?;
         Ok((Self { jobs, shared, noted, conversations, place, writer, _lock: None }, kept))
     }
 
@@ -207,9 +197,8 @@ impl Journal {
         settings: Postgres,
         upstream: String,
         path: &Path,
-    ) -> Result<(Self, Keeper, Receiver<Event>), OpenError> {
-        let failed = |source| OpenError { path: path.to_owned(), source };
-        let lock = Some(Lock::take(path, false).map_err(failed)?);
+    ) -> Result<(Self, Keeper, Receiver<Event>), StoreError> {
+        let lock = Some(Lock::take(path, false)?);
         let shared: Arc<Shared> = Arc::default();
         let (replica, events) = Replica::new(settings, upstream, Arc::clone(&shared));
         let (jobs, given) = mpsc::channel();
@@ -225,8 +214,7 @@ impl Journal {
             return Ok((this, keeper, events));
         }
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
-        let writing = runtime.and_then(|runtime| spawn(move || writing.run(&runtime, &given)));
-        this.writer = writing.map_err(|error| failed(error.into()))?;
+        this.writer = runtime.and_then(|runtime| spawn(move || writing.run(&runtime, &given)))?;
         Ok((this, keeper, events))
     }
 

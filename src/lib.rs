@@ -86,7 +86,7 @@ pub mod internals {
             offer::{Offer, OnUnavailable, RefKind, Route, Source, Target},
             pin::Mode,
             run::{Run, Step, Work},
-            schema::Verdict,
+            schema::{InputSchema, Verdict},
             spec::{Injected, Selection, Spec},
         },
         sse::{Frame, Framer},

@@ -46,7 +46,7 @@ use tokio_util::task::TaskTracker;
 use self::budget::{Charge, grow};
 use self::ids::Ids;
 use self::read::Invalid;
-use self::reply::{Body, Refusal, Reply, Snapshot, json, rfc3339};
+use self::reply::{Body, Refusal, Reply, Snapshot, json};
 use self::run::{Run, RunEnd};
 use self::runs::Runs;
 use self::sessions::Sessions;

@@ -39,6 +39,12 @@ pub struct StateError {
     source: io::Error,
 }
 
+/// Refuses a file whose format is not the one that this version writes.
+pub fn check_format(found: u32, written: u32) -> Result<(), String> {
+    let why = || format!("it has the format {found}, and this version writes {written}");
+    (found == written).then_some(()).ok_or_else(why)
+}
+
 impl StateDir {
     pub fn new(path: PathBuf) -> Self {
         Self { path, unwritten: Arc::default() }

@@ -22,7 +22,7 @@ use crate::error_chain::error_chain;
 use crate::model::BackendName;
 use crate::model::catalog::hex;
 use crate::model::pin::{Accepted, Pins};
-use crate::state_dir::StateDir;
+use crate::state_dir::{StateDir, check_format};
 
 /// The format of the files; other formats count as damaged.
 const VERSION: u32 = 1;
@@ -97,10 +97,7 @@ pub fn write(Pins(pins): &Pins) -> String {
 
 pub fn read(text: &str) -> Result<Pins, String> {
     let file: File<'_> = serde_json::from_str(text).map_err(|error| error.to_string())?;
-    if file.version != VERSION {
-        let version = file.version;
-        return Err(format!("it has the format {version}, and this version writes {VERSION}"));
-    }
+    check_format(file.version, VERSION)?;
     if hex(&Sha256::digest(file.pins.get())) != file.digest {
         return Err("its content is not what its digest says".to_owned());
     }

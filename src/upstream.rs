@@ -100,16 +100,11 @@ pub struct Health {
     pub last_error: Option<String>,
 }
 
-/// A path that cannot be requested as it was written.
-#[derive(Debug, thiserror::Error)]
-#[error("the path would not reach MANTYX as it was written; send it in its normal form")]
-pub struct OddPath;
-
 /// A request got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
-    #[error(transparent)]
-    OddPath(#[from] OddPath),
+    #[error("the path would not reach MANTYX as it was written; send it in its normal form")]
+    OddPath,
     /// There is no token of `upstream.oauth`. The text is for operators.
     #[error("MANTYX cannot be shown a token: {0}")]
     Token(#[from] TokenError),
@@ -305,7 +300,7 @@ impl Upstream {
         credential: &UpstreamCredential,
         fill: impl Fn(reqwest::RequestBuilder) -> Result<reqwest::RequestBuilder, SendError>,
     ) -> Result<reqwest::Response, SendError> {
-        let url = target::below(&self.base, path).ok_or(OddPath)?;
+        let url = target::below(&self.base, path).ok_or(SendError::OddPath)?;
         let sent = credential.send(async |headers| {
             let request = client.request(method.clone(), url.clone()).headers(headers);
             let request = fill(request)?;
@@ -318,7 +313,7 @@ impl Upstream {
             // The app's own body broke off, which says nothing about MANTYX.
             Err(SendError::Broken(error)) if is_of_the_body(error) => {}
             Err(SendError::Broken(error)) => self.note(Err(&error_chain(error))),
-            Err(SendError::OddPath(_) | SendError::Token(_) | SendError::NotTwice) => {}
+            Err(SendError::OddPath | SendError::Token(_) | SendError::NotTwice) => {}
         }
         sent
     }

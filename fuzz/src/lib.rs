@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, path::Path, sync::Arc};
 use bytes::Bytes;
 use mantyx_bridge::internals::{
     Accepted, Answer, BackendName, Body, Card, Catalog, Config, Content, Environment, Event,
-    Fields, Framer, Members, Mode, Naming, Node, Offer, OnUnavailable, RefKind, RunKind, Selection,
-    Source, Spec, a2a, journal, mcp,
+    Fields, Framer, InputSchema, Members, Mode, Naming, Node, Offer, OnUnavailable, RefKind,
+    RunKind, Selection, Source, Spec, a2a, journal, mcp,
     signature::{self, Algorithm, Key},
 };
 use serde_json::value::RawValue;
@@ -103,7 +103,8 @@ fn offer() -> Offer {
     let tool = |name| raw(&format!(r#"{{"name":"{name}","inputSchema":{{"type":"object"}}}}"#));
     let (fs, _) = Catalog::mcp(None, vec![tool("read"), tool("write file")]);
     let hr = Catalog::a2a(raw(r#"{"name":"HR","url":"http://127.0.0.1:1/"}"#));
-    let own = Catalog::local(raw(r#"{"description":"d","parameters":{"type":"object"}}"#));
+    let own = raw(r#"{"description":"d","parameters":{"type":"object"}}"#);
+    let own = Catalog::local(InputSchema::of_local(own.into()).into());
     Offer::build(&[
         source("fs", RefKind::McpLocal, fs),
         source("hr", RefKind::A2aLocal, hr),

@@ -173,9 +173,3 @@ fn arguments_that_have_no_room_leave_their_line_behind() {
     assert!(lines[0]["argumentsSha256"].is_string() && lines[0].get("arguments").is_none());
     assert!(lines[1].get("argumentsLeftOut").is_none());
 }
-
-#[test]
-fn a_directory_that_is_not_there_is_told_at_once() {
-    let error = Audit::open(Path::new("/no/such/directory/audit.jsonl"), false).unwrap_err();
-    assert!(error.to_string().contains("/no/such/directory/audit.jsonl"), "{error}");
-}

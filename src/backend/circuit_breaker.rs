@@ -5,6 +5,8 @@
 
 mod state;
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -49,8 +51,8 @@ impl CircuitBreaker {
         self.tell(change);
     }
 
-    /// The present state.
-    pub fn look(&self) -> Look {
+    /// The present state, and how long the breaker stays open.
+    pub fn look(&self) -> (Look, Option<Duration>) {
         self.breaker.lock().look(Instant::now())
     }
 

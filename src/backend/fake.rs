@@ -21,11 +21,13 @@ use crate::model::call::{CallRequest, CallingRun};
 use crate::model::catalog::{Catalog, Identity};
 use crate::model::event::Call;
 use crate::model::ids::BackendName;
+use crate::model::json::no_members;
 use crate::model::naming::Naming;
 use crate::model::offer::{OnUnavailable, RefKind, Source};
 use crate::model::pin::{Accepted, Mode};
 use crate::model::rights::Permission;
 use crate::model::routes::{Route, Target};
+use crate::model::schema::InputSchema;
 
 /// The permission of every call, until the test takes it away.
 #[derive(Debug)]
@@ -180,7 +182,7 @@ pub(crate) fn config(name: &str) -> config::Backend {
         name: BackendName::parse(name).unwrap(),
         place: 0,
         target: config::Target::Local(config::Local {
-            definition: RawValue::from_string("{}".to_owned()).unwrap(),
+            input: Arc::new(InputSchema::of_local(no_members().into())),
             action: config::Action::Internal,
         }),
         naming: Naming::default(),

@@ -56,7 +56,7 @@ impl LocalDialer {
             Action::Command(program) => Act::Command(Runner::new(name, program.clone(), launcher)),
             Action::Internal => Act::Internal,
         };
-        let catalog = Arc::new(Catalog::local(config.definition.clone()));
+        let catalog = Arc::new(Catalog::local(Arc::clone(&config.input)));
         Self { catalog, action: Arc::new(action) }
     }
 }

@@ -27,7 +27,7 @@ use super::trust::News;
 use super::{About, Peer, PeerError};
 use crate::clock;
 use crate::model::offer::Source;
-use crate::model::pin::{Accepted, NotTaken, Pins, Take};
+use crate::model::pin::{Accepted, NotTaken, Pins};
 use crate::model::words::words;
 use crate::model::{
     BackendName, Catalog, FeatureView, Features, Identity, Offer, RefKind, Review, Rights, Route,
@@ -356,17 +356,17 @@ impl Registry {
     }
 
     /// Accepts the present catalog of a backend, as the operator has seen it: `digest` is that of
-    /// [`Snapshot::review`]. `None`: there is no such backend.
+    /// [`Snapshot::review`]. Without `tools`, accepts all of it. `None`: there is no such backend.
     pub fn accept(
         &self,
         name: &BackendName,
         digest: &str,
-        take: Take<'_>,
+        tools: Option<&[String]>,
     ) -> Option<Result<(), NotTaken>> {
         let mut inner = self.inner.lock();
         let slot = inner.slots.get_mut(name)?;
         let review = Arc::clone(&slot.holder.source.review);
-        if let Err(error) = slot.accepted.accept(&review, digest, take) {
+        if let Err(error) = slot.accepted.accept(&review, digest, tools) {
             return Some(Err(error));
         }
         self.judged(inner, name);

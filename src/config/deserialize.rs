@@ -16,7 +16,7 @@ use serde::de::{DeserializeOwned, Deserializer, IntoDeserializer, Unexpected, Vi
 use serde::{Deserialize, de, forward_to_deserialize_any};
 
 use super::document::{Kind, Node, ROOT};
-use super::error::{did_you_mean, one_of};
+use super::error::{Values, did_you_mean, mistake, one_of};
 use super::{Document, NodeId};
 
 /// The most mistakes that one read reports: more than a person reads at once.
@@ -91,8 +91,14 @@ impl Mistake {
         Self { node: ROOT, message, cure, is_outside: false }
     }
 
+    /// The mistake of this name in the list.
+    pub(super) fn named(name: &str, values: Values<'_>) -> Self {
+        let (message, cure) = mistake(name, values);
+        Self::new(message, Some(cure))
+    }
+
     /// Keeps the innermost place, which is the right one.
-    fn at(mut self, node: NodeId) -> Self {
+    pub(super) fn at(mut self, node: NodeId) -> Self {
         if self.node == ROOT {
             self.node = node;
         }

@@ -2,11 +2,11 @@
 //!
 //! Must not: put the value of a reference into a message.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
-use super::error::{Values, mistake};
+use super::error::Values;
 
 /// Which references a value may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub(super) enum Dialect {
 }
 
 /// A value in pieces. Its `Display` may be shown: references stay references.
+#[derive(derive_more::Display)]
+#[display("{}", _0.iter().map(Part::to_string).collect::<String>())]
 pub(super) struct Template(Vec<Part>);
 
 #[derive(derive_more::Display)]
@@ -33,15 +35,6 @@ enum Part {
     Cred(String),
 }
 
-/// Why a reference is wrong, and how to write it.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
-    pub message: String,
-    pub cure: String,
-    /// The reference is right, and what it names cannot be read.
-    pub is_outside: bool,
-}
-
 /// A template with every reference replaced.
 #[derive(Default)]
 pub(super) struct Resolved {
@@ -53,7 +46,7 @@ pub(super) struct Resolved {
 }
 
 impl Template {
-    pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Self, Flaw> {
+    pub(super) fn parse(text: &str, dialect: Dialect) -> Result<Self, Mistake> {
         let mut parts = Vec::new();
         let mut literal = String::new();
         let mut rest = text;
@@ -66,7 +59,7 @@ impl Template {
             }
             literal.push_str(before);
             let Some((inside, after)) = after.split_once('}') else {
-                return Err(Flaw::new("open_reference", &[]));
+                return Err(Mistake::named("open_reference", &[]));
             };
             if !literal.is_empty() {
                 parts.push(Part::Literal(std::mem::take(&mut literal)));
@@ -92,7 +85,7 @@ impl Template {
     }
 
     /// Replaces the references; relative files start at `directory`.
-    pub(super) fn resolve(&self, env: &Environment, directory: &Path) -> Result<Resolved, Flaw> {
+    pub(super) fn resolve(&self, env: &Environment, directory: &Path) -> Result<Resolved, Mistake> {
         let mut resolved = Resolved::default();
         for part in &self.0 {
             part.resolve(env, directory, &mut resolved)?;
@@ -101,35 +94,23 @@ impl Template {
     }
 }
 
-impl fmt::Display for Template {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|part| write!(f, "{part}"))
-    }
-}
-
-impl Flaw {
-    /// The mistake of this name in the list: the reference is written wrong.
-    fn new(name: &str, values: Values<'_>) -> Self {
-        let (message, cure) = mistake(name, values);
-        Self { message, cure, is_outside: false }
-    }
-
-    /// The same, where the reference is right, and what it names is missing.
-    fn outside(name: &str, values: Values<'_>) -> Self {
-        Self { is_outside: true, ..Self::new(name, values) }
-    }
+/// The mistake of this name in the list: the reference is right, and what it names is missing.
+fn outside(name: &str, values: Values<'_>) -> Mistake {
+    Mistake { is_outside: true, ..Mistake::named(name, values) }
 }
 
 impl Part {
     /// Reads the text between `${` and `}`.
-    fn parse(inside: &str, dialect: Dialect) -> Result<Self, Flaw> {
+    fn parse(inside: &str, dialect: Dialect) -> Result<Self, Mistake> {
         match inside.split_once(':').filter(|(_, rest)| !rest.starts_with('-')) {
             Some(("env", name)) if is_variable(name) => {
                 Ok(Self::Env { name: name.into(), default: None })
             }
             Some(("file", path)) if !path.is_empty() => match for_a_shell(path) {
                 None => Ok(Self::File(path.into())),
-                Some(what) => Err(Flaw::new("shell_path", &[("inside", &inside), ("what", &what)])),
+                Some(what) => {
+                    Err(Mistake::named("shell_path", &[("inside", &inside), ("what", &what)]))
+                }
             },
             // systemd's rule for these names, which keeps them inside their directory.
             Some(("cred", name))
@@ -138,14 +119,14 @@ impl Part {
                 Ok(Self::Cred(name.into()))
             }
             Some(("env" | "file" | "cred", _)) => {
-                Err(Flaw::new("names_nothing", &[("inside", &inside)]))
+                Err(Mistake::named("names_nothing", &[("inside", &inside)]))
             }
-            Some(_) => Err(Flaw::new("no_reference", &[("inside", &inside)])),
+            Some(_) => Err(Mistake::named("no_reference", &[("inside", &inside)])),
             None => Self::parse_unnamed(inside, dialect),
         }
     }
 
-    fn parse_unnamed(inside: &str, dialect: Dialect) -> Result<Self, Flaw> {
+    fn parse_unnamed(inside: &str, dialect: Dialect) -> Result<Self, Mistake> {
         let (name, default) = match inside.split_once(":-") {
             Some((name, default)) => (name, Some(default.to_owned())),
             None => (inside, None),
@@ -155,8 +136,8 @@ impl Part {
             return Ok(Self::Env { name: name.into(), default });
         }
         Err(match is_variable(inside) {
-            true => Flaw::new("bare_variable", &[("inside", &inside)]),
-            false => Flaw::new("no_reference", &[("inside", &inside)]),
+            true => Mistake::named("bare_variable", &[("inside", &inside)]),
+            false => Mistake::named("no_reference", &[("inside", &inside)]),
         })
     }
 
@@ -165,7 +146,7 @@ impl Part {
         env: &Environment,
         directory: &Path,
         into: &mut Resolved,
-    ) -> Result<(), Flaw> {
+    ) -> Result<(), Mistake> {
         match self {
             Self::Literal(text) => into.value.push_str(text),
             Self::Env { name, default } => {
@@ -175,7 +156,7 @@ impl Part {
                     None => env.var(name),
                 };
                 let value = value.ok_or_else(|| {
-                    Flaw::outside("unset_variable", &[("reference", self), ("name", name)])
+                    outside("unset_variable", &[("reference", self), ("name", name)])
                 })?;
                 into.value.push_str(value);
             }
@@ -192,7 +173,7 @@ impl Part {
             Self::Cred(name) => {
                 let Some(directory) = env.filled_var("CREDENTIALS_DIRECTORY") else {
                     let values: Values<'_> = &[("reference", self), ("name", name)];
-                    return Err(Flaw::outside("no_credentials", values));
+                    return Err(outside("no_credentials", values));
                 };
                 let cure = format!("add LoadCredential={name}:/path/of/the/secret to the unit");
                 let file = self.read(env, &Path::new(directory).join(name), &cure)?;
@@ -203,13 +184,13 @@ impl Part {
         Ok(())
     }
 
-    fn read(&self, env: &Environment, path: &Path, cure: &str) -> Result<SmallFile, Flaw> {
+    fn read(&self, env: &Environment, path: &Path, cure: &str) -> Result<SmallFile, Mistake> {
         let file = env.read(path).map_err(|error| {
             let (why, cure) = (plain_reason(&error), reading_cure(&error, cure));
-            Flaw::outside("unread", &[("path", self), ("why", &why), ("cure", &cure)])
+            outside("unread", &[("path", self), ("why", &why), ("cure", &cure)])
         })?;
         if file.text.trim().is_empty() {
-            return Err(Flaw::outside("empty_secret", &[("reference", self)]));
+            return Err(outside("empty_secret", &[("reference", self)]));
         }
         Ok(file)
     }

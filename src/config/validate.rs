@@ -28,10 +28,10 @@ use secrecy::{ExposeSecret as _, SecretString};
 use self::backend::{Backends, Common, Inherited, common};
 use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
-use super::error::{Values, mistake};
+use super::error::Values;
 use super::file_format::File;
 use super::program::outermost;
-use super::reference::{Flaw, Template, for_a_shell, plain_reason, reading_cure};
+use super::reference::{Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
     At, Audit, Backend, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId,
@@ -238,9 +238,7 @@ impl<'a> Validator<'a> {
 
     /// Reports the mistake of this name in the list in a value, or in its key.
     fn error(&self, node: NodeId, name: &str, values: Values<'_>) {
-        let (message, cure) = mistake(name, values);
-        let mistake = Mistake { node, message, cure: Some(cure), is_outside: false };
-        self.findings.borrow_mut().mistakes.push(mistake);
+        self.findings.borrow_mut().mistakes.push(Mistake::named(name, values).at(node));
     }
 
     /// What `check` gives. The mistakes that it reports count as outside of the file, unless a
@@ -300,10 +298,9 @@ impl<'a> Validator<'a> {
                 self.findings.borrow_mut().secret_files.extend(resolved.sources);
                 Some((resolved.value, template))
             }
-            Err(Flaw { message, cure, is_outside }) => {
-                let refuse =
-                    || self.refuse(node, "as_said", &[("message", &message), ("cure", &cure)]);
-                if is_outside { self.outside(None, refuse) } else { refuse() }
+            Err(mistake) => {
+                self.findings.borrow_mut().mistakes.push(mistake.at(node));
+                None
             }
         }
     }

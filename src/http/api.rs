@@ -322,11 +322,6 @@ fn busy(why: &str) -> Response<Body> {
     response::retry_after(response::error(Code::Busy, why), rate_limit::seconds(STANDSTILL))
 }
 
-/// A time as all answers write it.
-fn time(at: SystemTime) -> String {
-    humantime::format_rfc3339_millis(at).to_string()
-}
-
 fn matches_etag(headers: &HeaderMap, etag: &str) -> bool {
     let value = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
     let same = |tag: &str| tag == "*" || tag.strip_prefix("W/").unwrap_or(tag) == etag;

@@ -46,7 +46,7 @@ const BODY_PAUSE: Duration = Duration::from_secs(30);
 const BODY_RATE: u64 = 16 << 10;
 
 /// A body could not be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum ReadError {
     #[error("The body is larger than {limit} bytes, which is all that the bridge takes here.")]
     TooLarge { limit: usize },
@@ -72,24 +72,18 @@ pub enum ReadError {
 }
 
 impl From<ReadError> for Response<Body> {
-    fn from(error: ReadError) -> Self {
-        error.response()
-    }
-}
-
-impl ReadError {
-    pub fn response(&self) -> Response<Body> {
-        let code = match self {
-            Self::TooLarge { .. } => Code::BodyTooLarge,
-            Self::TooSlow | Self::FormTooSlow(_) => Code::BodyTooSlow,
-            Self::Broken(_) => Code::InvalidRequest,
-            Self::NotLetIn => return not_let_in(),
-            Self::NotFound => Code::NotFound,
-            Self::NoRoom | Self::TooManyForms => {
-                return retry_after(error(Code::Busy, &self.to_string()), budget::RETRY_AFTER);
+    fn from(why: ReadError) -> Self {
+        let code = match why {
+            ReadError::TooLarge { .. } => Code::BodyTooLarge,
+            ReadError::TooSlow | ReadError::FormTooSlow(_) => Code::BodyTooSlow,
+            ReadError::Broken(_) => Code::InvalidRequest,
+            ReadError::NotLetIn => return not_let_in(),
+            ReadError::NotFound => Code::NotFound,
+            ReadError::NoRoom | ReadError::TooManyForms => {
+                return retry_after(error(Code::Busy, &why.to_string()), budget::RETRY_AFTER);
             }
         };
-        error(code, &self.to_string())
+        error(code, &why.to_string())
     }
 }
 

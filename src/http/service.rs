@@ -100,7 +100,7 @@ impl Service {
         let (parts, body) = request.into_parts();
         let form = match self.auth.sessions.forms.read(ClientKey::of(client), body).await {
             Ok(form) => form,
-            Err(error) => return error.response(),
+            Err(error) => return error.into(),
         };
         let token = url::form_urlencoded::parse(&form).find(|(key, _)| key == "token");
         let token = token.map(|(_, token)| token.trim().to_owned()).unwrap_or_default();

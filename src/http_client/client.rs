@@ -70,10 +70,6 @@ impl Client {
         self.request(Method::GET, url)
     }
 
-    pub fn head(&self, url: impl IntoUrl) -> RequestBuilder {
-        self.request(Method::HEAD, url)
-    }
-
     pub fn post(&self, url: impl IntoUrl) -> RequestBuilder {
         self.request(Method::POST, url)
     }

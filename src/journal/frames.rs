@@ -62,11 +62,6 @@ pub(super) struct Flaw {
 /// One change as it is read: a key, and the value that is kept under it; `None` if it was removed.
 pub(super) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
 
-/// A later version wrote the file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it is of a later version")]
-pub(super) struct Later;
-
 /// What the head of a file says.
 enum Head {
     /// It is of this version: the number of the first frame, and the least length.
@@ -75,20 +70,20 @@ enum Head {
     Damaged,
 }
 
-/// Reads a whole file.
+/// Reads a whole file. `None`: a later version wrote it.
 ///
 /// A write that a crash cut short is left out: it is the last one, and ends too soon. All other
 /// wrong bytes were right once, and what they said is lost: that is the flaw. Zeros in place of the
 /// last write are a flaw, too: a crash may leave them, but so does a sector that is lost after the
 /// write was reported as done.
-pub(super) fn read(file: &[u8]) -> Result<Contents<'_>, Later> {
+pub(super) fn read(file: &[u8]) -> Option<Contents<'_>> {
     match head(file) {
-        Head::Later => Err(Later),
-        Head::This(first, least) => Ok(Reader::new(file, HEAD, Some(first)).read(least)),
+        Head::Later => None,
+        Head::This(first, least) => Some(Reader::new(file, HEAD, Some(first)).read(least)),
         Head::Damaged => {
             let mut reader = Reader::new(file, 0, None);
             reader.skip();
-            Ok(reader.read(0))
+            Some(reader.read(0))
         }
     }
 }

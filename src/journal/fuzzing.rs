@@ -16,7 +16,7 @@ pub fn read(data: &[u8]) {
 
 /// What is kept of `file`, damaged or not, is the same in the file that takes its place.
 fn renewed(file: &[u8]) {
-    let Ok(contents) = frames::read(file) else { return };
+    let Some(contents) = frames::read(file) else { return };
     let mut live = Live::of(&contents);
     if contents.flaw.is_some() {
         live.salvage();

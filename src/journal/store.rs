@@ -187,7 +187,7 @@ fn with_live<T>(
         let found = FileContents { live, unfinished: 0, first: now.wall, noted: 0, aside: None };
         return Ok(then(found));
     }
-    let contents = frames::read(&bytes).map_err(|_later| StoreError::Later(path.to_owned()))?;
+    let contents = frames::read(&bytes).ok_or_else(|| StoreError::Later(path.to_owned()))?;
     let mut live = Live::of(&contents);
     let mut aside = None;
     live.forget_old(now, contents.noted);

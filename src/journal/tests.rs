@@ -320,7 +320,7 @@ async fn one_file_has_one_owner() {
     let path = dir.path().join("journal");
     let (journal, _) = Journal::open(&path, false).unwrap();
     let error = Journal::open(&path, false).unwrap_err();
-    let StoreError::InUse(whose) = &error.source else { panic!("{error:?}") };
+    let StoreError::InUse(whose) = &error else { panic!("{error:?}") };
     assert_eq!(*whose, format!(", as process {}", std::process::id()));
     journal.close();
 }
@@ -404,7 +404,7 @@ async fn a_later_versions_file_is_not_touched() {
     let path = dir.path().join("journal");
     fs::write(&path, b"mantyxj\x03what this version cannot read").unwrap();
     let error = Journal::open(&path, false).unwrap_err();
-    assert!(matches!(&error.source, StoreError::Later(file) if *file == path), "{error:?}");
+    assert!(matches!(&error, StoreError::Later(file) if *file == path), "{error:?}");
     assert!(fs::read(&path).unwrap().ends_with(b"what this version cannot read"));
 }
 

@@ -12,6 +12,7 @@ use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Metric, Registry};
 
 use super::{ByLabel, Counter, Label};
+use crate::model::words::Words;
 
 /// The `Content-Type` of a page.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -100,9 +101,9 @@ pub fn each_by<'a, T, M: Metric + TypedMetric>(
 }
 
 /// 1 for the state that holds, 0 for the others.
-pub fn one_of(states: &[&'static str], holds: &str) -> Vec<(&'static str, ConstGauge<f64>)> {
-    let value = |state: &str| ConstGauge::new(f64::from(state == holds));
-    states.iter().map(|state| (*state, value(state))).collect()
+pub fn one_of<W: Words>(holds: W) -> Vec<(&'static str, ConstGauge<f64>)> {
+    let value = |state: &W| ConstGauge::new(f64::from(*state == holds));
+    W::ALL.iter().map(|state| (state.as_str(), value(state))).collect()
 }
 
 #[cfg(test)]
@@ -110,10 +111,18 @@ mod tests {
     //! The text, and what its labels may hold.
 
     use super::*;
+    use crate::model::words::words;
+
+    words! {
+        enum State {
+            Up = "up",
+            Down = "down",
+        }
+    }
 
     #[test]
     fn a_page() {
-        let states = |_: &()| one_of(&["up", "down"], "down");
+        let states = |_: &()| one_of(State::Down);
         let states = each_by(["backend", "state"], &[("a\"\\\nb", ())], states);
         let own = vec![("things", "Things", counter(3)), ("state", "How it is", states)];
         let common = vec![("process_x", "X", gauge(1.5))];

@@ -124,8 +124,8 @@ impl Catalog {
     }
 
     /// The catalog of a local tool: a JSON object of all that its ref says besides kind and name.
-    pub fn local(definition: Box<RawValue>) -> Self {
-        Self::new(Content::Local(Arc::new(InputSchema::of_local(definition.into()))))
+    pub fn local(definition: Arc<InputSchema>) -> Self {
+        Self::new(Content::Local(definition))
     }
 
     fn new(content: Content) -> Self {

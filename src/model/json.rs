@@ -21,6 +21,16 @@ pub fn quoted(text: &str) -> String {
     serde_json::to_string(text).expect("a string can be written")
 }
 
+/// The JSON `text` on one line. It has raw line ends between tokens only, so a space in their place
+/// changes no value.
+pub fn one_line(text: String) -> Vec<u8> {
+    let mut text = text.into_bytes();
+    for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
+        *byte = b' ';
+    }
+    text
+}
+
 /// The members of a JSON object in their order, duplicates included.
 #[derive(Debug)]
 pub struct Members<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);

@@ -100,14 +100,6 @@ pub struct Review {
     pub digest: String,
 }
 
-/// Which findings are accepted.
-#[derive(Debug, Clone, Copy)]
-pub enum Take<'a> {
-    All,
-    /// These tools.
-    Tools(&'a [String]),
-}
-
 /// Why nothing was accepted.
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotTaken {
@@ -217,19 +209,20 @@ impl Accepted {
         review
     }
 
-    /// Accepts the findings of `review`; `digest` is the one that the operator has seen.
+    /// Accepts the findings of `review` on these `tools`, or all; `digest` is the one that the
+    /// operator has seen.
     pub fn accept(
         &mut self,
         review: &Review,
         digest: &str,
-        take: Take<'_>,
+        tools: Option<&[String]>,
     ) -> Result<(), NotTaken> {
         if review.digest != digest {
             return Err(NotTaken::Moved);
         }
-        let taken: Vec<&Finding> = match take {
-            Take::All => review.findings.values().collect(),
-            Take::Tools(tools) => tools
+        let taken: Vec<&Finding> = match tools {
+            None => review.findings.values().collect(),
+            Some(tools) => tools
                 .iter()
                 .map(|tool| review.findings.get(tool).ok_or(NotTaken::NoSuchTool(tool.clone())))
                 .collect::<Result<_, _>>()?,

@@ -31,24 +31,6 @@ pub struct Question {
 
 impl From<Box<RawValue>> for Question {
     fn from(params: Box<RawValue>) -> Self {
-        Self::new(params)
-    }
-}
-
-impl Serialize for Question {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.params.serialize(serializer)
-    }
-}
-
-fn of_text(schema: &str) -> InputSchema {
-    // An empty schema is no JSON here, and no form either.
-    let schema = RawValue::from_string(schema.to_owned());
-    InputSchema::alone(&schema.unwrap_or_default())
-}
-
-impl Question {
-    pub fn new(params: Box<RawValue>) -> Self {
         let is_url = string_member(params.get(), "mode").as_deref() == Some("url");
         let url = string_member(params.get(), "url").filter(|_| is_url);
         let schema = member(params.get(), "requestedSchema").filter(|_| !is_url);
@@ -72,7 +54,21 @@ impl Question {
         };
         Self { params, flaw, content }
     }
+}
 
+impl Serialize for Question {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.params.serialize(serializer)
+    }
+}
+
+fn of_text(schema: &str) -> InputSchema {
+    // An empty schema is no JSON here, and no form either.
+    let schema = RawValue::from_string(schema.to_owned());
+    InputSchema::alone(&schema.unwrap_or_default())
+}
+
+impl Question {
     fn check(&self, content: Option<&str>) -> Result<(), String> {
         if let Some(flaw) = &self.flaw {
             return Err(format!("The question can only be denied, as it has no form: {flaw}."));
@@ -218,14 +214,14 @@ mod tests {
             (url("https://good.example/\u{1b}[2K"), "/url"),
             (json!({"mode": "voice", "message": "?"}), "/mode"),
         ] {
-            let question = Question::new(raw(&params));
+            let question = Question::from(raw(&params));
             let flaw = question.flaw.as_deref().unwrap_or_else(|| panic!("{params}"));
             println!("{flaw}");
             assert!(flaw.contains(part), "{params}: {flaw}");
             let told = question.check(Some("{}")).unwrap_err();
             assert!(told.contains("can only be denied"), "{told}");
         }
-        let question = Question::new(raw(&url("https://login.example/x")));
+        let question = Question::from(raw(&url("https://login.example/x")));
         assert_eq!(question.flaw, None);
         assert_eq!(question.check(None), Ok(()));
         assert!(question.check(Some("{}")).is_err());
@@ -241,7 +237,7 @@ mod tests {
             "tags": {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
         }));
         let form = serde_json::to_string_pretty(&form).unwrap();
-        let question = Question::new(RawValue::from_string(form).unwrap());
+        let question = Question::from(RawValue::from_string(form).unwrap());
         assert_eq!(question.flaw, None);
         let all = json!({"name": "Ada", "age": 1, "sure": true, "size": "s", "tags": ["b"]});
         for good in [json!({"name": "Ada"}), all] {

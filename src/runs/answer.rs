@@ -18,6 +18,7 @@ use super::call_recorder::CallRecorder;
 use super::calls::Left;
 use super::credential::OfRun;
 use super::{DrivenRun, Runs};
+use crate::clock;
 use crate::model::answer::Answer;
 use crate::model::call::CallRequest;
 use crate::model::ending::{Ending, Made};
@@ -226,7 +227,7 @@ async fn make(
     info!(
         run = %run_id, toolUseId = %tool_use, tool, backend = %request.route.backend,
         app = %run.app, ok,
-        ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+        ms = clock::millis_of(begun.elapsed()),
         "answered"
     );
     runs.tell(run);

@@ -16,7 +16,7 @@ use crate::audit::Audit;
 use crate::model::approval::Outcome as Approval;
 use crate::model::{CallRequest, Ending, Target};
 use crate::traces::{Context, Kind, Span};
-use crate::{audit, metrics};
+use crate::{audit, clock, metrics};
 
 /// The audit log's word for a call that continues after a first answer.
 const PENDING: &str = "pending";
@@ -59,7 +59,7 @@ impl Asking {
             outcome: decision.outcome.as_str(),
             by: decision.by,
             reason: decision.reason,
-            ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+            ms: clock::millis_of(waited),
         };
         if !is_servers {
             self.told.approval = Some(told);

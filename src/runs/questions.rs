@@ -52,7 +52,7 @@ impl Calls {
         let peer::Question { key, mark, params, mut answer } = question;
         let decision = match params.get().len() {
             0..=MAX_QUESTION => {
-                self.decided(call, Some((Question::new(params), &mark)), answer.closed()).await
+                self.decided(call, Some((Question::from(params), &mark)), answer.closed()).await
             }
             _ => Err(TooMany),
         };

@@ -3,7 +3,6 @@
 //! Must not: know a route.
 
 use std::convert::Infallible;
-use std::time::SystemTime;
 
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode, header};
@@ -84,9 +83,4 @@ pub(super) struct Snapshot<'a> {
     pub(super) agent_spec: &'a RawValue,
     #[serde(flatten)]
     pub(super) rest: Value,
-}
-
-/// `2026-06-08T17:00:00.000Z` (agent-runs-protocol §6.1).
-pub(super) fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_millis(time).to_string()
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::run::Accepted;
 use super::{Invalid, Refusal, Reply, Sandbox, json, read, runs};
-use crate::model::answer::files::MAX_BYTES;
+use crate::model::answer::files::{MAX_BYTES, decoded_size};
 use crate::model::{Answer, ToolUseId};
 
 /// The body of a tool result.
@@ -31,9 +31,7 @@ pub(super) struct FileNote {
 
 /// The decoded length of a text that has been checked to be base64.
 fn decoded_len<'de, D: Deserializer<'de>>(data: D) -> Result<usize, D::Error> {
-    let data = String::deserialize(data)?;
-    let padding = data.bytes().rev().take_while(|byte| *byte == b'=').count();
-    Ok(data.len() / 4 * 3 - padding)
+    String::deserialize(data).map(|data| decoded_size(&data))
 }
 
 /// Reads a tool result: exactly one of `result` and `error`, each within its limit.

@@ -208,7 +208,7 @@ impl Run {
         if end.kind == "cancelled" {
             state.abandoned = waiting.into_keys().collect();
         }
-        let duration_ms = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let duration_ms = clock::millis_of(self.started.elapsed());
         state.ended = Some(Arc::new(Ended { end, at: clock::now(), duration_ms }));
         self.last.send_replace(state.frames.len() as u64);
         self.over.cancel();

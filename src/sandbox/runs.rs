@@ -8,7 +8,8 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::json;
 
-use super::{Refusal, Reply, Run, Sandbox, Snapshot, Spec, Turn, json, player, rfc3339, spec};
+use super::{Refusal, Reply, Run, Sandbox, Snapshot, Spec, Turn, json, player, spec};
+use crate::clock::rfc3339;
 use crate::model::{RunId, SessionId};
 
 /// The stored runs.

@@ -10,9 +10,9 @@ use http::StatusCode;
 use serde_json::json;
 
 use super::{
-    Charge, Message, Refusal, Reply, Role, Sandbox, Snapshot, Spec, Turn, grow, json, rfc3339,
-    runs, spec,
+    Charge, Message, Refusal, Reply, Role, Sandbox, Snapshot, Spec, Turn, grow, json, runs, spec,
 };
+use crate::clock::{self, rfc3339};
 use crate::model::SessionId;
 
 /// The most messages in a history; beyond that, the oldest are forgotten.
@@ -81,7 +81,7 @@ pub(super) fn create(sandbox: &Sandbox, body: &[u8]) -> Reply {
     if sessions.0.len() >= sandbox.config.limits.sessions {
         sessions.forget_one();
     }
-    let now = crate::clock::now();
+    let now = clock::now();
     let history = VecDeque::new();
     let session = Session { spec, created: now, last_used: now, ended: None, history, charge };
     sessions.0.insert(id.clone(), session);
@@ -99,7 +99,7 @@ pub(super) fn message(sandbox: &Arc<Sandbox>, id: &str, body: &[u8]) -> Reply {
         let message = "the session has ended; create a new one";
         return Err(Refusal::new(StatusCode::CONFLICT, "session_ended", message));
     }
-    session.last_used = crate::clock::now();
+    session.last_used = clock::now();
     let size = body.len() + session.spec.raw.get().len();
     let asked = session.spec.for_message(message)?;
     drop(sessions);
@@ -111,7 +111,7 @@ pub(super) fn end(sandbox: &Sandbox, id: &str) -> Reply {
     let session_id = SessionId::from(id);
     let mut sessions = sandbox.sessions.lock();
     let session = sessions.0.get_mut(&session_id).ok_or_else(|| unknown(id))?;
-    session.ended.get_or_insert_with(crate::clock::now);
+    session.ended.get_or_insert_with(clock::now);
     drop(sessions);
     let running = sandbox.runs.lock().of_session(&session_id);
     running.iter().for_each(|run| run.cancel("session_ended"));

@@ -193,7 +193,7 @@ impl Upstream {
                 }
                 return verdict;
             }
-            Ok(Err(SendError::OddPath(odd))) => {
+            Ok(Err(odd @ SendError::OddPath)) => {
                 error!(path, "a result cannot be posted: {odd}");
                 return Verdict::Ends(Posted::Failed);
             }

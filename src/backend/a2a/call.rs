@@ -14,7 +14,7 @@ use super::failure::{A2aFailure, Exchanged};
 use super::follow::{FIRST_WAIT, Following};
 use super::link::Link;
 use super::result::{Outcome, Reply};
-use super::threads::{Owner, Thread};
+use super::threads::Thread;
 use super::wire::{Message, Operation, Reply as Wanted};
 use crate::backend::{CallError, Called, ToolCall};
 use crate::model::{Answer, CallRequest};
@@ -28,9 +28,9 @@ pub(super) async fn call(
 ) -> Called {
     let id = message_id(&call.request).to_string();
     let threads = &link.settings.threads;
-    let owner = Owner::of(&call.request);
-    let mut thread = match &owner {
-        Some(owner) => threads.begin(owner).await,
+    let conversation = threads.id(&call.request);
+    let mut thread = match &conversation {
+        Some(conversation) => threads.begin(conversation).await,
         None => Thread::default(),
     };
     let known = thread.clone();
@@ -59,8 +59,8 @@ pub(super) async fn call(
         Err(failure) if failure.is_not_taken() => (Some(known), Err(failure.into())),
         Err(failure) => (None, Err(failure.into())),
     };
-    if let (Some(owner), Some(next)) = (owner, next) {
-        threads.end(tracker, &owner, next).await;
+    if let (Some(conversation), Some(next)) = (conversation, next) {
+        threads.end(tracker, conversation, next).await;
     }
     answer
 }
@@ -77,8 +77,9 @@ pub(super) async fn resume(
     // There is a task, so that no other error is needed.
     let reply = following.poll(Duration::ZERO, String::new()).await?;
     let (next, answer) = conclude(reply, known);
-    if let Some(owner) = Owner::of(&call.request) {
-        link.settings.threads.end(tracker, &owner, next).await;
+    let threads = &link.settings.threads;
+    if let Some(conversation) = threads.id(&call.request) {
+        threads.end(tracker, conversation, next).await;
     }
     Ok(answer)
 }

@@ -16,7 +16,7 @@ use crate::clock;
 use crate::error_chain::error_chain;
 use crate::journal::record::{Change, ConversationRecord, KEEP_CONVERSATION as KEEP, Key};
 use crate::journal::{Journal, Replica};
-use crate::model::{AppName, BackendName, CallRequest, CallingRun, RunId, SessionId, Workspace};
+use crate::model::{BackendName, CallRequest, CallingRun};
 
 /// The most conversations; the oldest go first.
 const MAX_THREADS: usize = 10_000;
@@ -32,15 +32,6 @@ pub(super) struct Thread {
     pub task: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-}
-
-/// The owner of a conversation.
-#[derive(Debug)]
-pub(super) enum Owner {
-    /// All runs of one session share one.
-    Session(AppName, Workspace, SessionId),
-    /// By app, as a run that one app attaches may be another's: the two share no conversation.
-    Run(AppName, Workspace, RunId),
 }
 
 /// All conversations with one agent.
@@ -83,17 +74,6 @@ impl Thread {
     }
 }
 
-impl Owner {
-    /// `None` for a call by hand, which belongs to no conversation.
-    pub(super) fn of(call: &CallRequest) -> Option<Self> {
-        let CallingRun { workspace, run, session } = call.run.clone()?;
-        Some(match session {
-            Some(session) => Self::Session(call.app.clone(), workspace, session),
-            None => Self::Run(call.app.clone(), workspace, run),
-        })
-    }
-}
-
 impl Threads {
     /// The conversations with the agent at `endpoint`, kept in `journal`. Those that an earlier process
     /// has left in its file go on, unless the clock was put back: their age is then not known.
@@ -109,14 +89,17 @@ impl Threads {
         Arc::new(Self { kept, journal: Some((journal, agent)) })
     }
 
-    /// What the journal calls the conversation of `owner`.
-    fn id(&self, owner: &Owner) -> String {
+    /// The id of the conversation that `call` belongs to, here and in the journal. All runs of one
+    /// session share one. The id has the app, as a run that one app attaches may be another's: the
+    /// two share no conversation. `None` for a call by hand, which belongs to none.
+    pub(super) fn id(&self, call: &CallRequest) -> Option<String> {
         let agent = self.journal.as_ref().map_or("", |(_, agent)| agent);
-        let parts = match owner {
-            Owner::Session(app, workspace, it) => (app, workspace, "session", it.as_str()),
-            Owner::Run(app, workspace, it) => (app, workspace, "run", it.as_str()),
+        let CallingRun { workspace, run, session } = call.run.as_ref()?;
+        let (kind, owner) = match session {
+            Some(session) => ("session", session.as_str()),
+            None => ("run", run.as_str()),
         };
-        text(&(agent, parts))
+        Some(text(&(agent, (&call.app, workspace, kind, owner))))
     }
 
     /// This process, if it shares the conversations with other replicas.
@@ -132,10 +115,10 @@ impl Threads {
     }
 
     /// [`Self::enter`] over all replicas; without their database, as far as this one knows.
-    pub(super) async fn begin(&self, owner: &Owner) -> Thread {
-        let here = self.enter(owner);
+    pub(super) async fn begin(&self, id: &str) -> Thread {
+        let here = self.enter(id);
         let Some(replica) = self.replica() else { return here };
-        match replica.enter_conversation(&self.id(owner)).await {
+        match replica.enter_conversation(id).await {
             Ok((context, task)) => Thread { context, task },
             Err(error) => {
                 warn!(error = error_chain(&error), "cannot look up a conversation");
@@ -146,58 +129,50 @@ impl Threads {
 
     /// [`Self::leave`] over all replicas, in a task of `tracker`: a call that is dropped meanwhile must
     /// not lose where its message has led.
-    pub(super) async fn end(
-        self: &Arc<Self>,
-        tracker: &TaskTracker,
-        owner: &Owner,
-        thread: Thread,
-    ) {
-        self.leave(owner, thread.clone());
+    pub(super) async fn end(self: &Arc<Self>, tracker: &TaskTracker, id: String, thread: Thread) {
+        self.leave(&id, thread.clone());
         if self.replica().is_none() {
             return;
         }
         let threads = Arc::clone(self);
-        let id = self.id(owner);
         let leaving = tracker.spawn(async move {
             let Some(replica) = threads.replica() else { return };
             let Thread { context, task } = thread.short();
-            if let Err(error) = replica.leave_conversation(&id, context, task).await {
+            if let Err(error) = replica.leave_conversation(&id, (context, task)).await {
                 warn!(error = error_chain(&error), "a conversation is not kept for other replicas");
             }
         });
         leaving.await.ok();
     }
 
-    /// Where the next message of `owner` goes. A waiting task is given to one message only: a
-    /// second message at the same time goes to the same conversation, but not to that task. After a
-    /// crash, the file may still have the task; the agent then refuses it.
-    pub(super) fn enter(&self, owner: &Owner) -> Thread {
-        let id = self.id(owner);
+    /// Where the next message of the conversation `id` goes. A waiting task is given to one message
+    /// only: a second message at the same time goes to the same conversation, but not to that task.
+    /// After a crash, the file may still have the task; the agent then refuses it.
+    pub(super) fn enter(&self, id: &str) -> Thread {
         let mut threads = self.kept.lock();
-        let Some(kept) = threads.get_mut(&id) else { return Thread::default() };
+        let Some(kept) = threads.get_mut(id) else { return Thread::default() };
         if kept.used.elapsed() >= KEEP {
-            threads.remove(&id);
-            self.write(vec![forget(id)]);
+            threads.remove(id);
+            self.write(vec![forget(id.to_owned())]);
             return Thread::default();
         }
         kept.used = Instant::now();
         Thread { context: kept.thread.context.clone(), task: kept.thread.task.take() }
     }
 
-    /// Remembers where a message has led. A task that waits for another message of `owner`
-    /// stays, unless `thread` has one itself.
-    pub(super) fn leave(&self, owner: &Owner, thread: Thread) {
+    /// Remembers where a message has led. A task that waits for another message of the
+    /// conversation stays, unless `thread` has one itself.
+    pub(super) fn leave(&self, id: &str, thread: Thread) {
         let Thread { context, task } = thread.short();
-        let id = self.id(owner);
         let now = Instant::now();
         // Held until the journal has the changes, so that the file has the last one.
         let mut threads = self.kept.lock();
-        let known = threads.remove(&id);
+        let known = threads.remove(id);
         let is_known = known.is_some();
         let task = task.or_else(|| known.and_then(|known| known.thread.task));
         if context.is_none() && task.is_none() {
             if is_known {
-                self.write(vec![forget(id)]);
+                self.write(vec![forget(id.to_owned())]);
             }
             return;
         }
@@ -206,8 +181,8 @@ impl Threads {
         }
         let record = ConversationRecord { context, task, used_at: clock::millis() };
         let thread = Thread { context: record.context.clone(), task: record.task.clone() };
-        self.write(vec![Change::Conversation(id.clone(), record)]);
-        threads.insert(id, Kept { thread, used: now });
+        self.write(vec![Change::Conversation(id.to_owned(), record)]);
+        threads.insert(id.to_owned(), Kept { thread, used: now });
     }
 }
 

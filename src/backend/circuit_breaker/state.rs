@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::model::words::words;
+
 /// This many failures in a row open the breaker (linkerd's number).
 const FAILURES_TO_OPEN: u32 = 7;
 /// How long the breaker is open at first.
@@ -63,26 +65,13 @@ pub enum Sign {
     None,
 }
 
-/// The state of a breaker, for status pages and metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Look {
-    Closed,
-    /// For this time.
-    Open(Duration),
-    /// One call may try, or is trying.
-    HalfOpen,
-}
-
-impl Look {
-    /// The words of [`Self::as_str`].
-    pub const WORDS: [&'static str; 3] = ["closed", "open", "half-open"];
-
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Open(_) => "open",
-            Self::HalfOpen => "half-open",
-        }
+words! {
+    /// The state of a breaker, for status pages and metrics.
+    pub enum Look {
+        Closed = "closed",
+        Open = "open",
+        /// One call may try, or is trying.
+        HalfOpen = "half-open",
     }
 }
 
@@ -152,12 +141,12 @@ impl Breaker {
         }
     }
 
-    /// The present state.
-    pub(super) fn look(&self, now: Instant) -> Look {
+    /// The present state, and how long the breaker stays open.
+    pub(super) fn look(&self, now: Instant) -> (Look, Option<Duration>) {
         match self.state {
-            State::Closed { .. } => Look::Closed,
-            State::Open { until, .. } if now < until => Look::Open(until - now),
-            State::Open { .. } | State::Probing { .. } => Look::HalfOpen,
+            State::Closed { .. } => (Look::Closed, None),
+            State::Open { until, .. } if now < until => (Look::Open, Some(until - now)),
+            State::Open { .. } | State::Probing { .. } => (Look::HalfOpen, None),
         }
     }
 

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderValue, Method};
-use serde_json::value::RawValue;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::{sleep, timeout};
@@ -17,15 +16,17 @@ use crate::backend::peer::NotRead;
 use crate::budget::tests::without_room;
 use crate::config::{Program, ProgramSandbox, Secret, Secrets};
 use crate::http_client;
+use crate::model::InputSchema;
+use crate::model::json::no_members;
 use crate::model::redaction::{Known, Pattern, Redaction};
 
 /// Longer than anything here takes on a busy machine; running into it is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn dialer(action: Action) -> LocalDialer {
-    let definition = RawValue::from_string("{}".to_owned()).unwrap();
+    let input = Arc::new(InputSchema::of_local(no_members().into()));
     let name = BackendName::parse("tool").unwrap();
-    LocalDialer::new(name, &Local { definition, action }, None, http_client::new())
+    LocalDialer::new(name, &Local { input, action }, None, http_client::new())
 }
 
 fn command(line: &[&str], env: &[(&str, &str)]) -> LocalDialer {

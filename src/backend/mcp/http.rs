@@ -101,7 +101,8 @@ impl StreamableHttpClient for Http {
         let body = Body { bytes: body.into(), only_reads: only_reads(&message) };
         headers.extend(raw_request.headers.iter().filter_map(param_header));
         raw_request.set_written(true);
-        let outcome = match self.request(Method::POST, headers, body).await {
+        let sent = self.endpoint.request(Method::POST, &self.endpoint.url, headers, body);
+        let outcome = match sent.await {
             Ok(response) => self.read_reply(&message, session.is_some(), response).await,
             Err(failure) => {
                 raw_request.set_written(!failure.is_unsent());
@@ -125,8 +126,9 @@ impl StreamableHttpClient for Http {
         headers: HashMap<HeaderName, HeaderValue>,
     ) -> Answered<()> {
         let headers = self.headers_with(Some(&session), headers)?;
-        let response = self.request(Method::DELETE, headers, Body::default()).await;
-        let response = response.map_err(StreamableHttpError::Client)?;
+        let url = &self.endpoint.url;
+        let response = self.endpoint.request(Method::DELETE, url, headers, Body::default());
+        let response = response.await.map_err(StreamableHttpError::Client)?;
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             return Err(StreamableHttpError::ServerDoesNotSupportDeleteSession);
         }
@@ -149,8 +151,9 @@ impl StreamableHttpClient for Http {
         if let Some(id) = &last_event_id {
             headers.insert(LAST_EVENT_ID, header_value(id)?);
         }
-        let response = self.request(Method::GET, headers, Body::default()).await;
-        let response = response.map_err(|failure| {
+        let url = &self.endpoint.url;
+        let response = self.endpoint.request(Method::GET, url, headers, Body::default());
+        let response = response.await.map_err(|failure| {
             if self.standing.lock().failed() {
                 self.state.lose(format!("the server is gone: {failure}"));
             }
@@ -174,15 +177,6 @@ impl StreamableHttpClient for Http {
 }
 
 impl Http {
-    async fn request(
-        &self,
-        method: Method,
-        headers: HeaderMap,
-        body: Body,
-    ) -> Result<reqwest::Response, HttpFailure> {
-        self.endpoint.request(method, &self.endpoint.url, headers, body).await
-    }
-
     /// Reads the answer to a POST.
     async fn read_reply(
         &self,

@@ -26,12 +26,13 @@ use crate::backend::log::Removal;
 use crate::backend::{
     CallError, Called, ErrorReply, LiveRedaction, NotRead, PeerErrorKind, Progress, Reply,
 };
+use crate::model::json::one_line;
 use crate::model::{CallRequest, Members, member, string_member};
 
 mod calls;
 mod handshake;
 
-use calls::{encode_call, one_line};
+use calls::encode_call;
 pub(super) use handshake::Handshake;
 
 /// How many questions of a server wait at a time.

@@ -58,7 +58,7 @@ pub(super) fn sources(config: &Config) -> Vec<Source> {
 
 fn source(state: &StateDir, backend: &Backend) -> Source {
     let catalog = match &backend.target {
-        Target::Local(tool) => Some(Arc::new(Catalog::local(tool.definition.clone()))),
+        Target::Local(tool) => Some(Arc::new(Catalog::local(Arc::clone(&tool.input)))),
         target => catalogs::load(state, &backend.name, &daemon::identity(target)),
     };
     let mut accepted = tool_pins::load(state, &backend.name);

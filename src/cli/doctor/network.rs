@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use reqwest::Method;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 use url::Url;
@@ -27,7 +28,7 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
     // This step needs no user and no password, so it sends none.
     let _cannot_fail = root.set_username("").and_then(|()| root.set_password(None)).is_ok();
     check.begin("tcp");
-    let asked = client.head(root).timeout(PATIENCE).send().await;
+    let asked = client.request(Method::HEAD, root).timeout(PATIENCE).send().await;
     let error = asked.as_ref().err();
     let kind = error.filter(|error| error.is_connect()).and_then(|error| io_kind(error));
     let hangs_up =

@@ -9,6 +9,7 @@ use tokio::time::Instant;
 
 use crate::cli::page::{BAD, DOUBTFUL, GOOD, PLAIN};
 use crate::cli::terminal::{colours, one_line};
+use crate::clock;
 use crate::config::Secrets;
 
 /// How one step went.
@@ -82,7 +83,7 @@ impl Check {
 
     fn end(&mut self, verdict: Verdict, finding: String, cure: Option<String>) {
         let (step, begun) = self.open.take().unwrap_or_else(|| ("time", Instant::now()));
-        let ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let ms = clock::millis_of(begun.elapsed());
         self.steps.push(Step { step, verdict, ms, finding, cure });
     }
 

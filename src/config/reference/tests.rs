@@ -23,7 +23,7 @@ fn check(dialect: Dialect, text: &str, expected: &str) {
         .and_then(|template| template.resolve(&environment(), Path::new("/etc/bridge")));
     let got = match resolved {
         Ok(resolved) => resolved.value,
-        Err(flaw) => format!("{} | {}", flaw.message, flaw.cure),
+        Err(mistake) => format!("{} | {}", mistake.message, mistake.cure.unwrap()),
     };
     assert_eq!(got, expected);
 }

@@ -3,6 +3,8 @@
 //!
 //! Must not: send a request, start the program or look for it.
 
+use std::sync::Arc;
+
 use http::Method;
 use serde_json::value::RawValue;
 
@@ -12,8 +14,8 @@ use crate::config::document::{Kind, Node};
 use crate::config::{
     Action, At, Backend, Dialect, HttpMethod, Local, Naming, NodeId, SchemaMap, Target, file_format,
 };
-use crate::model::BackendName;
 use crate::model::json::quoted;
+use crate::model::{BackendName, InputSchema};
 
 impl Validator<'_> {
     pub(super) fn local(
@@ -23,7 +25,7 @@ impl Validator<'_> {
         inherited: Inherited<'_>,
     ) -> Backend {
         let At { value: entry, node } = at;
-        let definition = self.definition(entry);
+        let input = self.definition(entry);
         let action = self.action(*node, entry);
         // Fewer by default: each call of a program starts a process.
         let at_once = if entry.command.is_some() { 4 } else { 16 };
@@ -32,13 +34,13 @@ impl Validator<'_> {
             call_timeout: entry.timeout.as_ref(),
             ..common!(entry: required, pending_after, concurrency, quota, max_result, redact)
         };
-        let tool = definition.zip(action).map(|(definition, action)| Local { definition, action });
+        let tool = input.zip(action).map(|(input, action)| Local { input, action });
         let target = tool.map_or(Target::unresolved("local"), Target::Local);
         self.backend(name, target, Naming::default(), &common, inherited)
     }
 
     /// The tool's definition for MANTYX: only the members that the file has.
-    fn definition(&self, entry: &file_format::Local) -> Option<Box<RawValue>> {
+    fn definition(&self, entry: &file_format::Local) -> Option<Arc<InputSchema>> {
         let schema = |at: Option<&At<SchemaMap>>| at.map(|at| self.object_schema(at.node));
         let flag = |at: Option<&At<bool>>| at.map(|at| Some(at.value.to_string()));
         let members = [
@@ -52,7 +54,8 @@ impl Validator<'_> {
         let given = members.into_iter().filter_map(|(key, value)| Some((key, value?)));
         let members: Option<Vec<String>> =
             given.map(|(key, value)| Some(format!("\"{key}\":{}", value?))).collect();
-        RawValue::from_string(format!("{{{}}}", members?.join(","))).ok()
+        let definition = RawValue::from_string(format!("{{{}}}", members?.join(","))).ok()?;
+        Some(InputSchema::of_local(definition.into()).into())
     }
 
     /// The JSON text of a schema; MANTYX requires one of an object.

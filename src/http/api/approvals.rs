@@ -14,7 +14,8 @@ use serde_json::value::RawValue;
 use tracing::warn;
 
 use super::sight::Sight;
-use super::{Answered, Api, ApiRequest, Body, Code, bad_request, response, time};
+use super::{Answered, Api, ApiRequest, Body, Code, bad_request, response};
+use crate::clock::rfc3339;
 use crate::error_chain::error_chain;
 use crate::model::RunId;
 use crate::model::approval::{MAX_REASON, Outcome};
@@ -123,9 +124,9 @@ impl Shown {
             arguments_sha256: approval.digest.clone(),
             question: None,
             flaw: None,
-            since: time(approval.since),
-            deadline: time(approval.until),
-            decided_at: ended.map(|(at, _)| time(*at)),
+            since: rfc3339(approval.since),
+            deadline: rfc3339(approval.until),
+            decided_at: ended.map(|(at, _)| rfc3339(*at)),
             reason: ended.and_then(|(_, decision)| decision.reason.clone()),
         }
     }

@@ -14,8 +14,9 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{
-    Answered, Api, ApiRequest, BackendName, Code, Ref, busy, names, operator_only, response, time,
+    Answered, Api, ApiRequest, BackendName, Code, Ref, busy, names, operator_only, response,
 };
+use crate::clock::rfc3339;
 
 /// How long a run of the doctor may take: its own limit, and the end of a program.
 const DOCTOR: Duration = Duration::from_secs(60);
@@ -66,7 +67,10 @@ impl Api {
             };
             Some(BackendDetails {
                 states: states
-                    .map(|(since, phase)| StateSince { since: time(since), state: phase.as_str() })
+                    .map(|(since, phase)| StateSince {
+                        since: rfc3339(since),
+                        state: phase.as_str(),
+                    })
                     .collect(),
                 approve: refs
                     .flat_map(Ref::names)

@@ -28,7 +28,7 @@ pub use self::sessions::McpSessions;
 use self::sessions::Session;
 use super::{Answered, Api, ApiRequest, App, Body, Caller, MAX_CALL, proxy, response};
 use crate::backend::Modes;
-use crate::model::Feature;
+use crate::model::{Feature, member};
 use crate::traces::Context;
 
 /// The header that names a session.
@@ -250,6 +250,14 @@ fn capabilities() -> serde_json::Value {
 fn server_info() -> serde_json::Value {
     let version = env!("CARGO_PKG_VERSION");
     json!({ "name": "mantyx-bridge", "title": "MANTYX bridge", "version": version })
+}
+
+/// `result`, marked as a whole one for a client without a session, if it has no type itself.
+fn typed(result: String, is_stateless: bool) -> String {
+    match is_stateless && member(&result, "resultType").is_none() {
+        true => complete(&result),
+        false => result,
+    }
 }
 
 /// A result, marked as a whole one (2026-07-28, basic: ResultType).

@@ -15,8 +15,7 @@ use prometheus_client::registry::Metric;
 use super::{Api, ApiRequest, Runs, Runtime, Tls, response, status};
 use crate::audit::Audit;
 use crate::backend::calls::BackendHandle;
-use crate::backend::circuit_breaker::Look;
-use crate::backend::registry::{Phase, Snapshot};
+use crate::backend::registry::Snapshot;
 use crate::clock;
 use crate::metrics::page::{Row, by_label, counter, each, each_by, gauge, one_of};
 use crate::metrics::{
@@ -26,7 +25,6 @@ use crate::metrics::{
 use crate::model::Ending;
 use crate::model::offer::cost::{Cost, OfBackend};
 use crate::model::sentences::named;
-use crate::model::words::Words as _;
 use crate::runtimes::State;
 
 const APP: &str = "app";
@@ -116,12 +114,9 @@ fn backends(runs: &Runs) -> Vec<Named> {
     let refreshed: Vec<(&str, SystemTime)> =
         known.iter().filter_map(|(name, (_, known))| Some((*name, known.last_refresh?))).collect();
     let refreshed = each(BACKEND, &refreshed, |at| ConstGauge::new(timestamp(*at)));
-    let phases = Phase::ALL.iter().map(|phase| phase.as_str()).collect::<Vec<_>>();
-    let phase =
-        each_by([BACKEND, STATE], &known, |(_, known)| one_of(&phases, known.phase.as_str()));
-    let breaker = each_by([BACKEND, STATE], &known, |(backend, _)| {
-        one_of(&Look::WORDS, backend.breaker.look().as_str())
-    });
+    let phase = each_by([BACKEND, STATE], &known, |(_, known)| one_of(known.phase));
+    let breaker =
+        each_by([BACKEND, STATE], &known, |(backend, _)| one_of(backend.breaker.look().0));
     let counts = |value: fn(&Snapshot) -> u64| {
         each(BACKEND, &known, |(_, known)| ConstCounter::new(value(known)))
     };

@@ -10,9 +10,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::status::{Backend, Daemon};
-use super::{Api, Caller, Flaw, time};
+use super::{Api, Caller, Flaw};
 use crate::budget::{Budget, Shortage};
-use crate::clock;
+use crate::clock::{self, rfc3339};
 use crate::config::Target;
 use crate::journal::Replica;
 use crate::model::pin::{CARD, Finding};
@@ -92,7 +92,7 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     }
     if let Some(tls) = &api.facts.tls {
         let health = tls.health();
-        let until = time(health.settings.facts.not_after);
+        let until = rfc3339(health.settings.facts.not_after);
         let end = match health.settings.facts.validity(clock::now()) {
             Validity::Good => None,
             Validity::Ending => Some(format!("The certificate ends on {until}.")),

@@ -4,7 +4,6 @@
 //! Must not: show an app the runs of another, or anyone the arguments or the result of a call.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::{Request, Response, StatusCode, Uri, header};
 use http_body::Body as _;
@@ -16,9 +15,9 @@ use tracing::{info, warn};
 use super::sight::Sight;
 use super::{
     Answered, Api, ApiRequest, App, Body, Code, MAX_CALL, bad_request, choose, json_body,
-    operator_only, parameter, proxy, response, time,
+    operator_only, parameter, proxy, response,
 };
-use crate::clock;
+use crate::clock::{self, millis_of, rfc3339};
 use crate::error_chain::error_chain;
 use crate::http::proxy::{Outgoing, Resource, forward};
 use crate::model::ids::is_segment;
@@ -110,8 +109,8 @@ impl<'a> Shown<'a> {
             last_seq: run.last_seq(),
             calls: run.calls(),
             calls_in_flight: run.in_flight(),
-            started_at: time(run.started_at()),
-            ended_at: run.ended_at().map(time),
+            started_at: rfc3339(run.started_at()),
+            ended_at: run.ended_at().map(rfc3339),
             stream_url: run.key.stream_path(),
         }
     }
@@ -126,7 +125,7 @@ impl<'a> ShownCall<'a> {
             tool_use_id: call.tool_use.as_str(),
             name: &call.name,
             backend: call.backend.as_str(),
-            started_at: time(call.started_at),
+            started_at: rfc3339(call.started_at),
             state: match call.ended {
                 Some(_) => "answered",
                 None if call.is_waiting() => "waiting",
@@ -134,10 +133,10 @@ impl<'a> ShownCall<'a> {
             },
             pending: call.is_pending(),
             outcome: call.ended.map(|(outcome, _)| outcome.as_str()),
-            ms: millis(call.took()),
-            waited_ms: millis(call.waited()),
-            sent_ms: call.sent.map(millis),
-            posted_ms: call.posted.map(millis),
+            ms: millis_of(call.took()),
+            waited_ms: millis_of(call.waited()),
+            sent_ms: call.sent.map(millis_of),
+            posted_ms: call.posted.map(millis_of),
         }
     }
 }
@@ -391,10 +390,6 @@ impl Api {
         let texts = CallTexts { arguments: &call.arguments, answer: &call.answer };
         Ok(response::json(&texts))
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The body of an attachment. An empty one leaves all choices to the bridge.

@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::problems::Problem;
-use super::{Api, App, Caller, problems, time};
+use super::{Api, App, Caller, problems};
 use crate::backend::Signature;
-use crate::backend::circuit_breaker::Look;
 use crate::backend::registry::Snapshot;
+use crate::clock::{self, rfc3339};
 use crate::journal::{Beat, Replica as Member};
 use crate::model::offer::cost::Injected;
 use crate::model::{AppName, BackendName, Offer, RefKind};
-use crate::{clock, tls};
+use crate::tls;
 
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -56,12 +56,12 @@ impl Runtime {
             name: runtime.name.to_string(),
             kind: runtime.wire().map_or("", |wire| wire.as_str()).to_owned(),
             state: health.state.as_str().to_owned(),
-            since: time(health.since),
+            since: rfc3339(health.since),
             last_error: health.last_error,
             open_calls: runtime.open_calls(),
             untaken: health.untaken,
             refused_answers: runtime.refused.get(),
-            gap: health.gap.map(|(from, to)| format!("{} to {}", time(from), time(to))),
+            gap: health.gap.map(|(from, to)| format!("{} to {}", rfc3339(from), rfc3339(to))),
         }
     }
 }
@@ -85,7 +85,7 @@ fn replicas(api: &Api) -> Vec<Replica> {
         id: one.replica.to_string(),
         host: one.host,
         version: one.version,
-        since: time(one.since),
+        since: rfc3339(one.since),
         is_self: own == Some(one.replica),
     };
     all.into_iter().map(shown).collect()
@@ -198,7 +198,7 @@ impl From<tls::Health> for Tls {
         let names = facts.names.iter().map(ToString::to_string);
         Self {
             names: names.chain(facts.addresses.iter().map(ToString::to_string)).collect(),
-            not_after: time(facts.not_after),
+            not_after: rfc3339(facts.not_after),
         }
     }
 }
@@ -260,7 +260,7 @@ pub(super) fn daemon(api: &Api, caller: &Caller, backends: &[Backend]) -> Daemon
         operator: caller.is_operator,
         tls: api.facts.tls.as_ref().map(|tls| tls.health().into()),
         config: Config {
-            loaded_at: time(loaded.at),
+            loaded_at: rfc3339(loaded.at),
             last_error: loaded.flaw.map(|flaw| flaw.to_string()),
         },
         injected: injected(api, caller.sees()),
@@ -303,11 +303,8 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let registry = &api.runs.calls.backends.registry;
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let kind = kind(&registry.offer(), name)?;
-    let look = backend.breaker.look();
-    let retry_at = match look {
-        Look::Open(wait) => Some(time(clock::now() + wait)),
-        Look::Closed | Look::HalfOpen => None,
-    };
+    let (look, wait) = backend.breaker.look();
+    let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
         name: name.to_string(),
         kind: kind.to_owned(),
@@ -320,10 +317,10 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
         signature: known.about.signature.as_deref().cloned(),
         tools: known.catalog.as_ref().map_or(0, |catalog| catalog.tool_count()),
         digest: known.catalog.as_ref().map(|catalog| catalog.digest().to_owned()),
-        last_refresh: known.last_refresh.map(time),
-        next_refresh: known.next_refresh.map(time),
+        last_refresh: known.last_refresh.map(rfc3339),
+        next_refresh: known.next_refresh.map(rfc3339),
         last_error: known.last_error,
-        last_call: backend.last_call().map(|(at, answered)| LastCall { at: time(at), answered }),
+        last_call: backend.last_call().map(|(at, answered)| LastCall { at: rfc3339(at), answered }),
         calls_in_flight: backend.in_flight(),
         breaker: Breaker { state: look.as_str().to_owned(), retry_at },
         pin: Pin {

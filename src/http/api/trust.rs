@@ -19,7 +19,7 @@ use super::{
     unknown_backend,
 };
 use crate::backend::registry::Snapshot;
-use crate::model::pin::{CARD, Finding, NotTaken, Take};
+use crate::model::pin::{CARD, Finding, NotTaken};
 use crate::model::{BackendName, Review, Rights};
 
 /// The largest body that accepts tools, in bytes.
@@ -161,9 +161,9 @@ impl Api {
         }
         let wanted: Acceptance = serde_json::from_slice(&body)
             .map_err(|error| bad_request(&format!("The body cannot be used: {error}.")))?;
-        let take = match &wanted.accept {
-            Accept::Everything(Everything::All) => Take::All,
-            Accept::Tools(tools) => Take::Tools(tools),
+        let tools = match &wanted.accept {
+            Accept::Everything(Everything::All) => None,
+            Accept::Tools(tools) => Some(tools.as_slice()),
         };
         let registry = &self.backends().registry;
         let all_rights = &Rights::default();
@@ -171,7 +171,7 @@ impl Api {
         let found = all.get(asked.segment.as_str());
         let found = found.filter(|name| self.pinned(name, all_rights).is_some());
         let accepted =
-            found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, take)?)));
+            found.and_then(|name| Some((name, registry.accept(name, &wanted.digest, tools)?)));
         let Some((name, outcome)) = accepted else {
             return Err(no_backend(asked.segment, &all));
         };

@@ -66,7 +66,7 @@ mod tests {
     use futures_util::StreamExt as _;
     use futures_util::future::join_all;
     use futures_util::stream::pending;
-    use http::header;
+    use http::{Response, header};
     use tokio::time::Instant;
 
     use super::*;
@@ -85,11 +85,11 @@ mod tests {
         let forms = Forms::default();
         let begun = Instant::now();
         let status =
-            |read: Result<Bytes, ReadError>| read.unwrap_err().response().status().as_u16();
+            |read: Result<Bytes, ReadError>| Response::from(read.unwrap_err()).status().as_u16();
         let all = join_all((0..MOST_FORMS).map(|_| forms.read(LOCAL, stuck())));
         let one_more = async {
             tokio::task::yield_now().await;
-            let refused = forms.read(LOCAL, full("token=x")).await.unwrap_err().response();
+            let refused = Response::from(forms.read(LOCAL, full("token=x")).await.unwrap_err());
             assert!(refused.headers().contains_key(header::RETRY_AFTER));
             refused.status().as_u16()
         };

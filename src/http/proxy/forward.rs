@@ -390,7 +390,7 @@ fn end_to_end(headers: &HeaderMap) -> HeaderMap {
 /// The answer to a request that did not reach MANTYX, or that MANTYX did not take.
 fn unsent(error: &SendError) -> Response<Body> {
     match error {
-        SendError::OddPath(odd) => response::error(Code::InvalidRequest, &odd.to_string()),
+        SendError::OddPath => response::error(Code::InvalidRequest, &error.to_string()),
         SendError::Token(why) => no_token(why),
         SendError::NotTwice => {
             let message = "MANTYX refused the bridge's token, which has been renewed since. \
@@ -402,7 +402,7 @@ fn unsent(error: &SendError) -> Response<Body> {
         // If the app's body did not arrive, the app gets that error, as MANTYX is not the cause.
         // The request's body may be why sending failed.
         SendError::Broken(error) => match causes::<ReadError>(error).next() {
-            Some(error) => error.response(),
+            Some(error) => error.clone().into(),
             None => unreachable(&error_chain(error)),
         },
     }

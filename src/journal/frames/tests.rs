@@ -150,7 +150,7 @@ fn what_is_no_journal_is_told_from_a_later_one() {
         let flaw = Flaw { at: 0, bytes: bytes.len(), frames: None };
         assert_eq!(contents.flaw, Some(flaw), "{bytes}");
     }
-    assert_eq!(read(b"mantyxj\x03\xff\xff").unwrap_err(), Later);
+    assert!(read(b"mantyxj\x03\xff\xff").is_none());
     let mut ours = file_head(1, 0);
     ours[MAGIC.len()] = 3;
     assert!(read(&ours).unwrap().flaw.is_some(), "the version alone is wrong");

@@ -9,6 +9,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::database::Beat;
+use crate::clock::millis_of;
 use crate::model::maps::HashMap;
 
 /// How often a replica says that it lives.
@@ -28,7 +29,7 @@ pub struct Lease(AtomicU64);
 impl Lease {
     /// A heartbeat was written that had been begun at `begun`.
     pub(super) fn extend(&self, begun: Duration) {
-        self.0.store(millis(begun + LEASE), Ordering::Release);
+        self.0.store(millis_of(begun + LEASE), Ordering::Release);
     }
 
     pub(super) fn end(&self) {
@@ -36,17 +37,13 @@ impl Lease {
     }
 
     pub(super) fn holds(&self, now: Duration) -> bool {
-        millis(now) < self.0.load(Ordering::Acquire)
+        millis_of(now) < self.0.load(Ordering::Acquire)
     }
 
     /// Whether heartbeats come through: at most one is missing.
     pub(super) fn is_fresh(&self, now: Duration) -> bool {
         self.holds(now + LEASE.saturating_sub(LATE))
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The heartbeats of the other replicas, as this one has seen them.

@@ -76,13 +76,8 @@ impl Replica {
     }
 
     /// Keeps where a message has led. A task that waits stays, unless there is another one.
-    pub async fn leave_conversation(
-        &self,
-        id: &str,
-        context: Option<String>,
-        task: Option<String>,
-    ) -> Queried {
-        self.with_reader(async |reader| reader.leave_conversation(id, context, task).await).await
+    pub async fn leave_conversation(&self, id: &str, led: Conversation) -> Queried {
+        self.with_reader(async |reader| reader.leave_conversation(id, led).await).await
     }
 
     /// All that waits for a person at any replica. The caller knows what is asked under the ids `known`.

@@ -247,7 +247,7 @@ fn decode(text: &str, twice: bool) -> Option<Vec<u8>> {
 }
 
 /// The decoded size of `base64`, in bytes, by its length.
-fn decoded_size(base64: &str) -> usize {
+pub(crate) fn decoded_size(base64: &str) -> usize {
     let digits = base64.bytes().filter(|byte| !byte.is_ascii_whitespace() && *byte != b'=').count();
     digits / 4 * 3 + digits % 4 * 3 / 4
 }

@@ -39,10 +39,11 @@ pub(crate) fn agent(name: &str) -> Source {
 
 /// A local tool with the given definition.
 pub(crate) fn local(name: &str, definition: &str) -> Source {
+    let input = Arc::new(InputSchema::of_local(raw(definition).into()));
     Source {
         kind: RefKind::Local,
         naming: Arc::default(),
-        catalog: Some(Arc::new(Catalog::local(raw(definition)))),
+        catalog: Some(Arc::new(Catalog::local(input))),
         ..server(name, &[])
     }
 }

@@ -88,15 +88,15 @@ fn what_is_accepted_is_what_was_looked_at() {
     let (other, new) = (CP.replace("Copies", "Mails"), CP.replace("\"cp\"", "\"new\""));
     let looked_at = judge(&mut accepted, Mode::Enforce, &[&other, &new]);
     let moved = judge(&mut accepted, Mode::Enforce, &[&other.replace("Mails", "Pays"), &new]);
-    assert_eq!(accepted.accept(&moved, &looked_at.digest, Take::All), Err(NotTaken::Moved));
+    assert_eq!(accepted.accept(&moved, &looked_at.digest, None), Err(NotTaken::Moved));
     let digest = moved.digest.clone();
     let tools = ["cp".to_owned(), "rm".to_owned()];
-    let unknown = accepted.accept(&moved, &digest, Take::Tools(&tools));
+    let unknown = accepted.accept(&moved, &digest, Some(&tools));
     assert_eq!(unknown, Err(NotTaken::NoSuchTool("rm".to_owned())));
-    assert_eq!(accepted.accept(&moved, &digest, Take::Tools(&tools[..1])), Ok(()));
+    assert_eq!(accepted.accept(&moved, &digest, Some(&tools[..1])), Ok(()));
     let review = judge(&mut accepted, Mode::Enforce, &[&other.replace("Mails", "Pays"), &new]);
     assert_eq!(changes(&review), [("ls", Change::Gone), ("new", Change::New)]);
-    assert_eq!(accepted.accept(&review, &review.digest, Take::All), Ok(()));
+    assert_eq!(accepted.accept(&review, &review.digest, None), Ok(()));
     let review = judge(&mut accepted, Mode::Enforce, &[&other.replace("Mails", "Pays"), &new]);
     assert_eq!((review.findings.len(), review.known), (0, 2), "what is gone is forgotten, too");
 }
@@ -115,7 +115,7 @@ fn what_nobody_sees_has_to_be_accepted() {
             let review = judge(&mut accepted, Mode::Enforce, &[LS, &tool]);
             assert_eq!(changes(&review), [("odd", Change::Hidden)], "{tool}");
             assert!(review.withdraws("odd") && !review.findings["odd"].hidden.is_empty());
-            accepted.accept(&review, &review.digest, Take::All).unwrap();
+            accepted.accept(&review, &review.digest, None).unwrap();
             let review = judge(&mut accepted, Mode::Enforce, &[LS, &tool]);
             assert_eq!(review.findings.len(), 0, "the operator wants it");
         }
@@ -131,9 +131,9 @@ fn nothing_is_known_after_pins_were_damaged() {
     assert_eq!(review.damaged.as_deref(), Some("it is cut off"));
     let away = accepted.judge(Mode::Warn, None, &Naming::default());
     assert!(away.damaged.is_some());
-    assert_eq!(accepted.accept(&away, &away.digest, Take::All), Ok(()), "there is nothing to take");
+    assert_eq!(accepted.accept(&away, &away.digest, None), Ok(()), "there is nothing to take");
     assert!(matches!(accepted, Accepted::Damaged(_)));
-    accepted.accept(&review, &review.digest, Take::All).unwrap();
+    accepted.accept(&review, &review.digest, None).unwrap();
     assert_eq!(judge(&mut accepted, Mode::Enforce, &[LS, CP]).known, 2);
 }
 

@@ -32,18 +32,14 @@ impl Driver {
                 ),
                 Work::Refuse(error) => warn!(%run, toolUseId = %tool_use, error, "call refused"),
                 Work::Nothing | Work::Hold => continue,
-                Work::Altered => {
-                    warn!(
-                        %run, toolUseId = %tool_use,
-                        "MANTYX sent a tool use again with another content; not calling it again"
-                    );
-                    continue;
-                }
-                Work::Astray => {
-                    warn!(
-                        %run, toolUseId = %tool_use,
-                        "MANTYX sent a call that names no agent run to answer; not making it"
-                    );
+                Work::Altered | Work::Astray => {
+                    let why = match work {
+                        Work::Altered => {
+                            "a tool use again with another content; not calling it again"
+                        }
+                        _ => "a call that names no agent run to answer; not making it",
+                    };
+                    warn!(%run, toolUseId = %tool_use, "MANTYX sent {why}");
                     continue;
                 }
             }

@@ -17,11 +17,11 @@ async fn start_open(concurrency: usize) -> (Arc<World>, Harness) {
     for _ in 0..7 {
         assert_eq!(harness.make("fs_ls").await.ending, Ending::ConnectionLost);
     }
-    assert_eq!(look(&harness), Look::Open(SECOND));
+    assert_eq!(look(&harness), (Look::Open, Some(SECOND)));
     (world, harness)
 }
 
-fn look(harness: &Harness) -> Look {
+fn look(harness: &Harness) -> (Look, Option<Duration>) {
     harness.backends.handles()["fs"].breaker.look()
 }
 
@@ -58,10 +58,10 @@ async fn one_call_at_a_time_finds_out_whether_it_works_again() {
     world.calling.send_replace(Mood::Hanging);
     let mut calls = 7;
     for wait in [1, 2, 4, 8, 16, 32, 60, 60] {
-        assert_eq!(look(&harness), Look::Open(wait * SECOND));
+        assert_eq!(look(&harness), (Look::Open, Some(wait * SECOND)));
         assert_eq!(call_many(&harness, 20).await.0, 20, "{wait} s are not over");
         tokio::time::advance(wait * SECOND).await;
-        assert_eq!(look(&harness), Look::HalfOpen);
+        assert_eq!(look(&harness), (Look::HalfOpen, None));
         let (refused, made) = call_many(&harness, 20).await;
         calls += 1;
         assert_eq!((refused, World::count(&world.calls)), (19, calls), "one is at the peer");
@@ -72,7 +72,7 @@ async fn one_call_at_a_time_finds_out_whether_it_works_again() {
     tokio::time::advance(60 * SECOND).await;
     world.calling.send_replace(Mood::Well);
     assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
-    assert_eq!(look(&harness), Look::Closed);
+    assert_eq!(look(&harness), (Look::Closed, None));
     assert_eq!(call_many(&harness, 20).await.0, 0, "all are made again");
 }
 
@@ -85,7 +85,7 @@ async fn a_probe_that_is_cancelled_frees_its_place() {
         let probe = timeout(SECOND, harness.call("fs_ls")).await;
         assert!(probe.is_err(), "it hangs, and is dropped");
         assert_eq!(World::count(&world.calls), calls);
-        assert_eq!(look(&harness), Look::HalfOpen);
+        assert_eq!(look(&harness), (Look::HalfOpen, None));
     }
     world.calling.send_replace(Mood::Well);
     assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
@@ -116,7 +116,7 @@ async fn a_call_that_got_no_turn_or_was_cancelled_says_nothing() {
     for _ in 0..10 {
         assert!(timeout(SECOND, harness.call("fs_ls")).await.is_err());
     }
-    assert_eq!(look(&harness), Look::Closed);
+    assert_eq!(look(&harness), (Look::Closed, None));
 }
 
 #[tokio::test(start_paused = true)]
@@ -128,13 +128,13 @@ async fn a_backend_that_is_away_is_not_waited_for_each_time_and_closes_when_it_i
     for _ in 0..7 {
         assert_eq!(harness.make("fs_ls").await.ending, Ending::Unavailable);
     }
-    assert_eq!(look(&harness), Look::Open(SECOND));
+    assert_eq!(look(&harness), (Look::Open, Some(SECOND)));
     assert_eq!(call_many(&harness, 5).await.0, 5);
     world.dialling.send_replace(Mood::Well);
     let live = |registry: &Registry| registry.snapshot("fs").and_then(|known| known.connection);
     harness.backends.registry.wait_for(live).await;
     tokio::task::yield_now().await;
-    assert_eq!(look(&harness), Look::Closed, "a new connection is proof of life");
+    assert_eq!(look(&harness), (Look::Closed, None), "a new connection is proof of life");
     assert!(matches!(harness.call("fs_ls").await, Answer::Result { .. }));
 }
 

@@ -48,18 +48,18 @@ fn a_probe_that_fails_doubles_the_wait_and_one_that_is_answered_closes() {
     for seconds in [2, 4, 8, 16, 32, 60, 60, 60] {
         let probe = breaker.admit(now).unwrap();
         assert_eq!(breaker.admit(now), Err(Shut(SECOND)), "one at a time");
-        assert_eq!(breaker.look(now), Look::HalfOpen);
+        assert_eq!(breaker.look(now), (Look::HalfOpen, None));
         let wait = seconds * SECOND;
         assert_eq!(breaker.ended(probe, Sign::Failed, now), Some(Change::Reopened(wait)));
-        assert_eq!(breaker.look(now), Look::Open(wait));
+        assert_eq!(breaker.look(now), (Look::Open, Some(wait)));
         now += wait - Duration::from_nanos(1);
         assert!(breaker.admit(now).is_err());
         now += Duration::from_nanos(1);
-        assert_eq!(breaker.look(now), Look::HalfOpen);
+        assert_eq!(breaker.look(now), (Look::HalfOpen, None));
     }
     let probe = breaker.admit(now).unwrap();
     assert_eq!(breaker.ended(probe, Sign::Alive, now), Some(Change::Closed));
-    assert_eq!(breaker.look(now), Look::Closed);
+    assert_eq!(breaker.look(now), (Look::Closed, None));
     // The next time it begins with the shortest wait.
     open(&mut breaker, now);
 }
@@ -93,7 +93,7 @@ fn calls_from_before_count_where_they_are_answered() {
     for ticket in &slow {
         assert_eq!(breaker.ended(*ticket, Sign::Failed, now), None);
     }
-    assert_eq!(breaker.look(now), Look::Closed);
+    assert_eq!(breaker.look(now), (Look::Closed, None));
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn a_new_connection_closes_it() {
     for ticket in old {
         assert_eq!(breaker.ended(ticket, Sign::Failed, now), None);
     }
-    assert_eq!(breaker.look(now), Look::Closed);
+    assert_eq!(breaker.look(now), (Look::Closed, None));
 }
 
 #[derive(Debug, Clone)]
@@ -140,7 +140,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Call => {
-                    let closed = breaker.look(now) == Look::Closed;
+                    let closed = breaker.look(now).0 == Look::Closed;
                     match breaker.admit(now) {
                         Ok(ticket) => on_their_way.push((ticket, !closed)),
                         Err(Shut(wait)) => prop_assert!(!closed && wait <= LONGEST_WAIT),

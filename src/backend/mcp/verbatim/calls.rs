@@ -10,6 +10,7 @@ use rmcp::model::{ProgressToken, RequestId, RequestMetaObject};
 use serde_json::to_string;
 
 use super::{ConnectionState, RawRequest, Waiting, number};
+use crate::model::json::one_line;
 
 /// The id of the first call that goes past rmcp.
 const DIRECT: i64 = 1 << 40;
@@ -67,14 +68,4 @@ pub(super) fn encode_call(
     }
     text.push_str("}}");
     Ok(one_line(text))
-}
-
-/// The JSON `text` on one line. It has raw line ends between tokens only, so a space in their place
-/// changes no value.
-pub(super) fn one_line(text: String) -> Vec<u8> {
-    let mut text = text.into_bytes();
-    for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-        *byte = b' ';
-    }
-    text
 }

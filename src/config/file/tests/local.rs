@@ -45,7 +45,7 @@ local:
     );
     assert!(url.query().unwrap().ends_with("0123456789abcdef"));
     assert!(headers["x-key"].is_sensitive());
-    assert_eq!(local.definition.get(), "{}", "nothing that the file does not say");
+    assert_eq!(local.input.definition().get(), "{}", "nothing that the file does not say");
     let (find, local) = tool(&config, "find");
     assert_eq!((find.call_timeout.as_secs(), find.concurrency, find.required), (285, 16, false));
     assert!(matches!(&local.action, Action::Http { method, .. } if method == "GET"));
@@ -105,7 +105,7 @@ local:
         r#""outputSchema":{"type":"object","properties":{}},"#,
         r#""longRunning":true,"readOnly":true,"retain":false}"#,
     );
-    assert_eq!(local.definition.get(), expected);
+    assert_eq!(local.input.definition().get(), expected);
 }
 
 #[test]

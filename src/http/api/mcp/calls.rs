@@ -31,7 +31,7 @@ use super::{
 use crate::backend::{ErrorReply, McpClient, Question};
 use crate::budget::{Budget, Held};
 use crate::model::answer::files::File;
-use crate::model::json::each_member;
+use crate::model::json::{each_member, one_line};
 use crate::model::{Answer, AppName, Call, Offer, Route, Target, Trace, member, trace};
 use crate::random;
 use crate::runs::calls::CalledBy;
@@ -234,15 +234,11 @@ impl Answering {
 
     /// The response, on one line, or as an event.
     fn response(&self, (outcome, mut held): Outcome, as_event: bool) -> Bytes {
-        let mut text = match outcome {
+        // A line end would end an event.
+        let mut text = one_line(match outcome {
             Ok(result) => message::response(&self.id, &result),
             Err(error) => error.text(&self.id),
-        }
-        .into_bytes();
-        // In JSON, line ends stand between tokens only; they would end an event.
-        for byte in text.iter_mut().filter(|byte| matches!(byte, b'\n' | b'\r')) {
-            *byte = b' ';
-        }
+        });
         if as_event {
             text = [super::EVENT_START, &text, super::EVENT_END].concat();
         }
@@ -326,11 +322,7 @@ fn result(answer: &Answer, client: &McpClient, is_stateless: bool) -> (String, H
         }
         _ => of_answer(answer),
     };
-    let text = match is_stateless && member(&text, "resultType").is_none() {
-        true => super::complete(&text),
-        false => text,
-    };
-    (text, held)
+    (super::typed(text, is_stateless), held)
 }
 
 fn is_error(result: &RawValue) -> bool {

@@ -8,7 +8,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::{
-    Client, Era, Replied, Request, RpcError, UNCACHED, codes, complete, message, response, with,
+    Client, Era, Replied, Request, RpcError, UNCACHED, codes, message, response, typed, with,
 };
 use crate::budget::Budget;
 use crate::model::{BackendName, Feature, FeatureView, member};
@@ -36,7 +36,7 @@ impl Client<'_> {
         };
         let result = self.ask(backend, "resources/read", request.params()).await?;
         let is_fresh = matches!(self.era, Era::Session(_)) || member(&result, "ttlMs").is_some();
-        self.respond(request, &if is_fresh { result } else { with(&result, UNCACHED) })
+        self.respond(request, if is_fresh { result } else { with(&result, UNCACHED) })
     }
 
     /// Answers `prompts/get`.
@@ -47,7 +47,7 @@ impl Client<'_> {
         let (backend, own) = view.find(Feature::PROMPT, &name).ok_or_else(unknown)?;
         let mut params = request.params();
         params["name"] = own.into();
-        self.respond(request, &self.ask(backend, "prompts/get", params).await?)
+        self.respond(request, self.ask(backend, "prompts/get", params).await?)
     }
 
     /// Answers `completion/complete`, for an argument of a prompt or of a resource template.
@@ -68,7 +68,7 @@ impl Client<'_> {
             true => self.ask(backend, "completion/complete", params).await?,
             false => json!({ "completion": { "values": [] } }).to_string(),
         };
-        self.respond(request, &result)
+        self.respond(request, result)
     }
 
     /// Asks a server; returns its result.
@@ -85,11 +85,8 @@ impl Client<'_> {
     }
 
     /// The response with a result, counted for the app until its client has read it.
-    fn respond(&self, request: &Request<'_>, result: &str) -> Replied {
-        let text = match self.era {
-            Era::Stateless if member(result, "resultType").is_none() => complete(result),
-            _ => result.to_owned(),
-        };
+    fn respond(&self, request: &Request<'_>, result: String) -> Replied {
+        let text = typed(result, matches!(self.era, Era::Stateless));
         let text = message::response(request.id, &text).into_bytes();
         let mut held = Budget::of_process().hold_for(Some(self.caller.app.name.clone()));
         if !held.try_resize(text.len()) {

@@ -67,12 +67,7 @@ impl Database {
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
 
-    pub async fn leave_conversation(
-        &self,
-        id: &str,
-        context: Option<String>,
-        task: Option<String>,
-    ) -> Queried {
+    pub async fn leave_conversation(&self, id: &str, (context, task): Conversation) -> Queried {
         let text = include_str!("../sql/leave_conversation.sql");
         self.query(text, &[&self.group, &id, &context, &task]).await.map(drop)
     }

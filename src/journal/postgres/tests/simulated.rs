@@ -249,8 +249,7 @@ impl Database {
     pub(in crate::journal::postgres) fn leave_conversation(
         &self,
         _id: &str,
-        _context: Option<String>,
-        _task: Option<String>,
+        _led: Conversation,
     ) -> Ready<Result<(), DatabaseError>> {
         ready(Ok(()))
     }
