@@ -136,11 +136,12 @@ impl State {
     }
 
     /// The law of truth: no answer says that a call was not made which has had its effect. (A call that
-    /// only reads may be sent again, and that may fail before it is sent.)
+    /// only reads may be sent again, and that may fail before it is sent. What could not be kept may be
+    /// unknown to the next process.)
     fn denials(&self) -> Vec<String> {
         let calls = self.mantyx.runs.values().flat_map(|run| &run.calls);
         let lies = calls.filter_map(|(tool_use, call)| {
-            let answer = call.answer.as_ref()?.to_string();
+            let answer = call.answer.as_ref().filter(|_| !call.is_unkept)?.to_string();
             let job = self.peers.jobs.get(&call.intent)?;
             let says_no = NOT_MADE.iter().any(|it| answer.contains(it));
             (says_no && job.effects > 0 && job.tool != "read")

@@ -80,6 +80,8 @@ pub(super) struct Call {
     /// The bridge has taken it, so that its app cannot answer it any more.
     pub(super) is_taken: bool,
     pub(super) expired: bool,
+    /// The bridge could not keep its answer: a later process may not know of it, and make the call.
+    pub(super) is_unkept: bool,
     /// The bridge need not answer it: a stream has sent it behind a later event, or MANTYX did not know
     /// the run when the answer came, and showed its stream.
     pub(super) is_excused: bool,
@@ -520,6 +522,7 @@ impl State {
         call.posts.push((text.clone(), status));
         if status == 200 {
             call.answer = Some(body.clone());
+            call.is_unkept = was_unkept;
             if let Some(id) = body["result"].as_str().and_then(call_id) {
                 run.pending.push(id);
             }
@@ -552,11 +555,12 @@ fn call_id(text: &str) -> Option<String> {
 }
 
 impl Mantyx {
-    /// Whether the bridge has answered the call with this intent.
+    /// Whether the bridge has answered the call with this intent, and could keep the answer.
     pub(super) fn has_answer(&self, intent: &str) -> bool {
         let mut calls = self.runs.values().flat_map(|run| run.calls.values());
         calls.any(|call| {
-            let answer = call.answer.as_ref().filter(|_| call.intent == intent);
+            let is_it = call.intent == intent && !call.is_unkept;
+            let answer = call.answer.as_ref().filter(|_| is_it);
             answer.is_some_and(|it| it["result"] != "forged")
         })
     }

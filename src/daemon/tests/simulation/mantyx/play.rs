@@ -160,6 +160,7 @@ impl State {
             told: false,
             is_taken: false,
             expired: false,
+            is_unkept: false,
             is_excused: false,
         };
         run.calls.insert(tool_use, call);
