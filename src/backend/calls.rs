@@ -209,6 +209,7 @@ impl Backends {
                 None => CallFailure::Removed,
                 Some(_) => CallFailure::Call(CallError::Lost(CallFailure::Removed.to_string())),
             };
+            let failure = failure.of(call);
             return Made::failed(failure.ending(), failure.for_model(name));
         };
         if route.target == Target::Stub {
@@ -236,8 +237,9 @@ impl Backends {
         let outcome = outcome.await;
         if let Err(
             failure @ (CallFailure::Shut(_) | CallFailure::Rejected(Rejected::QueueFull, _)),
-        ) = &outcome
+        ) = outcome
         {
+            let failure = failure.of(call);
             debug!(backend = %name, %failure, "a call was not made");
             return Made::failed(failure.ending(), failure.for_model(name));
         }
@@ -245,6 +247,7 @@ impl Backends {
         let made = match outcome {
             Ok(answer) => Made::from(answer),
             Err(failure) => {
+                let failure = failure.of(call);
                 let failed = Made::failed(failure.ending(), failure.for_model(name));
                 let why = failure.to_string();
                 let why = backend.rules.redact.apply(&why, &mut 0).unwrap_or(why);

@@ -53,6 +53,9 @@ async fn misdeeds_become_answers() {
     let structured = call(&rig, "tu_5", "bad_structured").await;
     let exact = r#"{"z":1.10,"a":123456789012345678901234567890,"big":1e400,"a":2}"#;
     assert_eq!(structured["result"], exact, "its JSON, digit by digit");
+    // Its revision has no questions before a call: it was made, and is not made again.
+    let asks = call(&rig, "tu_8", "bad_want_input").await;
+    assert!(asks["error"].as_str().is_some_and(|it| it.contains("OUTCOME_UNKNOWN")), "{asks}");
     let crash = call(&rig, "tu_6", "bad_crash").await;
     assert!(crash["error"].is_string(), "{crash}");
     assert!(rig.bridge.log().contains("the reactor is gone"), "stderr is in the log");

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use super::CallContext;
 use crate::backend::circuit_breaker::Shut;
 use crate::backend::queue::Rejected;
 use crate::backend::{CallError, NotRead, NotRecorded};
@@ -35,6 +36,8 @@ pub(super) enum CallFailure {
     AnotherPeer,
     #[error("the call was sent before, and its tool is not marked as safe to repeat any more")]
     NotRepeatable,
+    #[error("the call was sent before, and could not be repeated: {0}")]
+    NotRepeated(String),
     #[error("timed out after {0:.0?}")]
     TimedOut(Duration),
     #[error(transparent)]
@@ -47,6 +50,14 @@ impl CallFailure {
     /// Whether the request was not sent, so that the tool did not run.
     pub(super) fn is_of_no_call(&self) -> bool {
         matches!(self, Self::AnotherPeer | Self::NotRepeatable) || self.ending().is_of_no_call()
+    }
+
+    /// What it means for `call`: one that an earlier process has sent may have taken effect.
+    pub(super) fn of(self, call: &CallContext) -> Self {
+        match call.peer.is_some() && self.ending().is_of_no_call() {
+            true => Self::NotRepeated(self.to_string()),
+            false => self,
+        }
     }
 
     pub(super) fn ending(&self) -> Ending {
@@ -62,9 +73,10 @@ impl CallFailure {
             Self::Withdrawn => Ending::Withdrawn,
             Self::TimedOut(_) => Ending::TimedOut,
             Self::NotRecorded(NotRecorded::Unwritable) => Ending::Storage,
-            Self::AnotherPeer | Self::NotRepeatable | Self::Call(CallError::Lost(_)) => {
-                Ending::ConnectionLost
-            }
+            Self::AnotherPeer
+            | Self::NotRepeatable
+            | Self::NotRepeated(_)
+            | Self::Call(CallError::Lost(_)) => Ending::ConnectionLost,
             Self::Call(CallError::Refused(_)) => Ending::Refused,
             Self::Call(CallError::Unreadable(_) | CallError::NotRead(_)) => Ending::Unreadable,
         }
@@ -106,6 +118,7 @@ impl CallFailure {
             Self::Withdrawn => sentence("not_as_accepted", &[("backend", name)]),
             Self::NotRecorded(why) => why.for_model(name.as_str()),
             Self::NotRepeatable => sentence("not_repeatable", &[("backend", name)]),
+            Self::NotRepeated(_) => sentence("restarted", &[("tool", name)]),
             Self::AnotherPeer => sentence("another_peer", &[("backend", name)]),
             Self::TimedOut(waited) => {
                 sentence("timed_out", &[("backend", name), ("seconds", &seconds(*waited))])

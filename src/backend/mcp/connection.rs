@@ -169,7 +169,8 @@ impl Connection {
                 None => None,
             };
             let (raw_request, result) = self.send_call(&call, inputs).await?;
-            if !questions::asks(&result) {
+            // Earlier revisions know no such results.
+            if self.revision.has_initialize() || !questions::asks(&result) {
                 return tasks::follow(self, &call, &raw_request, &result).await;
             }
             asked = Some(result);

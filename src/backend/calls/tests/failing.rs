@@ -1,6 +1,6 @@
 //! A backend that keeps failing is left alone, and is found out about by one call at a time.
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 
 use super::*;
 use crate::backend::circuit_breaker::{Look, Shut};
@@ -185,4 +185,35 @@ fn what_outcomes_say_about_the_backend() {
     }
     assert_eq!(sign(&Ok(Answer::text("x"))), Sign::Alive);
     assert_eq!(sign(&Ok(Answer::Error(why()))), Sign::Alive, "a tool's own error is an answer");
+}
+
+/// The model would take "not made" for true, and make the call again.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_sent_before_a_restart_is_never_said_not_to_be_made() {
+    #[derive(Debug)]
+    struct Unwritable;
+
+    impl Recorder for Unwritable {
+        fn dispatching(&self, _: Option<&Identity>) -> BoxFuture<'_, Result<(), NotRecorded>> {
+            Box::pin(async { Err(NotRecorded::Unwritable) })
+        }
+
+        fn named(&self, _: &Handle) {}
+    }
+
+    let world = World::new();
+    *world.tools.lock().unwrap() = vec!["reads"];
+    let harness = start(&[("fs", &world)], 1);
+    harness.backends.registry.settled().await;
+    let route = harness.backends.registry.offer().route("fs_reads").unwrap().clone();
+    let call = |peer: Option<&str>| CallContext {
+        peer: peer.map(Identity::of),
+        recorder: Arc::new(Unwritable),
+        ..context(&route, "{}")
+    };
+    let made = harness.backends.call(&call(None)).await;
+    check_failed(&made, Ending::Storage, &["was not made"]);
+    let made = harness.backends.call(&call(Some("fs"))).await;
+    check_failed(&made, Ending::ConnectionLost, &[OUTCOME_UNKNOWN, "restarted"]);
+    assert_eq!(World::count(&world.calls), 0);
 }
