@@ -60,7 +60,7 @@ fn what_an_earlier_driver_of_a_run_has_left_is_not_written() {
     let changes = [call(1, Stage::Closed), call(2, Stage::Closed), answer(2, "{}")];
     let slots = |times| {
         let rows = writer.rows(&changes, &[(0..3, Waiter::Kept(None), times)]);
-        assert_eq!(rows.first.len(), 1, "the first answer counts, whoever gives it");
+        assert_eq!(rows.first.len(), 1, "the first answer counts, of any replica");
         rows.owned.into_keys().collect::<Vec<_>>()
     };
     assert_eq!(slots(2), [Slot(1)]);
