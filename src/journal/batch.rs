@@ -21,7 +21,7 @@ pub(super) const SOON: Duration = Duration::from_millis(1);
 
 /// What the thread is asked for.
 pub(super) enum Job {
-    /// `regained`: how often this replica had got runs back by then.
+    /// `regained`: how often this replica had got runs from others by then.
     Write {
         changes: Vec<Change>,
         waiter: Waiter,
