@@ -119,7 +119,6 @@ impl Ledger {
 impl Harness {
     async fn start() -> Self {
         let (mantyx, trusted, untrusted) = (Mantyx::start().await, Ledger::new(), Ledger::new());
-        mantyx.once();
         let sure = trusted.effects.trusted_server();
         let plain = untrusted.effects.server();
         let config = format!("{}mcp:\n  sure: {sure}\n  plain: {plain}\n", mantyx.upstream());

@@ -13,7 +13,6 @@ impl EffectsHarness {
     /// `keys` stand in the server's entry.
     pub(crate) async fn start(keys: Option<&str>) -> Self {
         let (mantyx, plain) = (Mantyx::start().await, Effects::new());
-        mantyx.once();
         let server = plain.server();
         let server = keys.map_or_else(|| server.clone(), |keys| peers::with(&server, keys));
         let config = format!("{}mcp:\n  plain: {server}\n", mantyx.upstream());

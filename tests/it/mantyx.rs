@@ -93,8 +93,6 @@ struct State {
     let_in: Option<Vec<String>>,
     /// Requests, by method and the end of their path, whose answer waits until a name is released.
     held: Vec<(&'static str, &'static str, String)>,
-    /// A result for a tool use that is answered is refused.
-    once: bool,
     /// Every POST of a result, by toolUseId.
     deliveries: HashMap<String, Vec<Delivery>>,
     ids: usize,

@@ -39,7 +39,6 @@ impl Apps {
     /// `keys` stand in the server's entry, and `of_a` in that of the app `a`.
     pub(crate) async fn with(keys: &str, of_a: &str) -> Self {
         let (mantyx, dir) = (Mantyx::start().await, TempDir::new().expect("a directory"));
-        mantyx.once();
         let ledger = ledger_in(&dir);
         let plain = peers::ledger(&ledger, &[]).replacen('{', &format!("{{{keys}"), 1);
         let (a, b) = (token("a"), token("b"));

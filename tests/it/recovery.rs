@@ -35,7 +35,6 @@ impl Harness {
     /// `lanes` calls at once to each server; `rest` is added to the configuration.
     async fn start(lanes: usize, rest: &str) -> Self {
         let (mantyx, sure, plain) = (Mantyx::start().await, Effects::new(), Effects::new());
-        mantyx.once();
         let lanes = format!("concurrency: {lanes}");
         let servers = [sure.trusted_server(), plain.server()];
         let [first, second] = servers.map(|server| peers::with(&server, &lanes));
@@ -387,7 +386,6 @@ async fn a_second_crash_changes_nothing() {
 /// A bridge with one agent.
 pub(crate) async fn with_agent(card: &str, agent: &Peer) -> (Bridge, Mantyx) {
     let mantyx = Mantyx::start().await;
-    mantyx.once();
     let config = format!("{}a2a:\n  hr: {{url: \"{}\"}}\n", mantyx.upstream(), agent.url());
     let bridge = Bridge::ready(&config).await;
     let ready = bridge.wait_backend("hr", "ready").await;

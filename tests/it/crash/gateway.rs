@@ -88,7 +88,6 @@ impl Gateway {
     ) -> Self {
         let turn = TURN.lock().await;
         let ledger = Ledger::new();
-        mantyx.once();
         let server =
             peers::with(&ledger.effects.trusted_server(), "required: true, concurrency: 32");
         let (mut replicas, mut addresses) = (Vec::new(), Vec::new());

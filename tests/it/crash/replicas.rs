@@ -45,7 +45,6 @@ impl Group {
     async fn start(count: usize) -> Self {
         let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
         let (trusted, untrusted) = (Ledger::new(), Ledger::new());
-        mantyx.once();
         let config = format!(
             "{}state: {{postgres: \"{}\"}}\nmcp:\n  sure: {}\n  plain: {}\n",
             mantyx.upstream(),

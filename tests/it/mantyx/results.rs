@@ -20,7 +20,8 @@ pub(crate) struct Delivery {
 
 /// What the next POST for `tool` is answered with.
 pub(super) fn reply(state: &mut State, tool: &str) -> Reply {
-    if state.once && state.deliveries.get(tool).is_some_and(|all| all.iter().any(|d| d.accepted)) {
+    // MANTYX takes the first result of a tool use, and refuses every other.
+    if state.deliveries.get(tool).is_some_and(|all| all.iter().any(|d| d.accepted)) {
         return Reply::Status(409);
     }
     let next = state.replies.get_mut(tool).and_then(|replies| replies.pop_front());
@@ -34,11 +35,6 @@ pub(super) fn note(state: &mut State, tool: &str, request: &Recorded, reply: Rep
 }
 
 impl Mantyx {
-    /// From now on a tool use is answered once: a second result is refused with 409, as MANTYX does.
-    pub(crate) fn once(&self) {
-        self.shared.change(|state| state.once = true);
-    }
-
     /// All POSTs for one tool use, in their order.
     pub(crate) fn deliveries(&self, id: &str) -> Vec<Delivery> {
         self.shared.state().deliveries.get(id).cloned().unwrap_or_default()
