@@ -468,6 +468,13 @@ impl Journal {
         self.replica().is_some() || self.shared.health.lock().error.is_none()
     }
 
+    /// Whether the disk fails, so that a restart would lose what is given now. A commit to a database
+    /// tells its own caller.
+    pub fn disk_fails(&self) -> bool {
+        let health = self.shared.health.lock();
+        self.replica().is_none() && health.error.is_some() && !health.is_full
+    }
+
     /// Writes all changes that were given, and ends the thread. Blocks the caller.
     pub fn close(&self) {
         if let Place::Database(replica) = &self.place {

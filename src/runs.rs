@@ -152,8 +152,8 @@ pub enum NotStarted {
     Driven(Arc<DrivenRun>),
     /// The run belongs to another app, or is an agent run of an eval.
     Taken,
-    /// The replicas' database is away, so that the others cannot know of the run. Its driver makes no
-    /// call before they can.
+    /// The run is not on disk yet, or not in the replicas' database: a restart would lose it, or other
+    /// replicas do not know of it. Its driver makes no call before that.
     NotKept(Arc<DrivenRun>),
 }
 
@@ -192,12 +192,12 @@ impl Runs {
         }
     }
 
-    /// Starts the driver of a run. When this returns, the journal has the run and its owner on
-    /// disk, or keeps both to write them when the disk works again.
+    /// Starts the driver of a run. When this returns, the journal has the run and its owner on disk.
     ///
     /// # Errors
     ///
-    /// The run has a driver already, or belongs to another app.
+    /// The run has a driver already, or belongs to another app; or the journal will only write it
+    /// later.
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
         let new = self.for_its_creator(new);
         let (run, owner) = {
@@ -256,11 +256,10 @@ impl Runs {
         self.calls.spawn(&run.app, driven);
     }
 
-    /// Waits until the journal has on disk all changes that it was given. If the disk fails, the
-    /// run starts all the same: the journal keeps the changes, and no call is made until they are
-    /// written. `false`: the replicas' database is away.
+    /// Waits until the journal has on disk all changes that it was given. `false`: it has not, as the
+    /// disk fails or the replicas' database is away. It writes them later.
     async fn settled(&self) -> bool {
-        self.journal().keep(Vec::new()).await
+        self.journal().keep(Vec::new()).await && !self.journal().disk_fails()
     }
 
     pub fn get(&self, key: &RunKey) -> Option<Arc<DrivenRun>> {
@@ -357,8 +356,8 @@ impl Runs {
         self.inner.lock().runs.values().filter(wanted).cloned().collect()
     }
 
-    /// Remembers a session. When this returns, the journal has it on disk, or keeps it to write it
-    /// when the disk works again. `false`: the replicas' database is away.
+    /// Remembers a session. When this returns, the journal has it on disk. `false`: it will only write
+    /// it later.
     pub async fn remember_session(
         &self,
         workspace: Workspace,

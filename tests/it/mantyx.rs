@@ -194,6 +194,11 @@ impl Mantyx {
         self.shared.change(|state| state.scripts.push_back(script));
     }
 
+    /// [`Self::script`], in place of what was meant for submissions that never came.
+    pub(crate) fn script_instead(&self, script: Script) {
+        self.shared.change(|state| state.scripts = VecDeque::from([script]));
+    }
+
     /// There is a run of this id, which was not submitted here, or is one of an eval.
     pub(crate) fn has_run(&self, id: &str, script: Script) {
         self.shared.change(|state| state.runs.insert(id.into(), Run::new(script)));

@@ -27,7 +27,7 @@ const NOTHING: &str = "{}";
 impl EffectsHarness {
     /// The status of the answer to a run that is submitted with one call.
     async fn submit_call(&self, id: &str) -> u16 {
-        self.mantyx.script(Script::one_call(id, "plain", "plain_unsaid", NOTHING));
+        self.mantyx.script_instead(Script::one_call(id, "plain", "plain_unsaid", NOTHING));
         let target = format!("{}/agent-runs", bridge::API);
         self.bridge.api("POST", &target, Some(r#"{"modelId":"m","prompt":"hi"}"#)).await.status
     }
@@ -80,15 +80,39 @@ async fn no_call_is_made_that_cannot_be_written_down() {
     assert!(!rig.bridge.log().contains("panicked"), "nothing panics over a full disk");
 }
 
+/// A restart would lose it, and leave its calls without answers.
 #[tokio::test]
-async fn a_run_that_comes_while_the_disk_is_full_has_no_call_made() {
+async fn a_run_that_comes_while_the_disk_is_full_is_refused() {
     let mut rig = EffectsHarness::start(None).await;
+    let handed_over = Script::one_call("tu_4", "plain", "plain_unsaid", NOTHING);
+    rig.mantyx.has_run("run_apart", handed_over);
     limit_files(rig.bridge.process().pid(), Some(0));
-    if rig.submit_call("tu_1").await == 202 {
-        let answer = rig.mantyx.taken("tu_1").await;
-        assert!(answer["error"].to_string().contains("bridge_storage_unavailable"), "{answer}");
-    }
-    assert_eq!(rig.plain.begun("tu_1"), 0);
+    assert_eq!(rig.submit_call("tu_1").await, 503, "the first write shows that the disk fails");
+    assert_eq!(rig.mantyx.requests("POST", "/cancel").len(), 1, "MANTYX had it already");
+    assert_eq!(rig.submit_call("tu_2").await, 503);
+    assert_eq!(rig.mantyx.requests("POST", "/agent-runs").len(), 1, "the second never gets there");
+    let target = format!("{}/agent-runs", bridge::API);
+    let spec = r#"{"modelId":"m","prompt":"hi"}"#;
+    let submit = || rig.bridge.request("POST", &target).json(spec);
+    let refused = submit().answer(rig.bridge.addr()).await.expect_error(503);
+    assert_eq!(refused["code"], "not_ready");
+    assert!(refused["error"].to_string().contains("cannot write its journal"), "{refused}");
+    let attach = rig.bridge.api("POST", "/v1/runs/run_apart/attach", Some("{}")).await;
+    assert!(attach.expect_error(503)["message"].to_string().contains("its journal"));
+    // A run without tools needs nothing of the disk.
+    rig.mantyx.script(Script::new().done());
+    let plain = submit().header("X-Bridge-Backends", "none");
+    plain.answer(rig.bridge.addr()).await.expect(202);
+
+    limit_files(rig.bridge.process().pid(), None);
+    wait::until("runs should be accepted again", Duration::from_secs(10), async || {
+        (rig.submit_call("tu_3").await == 202).then_some(())
+    })
+    .await;
+    assert!(rig.mantyx.taken("tu_3").await["result"].is_string());
+    rig.bridge.api("POST", "/v1/runs/run_apart/attach", Some("{}")).await.expect(202);
+    assert!(rig.mantyx.taken("tu_4").await["result"].is_string());
+    assert_eq!(rig.plain.begun("tu_2"), 0);
 }
 
 #[tokio::test]

@@ -63,7 +63,7 @@ impl EffectsHarness {
     /// Makes one call in a run of its own, if the bridge takes the run; whether there was a result.
     /// There is one exactly if the call was made.
     async fn call(&self, id: &str) -> bool {
-        self.mantyx.script(Script::one_call(id, "plain", "plain_unsaid", "{}"));
+        self.mantyx.script_instead(Script::one_call(id, "plain", "plain_unsaid", "{}"));
         let target = format!("{}/agent-runs", bridge::API);
         let spec = r#"{"modelId":"m","prompt":"hi"}"#;
         if self.bridge.api("POST", &target, Some(spec)).await.status != 202 {

@@ -246,13 +246,16 @@ impl Api {
             past_is_lost,
             trace,
         };
+        if self.runs.journal().disk_fails() {
+            return Err(forward::away(self.runs.journal()));
+        }
         match self.runs.start(new).await {
             Ok(run) => {
                 info!(run = %run.key.run, app = %run.app, "attached");
                 Ok(accepted(&run))
             }
             Err(NotStarted::Driven(known)) => known_run(&known, &app),
-            Err(NotStarted::NotKept(_)) => Err(forward::away()),
+            Err(NotStarted::NotKept(_)) => Err(forward::away(self.runs.journal())),
             // Another request has claimed the run since the look-up above.
             Err(NotStarted::Taken) => Err(match self.runs.driven_by_eval(&handed_over) {
                 Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {
@@ -359,7 +362,7 @@ impl Api {
                 Err(error) => {
                     warn!(error = error_chain(&error), "cannot tell what other replicas drive");
                     // A list has what is known here; `problems` says that the database is away.
-                    named.map_or(Ok(()), |_| Err(forward::away()))?;
+                    named.map_or(Ok(()), |_| Err(forward::away(self.runs.journal())))?;
                 }
             }
         }

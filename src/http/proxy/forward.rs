@@ -22,6 +22,7 @@ use super::{Answered, Body, Caller, Code, Resource, RunKey, RunKind, Runs, Works
 use crate::error_chain::{causes, error_chain};
 use crate::http::auth::App;
 use crate::http::response::{BoxError, Paced, ReadError};
+use crate::journal::Journal;
 use crate::oauth::TokenError;
 use crate::runs::{DrivenRun, Thing};
 use crate::upstream::{OpenError, SendError, UpstreamCredential};
@@ -103,7 +104,7 @@ impl<'a> Outgoing<'a> {
         if self.runs.journal().is_back().await && learn().await.is_ok() {
             return Ok(());
         }
-        Err(away())
+        Err(away(self.runs.journal()))
     }
 
     /// Forwards the request as it is. If the app loses its right before the body has ended, the
@@ -200,7 +201,7 @@ impl<'a> Outgoing<'a> {
         if self.credential.is_callers() && run.is_none_or(|run| run.is_guest()) {
             self.runs.claim_waiting(key, app, &self.credential).await.map_err(|error| {
                 warn!(error = error_chain(&error), run = %key.run, "cannot take over a run");
-                away()
+                away(self.runs.journal())
             })?;
         }
         Ok(self.runs.get_or_resume(key, app, &self.credential).filter(|run| run.app == *app))
@@ -329,12 +330,15 @@ impl<'a> Outgoing<'a> {
 }
 
 /// The refusal while the database of the replicas is away.
-pub fn away() -> Response<Body> {
-    response::error(
-        Code::NotReady,
+pub fn away(journal: &Journal) -> Response<Body> {
+    let why = if journal.replica().is_some() {
         "The bridge does not reach its database, so whose run or session this is cannot be told or \
-         kept. Try again; `mantyx-bridge status` has the reason.",
-    )
+         kept. Try again; `mantyx-bridge status` has the reason."
+    } else {
+        "The bridge cannot write its journal, so a restart would lose this run or session, and leave \
+         its calls without answers. Try again; `mantyx-bridge status` has the reason."
+    };
+    response::error(Code::NotReady, why)
 }
 
 /// The part of `resource` that another app than `app` began.

@@ -77,7 +77,7 @@ impl Outgoing<'_> {
                 info!(session = %id, %app, "a session got our tools");
                 let given = (tools, taken.selection, table);
                 if !self.runs.remember_session(workspace, id, app, given).await {
-                    return Err(away());
+                    return Err(away(self.runs.journal()));
                 }
             }
             // The bridge records the owner of a session without tools, too, so that other apps
@@ -166,7 +166,7 @@ impl Outgoing<'_> {
     async fn take(&mut self, request: Request<Incoming>, has_ours: bool) -> Answered<Taken> {
         // Without its owner on record, another replica would give the run to any app that asks.
         if !self.runs.journal().is_back().await {
-            return Err(away());
+            return Err(away(self.runs.journal()));
         }
         let (mut parts, body) = request.into_parts();
         let selection = selection(&parts.headers);
@@ -260,6 +260,10 @@ impl Outgoing<'_> {
             let (response, text) = self.exchange(parts, vec![body]).await?;
             return Ok((response, text, Table::empty()));
         };
+        // A restart would lose the run, and leave its calls without answers.
+        if self.runs.journal().disk_fails() && !injected.table.is_empty() {
+            return Err(away(self.runs.journal()));
+        }
         let counts = injected_header(&injected);
         let (mut response, text) = self.exchange(parts, injected.body).await?;
         if response.status().is_success() {
@@ -268,17 +272,25 @@ impl Outgoing<'_> {
         Ok((response, text, injected.table))
     }
 
-    /// Cancels a run of which other replicas cannot know: to them, it would be anybody's.
+    /// Cancels a run that a restart would lose, or of which other replicas cannot know: to them, it
+    /// would be any app's.
     async fn cancel_unkept(&self, run: &DrivenRun) -> Response<Body> {
         let path = format!("{}/cancel", run.key.path());
         let asked = self.runs.upstream.send((Method::POST, &path), &self.credential, |request| {
             Ok(request.body(Vec::new()).timeout(ASK_WITHIN))
         });
-        let asked = asked.await.map(|answer| answer.status().to_string());
-        let outcome = asked.unwrap_or_else(|error| error_chain(&error));
+        let outcome = match asked.await {
+            Ok(answer) => {
+                if answer.status().is_success() {
+                    self.runs.cancel_calls(run, &run.key);
+                }
+                answer.status().to_string()
+            }
+            Err(error) => error_chain(&error),
+        };
         let run = &run.key.run;
-        warn!(%run, outcome, "asked MANTYX to cancel a run that cannot be kept for other replicas");
-        away()
+        warn!(%run, outcome, "asked MANTYX to cancel a run that cannot be kept");
+        away(self.runs.journal())
     }
 
     /// Forwards a request whose effect concerns the bridge, with a time limit for MANTYX's answer.
