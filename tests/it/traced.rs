@@ -208,16 +208,6 @@ async fn a_disk_that_fails_once_leaves_a_journal_that_can_be_read() {
     }
 }
 
-/// The id of the journal's thread.
-fn journal_thread(bridge: &mut Bridge) -> String {
-    let tasks = format!("/proc/{}/task", bridge.process().pid().as_raw_nonzero());
-    let tasks = fs::read_dir(tasks).expect("the bridge runs");
-    let found = tasks.filter_map(Result::ok).find(|task| {
-        fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name.trim() == "journal")
-    });
-    found.expect("the thread has its name").file_name().to_string_lossy().into_owned()
-}
-
 #[tokio::test]
 #[ignore = "needs strace"]
 async fn while_the_journal_hangs_systemd_is_not_told_that_the_bridge_lives() {
@@ -226,17 +216,24 @@ async fn while_the_journal_hangs_systemd_is_not_told_that_the_bridge_lives() {
     let socket = UnixDatagram::bind(&path).expect("a new path");
     let notify = path.to_str().expect("a path of the tests is UTF-8");
     let env = [("NOTIFY_SOCKET", notify), ("WATCHDOG_USEC", "600000")];
-    let mut bridge = Bridge::start_with("upstream: {sandbox: true}\n", &env).await;
+    let config = "upstream: {sandbox: true}\nlocal: {now: {command: [date]}}\n";
+    let mut bridge = Bridge::start_with(config, &env).await;
     told(&socket, "WATCHDOG=1").await;
-    let thread = journal_thread(&mut bridge);
-    // Whatever it waits for next takes it ten minutes.
-    let hang = ["-e", "trace=futex", "-e", "inject=futex:delay_enter=600000000"];
-    let trace = Trace::attach_to(&thread, &hang).await;
-    wait::soon("systemd should not be told for longer than the limit", async || {
-        let next = timeout(Duration::from_secs(2), socket.recv(&mut [0; 4096])).await;
+    // Whoever writes next waits ten minutes for the disk.
+    let hang = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=600000000"];
+    let trace = Trace::attach(&mut bridge, &hang).await;
+    let target = "/api/v1/workspaces/sandbox/agent-runs";
+    let spec = r#"{"modelId":"m","systemPrompt":"s","prompt":"hi"}"#;
+    let written = bridge.api("POST", target, Some(spec));
+    let quiet = wait::soon("systemd should not be told for longer than the limit", async || {
+        let mut told = [0; 4096];
+        let next = timeout(Duration::from_secs(2), socket.recv(&mut told)).await;
         next.is_err().then_some(())
-    })
-    .await;
+    });
+    tokio::select! {
+        told = written => panic!("nothing is on disk, and the answer came: {told:?}"),
+        () = quiet => {}
+    }
     bridge.api("GET", "/v1/status", None).await.expect(200);
     trace.detach().await;
     told(&socket, "WATCHDOG=1").await;
