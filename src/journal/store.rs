@@ -313,7 +313,7 @@ impl Store {
         } else {
             lock.mark();
         }
-        Ok(placed?)
+        Ok(placed.map_err(|error| naming_room(error, path))?)
     }
 
     /// Writes what was `found` to a new file and syncs it.
@@ -412,6 +412,18 @@ impl Store {
     /// compacting.
     pub(super) fn is_wasteful(&self) -> bool {
         self.size > SMALL.max(self.size_when_new * 2)
+    }
+}
+
+/// Adds to the error of a full disk how much room a new file beside the one at `path` may take.
+fn naming_room(error: io::Error, path: &Path) -> io::Error {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    match (error.kind(), fs::metadata(path)) {
+        (kind @ (FileTooLarge | QuotaExceeded | StorageFull), Ok(old)) => {
+            let room = format!("{error}; a new file beside it takes up to {} bytes", old.len());
+            io::Error::new(kind, room)
+        }
+        _ => error,
     }
 }
 

@@ -180,9 +180,10 @@ async fn a_full_disk_prevents_no_start() {
     rig.bridge.wait_childless().await;
     rig.bridge.restart_on_full_disk().await;
     rig.bridge.wait_backend("plain", "ready").await;
-    let subjects: Vec<String> = problems(&rig).await.into_iter().map(|(it, _)| it).collect();
-    for subject in ["journal", "state"] {
-        assert!(subjects.iter().any(|it| it == subject), "{subject} in {subjects:?}");
+    let told = problems(&rig).await;
+    for (subject, part) in [("journal", "a new file beside it takes up to "), ("state", "")] {
+        let is_told = |it: &&(String, String)| it.0 == subject && it.1.contains(part);
+        assert!(told.iter().any(|it| is_told(&it)), "{subject} in {told:?}");
     }
     let target = format!("{}/agent-runs?limit=1", bridge::API);
     rig.bridge.api("GET", &target, None).await.expect(200);
