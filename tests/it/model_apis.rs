@@ -123,6 +123,8 @@ async fn a_key_makes_a_request_once() {
             let other = ask(target, &body.replace("tea", "milk")).await;
             assert_eq!(other.expect_error(422)["error"], "idempotency_key_reused");
             assert_eq!(ask(&"k".repeat(256), body).await.status, 400);
+            let two = keyed(&rig.bridge, target, "a", body).header("Idempotency-Key", "b");
+            two.answer(rig.bridge.addr()).await.expect_error(400);
         }
         let other_form = keyed(&rig.bridge, CHAT, "/v1/tool-calls", note);
         assert!(matches!(other_form.answer(rig.bridge.addr()).await.status, 400 | 422));

@@ -132,10 +132,15 @@ impl Api {
         let text = text.map_err(|_bad| bad_request("The body is not UTF-8."))?;
         let calls: Arc<[Call]> = format.read(text).map_err(|why| bad_request(&why))?.into();
         let digest = hex(&Sha256::digest(format!("{format:?}\n{text}")));
-        let once = match asked.request.headers().get("idempotency-key").map(HeaderValue::to_str) {
-            None => None,
-            Some(Ok(key)) if (1..=255).contains(&key.len()) => Some((key.to_owned(), digest)),
-            Some(_) => return Err(bad_request("An Idempotency-Key is 1 to 255 ASCII letters.")),
+        let mut keys = asked.request.headers().get_all("idempotency-key").iter();
+        let once = match (keys.next().map(HeaderValue::to_str), keys.next()) {
+            (None, _) => None,
+            (Some(Ok(key)), None) if (1..=255).contains(&key.len()) => {
+                Some((key.to_owned(), digest))
+            }
+            _ => {
+                return Err(bad_request("One Idempotency-Key is taken, of 1 to 255 ASCII letters."));
+            }
         };
         self.answer_calls(&asked.caller, (Form::Api(format), calls, body), trace, once).await
     }
