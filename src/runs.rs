@@ -152,8 +152,8 @@ pub enum NotStarted {
     Driven(Arc<DrivenRun>),
     /// The run belongs to another app, or is an agent run of an eval.
     Taken,
-    /// The run is not on disk yet, or not in the replicas' database: a restart would lose it, or other
-    /// replicas do not know of it. Its driver makes no call before that.
+    /// The disk fails, or the replicas' database is away: a restart would lose the run, or other
+    /// replicas would not know of it. It is not driven.
     NotKept(Arc<DrivenRun>),
 }
 
@@ -196,8 +196,8 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// The run has a driver already, or belongs to another app; or the journal will only write it
-    /// later.
+    /// The run has a driver already, belongs to another app, or cannot be written. No new driver is
+    /// left then.
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
         let new = self.for_its_creator(new);
         let (run, owner) = {
@@ -235,6 +235,10 @@ impl Runs {
         info!(run = %run.key.run, app = %run.app, "run driver started");
         self.drive(&run, Vec::new(), false);
         if !self.settled().await {
+            // Its caller is told that it is not driven, and may do so itself, or submit it again.
+            let forgotten = self.inner.lock().forget(&run.key);
+            self.journal().write(forgotten.into_iter().collect());
+            self.let_go(&run);
             return Err(NotStarted::NotKept(run));
         }
         if self.journal().has_lost(run.slot) {
@@ -360,8 +364,7 @@ impl Runs {
     /// it later.
     pub async fn remember_session(
         &self,
-        workspace: Workspace,
-        id: SessionId,
+        (workspace, id): (Workspace, SessionId),
         app: AppName,
         given: (Option<Bytes>, Selection, Table),
     ) -> bool {

@@ -5,7 +5,8 @@
 
 use std::path::PathBuf;
 
-use tokio::signal::unix::SignalKind;
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Mutex;
 use tracing::{error, info, warn};
 
@@ -22,6 +23,9 @@ pub(super) async fn serve(
     env: Environment,
     handed: Vec<ActivatedSocket>,
 ) -> Outcome {
+    // A file that may not grow (`LimitFSIZE`) is then an error of that write, and does not end the
+    // daemon.
+    let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;
     // Begins before the file is read, so that no change is missed.
     let watch = Watch::new(&path)?;
     let (config, file) = ConfigFile::load(path, env.clone())?;

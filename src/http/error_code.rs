@@ -119,7 +119,6 @@ mod tests {
             "driven_already",
             "idempotency_key_reused",
             "no_workspace",
-            "not_ready",
             "operator_only",
             "upstream_refused",
         ];

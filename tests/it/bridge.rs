@@ -160,11 +160,10 @@ impl Bridge {
         self.write_config();
         // A file of the last start would be read before the new one is written.
         fs::remove_file(self.state("listen")).ok();
-        // With a descriptor too many, as a careless parent leaves them: no child may inherit it. A
-        // write beyond a limit is an error and not a signal, as a full disk is.
+        // With a descriptor too many, as a careless parent leaves them: no child may inherit it.
         let mut command = clean(Command::new("sh"));
         command
-            .args(["-c", "exec 9</dev/null; trap '' XFSZ; exec \"$@\"", "sh"])
+            .args(["-c", "exec 9</dev/null; exec \"$@\"", "sh"])
             .args(self.under)
             .args([BINARY, "serve"])
             .arg("-c")

@@ -80,29 +80,37 @@ async fn no_call_is_made_that_cannot_be_written_down() {
     assert!(!rig.bridge.log().contains("panicked"), "nothing panics over a full disk");
 }
 
+const SPEC: &str = r#"{"modelId":"m","prompt":"hi"}"#;
+
 /// A restart would lose it, and leave its calls without answers.
 #[tokio::test]
 async fn a_run_that_comes_while_the_disk_is_full_is_refused() {
     let mut rig = EffectsHarness::start(None).await;
-    let handed_over = Script::one_call("tu_4", "plain", "plain_unsaid", NOTHING);
-    rig.mantyx.has_run("run_apart", handed_over);
+    let apart = Script::one_call("tu_apart", "plain", "plain_unsaid", NOTHING);
+    rig.mantyx.has_run("run_apart", apart);
     limit_files(rig.bridge.process().pid(), Some(0));
     assert_eq!(rig.submit_call("tu_1").await, 503, "the first write shows that the disk fails");
     assert_eq!(rig.mantyx.requests("POST", "/cancel").len(), 1, "MANTYX had it already");
     assert_eq!(rig.submit_call("tu_2").await, 503);
     assert_eq!(rig.mantyx.requests("POST", "/agent-runs").len(), 1, "the second never gets there");
-    let target = format!("{}/agent-runs", bridge::API);
-    let spec = r#"{"modelId":"m","prompt":"hi"}"#;
-    let submit = || rig.bridge.request("POST", &target).json(spec);
-    let refused = submit().answer(rig.bridge.addr()).await.expect_error(503);
-    assert_eq!(refused["code"], "not_ready");
-    assert!(refused["error"].to_string().contains("cannot write its journal"), "{refused}");
+    let submit = |target: &str| rig.bridge.request("POST", target).json(SPEC);
+    let [runs, sessions] =
+        ["agent-runs", "agent-sessions"].map(|it| format!("{}/{it}", bridge::API));
+    for target in [&runs, &sessions] {
+        let refused = submit(target).answer(rig.bridge.addr()).await;
+        assert_eq!(refused.header("retry-after"), Some("5"));
+        let refused = refused.expect_error(503);
+        assert_eq!(refused["code"], "not_ready");
+        assert!(refused["error"].to_string().contains("cannot write its journal"), "{refused}");
+    }
     let attach = rig.bridge.api("POST", "/v1/runs/run_apart/attach", Some("{}")).await;
     assert!(attach.expect_error(503)["message"].to_string().contains("its journal"));
-    // A run without tools needs nothing of the disk.
+    // What gets no tools needs nothing of the disk.
     rig.mantyx.script(Script::new().done());
-    let plain = submit().header("X-Bridge-Backends", "none");
-    plain.answer(rig.bridge.addr()).await.expect(202);
+    for (target, status) in [(&runs, 202), (&sessions, 201)] {
+        let plain = submit(target).header("X-Bridge-Backends", "none");
+        plain.answer(rig.bridge.addr()).await.expect(status);
+    }
 
     limit_files(rig.bridge.process().pid(), None);
     wait::until("runs should be accepted again", Duration::from_secs(10), async || {
@@ -111,8 +119,39 @@ async fn a_run_that_comes_while_the_disk_is_full_is_refused() {
     .await;
     assert!(rig.mantyx.taken("tu_3").await["result"].is_string());
     rig.bridge.api("POST", "/v1/runs/run_apart/attach", Some("{}")).await.expect(202);
-    assert!(rig.mantyx.taken("tu_4").await["result"].is_string());
-    assert_eq!(rig.plain.begun("tu_2"), 0);
+    assert!(rig.mantyx.taken("tu_apart").await["result"].is_string());
+    assert_eq!(["tu_1", "tu_2"].map(|id| rig.plain.begun(id)), [0, 0]);
+}
+
+/// Who was told so hands the run over again, or answers its calls itself.
+#[tokio::test]
+async fn what_was_refused_as_the_disk_filled_is_not_driven_later() {
+    let mut rig = EffectsHarness::start(None).await;
+    let apart = Script::new().until("later").mcp("tu_1", "plain", "plain_unsaid", NOTHING);
+    rig.mantyx.has_run("run_apart", apart.until("never"));
+    let sessions = format!("{}/agent-sessions", bridge::API);
+    for (target, body) in [("/v1/runs/run_apart/attach", "{}"), (&*sessions, SPEC)] {
+        limit_files(rig.bridge.process().pid(), Some(0));
+        rig.bridge.api("POST", target, Some(body)).await.expect_error(503);
+        limit_files(rig.bridge.process().pid(), None);
+        wait::until("the journal should be written", Duration::from_secs(10), async || {
+            problems(&rig).await.is_empty().then_some(())
+        })
+        .await;
+    }
+    let ended: Vec<_> =
+        rig.mantyx.recorded().into_iter().filter(|it| it.method == "DELETE").collect();
+    assert_eq!(ended.len(), 1, "the session is ended at MANTYX: {ended:?}");
+    for id in ["tu_before", "tu_after"] {
+        rig.mantyx.release("later");
+        assert_eq!(rig.submit_call(id).await, 202);
+        assert!(rig.mantyx.taken(id).await["result"].is_string());
+        rig.bridge.api("GET", "/v1/runs/run_apart", None).await.expect_error(404);
+        assert_eq!(rig.plain.begun("tu_1"), 0);
+        rig.bridge.kill9();
+        rig.bridge.restart().await;
+        rig.bridge.wait_backend("plain", "ready").await;
+    }
 }
 
 #[tokio::test]

@@ -139,7 +139,9 @@ impl Api {
                 Some((key.to_owned(), digest))
             }
             _ => {
-                return Err(bad_request("One Idempotency-Key is taken, of 1 to 255 ASCII letters."));
+                return Err(bad_request(
+                    "One Idempotency-Key is taken, of 1 to 255 ASCII letters.",
+                ));
             }
         };
         self.answer_calls(&asked.caller, (Form::Api(format), calls, body), trace, once).await

@@ -338,7 +338,7 @@ pub fn away(journal: &Journal) -> Response<Body> {
         "The bridge cannot write its journal, so a restart would lose this run or session, and leave \
          its calls without answers. Try again; `mantyx-bridge status` has the reason."
     };
-    response::error(Code::NotReady, why)
+    response::retry_after(response::error(Code::NotReady, why), 5)
 }
 
 /// The part of `resource` that another app than `app` began.

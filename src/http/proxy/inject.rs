@@ -16,11 +16,12 @@ use tracing::{info, warn};
 use super::forward::{ASK_WITHIN, away};
 use super::{Answered, Body, Code, Outgoing, id_in, response};
 use crate::error_chain::error_chain;
+use crate::model::ids::as_segment;
 use crate::model::spec::{InjectError, Injected, SpecError};
 use crate::model::{
     Offer, RunKey, RunKind, Selection, SessionId, Spec, Table, Trace, Workspace, trace,
 };
-use crate::runs::{DrivenRun, How, NewRun, NotStarted, Owned, Session};
+use crate::runs::{How, NewRun, NotStarted, Owned, Session};
 use crate::tasks::in_background;
 
 /// The largest spec, in bytes; specs can carry attachments (DESIGN: the proxied body limit).
@@ -74,10 +75,19 @@ impl Outgoing<'_> {
         let is_created = response.status().is_success();
         match (id_in(&body, "sessionId").filter(|_| is_created), tools) {
             (Some(id), Some(tools)) => {
-                info!(session = %id, %app, "a session got our tools");
+                let has_ours = !table.is_empty();
+                if has_ours {
+                    info!(session = %id, %app, "a session got our tools");
+                }
                 let given = (tools, taken.selection, table);
-                if !self.runs.remember_session(workspace, id, app, given).await {
-                    return Err(away(self.runs.journal()));
+                let key = (workspace, id);
+                let is_kept = self.runs.remember_session(key.clone(), app, given).await;
+                if !is_kept && (has_ours || self.runs.journal().replica().is_some()) {
+                    let (workspace, id) = key;
+                    self.runs.forget_session(&workspace, &id);
+                    let [workspace, id] = [workspace.as_str(), id.as_str()].map(as_segment);
+                    let path = format!("/api/v1/workspaces/{workspace}/agent-sessions/{id}");
+                    return Err(self.end_unkept((Method::DELETE, &path)).await);
                 }
             }
             // The bridge records the owner of a session without tools, too, so that other apps
@@ -243,7 +253,10 @@ impl Outgoing<'_> {
             Err(NotStarted::Taken) => {
                 warn!("MANTYX gave out an id again; that run is another app's, and not driven");
             }
-            Err(NotStarted::NotKept(run)) => return Err(self.cancel_unkept(&run).await),
+            Err(NotStarted::NotKept(run)) => {
+                let path = format!("{}/cancel", run.key.path());
+                return Err(self.end_unkept((Method::POST, &path)).await);
+            }
         }
         Ok(response)
     }
@@ -272,24 +285,15 @@ impl Outgoing<'_> {
         Ok((response, text, injected.table))
     }
 
-    /// Cancels a run that a restart would lose, or of which other replicas cannot know: to them, it
-    /// would be any app's.
-    async fn cancel_unkept(&self, run: &DrivenRun) -> Response<Body> {
-        let path = format!("{}/cancel", run.key.path());
-        let asked = self.runs.upstream.send((Method::POST, &path), &self.credential, |request| {
+    /// Ends a run or session at MANTYX that a restart would lose, or of which other replicas cannot
+    /// know: to them, it would be any app's.
+    async fn end_unkept(&self, (method, path): (Method, &str)) -> Response<Body> {
+        let asked = self.runs.upstream.send((method, path), &self.credential, |request| {
             Ok(request.body(Vec::new()).timeout(ASK_WITHIN))
         });
-        let outcome = match asked.await {
-            Ok(answer) => {
-                if answer.status().is_success() {
-                    self.runs.cancel_calls(run, &run.key);
-                }
-                answer.status().to_string()
-            }
-            Err(error) => error_chain(&error),
-        };
-        let run = &run.key.run;
-        warn!(%run, outcome, "asked MANTYX to cancel a run that cannot be kept");
+        let asked = asked.await.map(|answer| answer.status().to_string());
+        let outcome = asked.unwrap_or_else(|error| error_chain(&error));
+        warn!(path, outcome, "asked MANTYX to end a run or session that cannot be kept");
         away(self.runs.journal())
     }
 
