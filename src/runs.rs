@@ -153,7 +153,7 @@ pub enum NotStarted {
     /// The run belongs to another app, or is an agent run of an eval.
     Taken,
     /// The disk fails, or the replicas' database is away: a restart would lose the run, or other
-    /// replicas would not know of it. It is not driven.
+    /// replicas would not know of it. Its driver makes no call before it is written.
     NotKept(Arc<DrivenRun>),
 }
 
@@ -196,8 +196,8 @@ impl Runs {
     ///
     /// # Errors
     ///
-    /// The run has a driver already, belongs to another app, or cannot be written. No new driver is
-    /// left then.
+    /// The run has a driver already, or belongs to another app; or it is driven, and will only be written
+    /// later.
     pub async fn start(self: &Arc<Self>, new: NewRun) -> Result<Arc<DrivenRun>, NotStarted> {
         let new = self.for_its_creator(new);
         let (run, owner) = {
@@ -235,10 +235,6 @@ impl Runs {
         info!(run = %run.key.run, app = %run.app, "run driver started");
         self.drive(&run, Vec::new(), false);
         if !self.settled().await {
-            // Its caller is told that it is not driven, and may do so itself, or submit it again.
-            let forgotten = self.inner.lock().forget(&run.key);
-            self.journal().write(forgotten.into_iter().collect());
-            self.let_go(&run);
             return Err(NotStarted::NotKept(run));
         }
         if self.journal().has_lost(run.slot) {
@@ -251,6 +247,14 @@ impl Runs {
             return Err(theirs.map_or(NotStarted::Taken, NotStarted::Driven));
         }
         Ok(run)
+    }
+
+    /// Ends the driver of `run` and forgets it: the app that handed it over is told that it has to try
+    /// again, and may answer its calls itself.
+    pub fn withdraw(&self, run: &DrivenRun) {
+        let forgotten = self.inner.lock().forget(&run.key);
+        self.journal().write(forgotten.into_iter().collect());
+        self.let_go(run);
     }
 
     fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: LeftCalls, is_revived: bool) {

@@ -254,6 +254,9 @@ impl Outgoing<'_> {
                 warn!("MANTYX gave out an id again; that run is another app's, and not driven");
             }
             Err(NotStarted::NotKept(run)) => {
+                // Whatever MANTYX says: the app may submit the run again, and no call of both is to be
+                // made.
+                self.runs.cancel_calls(&run, &run.key);
                 let path = format!("{}/cancel", run.key.path());
                 return Err(self.end_unkept((Method::POST, &path)).await);
             }
