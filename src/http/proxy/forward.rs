@@ -329,7 +329,7 @@ impl<'a> Outgoing<'a> {
     }
 }
 
-/// The refusal while the database of the replicas is away.
+/// The refusal while a run or session cannot be kept, or another replica's not be looked up.
 pub fn away(journal: &Journal) -> Response<Body> {
     let why = if journal.replica().is_some() {
         "The bridge does not reach its database, so whose run or session this is cannot be told or \
