@@ -249,14 +249,6 @@ impl Runs {
         Ok(run)
     }
 
-    /// Ends the driver of `run` and forgets it: the app that handed it over is told that it has to try
-    /// again, and may answer its calls itself.
-    pub fn withdraw(&self, run: &DrivenRun) {
-        let forgotten = self.inner.lock().forget(&run.key);
-        self.journal().write(forgotten.into_iter().collect());
-        self.let_go(run);
-    }
-
     fn drive(self: &Arc<Self>, run: &Arc<DrivenRun>, left: LeftCalls, is_revived: bool) {
         self.metrics.started.inc();
         self.tell(run);

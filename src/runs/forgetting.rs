@@ -106,7 +106,7 @@ impl Inner {
     }
 
     /// Forgets a run, and what its driver has claimed; the change is for the journal.
-    pub(super) fn forget(&mut self, key: &RunKey) -> Option<Change> {
+    fn forget(&mut self, key: &RunKey) -> Option<Change> {
         let run = self.runs.remove(key)?;
         self.claims.forget(run.slot);
         Some(Change::ForgetRun(run.slot))

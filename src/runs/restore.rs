@@ -109,15 +109,10 @@ impl Runs {
             if !run.has_ended() {
                 warn!(run = %run.key.run, app = %run.app, "another replica drives the run now");
             }
-            self.let_go(&run);
+            run.lost.cancel();
+            run.hand_over();
+            self.tell(&run);
         }
-    }
-
-    /// Ends the driver of a run that was taken from the known ones.
-    pub(super) fn let_go(&self, run: &DrivenRun) {
-        run.lost.cancel();
-        run.hand_over();
-        self.tell(run);
     }
 
     fn resume(

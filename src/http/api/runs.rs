@@ -255,10 +255,12 @@ impl Api {
                 Ok(accepted(&run))
             }
             Err(NotStarted::Driven(known)) => known_run(&known, &app),
-            Err(NotStarted::NotKept(run)) => {
-                self.runs.withdraw(&run);
-                Err(forward::away(self.runs.journal()))
+            // It is driven. A restart before the disk works would lose it, as if it were handed over
+            // later.
+            Err(NotStarted::NotKept(run)) if self.runs.journal().replica().is_none() => {
+                Ok(accepted(&run))
             }
+            Err(NotStarted::NotKept(_)) => Err(forward::away(self.runs.journal())),
             // Another request has claimed the run since the look-up above.
             Err(NotStarted::Taken) => Err(match self.runs.driven_by_eval(&handed_over) {
                 Some(eval) if self.runs.get(&eval).is_some_and(|it| it.app == app.name) => {
