@@ -219,7 +219,7 @@ async fn while_the_journal_hangs_systemd_is_not_told_that_the_bridge_lives() {
     let config = "upstream: {sandbox: true}\nlocal: {now: {command: [date]}}\n";
     let mut bridge = Bridge::start_with(config, &env).await;
     told(&socket, "WATCHDOG=1").await;
-    // Whoever writes next waits ten minutes for the disk.
+    // The next write waits ten minutes for the disk.
     let hang = ["-e", "trace=fdatasync", "-e", "inject=fdatasync:delay_enter=600000000"];
     let trace = Trace::attach(&mut bridge, &hang).await;
     let target = "/api/v1/workspaces/sandbox/agent-runs";
