@@ -14,6 +14,7 @@ mod address;
 mod auth;
 pub mod calls;
 pub mod circuit_breaker;
+pub mod demand;
 pub mod local;
 mod log;
 pub mod mcp;
@@ -24,11 +25,12 @@ pub mod quota;
 pub mod registry;
 pub mod supervisor;
 mod trust;
+pub mod turns;
 
 pub use self::peer::{
     About, CallError, Called, Dial, ErrorReply, Handle, LiveRedaction, MAX_QUESTION, McpClient,
     Modes, NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder,
-    Reply, Signature, TASK_SILENCE, ToolCall,
+    Reply, Signature, StartLog, TASK_SILENCE, ToolCall,
 };
 
 /// What operators are told of errors that take many words: the name of each, and its text.

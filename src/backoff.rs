@@ -18,13 +18,14 @@ const LEAST: f64 = 0.45;
 pub struct Backoff {
     base: Duration,
     cap: Duration,
-    failures: u32,
+    /// The longest that the next wait can be.
+    top: Duration,
 }
 
 impl Backoff {
     /// Waits of up to `base`, doubled with each failure, and up to `cap` in the end.
     pub fn new(base: Duration, cap: Duration) -> Self {
-        Self { base, cap, failures: 0 }
+        Self { base, cap, top: base.min(cap) }
     }
 
     /// Between connection attempts to a peer or to MANTYX: 0.25 s to 30 s.
@@ -32,22 +33,21 @@ impl Backoff {
         Self::new(Duration::from_millis(250), Duration::from_secs(30))
     }
 
-    /// Starts anew: the other side has proved to be alive.
+    /// Lets waits grow up to `cap` from now on.
+    pub fn raise_cap(&mut self, cap: Duration) {
+        self.cap = self.cap.max(cap);
+    }
+
+    /// Begins again with the shortest wait: the other side has proved to be alive.
     pub fn reset(&mut self) {
-        self.failures = 0;
+        self.top = self.base.min(self.cap);
     }
 
     /// The next wait.
     pub fn next_wait(&mut self) -> Duration {
-        let top = self.top();
-        self.failures = self.failures.saturating_add(1);
-        top.mul_f64(LEAST + (1.0 - LEAST) * random::share())
-    }
-
-    /// The longest that the next wait can be.
-    fn top(&self) -> Duration {
-        let factor = 1u32.checked_shl(self.failures).unwrap_or(u32::MAX);
-        self.base.checked_mul(factor).unwrap_or(self.cap).min(self.cap)
+        let wait = self.top.mul_f64(LEAST + (1.0 - LEAST) * random::share());
+        self.top = self.top.saturating_mul(2).min(self.cap);
+        wait
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
         let mut backoff = Backoff::for_connections();
         let mut tops = Vec::new();
         for _ in 0..40 {
-            let top = backoff.top();
+            let top = backoff.top;
             let wait = backoff.next_wait();
             assert!(wait <= top && wait >= top.mul_f64(LEAST - 1e-6), "{wait:?} of {top:?}");
             tops.push(top.as_millis());
@@ -73,7 +73,19 @@ mod tests {
         );
         assert!(tops.iter().skip(7).all(|top| *top == 30000));
         backoff.reset();
-        assert_eq!(backoff.top(), Duration::from_millis(250));
+        assert_eq!(backoff.top, Duration::from_millis(250));
+    }
+
+    #[test]
+    fn waits_grow_on_from_where_they_are_when_the_cap_is_raised() {
+        let mut backoff = Backoff::new(Duration::from_secs(30), Duration::from_secs(30));
+        backoff.next_wait();
+        backoff.raise_cap(Duration::from_secs(100));
+        let tops = std::iter::repeat_with(|| {
+            backoff.next_wait();
+            backoff.top.as_secs()
+        });
+        assert_eq!(tops.take(3).collect::<Vec<_>>(), [60, 100, 100]);
     }
 
     #[test]

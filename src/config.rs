@@ -43,8 +43,8 @@ pub use self::program::{Confinement, Program, ProgramSandbox, outermost, quoted}
 use self::reference::Dialect;
 pub(crate) use self::reference::looks_secret;
 use self::scalars::{
-    Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
-    PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
+    Count, DurationOrOff, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue,
+    McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
 };
 pub use self::secrets::{Secret, Secrets};
 use crate::http_client::Tls;
@@ -348,6 +348,10 @@ pub struct Backend {
     pub required: bool,
     pub on_unavailable: OnUnavailable,
     pub refresh: Duration,
+    /// Whether the entry itself says `refresh`: then no server's `ttlMs` replaces it.
+    pub refresh_is_own: bool,
+    /// When the program of an MCP server runs.
+    pub start: Start,
     /// How long a call may go without a sign of progress.
     pub call_timeout: Duration,
     /// After how long a call gets a first answer, and continues as a long call.
@@ -366,6 +370,25 @@ pub struct Backend {
     /// Which calls a person must approve.
     pub approve: Policy,
     pub quota: Option<Quota>,
+}
+
+/// When the program of an MCP server runs, and how long it may take to start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Start {
+    /// From its turn to the end of its handshake.
+    pub timeout: Duration,
+    /// With a kept catalog, it is started by its first call.
+    pub is_lazy: bool,
+    /// It is ended when nothing has used it for so long.
+    pub idle_stop: Option<Duration>,
+}
+
+impl Default for Start {
+    /// A first start installs the program: five minutes are enough for a package and its
+    /// dependencies on a slow line.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(5 * 60), is_lazy: false, idle_stop: None }
+    }
 }
 
 /// How a backend is reached.

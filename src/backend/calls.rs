@@ -27,7 +27,8 @@ use crate::metrics;
 use crate::model::rights::permission;
 use crate::model::sentences::sentence;
 use crate::model::{
-    Answer, BackendName, CallRequest, Ending, Identity, Made, Permission, Rights, Target, Verdict,
+    Answer, BackendName, CallRequest, Ending, Identity, Made, Permission, RefKind, Rights, Target,
+    Verdict,
 };
 use crate::traces::{Context, Kind, Span};
 pub use backend_handle::BackendHandle;
@@ -42,6 +43,13 @@ const TURN_PATIENCE: Duration = Duration::from_secs(145);
 /// The same, while the first attempt to connect has not ended: after a restart, calls arrive before
 /// the connections are up.
 const START_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long a request waits for the refresh that it has asked for: a program may take minutes to start.
+const REFRESH_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A call waits for a program that starts until so long before its deadline: then there is time left
+/// to say that it was not made.
+const START_MARGIN: Duration = Duration::from_secs(10);
 
 /// How long a call counts for the calls of all backends together. After that, only its own backend
 /// bounds it: else a few backends that hang would take all permits.
@@ -246,6 +254,10 @@ impl Backends {
         backend.leave(sign(&outcome) == Sign::Alive);
         let made = match outcome {
             Ok(answer) => Made::from(answer),
+            Err(CallFailure::Invalid(mistakes)) if call.peer.is_none() => {
+                let answer = Answer::Error(mistakes).within_limits();
+                return Made { answer, ending: Ending::InputInvalid };
+            }
             Err(failure) => {
                 let failure = failure.of(call);
                 let failed = Made::failed(failure.ending(), failure.for_model(name));
@@ -282,15 +294,20 @@ impl Backends {
         // A reload may have come while the call waited for its permits.
         self.check_peer(call)?;
         let connection = match call.handle {
-            None => self.connected(name, None, None).await?,
+            None => self.connected(name, None, Patience::OfCall(limits.deadline)).await?,
             // Work that has begun is worth the full wait. If it cannot be asked for, the answer is
             // "outcome unknown", never "not made": the tool may have run.
             Some(_) => self
-                .connected(name, None, Some(limits.first_end()))
+                .connected(name, None, Patience::Until(limits.first_end()))
                 .await
                 .map_err(|failure| CallFailure::Call(CallError::Lost(failure.to_string())))?,
         };
+        let Connected { connection, has_waited } = connection;
+        let limits = if has_waited { limits.from_now() } else { limits };
         call.check_peer(connection.identity.as_ref())?;
+        if has_waited && call.handle.is_none() {
+            self.check_definition(call)?;
+        }
         // The call was sent before a restart, when its tool was marked as repeatable. A reload or a
         // new catalog may have removed the mark since.
         let is_repeat = call.handle.is_none() && call.peer.is_some();
@@ -331,11 +348,13 @@ impl Backends {
             self.attempt(connection, call, None, limits).await
         };
         let again = async {
-            let connection = self.connected(name, None, None).await?;
+            let patience = Patience::OfCall(limits.deadline);
+            let Connected { connection, .. } = self.connected(name, None, patience).await?;
             match repeat(&connection).await {
                 // This was the broken connection: its supervisor has not noticed yet.
                 Err(CallFailure::Call(CallError::NotSent(_))) => {
-                    repeat(&self.connected(name, Some(&connection), None).await?).await
+                    let other = self.connected(name, Some(&connection), patience).await?;
+                    repeat(&other.connection).await
                 }
                 outcome => outcome,
             }
@@ -435,15 +454,14 @@ impl Backends {
         })
     }
 
-    /// The live connection, other than `broken`. If there is none, waits for one until `by` or, if
-    /// that is not set, for [`START_PATIENCE`] before the first attempt has ended and
-    /// [`CONNECT_PATIENCE`] after it.
+    /// The live connection, other than `broken`. If there is none, makes the supervisor connect and
+    /// waits for that.
     async fn connected(
         &self,
         name: &BackendName,
         broken: Option<&InUse>,
-        by: Option<Instant>,
-    ) -> Result<InUse, CallFailure> {
+        patience: Patience,
+    ) -> Result<Connected, CallFailure> {
         let live = |registry: &Registry| match registry.connection(name) {
             Some(one) => {
                 let is_broken = broken.is_some_and(|it| Arc::ptr_eq(&it.peer, &one.peer));
@@ -452,40 +470,87 @@ impl Backends {
             None => (!registry.has(name)).then_some(Err(CallFailure::Removed)),
         };
         if let Some(connection) = live(&self.registry) {
-            return connection;
+            return Ok(Connected { connection: connection?, has_waited: false });
         }
         debug!(backend = %name, "a call waits for the connection");
-        let known = self.registry.snapshot(name.as_str());
-        let patience = match known.map(|known| known.phase) {
-            Some(Phase::Connecting) => START_PATIENCE,
-            _ => CONNECT_PATIENCE,
+        let handle = self.all().handles.get(name).cloned();
+        let _waiting = handle.map(|handle| handle.demand.wait());
+        let mut version = self.registry.version();
+        let mut since = Instant::now();
+        loop {
+            version.mark_unchanged();
+            if let Some(connection) = live(&self.registry) {
+                return Ok(Connected { connection: connection?, has_waited: true });
+            }
+            let until = match patience {
+                Patience::Until(time) => time,
+                Patience::OfCall(deadline) => match self.wait_of(name) {
+                    Wait::Start => {
+                        // If the start fails, the wait for the next attempt begins then.
+                        since = Instant::now();
+                        deadline.checked_sub(START_MARGIN).unwrap_or(deadline)
+                    }
+                    Wait::For(time) => since + time,
+                },
+            };
+            if timeout_at(until, version.changed()).await.is_err() {
+                return Err(CallFailure::NotConnected);
+            }
+        }
+    }
+
+    /// How long a call waits for the connection to `name`, as things are.
+    fn wait_of(&self, name: &BackendName) -> Wait {
+        match self.registry.snapshot(name.as_str()) {
+            Some(known) if known.is_starting || known.phase == Phase::Idle => Wait::Start,
+            Some(known) if known.phase == Phase::Connecting => Wait::For(START_PATIENCE),
+            _ => Wait::For(CONNECT_PATIENCE),
+        }
+    }
+
+    /// Checks the call against the definition that its tool has now: while the call waited, its
+    /// program was started, and may define its tools otherwise than it did before.
+    fn check_definition(&self, call: &CallContext) -> Result<(), CallFailure> {
+        let request = &call.request;
+        let Target::Tool { name: tool, .. } = &request.route.target else { return Ok(()) };
+        if request.route.kind != RefKind::McpLocal {
+            return Ok(());
+        }
+        let Some(now) = self.registry.definition(&request.route) else {
+            return Err(CallFailure::NotListed);
         };
-        let by = by.unwrap_or_else(|| Instant::now() + patience);
-        let waited = timeout_at(by, self.registry.wait_for(live)).await;
-        waited.unwrap_or(Err(CallFailure::NotConnected))
+        match now.input.check(request.arguments.get()) {
+            Verdict::Invalid(mistakes) => {
+                let backend = &request.route.backend;
+                info!(%backend, tool = &**tool, "a call was refused: its arguments are invalid");
+                Err(CallFailure::Invalid(mistakes))
+            }
+            Verdict::Valid | Verdict::Unchecked { .. } => Ok(()),
+        }
     }
 
     fn why_unavailable(&self, name: &BackendName) -> String {
         let known = self.registry.snapshot(name.as_str());
         match known.map(|known| known.phase) {
-            Some(Phase::Ready | Phase::Degraded) => {
+            Some(Phase::Ready | Phase::Degraded | Phase::Idle) => {
                 sentence("available_next_run", &[("backend", name)])
             }
+            Some(Phase::Starting) => sentence("still_starts", &[("backend", name)]),
             Some(Phase::Connecting | Phase::Down) | None => {
                 sentence("never_reached", &[("backend", name)])
             }
         }
     }
 
-    /// Refreshes `name` now and waits for the attempt to end, failed or not. `None`: there is no
-    /// such backend.
+    /// Refreshes `name` now and waits for the attempt to end, failed or not, but no longer than
+    /// [`REFRESH_PATIENCE`]. `None`: there is no such backend.
     pub async fn refresh(&self, name: &str) -> Option<()> {
         let backend = Arc::clone(self.all().handles.get(name)?);
         let (done, wait) = oneshot::channel();
         if backend.asks.send(done).await.is_ok() {
             // An error means that the supervisor stopped: another one has taken over, or the
             // daemon is going down.
-            drop(wait.await);
+            drop(timeout(REFRESH_PATIENCE, wait).await);
         }
         Some(())
     }
@@ -548,6 +613,30 @@ fn sign<T>(outcome: &Result<T, CallFailure>) -> Sign {
     }
 }
 
+/// How long a call waits for a connection.
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    Until(Instant),
+    /// As long as it may be of use, before this deadline of the call: a program that starts is waited
+    /// for, another peer for seconds.
+    OfCall(Instant),
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    /// The start of a program, which takes as long as it takes.
+    Start,
+    For(Duration),
+}
+
+/// A connection that a call may use.
+struct Connected {
+    connection: InUse,
+    /// It was not there at once.
+    has_waited: bool,
+}
+
 /// How long one call may take.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
@@ -561,6 +650,11 @@ struct Limits {
 impl Limits {
     fn new(idle: Duration, deadline: Instant) -> Self {
         Self { start: Instant::now(), idle, deadline }
+    }
+
+    /// The limits of a call that is sent only now.
+    fn from_now(self) -> Self {
+        Self { start: Instant::now(), ..self }
     }
 
     /// The end of a call that shows no progress.

@@ -15,6 +15,8 @@ use super::peer::{
     Progress, Recorder, ToolCall,
 };
 use super::registry::{Lease, Registry, RegistryEntry};
+use super::supervisor::{ProgramStart, Timing};
+use super::turns::{Rank, StartKeys, Turns};
 use crate::config;
 use crate::model::answer::Answer;
 use crate::model::call::{CallRequest, CallingRun};
@@ -106,6 +108,10 @@ pub(crate) struct World {
     pub(crate) dialling: watch::Sender<Mood>,
     pub(crate) resolving: watch::Sender<Mood>,
     pub(crate) calling: watch::Sender<Mood>,
+    /// How the processes of attempts that were given up end.
+    pub(crate) ending: watch::Sender<Mood>,
+    /// How many of these ends were waited for.
+    pub(crate) ended: AtomicUsize,
     /// Calls ask this and are refused with what they get.
     pub(crate) asking: Mutex<Option<Box<RawValue>>>,
     /// So many calls break, whatever the mood is.
@@ -127,6 +133,8 @@ impl World {
             dialling: watch::Sender::new(Mood::Well),
             resolving: watch::Sender::new(Mood::Well),
             calling: watch::Sender::new(Mood::Well),
+            ending: watch::Sender::new(Mood::Well),
+            ended: AtomicUsize::new(0),
             asking: Mutex::default(),
             breaking: AtomicUsize::new(0),
             tools: Mutex::new(vec!["ls"]),
@@ -189,6 +197,8 @@ pub(crate) fn config(name: &str) -> config::Backend {
         required: true,
         on_unavailable: OnUnavailable::Stale,
         refresh: std::time::Duration::from_secs(300),
+        refresh_is_own: false,
+        start: config::Start::default(),
         call_timeout: std::time::Duration::from_secs(60),
         pending_after: None,
         max_result: None,
@@ -199,6 +209,27 @@ pub(crate) fn config(name: &str) -> config::Backend {
         approve: <_>::default(),
         quota: None,
     }
+}
+
+/// A refresh every five minutes, to the second.
+pub(crate) fn timing() -> Timing {
+    let minute = std::time::Duration::from_secs(60);
+    Timing {
+        interval: 5 * minute,
+        interval_is_own: false,
+        jitter: 0.0,
+        timeout: minute / 2,
+        start_timeout: 5 * minute,
+        is_lazy: false,
+        idle_stop: None,
+        rank: Rank::new(false, 0),
+    }
+}
+
+/// How a fake program called `name` takes its turn.
+pub(crate) fn program_start(name: &str) -> ProgramStart {
+    let keys = StartKeys { backend: BackendName::parse(name).unwrap(), package: None };
+    ProgramStart { turns: Turns::for_this_machine(), keys }
 }
 
 /// The source of a fake backend called `name`.
@@ -231,6 +262,11 @@ impl Dial for FakeDial {
         self.0.dials.fetch_add(1, Ordering::SeqCst);
         World::go(&self.0.dialling).await?;
         Ok(Arc::new(FakePeer(Arc::clone(&self.0))) as Arc<dyn Peer>)
+    }
+
+    async fn processes_ended(&self) {
+        World::go(&self.0.ending).await.expect("no test lets an end fail");
+        self.0.ended.fetch_add(1, Ordering::SeqCst);
     }
 
     fn transport(&self) -> &'static str {

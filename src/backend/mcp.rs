@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 
 use super::log::LastLines;
 use super::program::hiding::{Coverage, Exposure};
-use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, auth};
+use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, StartLog, auth};
 use crate::config::{HttpTransport, Mcp, Program};
 use crate::error_chain::error_chain;
 use crate::http_client::{Client, Clients};
@@ -47,7 +48,7 @@ mod stdio;
 mod tasks;
 mod verbatim;
 
-use child::Child;
+use child::{Child, Starts};
 use connection::Connection;
 use handler::Handler;
 use verbatim::ConnectionState;
@@ -75,6 +76,7 @@ pub struct McpDialer {
     coverage: Mutex<Coverage>,
     /// The last lines on the stderr of that program.
     stderr: Mutex<Arc<Mutex<LastLines>>>,
+    starts: Starts,
     /// What is removed from what the server writes into the log.
     pub redact: LiveRedaction,
 }
@@ -148,6 +150,7 @@ pub fn dialer(
         last: Mutex::new(None),
         coverage: Mutex::default(),
         stderr: Mutex::default(),
+        starts: Starts::default(),
         redact: LiveRedaction::default(),
     }
 }
@@ -205,7 +208,8 @@ impl McpDialer {
         launcher: Option<&std::path::Path>,
         attempt: Attempt,
     ) -> Result<Connection, Failed> {
-        let started = Child::start(&self.backend, program, launcher, &self.redact).await;
+        let started =
+            Child::start(&self.backend, program, launcher, &self.redact, &self.starts).await;
         let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
         *self.coverage.lock() = coverage;
         self.stderr.lock().clone_from(&child.last_lines);
@@ -216,6 +220,7 @@ impl McpDialer {
         let pipe = transport.pipe();
         match self.shake_hands(transport, &state, attempt).await {
             Ok(running) => {
+                child.has_started();
                 let child = Some((child, pipe));
                 Ok(Connection::new(self.backend.clone(), state, running, child))
             }
@@ -299,6 +304,8 @@ impl Dial for McpDialer {
                 "the handshake {attempt:?} failed, trying {next:?}: {}", failed.error
             );
             let streamable = error_chain(&failed.error);
+            // Two processes of one entry must not run at a time.
+            self.processes_ended().await;
             attempt = next;
             outcome = self.attempt(next).await;
             if let Err(Failed { error, .. }) = &mut outcome
@@ -319,7 +326,7 @@ impl Dial for McpDialer {
             _ if modern => Era::Modern,
             _ => Era::Legacy,
         });
-        tracing::info!(
+        tracing::debug!(
             backend = %self.backend,
             transport = self.transport(),
             revision = %connection.revision,
@@ -335,6 +342,15 @@ impl Dial for McpDialer {
             Target::Http { .. } if *self.last.lock() == Some(Era::Oldest) => "sse",
             Target::Http { .. } => "streamable-http",
         }
+    }
+
+    fn log_starts(&self, log: StartLog) {
+        self.starts.is_quiet.store(log == StartLog::Quiet, Ordering::Relaxed);
+    }
+
+    async fn processes_ended(&self) {
+        self.starts.endings.close();
+        self.starts.endings.wait().await;
     }
 
     fn stderr(&self) -> Vec<String> {

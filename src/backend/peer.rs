@@ -59,12 +59,28 @@ pub fn credential_cure(target: &Target) -> &'static str {
     }
 }
 
+/// How much of a program's start the log tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StartLog {
+    /// Its start, its stderr and its end.
+    Full,
+    /// Nothing above debug until the start has succeeded: the last start has failed, and so the log
+    /// has said all of it before.
+    Quiet,
+}
+
 /// Knows how to reach one peer.
 #[async_trait]
 pub trait Dial: Send + Sync + fmt::Debug + 'static {
-    /// Connects and does the protocol's handshake. Dropping the future gives up; no process and no
-    /// connection stays behind.
+    /// Connects and does the protocol's handshake. Dropping the future gives up: no connection stays
+    /// behind, and a program is being ended ([`Self::processes_ended`]).
     async fn dial(&self) -> Result<Arc<dyn Peer>, PeerError>;
+
+    /// Says how much the log tells of the starts from now on.
+    fn log_starts(&self, _log: StartLog) {}
+
+    /// Waits until no process is left of attempts that have failed or were given up.
+    async fn processes_ended(&self) {}
 
     /// The transport's name for status pages: `stdio`, `streamable-http`, `sse`, `jsonrpc`,
     /// `http-json`, `http`, `command`. It may change if the peer turns out to speak another one.
@@ -100,6 +116,11 @@ pub trait Peer: Send + Sync + fmt::Debug + 'static {
     /// Sends an MCP server a request that only reads. Dropping the future cancels it.
     async fn ask(&self, method: &'static str, _params: Value) -> Called<Reply> {
         Err(CallError::NotSent(format!("{method}: it is no MCP server")))
+    }
+
+    /// For how long the last catalog holds, as the peer has said (MCP 2026-07-28, `ttlMs`).
+    fn ttl(&self) -> Option<Duration> {
+        None
     }
 
     /// Ends when the peer has said that its catalog changed since the last time this ended. Stays

@@ -10,6 +10,9 @@
 //!
 //! Must not: await anything under the lock, or decide when to refresh.
 
+mod connection;
+mod snapshot;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
@@ -19,108 +22,21 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use tokio_util::task::task_tracker::TaskTrackerToken;
-use tracing::warn;
+use tracing::info;
 
+pub use self::connection::{Connection, InUse};
+pub use self::snapshot::{Phase, Snapshot};
 use super::trust::News;
-use super::{About, Peer, PeerError};
 use crate::clock;
+use crate::model::catalog::Tool;
 use crate::model::offer::Source;
 use crate::model::pin::{Accepted, NotTaken, Pins};
-use crate::model::words::words;
 use crate::model::{
-    BackendName, Catalog, FeatureView, Features, Identity, Offer, RefKind, Review, Rights, Route,
-    Target,
+    BackendName, Catalog, Content, FeatureView, Identity, Offer, RefKind, Rights, Route, Target,
 };
-
-words! {
-    /// The state of a backend's connection; the `state` of `/v1/status`.
-    #[derive(Default)]
-    pub enum Phase {
-        /// The first attempt has not ended yet.
-        #[default]
-        Connecting = "connecting",
-        /// Connected, and the last refresh succeeded.
-        Ready = "ready",
-        /// Connected, but the last refresh failed; the last good catalog is in use.
-        Degraded = "degraded",
-        /// No connection: the last attempt failed, or the connection broke.
-        Down = "down",
-    }
-}
 
 /// How many states of a backend are remembered.
 const STATES: usize = 100;
-
-/// The known state of one backend.
-#[derive(Debug, Clone, Default)]
-pub struct Snapshot {
-    pub phase: Phase,
-    /// The live connection, if there is one.
-    pub connection: Option<Connection>,
-    /// What the peer said in the last handshake; stays when the connection is gone.
-    pub about: About,
-    /// The last good catalog.
-    pub catalog: Option<Arc<Catalog>>,
-    /// The peer that the catalog belongs to; `None` where the catalog is not kept on disk.
-    pub identity: Option<Identity>,
-    pub last_refresh: Option<SystemTime>,
-    pub next_refresh: Option<SystemTime>,
-    /// The last failure, for operators; the next success clears it.
-    pub last_error: Option<String>,
-    pub last_failure: Option<PeerError>,
-    /// How many connections were made and gave a catalog.
-    pub connections: u64,
-    /// How many refreshes and attempts to connect failed.
-    pub failures: u64,
-    /// What an MCP server offers beside its tools, as it last said.
-    pub features: Arc<Features>,
-    /// The comparison of the catalog with what the operator accepted.
-    pub review: Arc<Review>,
-    /// How often a tool was found to differ from what the operator accepted.
-    pub changes: u64,
-    /// Why the accepted pins could not be written to disk, if they could not.
-    pub unkept: Option<String>,
-}
-
-impl Snapshot {
-    /// Whether the catalog may be outdated: there is one, but the backend is not
-    /// [`Phase::Ready`].
-    pub fn is_stale(&self) -> bool {
-        self.catalog.is_some() && self.phase != Phase::Ready
-    }
-}
-
-/// A live connection, with a count of the calls that use it.
-#[derive(Debug, Clone)]
-pub struct Connection {
-    pub peer: Arc<dyn Peer>,
-    users: TaskTracker,
-}
-
-/// A connection in use. The supervisor closes it only after this is dropped, unless the connection
-/// breaks or the daemon stops.
-#[derive(Debug)]
-pub struct InUse {
-    pub peer: Arc<dyn Peer>,
-    /// The peer's identity; `None` for a local tool.
-    pub identity: Option<Identity>,
-    _counted: TaskTrackerToken,
-}
-
-impl Connection {
-    pub fn new(peer: Arc<dyn Peer>) -> Self {
-        Self { peer, users: TaskTracker::new() }
-    }
-
-    /// Waits until no call uses the connection. Take it off the registry first: otherwise new
-    /// calls keep it in use.
-    pub async fn unused(&self) {
-        self.users.close();
-        self.users.wait().await;
-    }
-}
 
 /// The right of one supervisor to write to a slot of the registry.
 #[derive(Debug, Clone)]
@@ -184,6 +100,14 @@ struct Slot {
     kept: Option<Arc<Pins>>,
     /// Its states, and since when, the earliest first.
     states: VecDeque<(SystemTime, Phase)>,
+}
+
+/// Whether a change gives its lease the slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reach {
+    /// It does: the first result of a second supervisor replaces the first supervisor's.
+    Result,
+    Progress,
 }
 
 #[derive(Debug)]
@@ -302,12 +226,23 @@ impl Registry {
         self.written(inner, &news);
     }
 
-    /// Changes the known state of a backend, and rebuilds the offer if the change affects it. A
-    /// write with a lost lease has no effect.
+    /// Changes the known state of a backend by a result of its supervisor, and rebuilds the offer if
+    /// the change affects it. A write with a lost lease has no effect.
     pub fn write(&self, lease: &Lease, change: impl FnOnce(&mut Snapshot)) {
+        self.change(lease, Reach::Result, change);
+    }
+
+    /// Changes the known state of a backend by what is on the way to a result. An earlier supervisor
+    /// whose connection still serves keeps the slot.
+    pub fn note(&self, lease: &Lease, change: impl FnOnce(&mut Snapshot)) {
+        self.change(lease, Reach::Progress, change);
+    }
+
+    fn change(&self, lease: &Lease, reach: Reach, change: impl FnOnce(&mut Snapshot)) {
         let mut inner = self.inner.lock();
         let Some(slot) = inner.slots.get_mut(&lease.name) else { return };
-        let takes_over = slot.next.as_ref().is_some_and(|next| next.lease.id == lease.id);
+        let is_next = slot.next.as_ref().is_some_and(|next| next.lease.id == lease.id);
+        let takes_over = is_next && reach == Reach::Result;
         let before = slot.holder.source.catalog.clone();
         if takes_over {
             slot.hand_over();
@@ -328,7 +263,7 @@ impl Registry {
         {
             known.catalog = Some(new.ordered_after(&before, clock::millis() / 1_000));
         }
-        let available = known.connection.is_some();
+        let available = known.is_available();
         let [old, new] = [&source.catalog, &known.catalog];
         let same_catalog =
             old.as_deref().map(Catalog::digest) == new.as_deref().map(Catalog::digest);
@@ -464,9 +399,31 @@ impl Registry {
     pub fn connection(&self, name: &BackendName) -> Option<InUse> {
         let inner = self.inner.lock();
         let known = &inner.slots.get(name)?.holder.known;
-        let Connection { peer, users } = known.connection.as_ref()?;
-        let identity = known.identity.clone();
-        Some(InUse { peer: Arc::clone(peer), identity, _counted: users.token() })
+        Some(known.connection.as_ref()?.in_use(known.identity.clone()))
+    }
+
+    /// Makes the backend of `lease` idle, unless its connection is in use; whether it did. Both are
+    /// one decision under the lock: a call that has got the connection is never cut off by this, and
+    /// a call that comes later starts the program again.
+    pub fn retire(&self, lease: &Lease) -> bool {
+        let mut is_retired = false;
+        self.write(lease, |known| {
+            let unused = known.connection.as_ref().is_some_and(|one| one.users.is_empty());
+            if unused && known.phase == Phase::Ready {
+                known.becomes_idle();
+                is_retired = true;
+            }
+        });
+        is_retired
+    }
+
+    /// The definition of the tool that `route` leads to, as its server gives it now.
+    pub fn definition(&self, route: &Route) -> Option<Tool> {
+        let Target::Tool { name, .. } = &route.target else { return None };
+        let inner = self.inner.lock();
+        let catalog = inner.slots.get(&route.backend)?.holder.known.catalog.as_ref()?;
+        let Content::Mcp { tools, .. } = catalog.content() else { return None };
+        tools.iter().find(|tool| *tool.name == **name).cloned()
     }
 
     /// What the connected servers offer beside their tools, to an app with these rights. An app that
@@ -475,7 +432,7 @@ impl Registry {
         let inner = self.inner.lock();
         let open = inner.slots.iter().filter(|(name, slot)| {
             let is_whole = rights.include(name) && !rights.tools.contains_key(*name);
-            is_whole && slot.holder.known.connection.is_some()
+            is_whole && slot.holder.known.is_available()
         });
         let features = open.map(|(name, Slot { holder: Holder { known, source, .. }, .. })| {
             (name.clone(), Arc::clone(&source.naming), Arc::clone(&known.features))
@@ -560,7 +517,7 @@ impl Registry {
     /// Waits at most `patience` for the first attempts, then marks the registry as started.
     pub async fn start_within(&self, patience: Duration) {
         if timeout(patience, self.settled()).await.is_err() {
-            warn!("some backends are still connecting for the first time; starting without them");
+            info!("some backends have not answered yet; the bridge is ready without them");
         }
         self.started.send_replace(true);
     }
@@ -580,10 +537,11 @@ impl Registry {
     pub async fn settled(&self) {
         let settled = |registry: &Self| {
             let inner = registry.inner.lock();
-            let connecting = |Slot { holder: Holder { known, .. }, .. }: &Slot| {
-                known.phase == Phase::Connecting && known.catalog.is_none()
+            let is_first = |Slot { holder: Holder { known, .. }, .. }: &Slot| {
+                matches!(known.phase, Phase::Connecting | Phase::Starting)
+                    && known.catalog.is_none()
             };
-            (!inner.slots.values().any(connecting)).then_some(())
+            (!inner.slots.values().any(is_first)).then_some(())
         };
         self.wait_for(settled).await;
     }

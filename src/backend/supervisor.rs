@@ -2,44 +2,51 @@
 //!
 //! ```text
 //! connecting --dial ok--> connected: refresh, then wait for a reason to refresh again
-//!     ^                       | connection lost, or three refreshes failed in a row
-//!     +------- backoff -------+
+//!   ^    ^                    |  |
+//!   |    |   connection lost, |  | a program that nothing has used for `idle_stop`
+//!   |    | or three refreshes |  v
+//!   |    |    failed in a row | idle: wait for a call, an ask, or a day
+//!   |    +------ backoff -----+  |
+//!   +----------------------------+
 //! ```
 //!
 //! If a reload changes or removes the backend, the supervisor loses its lease. It then lets the
 //! calls on the connection finish and closes the connection.
 //!
-//! Each backend has a task of its own, so a backend that hangs or dies delays no other. A refresh
-//! reads the whole catalog, whatever the reason, and never retries inside: the next reason retries.
+//! Each backend has a task of its own, so a backend that hangs or dies delays no other. Programs take
+//! turns to start (`start`). A refresh reads the whole catalog, whatever the reason, and never retries
+//! inside: the next reason retries.
 //!
 //! Must not: know MCP or A2A, or make calls.
+
+mod outage;
+mod start;
+mod states;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
+use self::outage::Outage;
+use self::start::Established;
+pub use self::start::ProgramStart;
 use super::circuit_breaker::CircuitBreaker;
-use super::registry::{Connection, Lease, Phase, Registry};
+use super::demand::Demand;
+use super::registry::{Connection, Lease, Registry};
+use super::turns::Rank;
 use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind};
-use crate::backoff::Backoff;
-use crate::error_chain::error_chain;
 use crate::model::words::words;
-use crate::{clock, random};
+use crate::random;
 
-/// A connection that lived this long resets the backoff when it is lost.
-const PROOF_OF_LIFE: Duration = Duration::from_secs(30);
-/// The least wait after a peer refused the authorization (HTTP 401 or 403): trying sooner is of no
-/// use, and may lock an account.
-const REFUSED: Duration = Duration::from_secs(60);
 /// The least time between two refreshes that the peer itself asks for. It bounds the cost of a
 /// catalog that changes all the time. The first such refresh is at once.
 const LIST_CHANGED_GAP: Duration = Duration::from_secs(5);
-/// The least time between an attempt and one that an operator or app asks for.
+/// The least time between two refreshes that somebody asks for.
 const ASKED_GAP: Duration = Duration::from_secs(1);
 /// After this many failed refreshes in a row, the supervisor treats the connection as dead and
 /// reconnects.
@@ -49,6 +56,12 @@ const RETRY_REFRESH: Duration = Duration::from_secs(15);
 /// How long a peer may take to close. A program gets 3 s after its stdin closes, 3 s after SIGTERM,
 /// then SIGKILL; the rest is a margin.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
+/// How often an idle program is started to be read: it may have other tools by then.
+const DAILY: Duration = Duration::from_secs(24 * 60 * 60);
+/// The range of a `ttlMs` that takes the place of the timer (MCP 2026-07-28): a shorter one would ask
+/// the server all the time, and with a longer one a change would not be seen for hours.
+const LEAST_TTL: Duration = Duration::from_secs(30);
+const MOST_TTL: Duration = Duration::from_secs(60 * 60);
 
 words! {
     /// Why a refresh happens.
@@ -67,16 +80,42 @@ words! {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Timing {
     pub interval: Duration,
+    /// The entry itself says `interval`, so that no `ttlMs` replaces it.
+    pub interval_is_own: bool,
     /// The share of `interval` by which each wait varies, 0 to 1.
     pub jitter: f64,
     /// How long one connect or one refresh may take.
     pub timeout: Duration,
+    /// How long the start of a program may take, from its turn to its handshake.
+    pub start_timeout: Duration,
+    /// A program with a kept catalog is started by its first call.
+    pub is_lazy: bool,
+    /// A program that nothing has used for so long is ended.
+    pub idle_stop: Option<Duration>,
+    /// The order in which programs start.
+    pub rank: Rank,
 }
 
 impl Timing {
-    fn jittered(&self) -> Duration {
+    /// Takes the place of `self`; whether that is a reason to refresh.
+    pub fn replaces(self, old: &mut Self) -> bool {
+        let is_news = Self { rank: old.rank, ..self.clone() } != *old;
+        *old = self;
+        is_news
+    }
+
+    fn jittered(&self, time: Duration) -> Duration {
         let share = self.jitter * (random::share() * 2.0 - 1.0);
-        self.interval.mul_f64((1.0 + share).max(0.0))
+        time.mul_f64((1.0 + share).max(0.0))
+    }
+
+    /// The wait from one refresh to the next, if the peer says that its catalog holds for `ttl`.
+    fn next_refresh(&self, ttl: Option<Duration>) -> Duration {
+        match ttl.filter(|ttl| !self.interval_is_own && !ttl.is_zero()) {
+            // Not jittered above what the server has said.
+            Some(ttl) => ttl.clamp(LEAST_TTL, MOST_TTL),
+            None => self.jittered(self.interval),
+        }
     }
 }
 
@@ -88,111 +127,160 @@ pub type Ask = oneshot::Sender<()>;
 pub struct Supervisor {
     pub lease: Lease,
     pub dial: Arc<dyn Dial>,
+    /// For a backend that is a program.
+    pub program: Option<ProgramStart>,
     pub timing: watch::Receiver<Timing>,
     pub registry: Arc<Registry>,
     /// Closed by every new connection that works.
     pub breaker: Arc<CircuitBreaker>,
     pub asks: mpsc::Receiver<Ask>,
+    /// The calls that wait for the connection.
+    pub demand: Demand,
     pub redact: LiveRedaction,
 }
 
-/// Ends when the connection to `peer` is not to be used any more. With an error, it was lost; without
-/// one, the daemon stops, another supervisor has the backend, or the backend was removed.
-async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> Option<PeerError> {
+/// Why a connection is not to be used any more.
+#[derive(Debug)]
+enum End {
+    Lost(PeerError),
+    /// The program was not used; the registry says so already.
+    Idle,
+    /// The daemon stops, another supervisor has the backend, or the backend was removed.
+    Over,
+}
+
+/// How long a connection is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stay {
+    /// As long as it works, or until nothing has used it for `idle_stop`.
+    InUse,
+    /// Until the catalog was read.
+    ToBeRead,
+}
+
+/// How a new connection is kept.
+#[derive(Debug, Clone, Copy)]
+struct Keep {
+    /// How long the first read of the catalog may take.
+    first_read: Duration,
+    stay: Stay,
+}
+
+/// Why an idle program is started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wake {
+    /// A call or an ask needs it, or it is not to be idle any more.
+    Wanted,
+    /// It was idle for a day.
+    Daily,
+    /// Not at all: see [`End::Over`].
+    Over,
+}
+
+/// Ends when the connection to `peer` is not to be used any more.
+async fn over(lease: &Lease, peer: &dyn Peer, stop: &CancellationToken) -> End {
     tokio::select! {
-        () = stop.cancelled() => None,
-        () = lease.lost() => None,
-        error = peer.closed() => Some(error),
+        () = stop.cancelled() => End::Over,
+        () = lease.lost() => End::Over,
+        error = peer.closed() => End::Lost(error),
     }
 }
 
 impl Supervisor {
     /// Runs until the lease is lost or `stop` is cancelled, then closes the connection.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut backoff = Backoff::for_connections();
+        let mut outage = Outage::new(self.program.is_some());
         let mut waiting = Vec::new();
-        // How often it failed since it last worked.
-        let mut failures = 0;
+        let mut stay = Stay::InUse;
+        if self.may_begin_idle() {
+            match self.idle(&mut waiting, &stop).await {
+                Wake::Wanted => {}
+                Wake::Daily => stay = Stay::ToBeRead,
+                Wake::Over => return,
+            }
+        }
         loop {
-            let patience = self.timing.borrow().timeout;
-            let dialled = tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.lease.lost() => return,
-                dialled = timeout(patience, self.dial.dial()) => dialled,
-            };
-            let dialled = dialled.unwrap_or_else(|_elapsed| {
-                let text = format!("no connection within {patience:?}");
-                Err(PeerError::new(PeerErrorKind::Timeout, text))
-            });
-            let mut least = Duration::ZERO;
-            match dialled {
-                Ok(peer) => {
+            match self.establish(&outage, &stop).await {
+                Established::Over => return,
+                Established::Failed(error) => {
+                    outage.attempt_failed(error.kind, Instant::now());
+                    self.down(&error, &mut outage);
+                }
+                Established::Connected { peer, first_read } => {
                     let connection = Connection::new(peer);
                     let since = Instant::now();
-                    let lost = self.connected(&connection, &mut waiting, &stop).await;
-                    if let Some(error) = &lost {
-                        if since.elapsed() >= PROOF_OF_LIFE {
-                            backoff.reset();
-                            failures = 0;
+                    let keep = Keep { first_read, stay };
+                    let end =
+                        self.connected(&connection, keep, &mut outage, &mut waiting, &stop).await;
+                    match &end {
+                        End::Lost(error) => {
+                            outage.connection_lost(error.kind, since.elapsed(), Instant::now());
+                            // Before closing, which may take seconds: new calls must not get the
+                            // broken connection meanwhile.
+                            self.down(error, &mut outage);
                         }
-                        failures += 1;
-                        // Before closing, which may take seconds: new calls must not get the
-                        // broken connection meanwhile.
-                        least = self.down(error, failures);
-                    } else {
-                        waiting.clear();
-                        self.finish(&connection, &stop).await;
+                        End::Idle => outage.retired(),
+                        End::Over => {
+                            waiting.clear();
+                            self.finish(&connection, &stop).await;
+                        }
                     }
-                    if timeout(CLOSE_TIMEOUT, connection.peer.close()).await.is_err() {
-                        warn!(backend = %self.lease.name, "close timed out after {CLOSE_TIMEOUT:?}; dropping the connection");
+                    self.close(&connection).await;
+                    match end {
+                        End::Lost(_) => {}
+                        End::Idle => match self.idle(&mut waiting, &stop).await {
+                            Wake::Wanted => {
+                                stay = Stay::InUse;
+                                continue;
+                            }
+                            Wake::Daily => {
+                                stay = Stay::ToBeRead;
+                                continue;
+                            }
+                            Wake::Over => return,
+                        },
+                        End::Over => return,
                     }
-                    if lost.is_none() {
-                        return;
-                    }
-                }
-                Err(error) => {
-                    failures += 1;
-                    least = self.down(&error, failures);
                 }
             }
             answer(&mut waiting);
-            let wait = backoff.next_wait().max(least);
-            debug!(backend = %self.lease.name, ?wait, "next connection attempt");
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = self.lease.lost() => return,
-                asked = next_attempt(&mut self.asks, wait, least) => waiting.extend(asked),
+            if !self.wait_for_next_attempt(&mut outage, &mut waiting, &stop).await {
+                return;
             }
         }
     }
 
-    /// Keeps the catalog fresh while the connection lives. The end is as [`over`] says it.
+    /// Keeps the catalog fresh while the connection lives.
     async fn connected(
         &mut self,
         connection: &Connection,
+        Keep { first_read, stay }: Keep,
+        outage: &mut Outage,
         waiting: &mut Vec<Ask>,
         stop: &CancellationToken,
-    ) -> Option<PeerError> {
+    ) -> End {
         let peer = &connection.peer;
         let mut reason = Reason::Connected;
         let mut failures = 0;
         let mut not_before = Instant::now();
         loop {
             let timing = self.timing.borrow_and_update().clone();
+            let idle_stop = self.program.as_ref().and(timing.idle_stop);
+            let patience = if reason == Reason::Connected { first_read } else { timing.timeout };
             let resolved = tokio::select! {
                 end = over(&self.lease, peer.as_ref(), stop) => return end,
-                resolved = timeout(timing.timeout, peer.resolve()) => resolved,
+                resolved = timeout(patience, peer.resolve()) => resolved,
             };
             let resolved = resolved.unwrap_or_else(|_elapsed| {
-                let text = format!("the refresh took longer than {:?}", timing.timeout);
+                let text = format!("the refresh took longer than {patience:?}");
                 Err(PeerError::new(PeerErrorKind::Timeout, text))
             });
             let refreshed = Instant::now();
             let wait = match resolved {
                 Ok(catalog) => {
                     failures = 0;
-                    let wait = timing.jittered();
-                    self.ready(connection, catalog, reason, wait);
+                    let wait = timing.next_refresh(peer.ttl());
+                    self.ready(connection, catalog, reason, wait, outage);
                     if reason == Reason::Connected {
                         self.breaker.reconnected();
                     }
@@ -201,17 +289,24 @@ impl Supervisor {
                 Err(error) => {
                     failures += 1;
                     if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
-                        return Some(error);
+                        return End::Lost(error);
                     }
-                    let wait = timing.jittered().min(RETRY_REFRESH);
-                    self.degraded(connection, &error, wait);
+                    let wait = timing.jittered(timing.interval).min(RETRY_REFRESH);
+                    self.degraded(connection, &error, wait, outage);
                     wait
                 }
             };
             answer(waiting);
             tokio::select! {
                 end = over(&self.lease, peer.as_ref(), stop) => return end,
-                () = self.features(peer.as_ref(), timing.timeout) => {}
+                () = self.features(peer.as_ref(), timing.timeout, outage) => {}
+            }
+            // A call that waits for the connection gets it in a moment.
+            if stay == Stay::ToBeRead
+                && !self.demand.is_wanted()
+                && self.registry.retire(&self.lease)
+            {
+                return End::Idle;
             }
             // No arm awaits in its body, and every arm is safe to drop: an unread change stays
             // noted in the peer, and an unread ask stays in the channel.
@@ -225,6 +320,7 @@ impl Supervisor {
                     waiting.push(ask);
                     Reason::Asked
                 }
+                () = unused(&self.registry, &self.lease, connection, idle_stop) => return End::Idle,
             };
             if reason == Reason::ListChanged {
                 not_before = Instant::now() + LIST_CHANGED_GAP;
@@ -232,6 +328,65 @@ impl Supervisor {
             // One refresh answers all asks that have come in by now.
             while let Ok(ask) = self.asks.try_recv() {
                 waiting.push(ask);
+            }
+        }
+    }
+
+    /// Whether the program is started by its first call: its tools are known already.
+    fn may_begin_idle(&self) -> bool {
+        self.program.is_some()
+            && self.timing.borrow().is_lazy
+            && self.registry.has_catalog(&self.lease)
+    }
+
+    /// Waits for a reason to start the program that is idle.
+    async fn idle(&mut self, waiting: &mut Vec<Ask>, stop: &CancellationToken) -> Wake {
+        self.rests();
+        loop {
+            let day = self.timing.borrow_and_update().jittered(DAILY);
+            return tokio::select! {
+                () = stop.cancelled() => Wake::Over,
+                () = self.lease.lost() => Wake::Over,
+                () = self.demand.wanted() => Wake::Wanted,
+                ask = next_ask(&mut self.asks, Instant::now()) => {
+                    waiting.push(ask);
+                    Wake::Wanted
+                }
+                () = sleep(day) => Wake::Daily,
+                Ok(()) = self.timing.changed() => {
+                    let Timing { is_lazy, idle_stop, .. } = *self.timing.borrow();
+                    if is_lazy || idle_stop.is_some() {
+                        continue;
+                    }
+                    Wake::Wanted
+                }
+            };
+        }
+    }
+
+    /// Waits until it is time for the next attempt; `false` if there is to be none.
+    async fn wait_for_next_attempt(
+        &mut self,
+        outage: &mut Outage,
+        waiting: &mut Vec<Ask>,
+        stop: &CancellationToken,
+    ) -> bool {
+        let wait = outage.next_wait();
+        debug!(backend = %self.lease.name, ?wait, "next connection attempt");
+        let until = Instant::now() + wait;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return false,
+                () = self.lease.lost() => return false,
+                () = sleep_until(until) => return true,
+                () = wanted_by_call(&self.demand, outage.next_call_at()) => return true,
+                ask = next_ask(&mut self.asks, outage.next_ask_at(Instant::now())) => {
+                    if outage.takes_ask(Instant::now()) {
+                        waiting.push(ask);
+                        return true;
+                    }
+                    answer(&mut vec![ask]);
+                }
             }
         }
     }
@@ -251,117 +406,37 @@ impl Supervisor {
         }
     }
 
-    fn ready(
-        &self,
-        connection: &Connection,
-        catalog: Arc<crate::model::catalog::Catalog>,
-        reason: Reason,
-        wait: Duration,
-    ) {
-        let now = clock::now();
-        let tools = catalog.tool_count();
-        let mut news = false;
-        self.registry.write(&self.lease, |known| {
-            let before = known.catalog.as_ref().map(|catalog| catalog.digest().to_owned());
-            news = known.phase != Phase::Ready || before.as_deref() != Some(catalog.digest());
-            known.phase = Phase::Ready;
-            known.connection = Some(connection.clone());
-            known.about = connection.peer.about();
-            known.catalog = Some(catalog);
-            known.last_refresh = Some(now);
-            known.next_refresh = Some(now + wait);
-            known.last_error = None;
-            known.last_failure = None;
-            known.connections += u64::from(reason == Reason::Connected);
-        });
-        if news {
-            info!(backend = %self.lease.name, tools, reason = reason.as_str(), "ready");
-        } else {
-            debug!(backend = %self.lease.name, tools, reason = reason.as_str(), "refreshed, nothing new");
+    async fn close(&self, connection: &Connection) {
+        if timeout(CLOSE_TIMEOUT, connection.peer.close()).await.is_err() {
+            warn!(backend = %self.lease.name, "close timed out after {CLOSE_TIMEOUT:?}; dropping the connection");
         }
-    }
-
-    /// Asks for what the peer offers beside its tools, after them: it must not delay them. After a
-    /// failure, the last ones stay.
-    async fn features(&self, peer: &dyn Peer, patience: Duration) {
-        match timeout(patience, peer.features()).await {
-            Ok(Ok(features)) => self.registry.write(&self.lease, |known| {
-                known.features = Arc::new(features);
-            }),
-            Ok(Err(error)) => {
-                let error = self.words(&error);
-                warn!(backend = %self.lease.name, error, "resources and prompts were not listed");
-            }
-            Err(_elapsed) => {
-                warn!(backend = %self.lease.name, ?patience, "resources and prompts were not listed in time");
-            }
-        }
-    }
-
-    fn degraded(&self, connection: &Connection, failure: &PeerError, wait: Duration) {
-        let error = self.words(failure);
-        warn!(backend = %self.lease.name, error, "refresh failed; the last good catalog stays");
-        self.registry.write(&self.lease, |known| {
-            known.phase = Phase::Degraded;
-            known.connection = Some(connection.clone());
-            known.about = connection.peer.about();
-            known.next_refresh = Some(clock::now() + wait);
-            known.last_error = Some(error);
-            known.last_failure = Some(failure.clone());
-            known.failures += 1;
-        });
-    }
-
-    /// `error` for operators; it may repeat what the peer has said.
-    fn words(&self, error: &PeerError) -> String {
-        let text = error_chain(error);
-        self.redact.borrow().apply(&text, &mut 0).unwrap_or(text)
-    }
-
-    /// Notes that there is no connection, which failed so often by now; the least time until the next
-    /// attempt.
-    fn down(&self, failure: &PeerError, failures: u32) -> Duration {
-        let error = self.words(failure);
-        // Less and less often: at the failures 1, 4, 16, 64 and so on.
-        let news = failures.is_power_of_two() && failures.trailing_zeros().is_multiple_of(2);
-        self.registry.write(&self.lease, |known| {
-            known.phase = Phase::Down;
-            known.connection = None;
-            known.next_refresh = None;
-            known.last_error = Some(error.clone());
-            known.last_failure = Some(failure.clone());
-            known.failures += 1;
-        });
-        let is_unresolved = failure.kind == PeerErrorKind::Unresolved;
-        if news && is_unresolved {
-            warn!(backend = %self.lease.name, error, "down, until what its entry refers to is there");
-        } else if news {
-            warn!(backend = %self.lease.name, error, failures, "down; the bridge keeps trying to connect");
-        } else {
-            debug!(backend = %self.lease.name, error, "still down");
-        }
-        let is_refused = failure.kind == PeerErrorKind::Unauthorized;
-        if is_refused || is_unresolved { REFUSED } else { Duration::ZERO }
     }
 }
 
-/// Ends after `wait`, or sooner with an ask, but not before `least` is over: the peer's
-/// authentication may count refused attempts and lock the account. An ask before that is answered
-/// without an attempt.
-async fn next_attempt(
-    asks: &mut mpsc::Receiver<Ask>,
-    wait: Duration,
-    least: Duration,
-) -> Option<Ask> {
-    let tried = Instant::now();
+/// Ends when the program behind `connection` was made idle, which is only so after nothing has used
+/// it for `idle_stop`.
+async fn unused(
+    registry: &Registry,
+    lease: &Lease,
+    connection: &Connection,
+    idle_stop: Option<Duration>,
+) {
+    let Some(time) = idle_stop else { return std::future::pending().await };
     loop {
-        let ask = next_ask(asks, tried + ASKED_GAP);
-        let ask = timeout_at(tried + wait, ask).await.ok()?;
-        if tried.elapsed() >= least {
-            return Some(ask);
+        connection.idle_for(time).await;
+        if registry.retire(lease) {
+            return;
         }
-        answer(&mut vec![ask]);
+        // A call came in between, or the last refresh has failed: look again later.
+        sleep(time).await;
     }
+}
+
+/// Ends when a call waits, but not before `from`; without `from`, never.
+async fn wanted_by_call(demand: &Demand, from: Option<Instant>) {
+    let Some(from) = from else { return std::future::pending().await };
+    sleep_until(from).await;
+    demand.wanted().await;
 }
 
 /// Takes the next ask, but not before `not_before`.

@@ -8,7 +8,9 @@
 mod checks;
 mod network;
 mod report;
+mod sessions;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -63,7 +65,13 @@ pub(super) async fn doctor(
     }
     let file = check.into_examined("file", &path.display().to_string());
 
-    let context = Context::new(&config);
+    let is_ended_when_idle = |backend: &&Backend| backend.start.idle_stop.is_some();
+    let sessions = if chosen.iter().any(is_ended_when_idle) {
+        sessions::recent(&path, env).await
+    } else {
+        BTreeMap::new()
+    };
+    let context = Context { sessions, ..Context::new(&config) };
     let mut checks: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
     let context = &context;
     if only.is_empty() {
@@ -76,7 +84,10 @@ pub(super) async fn doctor(
     }
     for backend in chosen {
         let examine = async move |check: &mut Check| checks::backend(check, context, backend).await;
-        checks.push(Box::pin(bounded(backend.target.section(), backend.name.as_str(), examine)));
+        let limit = if backend.program().is_some() { LIMIT + backend.start.timeout } else { LIMIT };
+        let (kind, name) = (backend.target.section(), backend.name.as_str());
+        let examined = bounded_by(limit, kind, name, examine);
+        checks.push(Box::pin(context.in_turn(backend, examined)));
     }
     for runtime in config.runtimes.iter().filter(|_| only.is_empty()) {
         let examine = async move |check: &mut Check| checks::runtime(check, context, runtime).await;
@@ -110,9 +121,19 @@ async fn bounded(
     name: &str,
     examine: impl AsyncFnOnce(&mut Check),
 ) -> Examined {
+    bounded_by(LIMIT, kind, name, examine).await
+}
+
+/// Runs one check within `limit`, and keeps the steps that ended in time.
+async fn bounded_by(
+    limit: Duration,
+    kind: &'static str,
+    name: &str,
+    examine: impl AsyncFnOnce(&mut Check),
+) -> Examined {
     let mut check = Check::default();
-    if timeout(LIMIT, examine(&mut check)).await.is_err() {
-        let finding = format!("there was no answer within {} s", LIMIT.as_secs());
+    if timeout(limit, examine(&mut check)).await.is_err() {
+        let finding = format!("there was no answer within {} s", limit.as_secs());
         check.fail(finding, cure("hangs"));
     }
     check.into_examined(kind, name)

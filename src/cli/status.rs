@@ -182,7 +182,7 @@ fn row(backend: &Backend, recent: Option<&Recent>, now: SystemTime) -> [Piece; 9
     let none = Recent::default();
     let recent = recent.unwrap_or(&none);
     let style = match backend.state.as_str() {
-        "ready" => GOOD,
+        "ready" | "idle" => GOOD,
         "down" => BAD,
         _ => DOUBTFUL,
     };

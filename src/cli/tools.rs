@@ -202,10 +202,12 @@ pub(super) async fn refresh(place: &Place, backend: Option<&str>, json: bool) ->
         }
         print(&page.text(Paper::stdout()))?;
     }
-    let away = backends.iter().filter(|backend| backend.state != "ready").map(|backend| {
-        let why = backend.last_error.as_deref().unwrap_or("no reason given");
-        format!("{} was not refreshed: {}", backend.name, plain(why))
-    });
+    let away = backends.iter().filter(|backend| !matches!(&*backend.state, "ready" | "idle")).map(
+        |backend| {
+            let why = backend.last_error.as_deref().unwrap_or("no reason given");
+            format!("{} was not refreshed: {}", backend.name, plain(why))
+        },
+    );
     let away: Vec<String> = away.collect();
     if away.is_empty() { Ok(()) } else { Err(Failure::Failed(away.join("\n"))) }
 }

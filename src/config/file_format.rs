@@ -15,9 +15,9 @@ use serde::Deserialize;
 pub use self::storage::{Audit, State};
 use super::scalars::OneOrMany;
 use super::{
-    A2aBinding, At, Auth, Count, DurationText, Globs, HsafaApi, HttpMethod, List, ListenValue,
-    McpTransport, Named, OfferMode, OnUnavailable, PendingAfter, Pin, RuntimeKind, SandboxValue,
-    Scalar, SchemaMap, SizeText,
+    A2aBinding, At, Auth, Count, DurationOrOff, DurationText, Globs, HsafaApi, HttpMethod, List,
+    ListenValue, McpTransport, Named, OfferMode, OnUnavailable, Pin, RuntimeKind, SandboxValue,
+    Scalar, SchemaMap, SizeText, StartMode,
 };
 use crate::model::redaction::Known;
 
@@ -65,6 +65,23 @@ pub struct File {
     pub local: Option<Named<Local>>,
     /// Other runtimes whose calls of tools the bridge answers, by name (docs/runtimes.md).
     pub runtimes: Option<Named<Runtime>>,
+    /// What holds for all programs of `mcp`, unless their entries say otherwise.
+    pub programs: Option<Programs>,
+}
+
+/// What holds for all programs of `mcp`, unless their entries say otherwise.
+#[derive(Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a map with start, idle_stop, start_timeout")]
+pub struct Programs {
+    /// `eager` (the default) starts a program with the bridge. `lazy` starts one whose tools are known
+    /// already by its first call.
+    pub start: Option<At<StartMode>>,
+    /// A program that nothing has used for so long is ended; its next call starts it again. Only for
+    /// servers that keep nothing between calls. Default: `off`.
+    pub idle_stop: Option<At<DurationOrOff>>,
+    /// How long a program may take from its turn to start to the end of its handshake; the first start
+    /// of a package installs it. At most `1h`. Default: `5m`.
+    pub start_timeout: Option<At<DurationText>>,
 }
 
 /// Text that is replaced in results: either `pattern` or `use`.
@@ -344,15 +361,22 @@ pub struct Mcp {
     pub required: Option<At<bool>>,
     /// Which tools a run gets of the backend while it is down. Default: `stale`.
     pub on_unavailable: Option<At<OnUnavailable>>,
-    /// Time from one refresh of its catalog to the next. Default: `refresh.interval`.
+    /// Time from one refresh of its catalog to the next. Default: what the server says of its list
+    /// (`ttlMs`), between `30s` and `1h`, or `refresh.interval`.
     pub refresh: Option<At<DurationText>>,
+    /// For a program: `eager` or `lazy`. Default: `programs.start`.
+    pub start: Option<At<StartMode>>,
+    /// For a program: ends it when nothing has used it for so long. Default: `programs.idle_stop`.
+    pub idle_stop: Option<At<DurationOrOff>>,
+    /// For a program: how long it may take to start. Default: `programs.start_timeout`.
+    pub start_timeout: Option<At<DurationText>>,
     /// The longest time of a call without a sign of progress. Default: `calls.timeout`, which also
     /// limits the whole call. With `pending_after`, both limits are `calls.pending_timeout`
     /// instead.
     pub call_timeout: Option<At<DurationText>>,
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `off`.
-    pub pending_after: Option<At<PendingAfter>>,
+    pub pending_after: Option<At<DurationOrOff>>,
     /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.
@@ -426,7 +450,7 @@ pub struct A2a {
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `4m`, where that is less than
     /// `call_timeout` and `calls.timeout`. `off`: no call goes on.
-    pub pending_after: Option<At<PendingAfter>>,
+    pub pending_after: Option<At<DurationOrOff>>,
     /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.
@@ -548,7 +572,7 @@ pub struct Local {
     pub timeout: Option<At<DurationText>>,
     /// A call that takes longer is answered with an id and goes on; the model fetches its result
     /// later, with the tool `bridge_call_result`. Default: `off`.
-    pub pending_after: Option<At<PendingAfter>>,
+    pub pending_after: Option<At<DurationOrOff>>,
     /// The longest text of a result; `bridge_call_result` reads the rest. Default: 2 MB, without rest.
     pub max_result: Option<At<SizeText>>,
     /// What is replaced in its results, besides what the file's own `redact` says.

@@ -25,9 +25,9 @@ pub struct Scalar(pub String);
 #[derive(Debug, Clone, Copy)]
 pub struct DurationText(pub Duration);
 
-/// The value of `pending_after`: a duration; `None` for `off`.
+/// The value of `pending_after` or `idle_stop`: a duration; `None` for `off`.
 #[derive(Debug, Clone, Copy)]
-pub struct PendingAfter(pub Option<Duration>);
+pub struct DurationOrOff(pub Option<Duration>);
 
 /// `512B`, `64KiB`, `1MiB`, in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +65,17 @@ pub enum SandboxValue {
 /// A map that is a JSON Schema. Only its place is read here: its content is taken from the document,
 /// which keeps the order of the keys.
 pub struct SchemaMap;
+
+words! {
+    /// When the program of an MCP server starts.
+    #[derive(Deserialize, JsonSchema)]
+    #[serde(rename_all = "kebab-case")]
+    #[schemars(inline)]
+    pub enum StartMode {
+        Eager = "eager",
+        Lazy = "lazy",
+    }
+}
 
 words! {
     /// The method of a local tool's request.
@@ -175,15 +186,15 @@ scalars! {
         }
     }
 
-    PendingAfter as ANY: &format!("{DURATION_FORMS}, or off"),
+    DurationOrOff as ANY: &format!("{DURATION_FORMS}, or off"),
     |_generator| json_schema!({ "type": "string", "pattern": "^(off|[0-9]+(ms|s|m|h))$" }),
     {
-        fn visit_str<E: de::Error>(self, text: &str) -> Result<PendingAfter, E> {
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<DurationOrOff, E> {
             if text == "off" {
-                return Ok(PendingAfter(None));
+                return Ok(DurationOrOff(None));
             }
             let wrong = || E::invalid_value(Unexpected::Str(text), &self);
-            parse_duration(text).map(|after| PendingAfter(Some(after))).ok_or_else(wrong)
+            parse_duration(text).map(|after| DurationOrOff(Some(after))).ok_or_else(wrong)
         }
     }
 

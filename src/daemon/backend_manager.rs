@@ -20,7 +20,8 @@ use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::local::LocalDialer;
 use crate::backend::program::hiding;
 use crate::backend::registry::{Lease, RegistryEntry};
-use crate::backend::supervisor::{Supervisor, Timing};
+use crate::backend::supervisor::{ProgramStart, Supervisor, Timing};
+use crate::backend::turns::{Rank, StartKeys, Turns};
 use crate::backend::{Dial, LiveRedaction, mcp, peer};
 use crate::config::{
     A2a, Action, Backend, CardSource, Local, Mcp, Program, Refresh, Signers, Target, Unresolved,
@@ -46,6 +47,8 @@ pub(super) struct BackendManager {
     /// Ends the supervisors.
     stop: CancellationToken,
     client: http_client::Client,
+    /// The turns in which programs start.
+    turns: Arc<Turns>,
     pub backends: Arc<Backends>,
     managed: BTreeMap<BackendName, ManagedBackend>,
     /// Supervisors, and bundled agents.
@@ -110,6 +113,7 @@ impl BackendManager {
             journal,
             stop,
             client: http_client::new(),
+            turns: Turns::for_this_machine(),
             backends: Arc::clone(&backends),
             managed: BTreeMap::new(),
             tasks: JoinSet::new(),
@@ -123,11 +127,11 @@ impl BackendManager {
         &mut self,
         backends: BTreeMap<BackendName, Backend>,
     ) -> io::Result<Prepared> {
-        if backends.values().any(|backend| backend.program().is_some()) {
-            let launcher = self.launcher.clone();
+        let has_programs = backends.values().any(|backend| backend.program().is_some());
+        if let Some(launcher) = self.launcher.clone().filter(|_| has_programs) {
             // Done here once, so that no call waits for it. The check of each program reports
             // failures.
-            let look = move || hiding::possible(launcher.as_deref()).is_ok();
+            let look = move || hiding::possible(Some(&launcher)).is_ok();
             let _told = tokio::task::spawn_blocking(look).await.is_ok();
         }
         let mut prepared = Prepared { backends: Vec::new(), kept: Vec::new() };
@@ -170,16 +174,14 @@ impl BackendManager {
         let mut supervisors = Vec::new();
         for (backend, connector) in backends {
             let name = backend.name.clone();
-            let Refresh { jitter, timeout, .. } = *refresh;
-            let timing = Timing { interval: backend.refresh, jitter, timeout };
+            let timing = timing(&backend, refresh);
             let identity = identity(&backend.target);
             let mut source = source(&backend);
             let mut accepted = Accepted::Nothing;
             let earlier = before.remove(&name);
             let managed = match connector {
                 Connector::Unchanged(now) => {
-                    now.timing
-                        .send_if_modified(|old| std::mem::replace(old, timing.clone()) != timing);
+                    now.timing.send_if_modified(|old| timing.replaces(old));
                     now.redact.send_replace(Arc::clone(&backend.redact));
                     ManagedBackend { handle: Arc::new(now.handle.under(backend)), ..now }
                 }
@@ -189,8 +191,10 @@ impl BackendManager {
                     let (asks, asked) = mpsc::channel(ASKS);
                     // The failures of the earlier peer say nothing about the new one.
                     let breaker = Arc::new(CircuitBreaker::new(name.clone()));
+                    let program = self.program_start(&backend);
                     let handle =
                         BackendHandle::new(backend, Arc::clone(&dial), Arc::clone(&breaker), asks);
+                    let demand = handle.demand.clone();
                     let handle = match earlier {
                         Some(earlier) => {
                             changes.changed.push(name.to_string());
@@ -206,10 +210,12 @@ impl BackendManager {
                     let supervisor = Supervisor {
                         lease: lease.clone(),
                         dial,
+                        program,
                         timing: timing.subscribe(),
                         registry: Arc::clone(&self.backends.registry),
                         breaker,
                         asks: asked,
+                        demand,
                         redact: redact.clone(),
                     };
                     supervisors.push((supervisor, agent));
@@ -241,6 +247,14 @@ impl BackendManager {
             });
         }
         changes
+    }
+
+    /// How the program of `backend` takes its turn to start, if it is an MCP server's: a local tool's
+    /// is started by each call.
+    fn program_start(&self, backend: &Backend) -> Option<ProgramStart> {
+        let Target::Mcp(Mcp::Stdio(program)) = &backend.target else { return None };
+        let keys = StartKeys::new(backend.name.clone(), program);
+        Some(ProgramStart { turns: Arc::clone(&self.turns), keys })
     }
 
     async fn connector(&mut self, name: &BackendName, rules: &Backend) -> io::Result<Connector> {
@@ -314,9 +328,27 @@ pub(crate) fn identity(target: &Target) -> Identity {
     Identity::of(&whose)
 }
 
+/// How often `backend` is refreshed, and how it is started.
+fn timing(backend: &Backend, refresh: &Refresh) -> Timing {
+    Timing {
+        interval: backend.refresh,
+        interval_is_own: backend.refresh_is_own,
+        jitter: refresh.jitter,
+        timeout: refresh.timeout,
+        start_timeout: backend.start.timeout,
+        is_lazy: backend.start.is_lazy,
+        idle_stop: backend.start.idle_stop,
+        rank: Rank::new(backend.required, backend.place),
+    }
+}
+
 /// How the bridge reaches a backend, without secrets.
 fn endpoint(target: &Target) -> String {
     match target {
+        // In another directory, the same command may be another server.
+        Target::Mcp(Mcp::Stdio(Program { command, args, cwd: Some(cwd), .. })) => {
+            format!("{command} {args:?} in {}", cwd.display())
+        }
         Target::Mcp(Mcp::Stdio(Program { command, args, .. })) => format!("{command} {args:?}"),
         Target::Mcp(Mcp::Http { url, .. }) => url.to_string(),
         Target::A2a(agent) => format!("{:?}", agent.card),

@@ -339,10 +339,11 @@ impl Calls {
                 return Ok(invalid);
             }
             if permission == Permission::Ask {
+                let shown = call.permission_check.definition(request);
                 if let Some(not_approved) = self.ask(call).await? {
                     return Ok(not_approved);
                 }
-                call.permission_check.approve();
+                call.permission_check.approve_as(shown);
             }
             let settings = self.settings();
             let _permit = match settings.admit(request).await {
@@ -350,8 +351,8 @@ impl Calls {
                 Err(busy) => return Ok(busy),
             };
             let made = self.make(call).await?;
-            // Try again only if a reload made `approve` cover the call while it waited for a
-            // permit.
+            // Ask again only if a reload made `approve` cover the call while it waited for a permit,
+            // or if its tool has another definition now than the person was shown.
             if made.ending != Ending::NotApproved {
                 return Ok(made);
             }

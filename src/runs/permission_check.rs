@@ -4,8 +4,9 @@
 //! Must not: decide what a permission is (model/rights.rs does), or ask a person.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
+use serde_json::value::RawValue;
 use tokio::sync::watch;
 
 use super::calls::Calls;
@@ -20,13 +21,47 @@ pub(super) struct PermissionCheck {
     app: AppName,
     settings: watch::Receiver<Arc<Settings>>,
     backends: Arc<Backends>,
-    /// A person has approved the call.
-    is_approved: AtomicBool,
+    approval: Mutex<Approval>,
+}
+
+/// What a person has approved.
+#[derive(Debug, Clone, Default)]
+enum Approval {
+    #[default]
+    Nothing,
+    /// The call, whatever its tool says of itself.
+    Call,
+    /// The call, as long as its tool has the definition that the person was shown: another one may do
+    /// something else with the same arguments.
+    CallOf(Option<Arc<RawValue>>),
 }
 
 impl PermissionCheck {
+    /// Notes that the call was approved, whatever its tool says of itself.
     pub(super) fn approve(&self) {
-        self.is_approved.store(true, Ordering::Relaxed);
+        *self.approval.lock() = Approval::Call;
+    }
+
+    /// Notes that the call was approved when its tool was `shown` like this.
+    pub(super) fn approve_as(&self, shown: Option<Arc<RawValue>>) {
+        *self.approval.lock() = Approval::CallOf(shown);
+    }
+
+    /// The present definition of the tool of `call`, as its server gives it.
+    pub(super) fn definition(&self, call: &CallRequest) -> Option<Arc<RawValue>> {
+        self.backends.registry.definition(&call.route).map(|tool| tool.raw)
+    }
+
+    fn is_approved(&self, call: &CallRequest) -> bool {
+        let approval = self.approval.lock().clone();
+        match approval {
+            Approval::Nothing => false,
+            Approval::Call => true,
+            Approval::CallOf(shown) => {
+                let now = self.definition(call);
+                now.as_deref().map(RawValue::get) == shown.as_deref().map(RawValue::get)
+            }
+        }
     }
 }
 
@@ -34,7 +69,7 @@ impl peer::PermissionCheck for PermissionCheck {
     fn now(&self, call: &CallRequest) -> Permission {
         let settings = Arc::clone(&self.settings.borrow());
         let rights = settings.app(&self.app).map(|known| known.app.rights.as_ref());
-        self.backends.permission(rights, call, self.is_approved.load(Ordering::Relaxed))
+        self.backends.permission(rights, call, self.is_approved(call))
     }
 
     fn count(&self, call: &CallRequest) -> Result<(), String> {
@@ -54,7 +89,7 @@ impl Calls {
             app: app.clone(),
             settings: self.settings.clone(),
             backends: Arc::clone(&self.backends),
-            is_approved: AtomicBool::new(false),
+            approval: Mutex::default(),
         })
     }
 }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::failure::CallFailure;
-use super::{Backends, Limits, admit, sign};
+use super::{Backends, Connected, Limits, Patience, admit, sign};
 use crate::backend::Reply;
 use crate::model::BackendName;
 use crate::model::redaction::Part;
@@ -35,7 +35,9 @@ impl Backends {
         };
         let admission = admit(backend, &all.permits, true, limits).await.map_err(for_client)?;
         let asked = async {
-            let connection = self.connected(name, None, None).await?;
+            let patience = Patience::OfCall(limits.deadline);
+            let Connected { connection, has_waited } = self.connected(name, None, patience).await?;
+            let limits = if has_waited { limits.from_now() } else { limits };
             let reply = timeout_at(limits.first_end(), connection.peer.ask(method, params)).await;
             let reply = reply.map_err(|_elapsed| CallFailure::TimedOut(limits.waited()))?;
             reply.map_err(CallFailure::Call)

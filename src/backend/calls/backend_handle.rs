@@ -13,6 +13,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::backend::Dial;
 use crate::backend::circuit_breaker::CircuitBreaker;
+use crate::backend::demand::Demand;
 use crate::backend::queue::AdmissionQueue;
 use crate::backend::quota::Meter;
 use crate::backend::supervisor::Ask;
@@ -36,6 +37,8 @@ pub struct BackendHandle {
     pub breaker: Arc<CircuitBreaker>,
     /// Asks the supervisor for a refresh.
     pub(super) asks: mpsc::Sender<Ask>,
+    /// Makes the supervisor connect while calls wait.
+    pub demand: Demand,
     /// Counts its calls, if it has a quota.
     pub quota: Option<Arc<Meter>>,
     traffic: Arc<Traffic>,
@@ -47,6 +50,8 @@ struct Traffic {
     in_flight: TaskTracker,
     /// When the last call ended, and whether the peer answered.
     last_call: Mutex<Option<(SystemTime, bool)>>,
+    /// When an MCP client with a session last called it.
+    last_session_call: Mutex<Option<SystemTime>>,
     metrics: Arc<metrics::Calls>,
 }
 
@@ -60,7 +65,8 @@ impl BackendHandle {
     ) -> Self {
         let queue = Arc::new(AdmissionQueue::new(rules.concurrency));
         let quota = Meter::after(None, OF, rules.quota);
-        Self { rules, dial, queue, breaker, asks, quota, traffic: Arc::default() }
+        let demand = Demand::default();
+        Self { rules, dial, queue, breaker, asks, demand, quota, traffic: Arc::default() }
     }
 
     /// The handle with other rules and the same supervisor. If the concurrency stays the same, so
@@ -69,6 +75,7 @@ impl BackendHandle {
         let dial = Arc::clone(&self.dial);
         let breaker = Arc::clone(&self.breaker);
         let mut backend = Self::new(rules, dial, breaker, self.asks.clone()).after(self);
+        backend.demand = self.demand.clone();
         if backend.rules.concurrency == self.rules.concurrency {
             backend.queue = Arc::clone(&self.queue);
         }
@@ -119,6 +126,16 @@ impl BackendHandle {
 
     pub fn in_flight(&self) -> usize {
         self.traffic.in_flight.len()
+    }
+
+    /// Notes that an MCP client with a session calls it: such a client may expect that the server
+    /// keeps something between its calls.
+    pub fn note_session_call(&self) {
+        *self.traffic.last_session_call.lock() = Some(clock::now());
+    }
+
+    pub fn last_session_call(&self) -> Option<SystemTime> {
+        *self.traffic.last_session_call.lock()
     }
 
     /// When the last call ended, and whether the peer answered.

@@ -32,6 +32,11 @@ pub(super) enum CallFailure {
     NotApproved,
     #[error("the tool is not what was accepted, and is withdrawn")]
     Withdrawn,
+    #[error("the tool is not listed since the program was started again")]
+    NotListed,
+    /// The text is for the model.
+    #[error("the arguments do not fit the tool as it is defined now")]
+    Invalid(String),
     #[error("the backend is another peer now than the one that the call was sent to")]
     AnotherPeer,
     #[error("the call was sent before, and its tool is not marked as safe to repeat any more")]
@@ -65,9 +70,11 @@ impl CallFailure {
             Self::Shut(_) => Ending::BreakerOpen,
             Self::Rejected(..) | Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
             Self::OverQuota(_) => Ending::OverQuota,
-            Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
-                Ending::Unavailable
-            }
+            Self::NotConnected
+            | Self::Removed
+            | Self::NotListed
+            | Self::Call(CallError::NotSent(_)) => Ending::Unavailable,
+            Self::Invalid(_) => Ending::InputInvalid,
             Self::NotPermitted(_) => Ending::Denied,
             Self::NotApproved => Ending::NotApproved,
             Self::Withdrawn => Ending::Withdrawn,
@@ -116,6 +123,7 @@ impl CallFailure {
             Self::NotPermitted(refusal) => refusal.for_model(name),
             Self::NotApproved => sentence("not_approved", &[("backend", name)]),
             Self::Withdrawn => sentence("not_as_accepted", &[("backend", name)]),
+            Self::NotListed => sentence("not_listed", &[("backend", name)]),
             Self::NotRecorded(why) => why.for_model(name.as_str()),
             Self::NotRepeatable => sentence("not_repeatable", &[("backend", name)]),
             Self::NotRepeated(_) => sentence("restarted", &[("tool", name)]),
@@ -131,7 +139,9 @@ impl CallFailure {
             Self::Call(CallError::NotRead(NotRead::NoRoom(_))) => {
                 sentence("no_room", &[("backend", name)])
             }
-            Self::Call(CallError::Refused(words)) | Self::OverQuota(words) => words.clone(),
+            Self::Call(CallError::Refused(words))
+            | Self::OverQuota(words)
+            | Self::Invalid(words) => words.clone(),
         }
     }
 }

@@ -4,6 +4,7 @@ mod failing;
 mod permitted;
 mod redacted;
 mod reload;
+mod starting;
 mod withdrawn;
 
 use std::sync::atomic::Ordering;
@@ -13,7 +14,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
 use crate::backend::circuit_breaker::CircuitBreaker;
-use crate::backend::fake::{FakeDial, Mood, Permitted, Unrecorded, World, registry, request};
+use crate::backend::fake::{
+    FakeDial, Mood, Permitted, Unrecorded, World, program_start, registry, request, timing,
+};
 use crate::backend::peer::{Dial, LiveRedaction};
 use crate::backend::registry::Lease;
 use crate::backend::supervisor::{Supervisor, Timing};
@@ -34,13 +37,27 @@ fn start(worlds: &[(&str, &Arc<World>)], concurrency: usize) -> Harness {
 }
 
 fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration) -> Harness {
+    start_as(worlds, concurrency, idle, None)
+}
+
+/// The backend `fs` as a program with this timing.
+fn start_program(world: &Arc<World>, timing: Timing) -> Harness {
+    start_as(&[("fs", world)], 4, Duration::from_secs(60), Some(timing))
+}
+
+/// With `programs`, all backends are programs.
+fn start_as(
+    worlds: &[(&str, &Arc<World>)],
+    concurrency: usize,
+    idle: Duration,
+    programs: Option<Timing>,
+) -> Harness {
     let (registry, leases) = registry(worlds.iter().map(|(name, _)| *name));
     let stop = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     let mut handles = BTreeMap::new();
-    let second = Duration::from_secs(1);
-    let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
-    let timing = watch::Sender::new(timing);
+    let is_program = programs.is_some();
+    let timing = watch::Sender::new(programs.unwrap_or_else(timing));
     for ((_, world), lease) in worlds.iter().zip(leases.clone()) {
         let (asks, asked) = mpsc::channel(8);
         let rules = Backend {
@@ -52,7 +69,9 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
         let breaker = Arc::new(CircuitBreaker::new(lease.name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
+        let demand = backend.demand.clone();
         handles.insert(lease.name.clone(), Arc::new(backend));
+        let program = if is_program { Some(program_start(lease.name.as_str())) } else { None };
         let supervisor = Supervisor {
             lease,
             dial,
@@ -60,6 +79,8 @@ fn start_with(worlds: &[(&str, &Arc<World>)], concurrency: usize, idle: Duration
             registry: Arc::clone(&registry),
             breaker,
             asks: asked,
+            program,
+            demand,
             redact: LiveRedaction::default(),
         };
         tasks.spawn(supervisor.run(stop.clone()));

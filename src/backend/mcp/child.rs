@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitStatus;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -16,6 +17,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::backend::log::LastLines;
 use crate::backend::program::hiding::Coverage;
@@ -29,16 +31,42 @@ mod stderr;
 /// How long a server has to end by itself after its stdin is closed, and again after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// A running server. Its drop kills it and everything that it has started.
+/// How long a server that still starts has after SIGTERM: it may be installing itself, and an
+/// installation that is cut off leaves a damaged cache.
+const START_GRACE: Duration = Duration::from_secs(5);
+
+/// A running server. Its drop ends it and everything that it has started: at once, or while it
+/// starts in a task of `Starts::endings`.
 pub(super) struct Child {
     group: Arc<Group>,
-    stop: CancellationToken,
+    stop: watch::Sender<Option<Stop>>,
     exit: watch::Receiver<Option<String>>,
     /// Cancelled when stderr has ended.
     stderr_ended: CancellationToken,
     pub(super) last_lines: Arc<Mutex<LastLines>>,
     /// Read what the server writes and wait for its end; aborted on drop.
     tasks: JoinSet<()>,
+    /// While the server starts: where its end is waited for if the start is given up.
+    starting: Option<TaskTracker>,
+    is_quiet: Arc<AtomicBool>,
+}
+
+/// How a server is ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// Its stdin is closed; it gets SIGTERM if it does not end by that.
+    Gently,
+    /// It still starts, and does not read its stdin.
+    WhileStarting,
+}
+
+/// What the starts of one backend have in common.
+#[derive(Debug, Default)]
+pub(super) struct Starts {
+    /// Ends servers whose start was given up.
+    pub(super) endings: TaskTracker,
+    /// The next start is not told by the log.
+    pub(super) is_quiet: AtomicBool,
 }
 
 impl Child {
@@ -48,15 +76,22 @@ impl Child {
         program: &Program,
         launcher: Option<&Path>,
         redact: &LiveRedaction,
+        starts: &Starts,
     ) -> Result<(Self, ChildStdin, ChildStdout, Coverage), PeerError> {
         let started = program::start(program, launcher).await?;
         let Started { mut process, group, coverage } = started;
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
         let stdout = process.stdout.take().expect("stdout was asked for as a pipe");
         let stderr = process.stderr.take().expect("stderr was asked for as a pipe");
-        tracing::info!(%backend, pid = group.leader(), "started the server");
+        let is_quiet = Arc::new(AtomicBool::new(starts.is_quiet.load(Ordering::Relaxed)));
+        let pid = group.leader();
+        if is_quiet.load(Ordering::Relaxed) {
+            tracing::debug!(%backend, pid, "started the server");
+        } else {
+            tracing::info!(%backend, pid, "started the server");
+        }
 
-        let stop = CancellationToken::new();
+        let stop = watch::Sender::new(None);
         let (exit_sender, exit) = watch::channel(None);
         let stderr_ended = CancellationToken::new();
         let last_lines = Arc::<Mutex<LastLines>>::default();
@@ -67,23 +102,38 @@ impl Child {
             let secrets = Arc::clone(&program.secrets);
             let redact = redact.clone();
             let ended = stderr_ended.clone();
+            let is_quiet = Arc::clone(&is_quiet);
             async move {
-                stderr::drain(&backend, stderr, &secrets, &redact, &last_lines).await;
+                stderr::drain(&backend, stderr, &secrets, &redact, &last_lines, &is_quiet).await;
                 ended.cancel();
             }
         });
         tasks.spawn({
             let backend = backend.clone();
             let group = Arc::clone(&group);
-            let stop = stop.clone();
+            let stop = stop.subscribe();
+            let is_quiet = Arc::clone(&is_quiet);
             async move {
-                let exit = wait(process, &group, &stop).await;
-                tracing::info!(%backend, "the server ended: {exit}");
+                let exit = wait(process, &group, stop).await;
+                if is_quiet.load(Ordering::Relaxed) {
+                    tracing::debug!(%backend, "the server ended: {exit}");
+                } else {
+                    tracing::info!(%backend, "the server ended: {exit}");
+                }
                 exit_sender.send_replace(Some(exit));
             }
         });
-        let child = Self { group, stop, exit, stderr_ended, last_lines, tasks };
+        // A tracker that is closed still takes tasks, and can be waited for.
+        starts.endings.close();
+        let starting = Some(starts.endings.clone());
+        let child = Self { group, stop, exit, stderr_ended, last_lines, tasks, starting, is_quiet };
         Ok((child, stdin, stdout, coverage))
+    }
+
+    /// Notes that the handshake is done: the log tells all from now on, and the drop kills.
+    pub(super) fn has_started(&mut self) {
+        self.starting = None;
+        self.is_quiet.store(false, Ordering::Relaxed);
     }
 
     /// The server's exit status and the end of its stderr. Waits for the exit at most `patience`;
@@ -119,7 +169,7 @@ impl Child {
 
     /// Ends the server, gently at first. Its stdin must have been closed.
     pub(super) async fn stop(&self) {
-        self.stop.cancel();
+        self.stop.send_replace(Some(Stop::Gently));
         // An error means that the task which waits for the end is gone, and so is the group.
         drop(self.exit.clone().wait_for(Option::is_some).await);
     }
@@ -127,26 +177,63 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        self.group.kill();
+        let Some(endings) = self.starting.take().filter(|_| self.exit.borrow().is_none()) else {
+            return self.group.kill();
+        };
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return self.group.kill() };
+        self.stop.send_replace(Some(Stop::WhileStarting));
+        // The tasks go on until the server has ended: they read its output and wait for its end.
+        let tasks = std::mem::take(&mut self.tasks);
+        let mut exit = self.exit.clone();
+        let stop = self.stop.clone();
+        let group = Arc::clone(&self.group);
+        endings.spawn_on(
+            async move {
+                // An error means that the task which waits for the end is gone.
+                drop(exit.wait_for(Option::is_some).await);
+                group.kill();
+                drop((tasks, stop));
+            },
+            &runtime,
+        );
     }
 }
 
 /// Waits for the process to end, by itself or after `stop`, and ends the rest of its group. Returns
 /// the exit status in words.
-async fn wait(mut process: Process, group: &Group, stop: &CancellationToken) -> String {
+async fn wait(
+    mut process: Process,
+    group: &Group,
+    mut stop: watch::Receiver<Option<Stop>>,
+) -> String {
     let status = tokio::select! {
         status = process.wait() => status,
-        () = stop.cancelled() => end(&mut process, group).await,
+        how = stopped(&mut stop) => match how {
+            Stop::Gently => end(&mut process, group).await,
+            Stop::WhileStarting => end_start(&mut process, group).await,
+        },
     };
-    if stop.is_cancelled() {
+    let how = *stop.borrow();
+    if let Some(how) = how {
         // What it has left behind.
         group.signal(Signal::TERM);
-        let _in_time = timeout(GRACE, group.emptied()).await.is_ok();
+        let grace = if how == Stop::Gently { GRACE } else { START_GRACE };
+        let _in_time = timeout(grace, group.emptied()).await.is_ok();
     }
     group.kill();
     match status {
         Ok(status) => describe(status),
         Err(error) => format!("an unknown status ({error})"),
+    }
+}
+
+/// Waits for a stop.
+async fn stopped(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
+    let how = stop.wait_for(Option::is_some).await.ok().and_then(|how| *how);
+    match how {
+        Some(how) => how,
+        // The child was dropped without a stop, and so was killed.
+        None => std::future::pending().await,
     }
 }
 
@@ -158,5 +245,15 @@ async fn end(process: &mut Process, group: &Group) -> io::Result<ExitStatus> {
         }
         group.signal(signal);
     }
+    process.wait().await
+}
+
+/// Ends a process that still starts.
+async fn end_start(process: &mut Process, group: &Group) -> io::Result<ExitStatus> {
+    group.signal(Signal::TERM);
+    if let Ok(status) = timeout(START_GRACE, process.wait()).await {
+        return status;
+    }
+    group.signal(Signal::KILL);
     process.wait().await
 }

@@ -57,6 +57,15 @@ const TELL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a lost connection waits for the end of the process behind it, to report how it ended.
 const EXIT_PATIENCE: Duration = Duration::from_secs(1);
 
+/// A list as its server gives it.
+struct List {
+    items: Vec<Box<RawValue>>,
+    /// The limit that cut it, in a sentence.
+    cut: Option<String>,
+    /// For how long it holds.
+    ttl: Option<Duration>,
+}
+
 /// A connection whose handshake is done.
 #[derive(derive_more::Debug)]
 #[debug("Connection({backend}, {revision:?})")]
@@ -74,6 +83,8 @@ pub(super) struct Connection {
     as_tasks: Mutex<HashSet<String>>,
     /// What was left out of the last list, in a sentence.
     left_out: Mutex<Option<String>>,
+    /// For how long the last list of tools holds.
+    ttl: Mutex<Option<Duration>>,
     child: Option<(Child, Pipe)>,
     /// Sends the cancellations of dropped calls.
     cancellations: TaskTracker,
@@ -117,6 +128,7 @@ impl Connection {
             param_headers: Mutex::default(),
             as_tasks: Mutex::default(),
             left_out: Mutex::default(),
+            ttl: Mutex::default(),
             child,
             cancellations: TaskTracker::new(),
             runtime: Handle::current(),
@@ -124,12 +136,8 @@ impl Connection {
         }
     }
 
-    /// All pages of a list, and the limit that cut it, if one did.
-    async fn pages(
-        &self,
-        method: &'static str,
-        list: &'static str,
-    ) -> Result<(Vec<Box<RawValue>>, Option<String>), PeerError> {
+    /// All pages of a list.
+    async fn pages(&self, method: &'static str, list: &'static str) -> Result<List, PeerError> {
         let mut pages = Pages::of(list);
         let mut cursor = None;
         loop {
@@ -149,11 +157,12 @@ impl Connection {
                 PeerError::new(PeerErrorKind::Protocol, text)
             });
             match added? {
-                Next::Done => return Ok((pages.items, None)),
+                Next::Done => return Ok(List { ttl: pages.ttl, items: pages.items, cut: None }),
                 Next::Page(next) => cursor = Some(next),
                 Next::Cut => {
-                    let cut = "is too long, or has no end; the rest is left out";
-                    return Ok((pages.items, Some(format!("Its {method} {cut}"))));
+                    let why = "is too long, or has no end; the rest is left out";
+                    let cut = Some(format!("Its {method} {why}"));
+                    return Ok(List { ttl: pages.ttl, items: pages.items, cut });
                 }
             }
         }
@@ -346,7 +355,8 @@ impl Peer for Connection {
     }
 
     async fn resolve(&self) -> Result<Arc<Catalog>, PeerError> {
-        let (tools, cut) = self.pages("tools/list", "tools").await?;
+        let List { items: tools, cut, ttl } = self.pages("tools/list", "tools").await?;
+        *self.ttl.lock() = ttl;
         let server_info = self.state.handshake.lock().server_info.as_deref().map(ToOwned::to_owned);
         let mut param_headers = HashMap::new();
         let fits = |name: &str, tool: &RawValue| {
@@ -385,7 +395,7 @@ impl Peer for Connection {
             if !is_offered {
                 continue;
             }
-            let (definitions, cut) = self.pages(kind.method, kind.list).await?;
+            let List { items: definitions, cut, .. } = self.pages(kind.method, kind.list).await?;
             let left_out = features.add(kind, definitions);
             if left_out > 0 || cut.is_some() {
                 let list = kind.list;
@@ -398,6 +408,10 @@ impl Peer for Connection {
     async fn ask(&self, method: &'static str, params: Value) -> Called<Reply> {
         let request = CustomRequest::new(method, Some(params));
         self.send_raw(request, &RawRequest::reading(method), RequestMetaObject::new()).await
+    }
+
+    fn ttl(&self) -> Option<Duration> {
+        *self.ttl.lock()
     }
 
     async fn changed(&self) {

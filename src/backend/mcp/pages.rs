@@ -4,6 +4,7 @@
 //! Must not: do IO, or look into an item.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 
@@ -25,6 +26,8 @@ pub(super) struct Pages {
     list: &'static str,
     /// The items of all pages, in the server's order.
     pub(super) items: Vec<Box<RawValue>>,
+    /// For how long the list holds: the shortest `ttlMs` of the pages (2026-07-28), if each has one.
+    pub(super) ttl: Option<Duration>,
     bytes: usize,
     pages: usize,
     cursors: HashSet<String>,
@@ -53,7 +56,8 @@ pub(super) enum BadPages {
 impl Pages {
     /// No pages yet, of lists whose items are under `list`.
     pub(super) fn of(list: &'static str) -> Self {
-        Self { list, items: Vec::new(), bytes: 0, pages: 0, cursors: HashSet::new() }
+        let (bytes, pages) = (0, 0);
+        Self { list, items: Vec::new(), ttl: None, bytes, pages, cursors: HashSet::new() }
     }
 
     /// Takes the result of one request.
@@ -67,6 +71,9 @@ impl Pages {
             self.bytes += item.get().len();
             self.items.push(item.to_owned());
         }
+        let ttl = page.get("ttlMs").and_then(|ttl| serde_json::from_str(ttl.get()).ok());
+        let ttl = ttl.map(Duration::from_millis);
+        self.ttl = if self.pages == 0 { ttl } else { self.ttl.min(ttl) };
         self.pages += 1;
         let cursor = page.get("nextCursor").filter(|cursor| cursor.get() != "null");
         let Some(cursor) = cursor else { return Ok(Next::Done) };

@@ -3,40 +3,68 @@
 use tokio::time::sleep;
 
 use super::*;
-use crate::backend::fake::{FakeDial, Mood, World, registry};
-use crate::backend::registry::Snapshot;
+use crate::backend::fake::{FakeDial, Mood, World, program_start, registry};
+use crate::backend::registry::{Phase, Snapshot};
+
+mod programs;
 
 struct Harness {
     world: Arc<World>,
     registry: Arc<Registry>,
+    lease: Lease,
     asks: mpsc::Sender<Ask>,
+    demand: Demand,
+    timing: watch::Sender<Timing>,
     stop: CancellationToken,
     task: tokio::task::JoinSet<()>,
 }
 
+fn timing() -> Timing {
+    Timing { jitter: 0.1, ..crate::backend::fake::timing() }
+}
+
 impl Harness {
     fn start(world: Arc<World>) -> Self {
+        Self::with(world, timing(), None)
+    }
+
+    /// A supervisor of a program.
+    fn program(world: Arc<World>, timing: Timing) -> Self {
+        Self::with(world, timing, Some(program_start("fs")))
+    }
+
+    fn with(world: Arc<World>, timing: Timing, program: Option<ProgramStart>) -> Self {
         let (registry, leases) = registry(["fs"]);
         let lease = leases.into_iter().next().unwrap();
+        Self::on(&registry, lease, world, timing, program)
+    }
+
+    /// A supervisor that writes with `lease`.
+    fn on(
+        registry: &Arc<Registry>,
+        lease: Lease,
+        world: Arc<World>,
+        timing: Timing,
+        program: Option<ProgramStart>,
+    ) -> Self {
+        let registry = Arc::clone(registry);
         let (asks, asked) = mpsc::channel(8);
-        let stop = CancellationToken::new();
-        let timing = Timing {
-            interval: Duration::from_secs(300),
-            jitter: 0.1,
-            timeout: Duration::from_secs(30),
-        };
+        let (stop, demand) = (CancellationToken::new(), Demand::default());
+        let timing = watch::Sender::new(timing);
         let supervisor = Supervisor {
             breaker: Arc::new(CircuitBreaker::new(lease.name.clone())),
-            lease,
+            lease: lease.clone(),
             dial: Arc::new(FakeDial(Arc::clone(&world))),
-            timing: watch::Sender::new(timing).subscribe(),
+            program,
+            timing: timing.subscribe(),
             registry: Arc::clone(&registry),
             asks: asked,
+            demand: demand.clone(),
             redact: LiveRedaction::default(),
         };
         let mut task = tokio::task::JoinSet::new();
         task.spawn(supervisor.run(stop.clone()));
-        Self { world, registry, asks, stop, task }
+        Self { world, registry, lease, asks, demand, timing, stop, task }
     }
 
     async fn wait_for(&self, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
@@ -116,7 +144,7 @@ async fn an_ask_is_answered_when_the_refresh_has_been_tried() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_asks_again_and_again_is_answered_and_the_peer_is_left_alone() {
-    for (mood, most) in [(Mood::Failing, 65), (Mood::Refusing, 0)] {
+    for (mood, most) in [(Mood::Failing, 65), (Mood::Refusing, 1)] {
         let world = World::new();
         world.dialling.send_replace(mood);
         let harness = Harness::start(world);
@@ -192,18 +220,74 @@ async fn a_lost_connection_is_made_anew_and_a_dead_peer_is_not_hammered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_wants_another_authorization_is_asked_once_a_minute() {
+async fn refused_credential_is_tried_less_and_less_often() {
     let world = World::new();
     world.dialling.send_replace(Mood::Refusing);
     let harness = Harness::start(world);
     harness.phase(Phase::Down).await;
-    // Between two attempts: at the tenth minute itself, either may come first.
-    sleep(Duration::from_secs(630)).await;
-    assert_eq!(World::count(&harness.world.dials), 11);
+    sleep(Duration::from_secs(600)).await;
+    let dials = World::count(&harness.world.dials);
+    assert!((3..=7).contains(&dials), "{dials} in ten minutes");
     harness.world.dialling.send_replace(Mood::Well);
     let begun = Instant::now();
     harness.ask().await;
-    assert!(begun.elapsed() < REFUSED, "whoever asks does not wait for the next attempt");
+    assert!(begun.elapsed() < Duration::from_secs(2), "an ask does not wait for the next attempt");
     harness.phase(Phase::Ready).await;
     harness.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_makes_the_supervisor_dial_and_at_most_once_in_five_seconds() {
+    let world = World::new();
+    world.dialling.send_replace(Mood::Failing);
+    let harness = Harness::start(world);
+    harness.phase(Phase::Down).await;
+    // Until waits are long.
+    sleep(Duration::from_secs(3600)).await;
+    let before = World::count(&harness.world.dials);
+    let waiting = harness.demand.wait();
+    sleep(Duration::from_secs(60)).await;
+    let dials = World::count(&harness.world.dials) - before;
+    assert!((11..=13).contains(&dials), "{dials} in a minute");
+    harness.world.dialling.send_replace(Mood::Well);
+    let begun = Instant::now();
+    harness.phase(Phase::Ready).await;
+    assert!(begun.elapsed() <= Duration::from_secs(5));
+    drop(waiting);
+}
+
+#[tokio::test(start_paused = true)]
+async fn call_never_uses_a_refused_credential() {
+    let world = World::new();
+    world.dialling.send_replace(Mood::Refusing);
+    let harness = Harness::start(world);
+    harness.phase(Phase::Down).await;
+    sleep(Duration::from_secs(4 * 3600)).await;
+    let before = World::count(&harness.world.dials);
+    let _waiting = harness.demand.wait();
+    sleep(Duration::from_secs(20 * 60)).await;
+    let dials = World::count(&harness.world.dials) - before;
+    assert!(dials <= 1, "{dials}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ttl_of_a_server_takes_the_place_of_the_timer() {
+    struct Row {
+        ttl: Option<u64>,
+        is_own: bool,
+        expected: std::ops::RangeInclusive<u64>,
+    }
+    let rows = [
+        Row { ttl: Some(60), is_own: false, expected: 60..=60 },
+        Row { ttl: Some(1), is_own: false, expected: 30..=30 },
+        Row { ttl: Some(86_400), is_own: false, expected: 3600..=3600 },
+        Row { ttl: Some(0), is_own: false, expected: 269..=331 },
+        Row { ttl: None, is_own: false, expected: 269..=331 },
+        Row { ttl: Some(60), is_own: true, expected: 269..=331 },
+    ];
+    for Row { ttl, is_own, expected } in rows {
+        let timing = Timing { interval_is_own: is_own, ..timing() };
+        let wait = timing.next_refresh(ttl.map(Duration::from_secs)).as_secs();
+        assert!(expected.contains(&wait), "{ttl:?}: {wait}");
+    }
 }

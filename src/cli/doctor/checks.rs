@@ -3,6 +3,7 @@
 //! Must not: call a tool, or send a message to an agent.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use super::report::Check;
 use super::{cure, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
+use crate::backend::turns::{Rank, StartKeys, Turns};
 use crate::backend::{Dial, PeerError, PeerErrorKind, Signature, mcp, program};
 use crate::cli::page::counted;
 use crate::config::{
@@ -35,6 +37,9 @@ use crate::{http_client, journal, runtimes, upstream};
 /// The oldest PostgreSQL that replicas can share.
 const OLDEST: i32 = 13;
 
+/// What to do about a program that is ended although a session may rely on it.
+const IDLE_CURE: &str = "write `idle_stop: off` if the server keeps something between calls";
+
 /// How long a program may take to exit.
 const CLOSE: Duration = Duration::from_secs(8);
 
@@ -43,6 +48,10 @@ pub(super) struct Context<'c> {
     config: &'c Config,
     client: http_client::Client,
     launcher: Option<PathBuf>,
+    /// Programs start as they do with the daemon: a few at a time.
+    turns: Arc<Turns>,
+    /// The backends that MCP clients with sessions use at the running daemon, and how long ago.
+    pub(super) sessions: BTreeMap<String, Duration>,
     /// Upstreams that may have an exchange for a token under way.
     mantyxes: RefCell<Vec<Arc<upstream::Upstream>>>,
 }
@@ -53,6 +62,8 @@ impl<'c> Context<'c> {
             config,
             client: http_client::new(),
             launcher: std::env::current_exe().ok(),
+            turns: Turns::for_this_machine(),
+            sessions: BTreeMap::new(),
             mantyxes: RefCell::default(),
         }
     }
@@ -62,6 +73,15 @@ impl<'c> Context<'c> {
     pub(super) async fn finish(&self) {
         let mantyxes = self.mantyxes.take();
         futures_util::future::join_all(mantyxes.iter().map(|mantyx| mantyx.finish())).await;
+    }
+
+    /// Does `check` of `backend`, a program's in its turn.
+    pub(super) async fn in_turn<T>(&self, backend: &Backend, check: impl Future<Output = T>) -> T {
+        let Target::Mcp(Mcp::Stdio(program)) = &backend.target else { return check.await };
+        let keys = StartKeys::new(backend.name.clone(), program);
+        let rank = Rank::new(backend.required, backend.place);
+        let turn = self.turns.join(keys, rank).granted().await;
+        turn.during(check).await
     }
 
     /// Checks the network path to a server, with its own TLS settings.
@@ -81,11 +101,18 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
                     context.reach(check, url, tls.as_ref(), "`url`").await
                 }
             };
+            if backend.start.idle_stop.is_some()
+                && let Some(ago) = context.sessions.get(backend.name.as_str())
+            {
+                let minutes = ago.as_secs() / 60;
+                let finding = format!("an `/mcp` session has called it {minutes} min ago");
+                check.begin("idle_stop").warn(finding, IDLE_CURE);
+            }
             if reached {
                 let launcher = context.launcher.clone();
                 let client = context.client.clone();
                 let dialer = mcp::dialer(&backend.name, server, launcher, client);
-                let catalog = mcp_server(check, context, &dialer, &backend.target).await;
+                let catalog = mcp_server(check, context, &dialer, backend).await;
                 let rights = context.config.all_rights();
                 let idle = |catalog: Arc<Catalog>| {
                     globs::idle(&backend.name, &catalog, backend.rules(), rights)
@@ -152,8 +179,9 @@ async fn mcp_server(
     check: &mut Check,
     context: &Context<'_>,
     dialer: &dyn Dial,
-    target: &Target,
+    backend: &Backend,
 ) -> Option<Arc<Catalog>> {
+    let target = &backend.target;
     check.begin("initialize");
     let dialled = async {
         match dialer.dial().await {
@@ -162,11 +190,21 @@ async fn mcp_server(
             dialled => dialled,
         }
     };
-    let peer = in_time(check, context, "the handshake", target, dialled).await?;
+    let limit = match backend.program() {
+        Some(_) => TimeLimit { time: backend.start.timeout, key: "start_timeout" },
+        None => TimeLimit::refresh(context),
+    };
+    let peer = in_time(check, &limit, "the handshake", target, dialled).await;
+    if peer.is_none() {
+        // The program may be installing itself.
+        let _in_time = timeout(CLOSE, dialer.processes_ended()).await.is_ok();
+    }
+    let peer = peer?;
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
     check.ok(format!("MCP {version} over {}", dialer.transport()));
     check.begin("tools/list");
-    let catalog = in_time(check, context, "its list of tools", target, peer.resolve()).await;
+    let limit = TimeLimit::refresh(context);
+    let catalog = in_time(check, &limit, "its list of tools", target, peer.resolve()).await;
     match catalog.as_ref().map(|catalog| catalog.tool_count()) {
         None => (),
         Some(0) => check.warn("the server has no tools", "see what it needs to offer some"),
@@ -184,7 +222,8 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
         let catalog = peer.resolve().await?;
         Ok::<_, PeerError>((peer, catalog))
     };
-    let Some((peer, catalog)) = in_time(check, context, "the card", target, fetched).await else {
+    let limit = TimeLimit::refresh(context);
+    let Some((peer, catalog)) = in_time(check, &limit, "the card", target, fetched).await else {
         return;
     };
     let card = match catalog.content() {
@@ -209,22 +248,33 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
     }
 }
 
+/// A limit of the daemon's own.
+struct TimeLimit {
+    time: Duration,
+    /// Its key in bridge.yaml.
+    key: &'static str,
+}
+
+impl TimeLimit {
+    fn refresh(context: &Context<'_>) -> Self {
+        Self { time: context.config.refresh.timeout, key: "refresh.timeout" }
+    }
+}
+
 /// What `work` gives within the time limit. A failure is reported with its cure.
 async fn in_time<T>(
     check: &mut Check,
-    context: &Context<'_>,
+    limit: &TimeLimit,
     what: &str,
     target: &Target,
     work: impl Future<Output = Result<T, PeerError>>,
 ) -> Option<T> {
-    // The daemon's own time limit for connecting.
-    let patience = context.config.refresh.timeout;
-    let error = match timeout(patience, work).await {
+    let error = match timeout(limit.time, work).await {
         Ok(Ok(done)) => return Some(done),
         Ok(Err(error)) => error,
         Err(_elapsed) => {
-            let patience = patience.as_secs_f64().round();
-            let why = format!("{what} did not come within {patience} s (`refresh.timeout`)");
+            let seconds = limit.time.as_secs_f64().round();
+            let why = format!("{what} did not come within {seconds} s (`{}`)", limit.key);
             PeerError::new(PeerErrorKind::Timeout, why)
         }
     };

@@ -13,8 +13,8 @@ use crate::config::error::did_you_mean;
 use crate::config::file_format::{File, Mcp, Redact};
 use crate::config::value::format_duration;
 use crate::config::{
-    At, Backend, Calls, Count, DurationText, List, Named, Naming, NodeId, OnUnavailable,
-    PendingAfter, Pin, Refresh, SizeText, Target, file_format,
+    At, Backend, Calls, Count, DurationOrOff, DurationText, List, Named, Naming, NodeId,
+    OnUnavailable, Pin, Refresh, SizeText, Start, Target, file_format,
 };
 use crate::model::naming;
 use crate::model::redaction::Pattern;
@@ -37,7 +37,7 @@ pub(super) struct Common<'s> {
     pub on_unavailable: Option<&'s At<OnUnavailable>>,
     pub refresh: Option<&'s At<DurationText>>,
     pub call_timeout: Option<&'s At<DurationText>>,
-    pub pending_after: Option<&'s At<PendingAfter>>,
+    pub pending_after: Option<&'s At<DurationOrOff>>,
     pub default_pending: Option<Duration>,
     pub concurrency: Option<&'s At<Count>>,
     pub default_concurrency: usize,
@@ -63,6 +63,7 @@ pub(super) struct Inherited<'c> {
     refresh: &'c Refresh,
     calls: &'c Calls,
     redact: &'c Redaction,
+    pub(super) start: Start,
 }
 
 impl Backends {
@@ -91,7 +92,8 @@ const LEAST: usize = 1 << 10;
 impl Validator<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
         let redact = &self.redaction(file.redact.as_ref(), None);
-        let inherited = Inherited { refresh, calls, redact };
+        let start = self.programs(file.programs.as_ref());
+        let inherited = Inherited { refresh, calls, redact, start };
         let written = self.backend_names();
         let is_elsewhere = |only_on: &Option<List<String>>| {
             let system = rustix::system::uname();
@@ -207,6 +209,8 @@ impl Validator<'_> {
             required: common.required.is_some_and(|at| at.value),
             on_unavailable: common.on_unavailable.map_or(OnUnavailable::Stale, |at| at.value),
             refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh.interval),
+            refresh_is_own: common.refresh.is_some(),
+            start: inherited.start,
             call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
             pending_after,
             max_result: self.max_result(common.max_result),
@@ -227,7 +231,7 @@ impl Validator<'_> {
         let Some(at) = common.pending_after else {
             return common.default_pending.filter(|after| *after < waited);
         };
-        let PendingAfter(after) = at.value;
+        let DurationOrOff(after) = at.value;
         let after = after?;
         if after >= waited {
             let which =

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::program::ProgramKeys;
+use super::program::{ProgramKeys, StartKeys};
 use super::web::is_socket;
 use super::{Common, Inherited, Validator, common, everybody_reads};
 use crate::config::{
@@ -38,7 +38,13 @@ impl Validator<'_> {
         let trust_annotations = entry.trust_annotations.as_ref().is_some_and(|at| at.value);
         let approve = self.approve(entry.approve.as_ref());
         let pin = entry.pin.as_ref().map_or(Pin::Warn, |at| at.value);
-        Backend { trust_annotations, approve, pin, ..backend }
+        let keys = StartKeys {
+            start: entry.start.as_ref(),
+            idle_stop: entry.idle_stop.as_ref(),
+            start_timeout: entry.start_timeout.as_ref(),
+        };
+        let start = self.start(&keys, inherited.start);
+        Backend { trust_annotations, approve, pin, start, ..backend }
     }
 
     fn target(&self, node: NodeId, entry: &file_format::Mcp) -> Option<Mcp> {
@@ -52,7 +58,16 @@ impl Validator<'_> {
             }
             (None, Some(url)) => {
                 self.check_transport(entry, false);
-                let keys = ["args", "env", "envFile", "cwd", "sandbox"];
+                let keys = [
+                    "args",
+                    "env",
+                    "envFile",
+                    "cwd",
+                    "sandbox",
+                    "start",
+                    "idle_stop",
+                    "start_timeout",
+                ];
                 self.check_foreign_keys(node, &keys, "url");
                 self.http(url, entry)
             }

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use secrecy::ExposeSecret as _;
 
@@ -12,8 +13,8 @@ use super::{Validator, all, optional, plain_secret};
 use crate::config::document::{Kind, Node};
 use crate::config::reference::looks_secret;
 use crate::config::{
-    At, Confinement, Dialect, List, Named, NodeId, Program, ProgramSandbox, SandboxValue, Scalar,
-    Secret, Written,
+    At, Confinement, Dialect, DurationOrOff, DurationText, List, Named, NodeId, Program,
+    ProgramSandbox, SandboxValue, Scalar, Secret, Start, StartMode, Written, file_format,
 };
 
 /// As a command, this means the program that reads the file, which need not be on the PATH.
@@ -30,7 +31,50 @@ pub(super) struct ProgramKeys<'s> {
     pub sandbox: Option<&'s At<SandboxValue>>,
 }
 
+/// The keys, of an entry or of `programs`, that say when a program runs.
+pub(super) struct StartKeys<'s> {
+    pub start: Option<&'s At<StartMode>>,
+    pub idle_stop: Option<&'s At<DurationOrOff>>,
+    pub start_timeout: Option<&'s At<DurationText>>,
+}
+
+/// The longest `start_timeout` and the longest `idle_stop`: a longer one is a mistake in the unit.
+const MAX_START: Duration = Duration::from_secs(60 * 60);
+const MAX_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The shortest `idle_stop`: a program that is ended sooner would start all the time.
+const MIN_IDLE: Duration = Duration::from_secs(1);
+
 impl Validator<'_> {
+    /// What `programs` says of all programs.
+    pub(super) fn programs(&self, section: Option<&file_format::Programs>) -> Start {
+        let Some(section) = section else { return Start::default() };
+        let keys = StartKeys {
+            start: section.start.as_ref(),
+            idle_stop: section.idle_stop.as_ref(),
+            start_timeout: section.start_timeout.as_ref(),
+        };
+        self.start(&keys, Start::default())
+    }
+
+    /// When a program runs, where `inherited` holds for what the keys leave out.
+    pub(super) fn start(&self, keys: &StartKeys<'_>, inherited: Start) -> Start {
+        let idle_stop = match keys.idle_stop {
+            None => inherited.idle_stop,
+            Some(At { value: DurationOrOff(None), .. }) => None,
+            Some(At { value: DurationOrOff(Some(time)), node }) => {
+                if !(MIN_IDLE..=MAX_IDLE).contains(time) {
+                    self.error(*node, "idle_stop", &[]);
+                }
+                Some(*time)
+            }
+        };
+        Start {
+            timeout: self.duration(keys.start_timeout, MAX_START, "").unwrap_or(inherited.timeout),
+            is_lazy: keys.start.map_or(inherited.is_lazy, |at| at.value == StartMode::Lazy),
+            idle_stop,
+        }
+    }
+
     pub(super) fn program(&self, keys: &ProgramKeys<'_>, dialect: Dialect) -> Option<Program> {
         let command = self.command(keys.command, dialect);
         let args = self.args(keys.args, dialect);

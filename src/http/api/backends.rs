@@ -18,7 +18,8 @@ use super::{
 };
 use crate::clock::rfc3339;
 
-/// How long a run of the doctor may take: its own limit, and the end of a program.
+/// How long a run of the doctor may take beside the start of a program: its own limit, and the end of
+/// the program.
 const DOCTOR: Duration = Duration::from_secs(60);
 /// One at a time, as each may start the backend's program.
 static DOCTORS: Semaphore = Semaphore::const_new(1);
@@ -46,6 +47,9 @@ pub(super) struct BackendDetails {
     approve: Vec<String>,
     /// The last lines that its program wrote to stderr; for the operator alone.
     stderr: Vec<String>,
+    /// When an MCP client with a session last called it.
+    #[serde(rename = "lastSessionCall")]
+    last_session_call: Option<String>,
 }
 
 #[derive(Debug, Serialize, JsonSchema)]
@@ -79,6 +83,7 @@ impl Api {
                     .map(str::to_owned)
                     .collect(),
                 stderr: if caller.is_operator { handle.dial.stderr() } else { Vec::new() },
+                last_session_call: handle.last_session_call().map(rfc3339),
                 name: name.to_string(),
             })
         };
@@ -100,8 +105,11 @@ impl Api {
         let mut doctor = Command::new(program);
         doctor.args(["doctor", "--json", "--config"]).arg(file).arg(name.as_str());
         doctor.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        let rules = self.backends().rules(&name);
+        let start = rules.filter(|it| it.program().is_some()).map(|it| it.start.timeout);
+        let limit = DOCTOR + start.unwrap_or_default();
         let output = tokio::select! {
-            output = timeout(DOCTOR, doctor.output()) => output,
+            output = timeout(limit, doctor.output()) => output,
             // Its end is not waited for, as it changes nothing.
             () = self.runs.draining().cancelled() => return Err(busy("The bridge is stopping.")),
         };
@@ -111,7 +119,7 @@ impl Api {
             }
             Ok(Ok(output)) => format!("it ended with {} and no report", output.status),
             Ok(Err(error)) => format!("it cannot be started: {error}"),
-            Err(_elapsed) => format!("it did not end within {} s", DOCTOR.as_secs()),
+            Err(_elapsed) => format!("it did not end within {} s", limit.as_secs()),
         };
         let cure = format!("run `mantyx-bridge doctor {name}` on the host");
         Err(response::error(Code::Internal, &format!("The doctor gave no report: {why}; {cure}.")))

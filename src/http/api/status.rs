@@ -132,7 +132,15 @@ pub(crate) struct Upstream {
 pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) kind: String,
+    /// `connecting`, `starting`, `ready`, `idle`, `degraded` or `down`.
     pub(crate) state: String,
+    /// Since when it has this state.
+    #[serde(default)]
+    pub(crate) since: Option<String>,
+    /// While its program starts: the last line that the program wrote to stderr. For the operator
+    /// alone.
+    #[serde(default)]
+    pub(crate) last_output: Option<String>,
     required: bool,
     pub(crate) transport: String,
     pub(crate) protocol_version: Option<String>,
@@ -229,7 +237,10 @@ pub(crate) struct Config {
 
 /// The status, limited to what the caller may see.
 pub(super) fn status(api: &Api, caller: &Caller) -> Status {
-    let backends = backends(api, &caller.app);
+    let mut backends = backends(api, &caller.app);
+    if !caller.is_operator {
+        backends.iter_mut().for_each(|backend| backend.last_output = None);
+    }
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         uptime_seconds: api.facts.since.elapsed().as_secs(),
@@ -303,12 +314,16 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
     let registry = &api.runs.calls.backends.registry;
     let known: Snapshot = registry.snapshot(name.as_str())?;
     let kind = kind(&registry.offer(), name)?;
+    let since = registry.states(name).last().map(|(since, _)| rfc3339(*since));
+    let last_output = if known.is_starting { backend.dial.stderr().pop() } else { None };
     let (look, wait) = backend.breaker.look();
     let retry_at = wait.map(|wait| rfc3339(clock::now() + wait));
     Some(Backend {
         name: name.to_string(),
         kind: kind.to_owned(),
         state: known.phase.as_str().to_owned(),
+        since,
+        last_output,
         required: backend.rules.required,
         stale: known.is_stale(),
         transport: backend.dial.transport().to_owned(),

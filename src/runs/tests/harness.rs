@@ -11,7 +11,7 @@ use crate::backend::circuit_breaker::CircuitBreaker;
 use crate::backend::fake::{FakeDial, World, registry};
 use crate::backend::peer::{Dial, LiveRedaction};
 use crate::backend::registry::RegistryEntry;
-use crate::backend::supervisor::{Supervisor, Timing};
+use crate::backend::supervisor::Supervisor;
 use crate::config;
 use crate::config::{App, Credential};
 use crate::fake_http::{Agent, Reply};
@@ -92,15 +92,16 @@ impl Harness {
         let breaker = Arc::new(CircuitBreaker::new(leases[0].name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
-        let second = Duration::from_secs(1);
-        let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
+        let demand = backend.demand.clone();
         let supervisor = Supervisor {
             lease: leases[0].clone(),
             dial,
-            timing: watch::Sender::new(timing).subscribe(),
+            timing: watch::Sender::new(crate::backend::fake::timing()).subscribe(),
             registry: Arc::clone(&registry),
             breaker,
             asks: asked,
+            program: None,
+            demand,
             redact: LiveRedaction::default(),
         };
         let mut tasks = tokio::task::JoinSet::new();

@@ -23,10 +23,8 @@ struct FakeManager {
 impl FakeManager {
     /// One backend, `fs`, that is connected to `world`.
     async fn start(world: &Arc<World>) -> Self {
-        let second = Duration::from_secs(1);
-        let timing = Timing { interval: 300 * second, jitter: 0.0, timeout: 30 * second };
         let backends = Arc::new(Backends::new(Arc::default()));
-        let timing = watch::Sender::new(timing);
+        let timing = watch::Sender::new(timing());
         let mut manager =
             Self { backends, tasks: tokio::task::JoinSet::new(), timing, lease: None };
         manager.change(world, None);
@@ -48,6 +46,7 @@ impl FakeManager {
         let breaker = Arc::new(CircuitBreaker::new(lease.name.clone()));
         let backend =
             BackendHandle::new(Arc::new(rules), Arc::clone(&dial), Arc::clone(&breaker), asks);
+        let demand = backend.demand.clone();
         self.backends.set(BackendHandles::from([(lease.name.clone(), Arc::new(backend))]), 256);
         let identity = identity.map(Identity::of);
         let like_before = entry(&lease);
@@ -62,6 +61,8 @@ impl FakeManager {
             registry: Arc::clone(registry),
             breaker,
             asks: asked,
+            program: None,
+            demand,
             redact: LiveRedaction::default(),
         };
         self.tasks.spawn(supervisor.run(CancellationToken::new()));

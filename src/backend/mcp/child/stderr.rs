@@ -4,6 +4,7 @@
 //! Must not: keep more than a line and the last few lines in memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -14,13 +15,14 @@ use crate::backend::log::{Budget, LastLines, Removal, SEEN, Sum};
 use crate::config::Secrets;
 use crate::model::BackendName;
 
-/// Logs `stderr` until it ends.
+/// Logs `stderr` until it ends; at debug while `is_quiet` is set.
 pub(super) async fn drain(
     backend: &BackendName,
     mut stderr: impl AsyncRead + Unpin,
     secrets: &Arc<Secrets>,
     redact: &LiveRedaction,
     last_lines: &Mutex<LastLines>,
+    is_quiet: &AtomicBool,
 ) {
     let mut budget = Budget::new(Instant::now());
     let mut line = PartialLine::default();
@@ -30,7 +32,9 @@ pub(super) async fn drain(
         let text =
             line.take(&Removal { secrets: Arc::clone(secrets), redact, ..Removal::default() });
         last_lines.lock().push(&text);
-        if !text.is_empty() && budget.admit(text.len(), Instant::now()) {
+        if is_quiet.load(Ordering::Relaxed) {
+            tracing::debug!(%backend, "stderr: {text}");
+        } else if !text.is_empty() && budget.admit(text.len(), Instant::now()) {
             tracing::info!(%backend, "stderr: {text}");
         }
     };

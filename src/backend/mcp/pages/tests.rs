@@ -1,5 +1,7 @@
 //! Pages of all shapes.
 
+use std::time::Duration;
+
 use serde_json::value::RawValue;
 
 use super::{BadPages, MOST_ITEMS, MOST_PAGES, Next, Pages};
@@ -65,4 +67,23 @@ fn other_shapes_are_errors() {
     }
     let page = r#"{"tools":[],"nextCursor":5}"#;
     assert_eq!(add(&mut Pages::of("tools"), page), Err(BadPages::BadCursor));
+}
+
+#[test]
+fn ttl_is_the_shortest_and_missing_once_a_page_has_none() {
+    let ttl = |pages: &[&str]| {
+        let mut list = Pages::of("tools");
+        for page in pages {
+            list.add(&RawValue::from_string((*page).to_owned()).unwrap()).unwrap();
+        }
+        list.ttl
+    };
+    let long = r#"{"tools":[],"ttlMs":60000,"nextCursor":"a"}"#;
+    assert_eq!(ttl(&[long]), Some(Duration::from_secs(60)));
+    let short = r#"{"tools":[],"ttlMs":40000}"#;
+    assert_eq!(ttl(&[long, short]), Some(Duration::from_secs(40)));
+    assert_eq!(ttl(&[long, r#"{"tools":[]}"#]), None);
+    for bad in [r#"{"tools":[],"ttlMs":-1}"#, r#"{"tools":[],"ttlMs":"long"}"#] {
+        assert_eq!(ttl(&[bad]), None, "{bad}");
+    }
 }

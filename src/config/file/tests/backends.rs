@@ -1,6 +1,7 @@
 //! Mistakes of meaning in `mcp` and `a2a`.
 
 use super::{check, parse};
+use crate::config::Start;
 use crate::model::ids::BackendName;
 
 #[test]
@@ -410,5 +411,56 @@ error: `transport` is here twice, under two names
 
 5 errors in /srv/bridge.yaml"#
         ),
+    );
+}
+
+#[test]
+fn start_of_a_program_is_inherited_and_replaced() {
+    let config = parse(
+        r"upstream: {sandbox: true}
+programs: {start: lazy, idle_stop: 15m, start_timeout: 10m}
+mcp:
+  all: {command: a}
+  own: {command: a, start: eager, idle_stop: off, start_timeout: 1m}
+",
+    );
+    let config = config.expect("a configuration");
+    let start = |name: &str| config.backends[name].start;
+    let minute = std::time::Duration::from_secs(60);
+    let all = Start { timeout: 10 * minute, is_lazy: true, idle_stop: Some(15 * minute) };
+    assert_eq!(start("all"), all);
+    assert_eq!(start("own"), Start { timeout: minute, is_lazy: false, idle_stop: None });
+}
+
+#[test]
+fn start_keys_have_limits_and_are_for_programs() {
+    check(
+        r"upstream: {sandbox: true}
+mcp:
+  short: {command: a, idle_stop: 10ms}
+  long: {command: a, start_timeout: 2h}
+  url: {url: 'http://a', start: lazy}",
+        r"error: an idle_stop is at least 1s and at most 24h
+ --> /srv/bridge.yaml:3:34 (mcp.short.idle_stop)
+  |
+3 |   short: {command: a, idle_stop: 10ms}
+  |                                  ^^^^
+  = write such a time, or `off`
+
+error: this is too long
+ --> /srv/bridge.yaml:4:37 (mcp.long.start_timeout)
+  |
+4 |   long: {command: a, start_timeout: 2h}
+  |                                     ^^
+  = write at most 1h
+
+error: `start` means nothing beside `url`
+ --> /srv/bridge.yaml:5:26 (mcp.url.start)
+  |
+5 |   url: {url: 'http://a', start: lazy}
+  |                          ^^^^^
+  = remove it
+
+3 errors in /srv/bridge.yaml",
     );
 }

@@ -23,7 +23,7 @@ foo: bar",
   |
 1 | upstrem: {}
   | ^^^^^^^
-  = did you mean `upstream`? Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, redact, refresh, runtimes, state, state_dir, upstream
+  = did you mean `upstream`? Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, programs, redact, refresh, runtimes, state, state_dir, upstream
 
 error: unknown key `crednetial`
  --> /srv/bridge.yaml:2:27 (upstream.crednetial)
@@ -37,7 +37,7 @@ error: unknown key `foo`
   |
 3 | foo: bar
   | ^^^
-  = Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, redact, refresh, runtimes, state, state_dir, upstream
+  = Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, programs, redact, refresh, runtimes, state, state_dir, upstream
 
 3 errors in /srv/bridge.yaml",
     );
@@ -290,28 +290,28 @@ mcp:
   |
 2 | servers: {}
   | ^^^^^^^
-  = Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, redact, refresh, runtimes, state, state_dir, upstream
+  = Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, programs, redact, refresh, runtimes, state, state_dir, upstream
 
 error: unknown key `httpUrl`
  --> /srv/bridge.yaml:4:7 (mcp.a.httpUrl)
   |
 4 |   a: {httpUrl: 'http://a'}
   |       ^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, start, start_timeout, tls, tools, transport, trust_annotations, type, url
 
 error: unknown key `timeout`
  --> /srv/bridge.yaml:5:19 (mcp.b.timeout)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                   ^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, start, start_timeout, tls, tools, transport, trust_annotations, type, url
 
 error: unknown key `autoApprove`
  --> /srv/bridge.yaml:5:31 (mcp.b.autoApprove)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                               ^^^^^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, start, start_timeout, tls, tools, transport, trust_annotations, type, url
 
 4 errors in /srv/bridge.yaml",
     );
@@ -356,6 +356,6 @@ mcp: {a: {command: x, args: [aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaa
   |
 2 | a, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa], comand: y, env: {A0: bbbbbbbbbbbb, A1: bbbbbbbbbbbb, A2: bbbbbbbbbbbb,
   |                                                                       ^^^^^^
-  = did you mean `command`? Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url",
+  = did you mean `command`? Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, start, start_timeout, tls, tools, transport, trust_annotations, type, url",
     );
 }

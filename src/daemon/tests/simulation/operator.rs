@@ -78,7 +78,7 @@ impl Permissions {
              \x20 a: {{token: token_of_the_app_a, backends: [fs{hr}]{a}}}\n\
              \x20 b: {{token: token_of_the_app_b, credential: passthrough, backends: [fs{b}]}}\n\
              mcp:\n\
-             \x20 fs: {{url: 'http://127.0.0.1:1/mcp', trust_annotations: true, approve: {asks}, pin: off{fs}}}\n\
+             \x20 fs: {{command: /simulated/fs, start: lazy, idle_stop: 20s, trust_annotations: true, approve: {asks}, pin: off{fs}}}\n\
              {hr_entry}",
             dir = dir.display(),
             a = if_not(a_may_write, ", tools: {fs: {deny: [write, ask]}}"),

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -80,6 +81,25 @@ struct SimulatedPeer {
     /// When the connection breaks.
     until: Option<Instant>,
     lost: CancellationToken,
+    /// A refresh has failed: after a few, the supervisor gives the connection up.
+    is_failing: AtomicBool,
+    in_flight: Arc<AtomicUsize>,
+}
+
+/// A call that the server works on, until this is dropped.
+struct InFlight(Arc<AtomicUsize>);
+
+impl InFlight {
+    fn begin(peer: &SimulatedPeer) -> Self {
+        peer.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(&peer.in_flight))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone)]
@@ -116,8 +136,9 @@ impl Dial for SimulatedDial {
             breaks.then(|| Instant::now() + within)
         };
         let lost = CancellationToken::new();
-        let peer =
-            SimulatedPeer { world: self.world.clone(), name: self.name.clone(), until, lost };
+        let (is_failing, in_flight) = Default::default();
+        let (world, name) = (self.world.clone(), self.name.clone());
+        let peer = SimulatedPeer { world, name, until, lost, is_failing, in_flight };
         Ok(Arc::new(peer) as Arc<dyn Peer>)
     }
 
@@ -144,6 +165,7 @@ impl Peer for SimulatedPeer {
         let fails = world.state().fault(50);
         world.pause(Duration::from_millis(30)).await;
         if fails || self.lost.is_cancelled() {
+            self.is_failing.store(true, Ordering::Relaxed);
             return Err(PeerError::new(PeerErrorKind::Connect, "it broke"));
         }
         let (_, tools) = TOOLS.iter().find(|(name, _)| *name == self.name).expect("it is known");
@@ -162,6 +184,7 @@ impl Peer for SimulatedPeer {
     }
 
     async fn call(&self, call: ToolCall) -> Result<Answer, CallError> {
+        let _in_flight = InFlight::begin(self);
         let world = Arc::clone(&self.world.0);
         world.if_alive().await;
         let intent = intent(&call.request);
@@ -203,6 +226,7 @@ impl Peer for SimulatedPeer {
     }
 
     async fn resume(&self, handle: Handle, call: ToolCall) -> Result<Answer, CallError> {
+        let _in_flight = InFlight::begin(self);
         let world = Arc::clone(&self.world.0);
         world.if_alive().await;
         world.step(format!("{}: asked for {}", self.name, handle.0));
@@ -213,6 +237,15 @@ impl Peer for SimulatedPeer {
     }
 
     async fn close(&self) {
+        let calls = self.in_flight.load(Ordering::Relaxed);
+        let is_broken = self.lost.is_cancelled() || self.is_failing.load(Ordering::Relaxed);
+        {
+            let mut state = self.world.0.state();
+            // The law of idle programs: none is ended while something uses it.
+            if calls > 0 && !is_broken && !state.is_stopping() {
+                state.breaks(format!("{} was ended in the middle of {calls} calls", self.name));
+            }
+        }
         self.lost.cancel();
     }
 }

@@ -119,6 +119,8 @@ pub(super) struct Process {
     dead: CancellationToken,
     /// It has come to its end; only its journal is still written.
     exited: bool,
+    /// It was asked to stop.
+    is_stopping: bool,
     /// It dies after this step.
     dies_at: Option<usize>,
     /// It may also die of a fault.
@@ -196,6 +198,16 @@ impl State {
         let happens = self.chance(in_thousand) && !self.calm && self.faults < self.plan.faults;
         self.faults += usize::from(happens);
         happens
+    }
+
+    /// Notes that the process `at` was asked to stop.
+    pub(super) fn stops(&mut self, at: usize) {
+        self.processes[at].is_stopping = true;
+    }
+
+    /// Whether the process whose task runs now was asked to stop, or is dead.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.is_dead() || self.at.is_some_and(|at| self.processes[at].is_stopping)
     }
 
     /// Whether the process dies at this moment: the next step is its last.

@@ -25,7 +25,7 @@ function cell(label, content, kind) {
 
 const TONES = {
   ok: "good", warn: "warn", ready: "good", answered: "good", result: "good", driven: "good", live: "good", ended: "",
-  degraded: "warn", connecting: "warn", running: "warn", waiting: "warn", pending: "warn", attaching: "warn",
+  degraded: "warn", connecting: "warn", starting: "warn", idle: "good", running: "warn", waiting: "warn", pending: "warn", attaching: "warn",
   cancelled: "warn", not_approved: "warn", left: "warn", down: "bad", given_up: "bad",
 };
 /** The tone of a state, or of how a call has ended. */

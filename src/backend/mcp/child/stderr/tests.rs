@@ -1,6 +1,7 @@
 //! Lines out of a stream, kept for the error that tells of the end.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
 
@@ -12,6 +13,9 @@ use crate::backend::peer::LiveRedaction;
 use crate::config::Secrets;
 use crate::model::ids::BackendName;
 use crate::model::redaction::{Known, Pattern, Redaction};
+
+/// The log tells all.
+static LOUD: AtomicBool = AtomicBool::new(false);
 
 #[tokio::test]
 async fn the_last_lines_are_kept_to_the_very_end() {
@@ -26,7 +30,7 @@ async fn the_last_lines_are_kept_to_the_very_end() {
         }
         server.write_all(b"no line end").await.unwrap();
     };
-    tokio::join!(write, drain(&name, stderr, &secrets, &redact, &last_lines));
+    tokio::join!(write, drain(&name, stderr, &secrets, &redact, &last_lines, &LOUD));
     let text = last_lines.into_inner().text().unwrap();
     assert_eq!(text, "line 996 | line 997 | line 998 | line 999 | no line end");
 }
@@ -60,7 +64,7 @@ async fn a_secret_is_removed_from_lines_and_a_key_from_all_of_its_lines() {
         server.write_all(line.as_bytes()).await.unwrap();
     };
     let secrets = Arc::<Secrets>::default();
-    tokio::join!(write, drain(&name, stderr, &secrets, &redact, &last_lines));
+    tokio::join!(write, drain(&name, stderr, &secrets, &redact, &last_lines, &LOUD));
     let text = last_lines.into_inner().text().unwrap();
     assert!(text.starts_with("a [removed] | X | b | www"), "{text}");
 }

@@ -1,0 +1,167 @@
+//! One attempt to reach a backend. A program waits for its turn, and then has minutes to start: the
+//! first start of a package installs it.
+//!
+//! Must not: decide when the next attempt is.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, interval_at, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{Outage, Supervisor};
+use crate::backend::peer::StartLog;
+use crate::backend::turns::{PLACE, StartKeys, Turn, Turns};
+use crate::backend::{Peer, PeerError, PeerErrorKind};
+
+/// How often the log says that a program still starts.
+const REPORT: Duration = Duration::from_secs(60);
+/// How long the end of a start that was given up may take: a program gets 5 s after SIGTERM, so that
+/// an installation is not cut off in the middle of a file; the rest is a margin.
+const END_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How the program of a backend takes its turn.
+#[derive(Debug, Clone)]
+pub struct ProgramStart {
+    pub turns: Arc<Turns>,
+    pub keys: StartKeys,
+}
+
+/// The outcome of an attempt.
+#[derive(Debug)]
+pub(super) enum Established {
+    Connected {
+        peer: Arc<dyn Peer>,
+        /// How long the first read of the catalog may take.
+        first_read: Duration,
+    },
+    Failed(PeerError),
+    /// The daemon stops, another supervisor has the backend, or the backend was removed.
+    Over,
+}
+
+impl Supervisor {
+    /// Makes one attempt to reach the backend.
+    pub(super) async fn establish(
+        &mut self,
+        outage: &Outage,
+        stop: &CancellationToken,
+    ) -> Established {
+        match self.program.clone() {
+            Some(program) => self.start(&program, outage, stop).await,
+            None => self.dial(stop).await,
+        }
+    }
+
+    /// Dials a peer that is no program.
+    async fn dial(&self, stop: &CancellationToken) -> Established {
+        let patience = self.timing.borrow().timeout;
+        let dialled = tokio::select! {
+            () = stop.cancelled() => return Established::Over,
+            () = self.lease.lost() => return Established::Over,
+            dialled = timeout(patience, self.dial.dial()) => dialled,
+        };
+        match dialled {
+            Ok(Ok(peer)) => Established::Connected { peer, first_read: patience },
+            Ok(Err(error)) => Established::Failed(error),
+            Err(_elapsed) => {
+                let text = format!("no connection within {patience:?}");
+                Established::Failed(PeerError::new(PeerErrorKind::Timeout, text))
+            }
+        }
+    }
+
+    /// Starts a program, once it is its turn.
+    async fn start(
+        &self,
+        program: &ProgramStart,
+        outage: &Outage,
+        stop: &CancellationToken,
+    ) -> Established {
+        self.starting(outage);
+        let Some(turn) = self.turn(program, stop).await else { return Established::Over };
+        let begun = Instant::now();
+        let patience = self.timing.borrow().start_timeout;
+        self.dial.log_starts(if outage.is_over() { StartLog::Full } else { StartLog::Quiet });
+        let dialled = {
+            let mut dial = pin!(self.dial.dial());
+            let mut reports = interval_at(begun + REPORT, REPORT);
+            let mut has_place = true;
+            loop {
+                tokio::select! {
+                    biased;
+                    dialled = &mut dial => break Some(dialled),
+                    () = stop.cancelled() => break None,
+                    () = self.lease.lost() => break None,
+                    () = sleep_until(begun + patience) => break Some(Err(self.too_slow(patience))),
+                    () = sleep_until(begun + PLACE), if has_place => {
+                        turn.give_place_back();
+                        has_place = false;
+                    }
+                    _ = reports.tick() => self.report_start(begun),
+                }
+            }
+            // Here the attempt is dropped, if it has not ended.
+        };
+        if !matches!(dialled, Some(Ok(_))) {
+            // The turn ends when no process of it is left: the next start of this package, or of this
+            // entry after a reload, must not meet it.
+            self.until_ended().await;
+        }
+        drop(turn);
+        match dialled {
+            Some(Ok(peer)) => {
+                // A machine that is too busy to start the program in time is too busy for its list.
+                let left = patience.saturating_sub(begun.elapsed());
+                let first_read = left.max(self.timing.borrow().timeout);
+                Established::Connected { peer, first_read }
+            }
+            Some(Err(error)) => Established::Failed(error),
+            None => Established::Over,
+        }
+    }
+
+    /// Waits for the turn; `None` if there is to be no start. What a call waits for goes first.
+    async fn turn(&self, program: &ProgramStart, stop: &CancellationToken) -> Option<Turn> {
+        let rank = self.timing.borrow().rank;
+        let mut waiting = program.turns.join(program.keys.clone(), rank);
+        let mut is_wanted = false;
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                () = self.lease.lost() => return None,
+                turn = waiting.granted() => return Some(turn),
+                () = self.demand.wanted(), if !is_wanted => {
+                    waiting.hurry();
+                    is_wanted = true;
+                }
+            }
+        }
+    }
+
+    fn too_slow(&self, patience: Duration) -> PeerError {
+        let output = self.last_output().map(|line| format!("; its last line on stderr: {line}"));
+        let output = output.unwrap_or_default();
+        let text = format!("it did not finish its start within {patience:?}{output}");
+        PeerError::new(PeerErrorKind::Timeout, text)
+    }
+
+    fn last_output(&self) -> Option<String> {
+        self.dial.stderr().pop()
+    }
+
+    fn report_start(&self, begun: Instant) {
+        let seconds = begun.elapsed().as_secs();
+        let stderr = self.last_output();
+        info!(backend = %self.lease.name, seconds, stderr, "still starting");
+    }
+
+    async fn until_ended(&self) {
+        if timeout(END_TIMEOUT, self.dial.processes_ended()).await.is_err() {
+            warn!(backend = %self.lease.name, "a process of its start has not ended within {END_TIMEOUT:?}");
+        }
+    }
+}

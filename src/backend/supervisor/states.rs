@@ -1,0 +1,154 @@
+//! What the supervisor tells the registry and the log about its backend.
+//!
+//! Must not: wait for anything but the peer's features.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout};
+use tracing::{debug, info, warn};
+
+use super::{Outage, Reason, Supervisor};
+use crate::backend::registry::{Connection, Phase};
+use crate::backend::{Peer, PeerError, PeerErrorKind};
+use crate::clock;
+use crate::error_chain::error_chain;
+use crate::model::Catalog;
+
+impl Supervisor {
+    /// Notes that the program starts, or waits for its turn. A backend whose last start has failed
+    /// stays `down` meanwhile: one that never starts must not look as if it were about to.
+    pub(super) fn starting(&self, outage: &Outage) {
+        let is_shown = !outage.start_failed;
+        self.registry.note(&self.lease, |known| {
+            known.is_starting = true;
+            if is_shown {
+                known.phase = Phase::Starting;
+            }
+        });
+    }
+
+    /// Notes that the program does not run until it is needed.
+    pub(super) fn rests(&self) {
+        self.registry.write(&self.lease, |known| {
+            if known.phase != Phase::Idle {
+                known.becomes_idle();
+            }
+        });
+        info!(backend = %self.lease.name, "idle: its next call starts it");
+    }
+
+    pub(super) fn ready(
+        &self,
+        connection: &Connection,
+        catalog: Arc<Catalog>,
+        reason: Reason,
+        wait: Duration,
+        outage: &mut Outage,
+    ) {
+        let now = clock::now();
+        let tools = catalog.tool_count();
+        let about = connection.peer.about();
+        let revision = about.protocol_version.clone();
+        let mut has_recovered = false;
+        let mut has_changed = false;
+        self.registry.write(&self.lease, |known| {
+            let digest = known.catalog.as_ref().map(|catalog| catalog.digest());
+            has_changed = digest != Some(catalog.digest());
+            has_recovered = known.phase != Phase::Ready;
+            known.phase = Phase::Ready;
+            known.connection = Some(connection.clone());
+            known.is_starting = false;
+            known.on_demand = false;
+            known.about = about;
+            known.catalog = Some(catalog);
+            known.last_refresh = Some(now);
+            known.next_refresh = Some(now + wait);
+            known.last_error = None;
+            known.last_failure = None;
+            known.connections += u64::from(reason == Reason::Connected);
+        });
+        if has_changed || (has_recovered && outage.tells_recovery()) {
+            info!(backend = %self.lease.name, tools, revision, reason = reason.as_str(), "ready");
+        } else {
+            debug!(backend = %self.lease.name, tools, reason = reason.as_str(), "refreshed, nothing new");
+        }
+    }
+
+    /// Asks for what the peer offers beside its tools, after them: it must not delay them. After a
+    /// failure, the last ones stay. The log tells of the first failure alone.
+    pub(super) async fn features(&self, peer: &dyn Peer, patience: Duration, outage: &mut Outage) {
+        let error = match timeout(patience, peer.features()).await {
+            Ok(Ok(features)) => {
+                outage.features_told = false;
+                self.registry.write(&self.lease, |known| known.features = Arc::new(features));
+                return;
+            }
+            Ok(Err(error)) => self.words(&error),
+            Err(_elapsed) => format!("no answer within {patience:?}"),
+        };
+        if outage.features_told {
+            debug!(backend = %self.lease.name, error, "resources and prompts were not listed");
+        } else {
+            warn!(backend = %self.lease.name, error, "resources and prompts were not listed");
+        }
+        outage.features_told = true;
+    }
+
+    pub(super) fn degraded(
+        &self,
+        connection: &Connection,
+        failure: &PeerError,
+        wait: Duration,
+        outage: &mut Outage,
+    ) {
+        let error = self.words(failure);
+        match outage.refresh_failed(Instant::now()) {
+            Some(failures) => {
+                warn!(backend = %self.lease.name, error, failures, "refresh failed; the last good catalog stays");
+            }
+            None => debug!(backend = %self.lease.name, error, "refresh failed again"),
+        }
+        self.registry.write(&self.lease, |known| {
+            known.phase = Phase::Degraded;
+            known.connection = Some(connection.clone());
+            known.is_starting = false;
+            known.on_demand = false;
+            known.about = connection.peer.about();
+            known.next_refresh = Some(clock::now() + wait);
+            known.last_error = Some(error);
+            known.last_failure = Some(failure.clone());
+            known.failures += 1;
+        });
+    }
+
+    /// `error` for operators; it may repeat what the peer has said.
+    pub(super) fn words(&self, error: &PeerError) -> String {
+        let text = error_chain(error);
+        self.redact.borrow().apply(&text, &mut 0).unwrap_or(text)
+    }
+
+    /// Notes that there is no connection. The log tells of it less and less often.
+    pub(super) fn down(&self, failure: &PeerError, outage: &mut Outage) {
+        let error = self.words(failure);
+        self.registry.write(&self.lease, |known| {
+            known.phase = Phase::Down;
+            known.connection = None;
+            known.is_starting = false;
+            known.on_demand = false;
+            known.next_refresh = None;
+            known.last_error = Some(error.clone());
+            known.last_failure = Some(failure.clone());
+            known.failures += 1;
+        });
+        match outage.told_failures() {
+            Some(_) if failure.kind == PeerErrorKind::Unresolved => {
+                warn!(backend = %self.lease.name, error, "down, until what its entry refers to is there");
+            }
+            Some(failures) => {
+                warn!(backend = %self.lease.name, error, failures, "down; the bridge keeps trying to connect");
+            }
+            None => debug!(backend = %self.lease.name, error, "still down"),
+        }
+    }
+}
