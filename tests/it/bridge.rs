@@ -277,6 +277,13 @@ impl Bridge {
         self.api("GET", "/v1/status", None).await.expect(200)
     }
 
+    /// `GET /v1/status` as the operator sees it.
+    pub(crate) async fn operator_status(&self) -> Value {
+        let request = self.request("GET", "/v1/status");
+        let request = request.header("X-Bridge-Operator", &self.operator());
+        request.answer(self.addr).await.expect(200)
+    }
+
     /// The entry of one backend in the status.
     pub(crate) async fn backend(&self, name: &str) -> Value {
         let status = self.status().await;

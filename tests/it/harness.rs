@@ -107,7 +107,7 @@ impl Harness {
     }
 }
 
-fn new_dir() -> TempDir {
+pub(crate) fn new_dir() -> TempDir {
     TempDir::new().expect("the temporary directory is writable")
 }
 

@@ -281,6 +281,13 @@ pub(crate) fn ledger(ledger: &Path, args: &[&str]) -> String {
     stdio(&fetch::interpreter(), &[&paths, args].concat())
 }
 
+/// The stdio server that starts when the test lets it (tests/peers/starting_mcp.py).
+pub(crate) fn starting(name: &str, directory: &str) -> String {
+    let script = repository("tests/peers/starting_mcp.py");
+    let script = script.to_str().expect("a path is UTF-8");
+    stdio(&fetch::interpreter(), &[script, name, directory])
+}
+
 /// The stdio server that asks the user back (tests/peers/asking_mcp.py).
 pub(crate) fn asking() -> String {
     asking_into(&[])
