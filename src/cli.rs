@@ -244,13 +244,15 @@ enum Command {
     /// and with --yes, it only uses its arguments. Secrets are written as references.
     #[command(after_help = include_str!("cli/examples/init.txt"))]
     Init(init::Settings),
-    /// Prints the servers of an mcpServers file as the `mcp:` part of a bridge.yaml
+    /// Prints the MCP servers of another product's file as the `mcp:` part of a bridge.yaml
     ///
-    /// Reads the files of Claude, Cursor and VS Code. It makes names legal, replaces secrets by
-    /// references to environment variables, and reports on stderr what it leaves out.
+    /// Reads the files of Claude, Cursor, VS Code, Windsurf, Cline, Gemini, Copilot, Zed, opencode,
+    /// Codex, goose, Continue, LibreChat and others. It makes names legal, replaces secrets by
+    /// references to environment variables, and reports on stderr what it leaves out. Exits with 1 if
+    /// a part of the file is not taken over.
     #[command(after_help = "Example: mantyx-bridge import .vscode/mcp.json >> bridge.yaml")]
     Import {
-        /// The file, JSON with or without comments
+        /// The file: JSON with or without comments, YAML, or TOML
         file: PathBuf,
     },
     /// Prints the completion script for a shell
