@@ -149,7 +149,7 @@ enum Command {
         #[arg(value_name = "BACKEND|TOOL")]
         #[arg(add = ArgValueCandidates::new(complete::tools_and_backends))]
         backend: Option<String>,
-        /// Prints JSON, as GET /v1/tool-refs gives it
+        /// Prints JSON, as GET /v1/tool-refs gives it, with what the tools cost each app's runs
         #[arg(long)]
         json: bool,
         /// Prints the block for the configuration of an agent of another runtime
@@ -442,7 +442,7 @@ fn place_of(
     };
     // A daemon keeps running while its file is being edited.
     let is_named = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
-    let left = if !is_named && app.is_none() { Place::left(env) } else { None };
+    let left = if !is_named && app.is_none() { Place::left(env)? } else { None };
     let is_there = find(config, env).is_ok_and(|file| file.exists());
     let hint = if is_there { UNTIL_THEN } else { "" };
     let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{hint}")))?;
