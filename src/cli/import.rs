@@ -22,7 +22,7 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use self::entry::Entry;
-use self::names::names_for;
+use self::names::{names_for, shown};
 use self::references::Source;
 use self::secrets::{Place, Vault};
 use self::sections::{Product, Root, Server};
@@ -108,7 +108,8 @@ impl Imported {
         env: &Environment,
     ) {
         let name = self.free_name(&server.name);
-        let before = (self.vault.clone(), self.notes.len(), self.unread.len());
+        let (vault, notes) = (self.vault.clone(), self.notes.len());
+        let unread = self.unread.len();
         let rules = permissions::rules(members, server.product, &server.name);
         let source = source.within(server.folder.as_deref(), server.product);
         let mut entry = Entry::translate(self, &source, &name, (server, rules));
@@ -121,11 +122,11 @@ impl Imported {
         };
         let Some(why) = why else {
             if self.is_there(&server.name, &entry) {
-                self.notes.truncate(before.1);
+                self.notes.truncate(notes);
                 return;
             }
-            if name != server.name {
-                let was = Value::from(server.name.as_str());
+            if server.has_name && name != server.name {
+                let was = Value::from(shown(&server.name));
                 let place = server.folder.as_ref().map(|_| format!(" (`{}`)", server.path));
                 let place = place.unwrap_or_default();
                 self.notes.push(format!("{was}{place} is called `{name}` here"));
@@ -134,9 +135,9 @@ impl Imported {
             return;
         };
         // Nothing is left to say of its keys and variables.
-        self.vault = before.0;
-        self.notes.truncate(before.1);
-        self.unread.truncate(before.2);
+        self.vault = vault;
+        self.notes.truncate(notes);
+        self.unread.truncate(unread);
         let at = if server.path.is_empty() { "the file" } else { &server.path };
         self.unread.push(format!("`{name}` is left out (`{at}`): {why}"));
     }

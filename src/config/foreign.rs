@@ -123,8 +123,9 @@ const KEYS: &[(ForeignKey, &str)] = &[
 pub fn foreign_key(key: &str) -> Option<ForeignKey> {
     let plain: String = key.chars().filter(|c| !"_-".contains(*c)).collect();
     let plain = plain.to_ascii_lowercase();
-    let of_key = |(_, names): &&(ForeignKey, &str)| names.split_whitespace().any(|it| it == plain);
-    KEYS.iter().find(of_key).map(|(meaning, _)| *meaning)
+    let mut meanings =
+        KEYS.iter().filter(|(_, names)| names.split_whitespace().any(|it| it == plain));
+    meanings.next().map(|(meaning, _)| *meaning)
 }
 
 impl ForeignKey {
@@ -177,8 +178,11 @@ pub(super) fn cure(document: &Document, node: NodeId) -> Option<String> {
     let is_unknown = node == node.key();
     if parent == ROOT {
         let is_foreign = is_unknown && SECTIONS.split_whitespace().any(|section| section == key);
+        if !is_foreign {
+            return None;
+        }
         let words = "`mantyx-bridge import FILE` makes the section `mcp` of such a file";
-        return is_foreign.then(|| words.to_owned());
+        return Some(words.to_owned());
     }
     let (section, _) = member(document, ROOT, document.parent(parent)?)?;
     if !matches!(section, "mcp" | "mcpServers") {

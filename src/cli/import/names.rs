@@ -5,6 +5,7 @@
 use serde_json::Value;
 use url::{Host, Url};
 
+use super::secrets::looks_random;
 use crate::model::naming::legal;
 
 /// Words that say that something is an MCP server, and not which one.
@@ -23,6 +24,15 @@ pub(super) fn names_for(name: &str) -> Vec<String> {
     vec![if name.is_empty() { "server".to_owned() } else { tidy(name) }]
 }
 
+/// `name` without what may be a secret in it, if it is an address.
+pub(super) fn shown(name: &str) -> String {
+    let Some((scheme, rest)) = name.split_once("://") else { return name.to_owned() };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
 /// The name of a server that has none, of its address or of its package.
 pub(super) fn name_of_entry(entry: &Value) -> String {
     let text = |key: &str| entry[key].as_str();
@@ -35,10 +45,9 @@ pub(super) fn name_of_entry(entry: &Value) -> String {
     let command = text("command").or_else(|| text("cmd")).unwrap_or_default();
     let program = command.rsplit('/').next().unwrap_or_default();
     let launchers = ["npx", "uvx", "bunx", "pnpx", "pipx", "uv", "npm", "pnpm", "bun", "deno"];
-    let is_package = |word: &&str| {
-        !word.starts_with('-') && !matches!(*word, "run" | "x" | "exec" | "dlx" | "tool")
-    };
-    let launched = words.filter(is_package).find(|word| !launchers.contains(word));
+    let subcommands = ["run", "x", "exec", "dlx", "tool"];
+    let mut named = words.filter(|word| !word.starts_with('-'));
+    let launched = named.find(|word| !subcommands.contains(word) && !launchers.contains(word));
     match launched.filter(|_| command.is_empty() || launchers.contains(&program)) {
         Some(package) => format!("@/{package}"),
         None => program.to_owned(),
@@ -82,17 +91,17 @@ fn of_domain(domain: &str) -> Option<String> {
 
 /// Of `@scope/mcp-server-files@1.2`, `files`; of `@playwright/mcp`, `playwright`.
 fn of_package(package: &str) -> String {
-    let words: Vec<&str> = package.split('/').collect();
-    let without_version = |word: &str| -> String {
-        let scope = usize::from(word.starts_with('@'));
-        let end = word[scope..].find(['@', '#', '?', ':']).map_or(word.len(), |at| at + scope);
-        word[scope..end].to_owned()
-    };
-    let mut telling = words.iter().rev().filter_map(|word| telling(&without_version(word)));
-    telling.next().unwrap_or_else(|| "server".to_owned())
+    let mut words = package.rsplit('/').filter_map(|word| telling(without_version(word)));
+    words.next().unwrap_or_else(|| "server".to_owned())
 }
 
-/// `word` without what only says that it is an MCP server; `None` if nothing else is in it.
+fn without_version(word: &str) -> &str {
+    let word = word.strip_prefix('@').unwrap_or(word);
+    word.split(['@', '#', '?', ':']).next().unwrap_or_default()
+}
+
+/// `word` without what only says that it is an MCP server; `None` if nothing else is in it, or if it
+/// may be a secret.
 fn telling(word: &str) -> Option<String> {
     let word = word.strip_suffix(".git").unwrap_or(word);
     let parts = word.split(|c: char| !c.is_ascii_alphanumeric());
@@ -104,7 +113,7 @@ fn telling(word: &str) -> Option<String> {
     let first = parts.iter().take_while(is_common).count();
     let last = parts.iter().rev().take_while(is_common).count();
     let named = parts.get(first..parts.len().saturating_sub(last))?;
-    if named.is_empty() { None } else { Some(named.join("_")) }
+    if named.is_empty() || looks_random(word) { None } else { Some(named.join("_")) }
 }
 
 /// `name` with `_` in place of what a name cannot have, and with none at its ends.

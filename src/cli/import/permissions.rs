@@ -35,7 +35,7 @@ pub(super) fn rules(members: &Map<String, Value>, product: Product, name: &str) 
 fn of_opencode(members: &Map<String, Value>, name: &str) -> ToolRules {
     let legal = |c: char| if c.is_ascii_alphanumeric() || "_-".contains(c) { c } else { '_' };
     let prefix = format!("{}_", name.chars().map(legal).collect::<String>());
-    let mut given = Vec::new();
+    let mut permitted = Vec::new();
     let mut rules = ToolRules::default();
     for section in ["tools", "permission"] {
         let globs = members.get(section).and_then(Value::as_object).into_iter().flatten();
@@ -44,17 +44,17 @@ fn of_opencode(members: &Map<String, Value>, name: &str) -> ToolRules {
                 continue;
             };
             match permission {
-                Permission::Given => given.push(glob),
+                Permission::Given => permitted.push(glob),
                 Permission::Asked => rules.approve.push(glob),
                 Permission::Denied => rules.deny.push(glob),
             }
         }
     }
     // All tools but these: `deny` would win over `allow`, so that none would be left.
-    if rules.deny.iter().any(|glob| glob == "*") && !given.is_empty() {
+    if rules.deny.iter().any(|glob| glob == "*") && !permitted.is_empty() {
         rules.deny.retain(|glob| glob != "*");
-        given.retain(|glob| glob != "*");
-        rules.allow = Some(given);
+        permitted.retain(|glob| glob != "*");
+        rules.allow = Some(permitted);
     }
     rules
 }

@@ -120,8 +120,10 @@ impl<'a> Source<'a> {
 
     /// A path of the file, absolute as far as that is known.
     pub(super) fn placed(&self, value: &Value) -> Value {
-        let path = |text: &str| self.absolute(text, self.folder.as_deref()).into();
-        value.as_str().map_or_else(|| value.clone(), path)
+        match value.as_str() {
+            Some(text) => self.absolute(text, self.folder.as_deref()).into(),
+            None => value.clone(),
+        }
     }
 
     /// The same of a program, which is a name if it has no `/`.

@@ -4,7 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use super::names::name_of_entry;
+use super::names::{name_of_entry, shown};
+use super::values::is_empty;
 
 /// The products whose entries differ from those of all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub(super) enum Product {
 pub(super) struct Server {
     /// Its name there; in a list, the one inside.
     pub(super) name: String,
+    /// Whether it has a name there; otherwise its address or package stands for it.
+    pub(super) has_name: bool,
     /// The path of its key, for a person.
     pub(super) path: String,
     pub(super) entry: Value,
@@ -58,22 +61,18 @@ const GOOSE_TYPES: [&str; 8] =
 
 /// All servers of a file; `None` if it has no section for them.
 pub(super) fn servers(root: Root<'_>) -> Option<Vec<Server>> {
-    let mut found = Vec::new();
-    let mut sections = 0;
-    for section in sections_of(root) {
-        sections += 1;
-        found.extend(section.servers());
-    }
-    if sections == 0 {
-        found = bare(root.members);
-        if found.is_empty() {
+    let sections = sections_of(root);
+    let mut servers: Vec<Server> = sections.iter().flat_map(Section::servers).collect();
+    if sections.is_empty() {
+        servers = bare(root.members);
+        if servers.is_empty() {
             return None;
         }
     }
-    for server in &mut found {
+    for server in &mut servers {
         server.off_by = server.off_by.take().or_else(|| off_by(root.members, &server.name));
     }
-    Some(found)
+    Some(servers)
 }
 
 /// Keys at the top that speak of MCP and that are not read, with their values set.
@@ -82,22 +81,23 @@ pub(super) fn unread(members: &Map<String, Value>) -> Vec<&str> {
     if members.contains_key("projects") {
         return Vec::new();
     }
-    let is_known = |key: &str| {
-        let key = key.rsplit('.').next().unwrap_or(key);
-        ["mcpServers", "servers", "mcp_servers", "mcp"].contains(&key)
-            || OFF.contains(&key)
-            || ONLY.contains(&key)
-    };
-    let is_set = |value: &Value| match value {
-        Value::Null => false,
-        Value::Array(items) => !items.is_empty(),
-        Value::Object(members) => !members.is_empty(),
-        _ => true,
-    };
     let of_mcp = members.iter().filter(|(key, value)| {
-        key.to_ascii_lowercase().contains("mcp") && !is_known(key) && is_set(value)
+        let key = key.to_ascii_lowercase();
+        let may_restrict = match value.as_bool() {
+            Some(true) => key.contains("disab"),
+            Some(false) => true,
+            None => !is_empty(value),
+        };
+        key.contains("mcp") && !is_read(&key) && may_restrict
     });
     of_mcp.map(|(key, _)| key.as_str()).collect()
+}
+
+/// Whether the servers below this key, in small letters, or the names in its list, are read.
+fn is_read(key: &str) -> bool {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    let has_servers = ["mcpservers", "servers", "mcp_servers", "mcp"].contains(&last);
+    has_servers || OFF.iter().chain(&ONLY).any(|list| list.eq_ignore_ascii_case(last))
 }
 
 /// A map or a list of servers.
@@ -113,12 +113,10 @@ struct Section<'a> {
 impl Section<'_> {
     fn servers(&self) -> Vec<Server> {
         let mut servers = Vec::new();
-        let off_by = |name: &str| {
-            self.off.iter().find(|(off, _)| *off == name).map(|(_, path)| path.clone())
-        };
-        let server = |name: String, path: String, entry: &Value| Server {
-            off_by: off_by(&name),
+        let server = |name: String, has_name: bool, path: String, entry: &Value| Server {
+            off_by: self.off_by(&name),
             name,
+            has_name,
             path,
             entry: entry.clone(),
             product: self.product,
@@ -127,20 +125,27 @@ impl Section<'_> {
         match self.entries {
             Value::Object(entries) => {
                 for (name, entry) in entries {
-                    servers.push(server(name.clone(), format!("{}.{name}", self.path), entry));
+                    let path = format!("{}.{}", self.path, shown(name));
+                    servers.push(server(name.clone(), true, path, entry));
                 }
             }
             Value::Array(items) => {
                 for (at, entry) in items.iter().enumerate() {
                     let keys = ["name", "server_label", "id"];
-                    let name = keys.iter().find_map(|key| entry[key].as_str()).map(str::to_owned);
-                    let name = name.unwrap_or_else(|| name_of_entry(entry));
-                    servers.push(server(name, format!("{}[{at}]", self.path), entry));
+                    let own = keys.iter().find_map(|key| entry[key].as_str());
+                    let name = own.map_or_else(|| name_of_entry(entry), str::to_owned);
+                    let path = format!("{}[{at}]", self.path);
+                    servers.push(server(name, own.is_some(), path, entry));
                 }
             }
             _ => {}
         }
         servers
+    }
+
+    /// The path of the list that turns the server off.
+    fn off_by(&self, name: &str) -> Option<String> {
+        self.off.iter().find(|(off, _)| *off == name).map(|(_, path)| path.clone())
     }
 }
 
@@ -178,11 +183,10 @@ fn is_list_of_servers(key: &str) -> bool {
 }
 
 fn is_of_goose(extensions: &Value) -> bool {
-    let is_one = |entry: &Value| {
+    extensions.as_object().into_iter().flat_map(Map::values).any(|entry| {
         let of_type = entry["type"].as_str().is_some_and(|word| GOOSE_TYPES.contains(&word));
         of_type || entry["cmd"].is_string()
-    };
-    extensions.as_object().is_some_and(|entries| entries.values().any(is_one))
+    })
 }
 
 /// The servers of single projects in Claude Code's `.claude.json`.
@@ -227,15 +231,12 @@ fn of_mcp(value: &Value) -> Vec<Section<'_>> {
     if maps.is_empty() && !members.is_empty() {
         return Vec::new();
     }
-    let is_of_opencode = |entry: &&Value| {
+    let is_of_opencode = maps.iter().any(|entry| {
         entry["command"].is_array()
             || entry.get("environment").is_some()
             || matches!(entry["type"].as_str(), Some("local" | "remote"))
-    };
-    let product = match maps.iter().any(is_of_opencode) {
-        true => Product::Opencode,
-        false => Product::Crush,
-    };
+    });
+    let product = if is_of_opencode { Product::Opencode } else { Product::Crush };
     let path = "mcp".to_owned();
     vec![Section { path, product, entries: value, folder: None, off: Vec::new() }]
 }
@@ -261,8 +262,9 @@ fn inner<'a>(key: &str, value: &'a Value) -> Vec<Section<'a>> {
 fn bare(members: &Map<String, Value>) -> Vec<Server> {
     const REACHED: [&str; 6] = ["command", "cmd", "url", "httpUrl", "serverUrl", "uri"];
     let is_server = |entry: &Value| REACHED.iter().any(|key| entry.get(key).is_some());
-    let server = |name: String, path: String, entry: Value| Server {
+    let server = |name: String, has_name: bool, path: String, entry: Value| Server {
         name,
+        has_name,
         path,
         entry,
         product: Product::Other,
@@ -271,11 +273,11 @@ fn bare(members: &Map<String, Value>) -> Vec<Server> {
     };
     let whole = Value::Object(members.clone());
     if is_server(&whole) {
-        return vec![server(name_of_entry(&whole), String::new(), whole)];
+        return vec![server(name_of_entry(&whole), false, String::new(), whole)];
     }
     let is_map_of_servers = !members.is_empty() && members.values().all(is_server);
     let entries = members.iter().filter(|_| is_map_of_servers);
-    entries.map(|(name, entry)| server(name.clone(), name.clone(), entry.clone())).collect()
+    entries.map(|(name, entry)| server(name.clone(), true, shown(name), entry.clone())).collect()
 }
 
 /// The path of the list at the top of the file that turns the server off.

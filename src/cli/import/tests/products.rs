@@ -304,6 +304,15 @@ fn names_of_addresses_and_packages_are_readable_and_unique() {
         assert_eq!(Imported::default().free_name(name), readable, "{name}");
     }
     let imported = parse(
+        r#"[{"url": "https://z.test/s/canary7Secret9Value3xyz12/mcp"},
+            {"url": "https://z.test/s/canary7Secret9Value3xyz13/mcp?key=canary7Secret9Value3x"},
+            {"command": "uvx", "args": ["--from", "mcp-server-time", "mcp-server-time"]}]"#,
+    );
+    let names: Vec<_> = imported.mcp.keys().map(String::as_str).collect();
+    assert_eq!(names, ["time", "z", "z_2"], "no secret of an address is in a name");
+    let remarks = imported.remarks(&Environment::bare());
+    assert!(!remarks.contains("canary"), "{remarks}");
+    let imported = parse(
         r#"{"mcpServers": {"https://gw.test/mcp/jira": {"url": "https://gw.test/mcp/jira"},
             "https://gw.test/mcp/wiki": {"url": "https://gw.test/mcp/wiki"},
             "https://gw.test/mcp": {"url": "https://gw.test/mcp"}}}"#,
