@@ -149,7 +149,7 @@ enum Command {
         #[arg(value_name = "BACKEND|TOOL")]
         #[arg(add = ArgValueCandidates::new(complete::tools_and_backends))]
         backend: Option<String>,
-        /// Prints JSON, as GET /v1/tool-refs gives it
+        /// Prints JSON, as GET /v1/tool-refs gives it, with what the tools cost each app's runs
         #[arg(long)]
         json: bool,
         /// Prints the block for the configuration of an agent of another runtime
@@ -244,13 +244,15 @@ enum Command {
     /// and with --yes, it only uses its arguments. Secrets are written as references.
     #[command(after_help = include_str!("cli/examples/init.txt"))]
     Init(init::Settings),
-    /// Prints the servers of an mcpServers file as the `mcp:` part of a bridge.yaml
+    /// Prints the MCP servers of another product's file as the `mcp:` part of a bridge.yaml
     ///
-    /// Reads the files of Claude, Cursor and VS Code. It makes names legal, replaces secrets by
-    /// references to environment variables, and reports on stderr what it leaves out.
+    /// Reads the files of Claude, Cursor, VS Code, Windsurf, Cline, Gemini, Copilot, Zed, opencode,
+    /// Codex, goose, Continue, LibreChat and others. It makes names legal, replaces secrets by
+    /// references to environment variables, and reports on stderr what it leaves out. Exits with 1 if
+    /// a part of the file is not taken over.
     #[command(after_help = "Example: mantyx-bridge import .vscode/mcp.json >> bridge.yaml")]
     Import {
-        /// The file, JSON with or without comments
+        /// The file: JSON with or without comments, YAML, or TOML
         file: PathBuf,
     },
     /// Prints the completion script for a shell
@@ -440,7 +442,7 @@ fn place_of(
     };
     // A daemon keeps running while its file is being edited.
     let is_named = config.is_some() || env.filled_var("MANTYX_BRIDGE_CONFIG").is_some();
-    let left = if !is_named && app.is_none() { Place::left(env) } else { None };
+    let left = if !is_named && app.is_none() { Place::left(env)? } else { None };
     let is_there = find(config, env).is_ok_and(|file| file.exists());
     let hint = if is_there { UNTIL_THEN } else { "" };
     let left = left.ok_or_else(|| Failure::Usage(format!("{errors}{hint}")))?;

@@ -11,6 +11,7 @@ pub mod environment;
 pub mod error;
 mod file;
 pub mod file_format;
+pub mod foreign;
 mod program;
 mod redact;
 mod reference;

@@ -48,6 +48,7 @@ use crate::runs::calls::Calls;
 use crate::runtimes::Runtimes;
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::settings::Settings;
+use crate::state_dir::running::{Note, Running};
 use crate::state_dir::{StateDir, StateError};
 use crate::tasks::{TaskError, Tasks};
 use crate::tls::Tls;
@@ -92,6 +93,8 @@ pub struct Daemon {
     pub token: SecretString,
     /// Cancelled when a replica is about to stop.
     leaving: CancellationToken,
+    /// Removed at the stop.
+    _note: Option<Note>,
 }
 
 /// The daemon could not start.
@@ -132,6 +135,8 @@ pub struct Options {
     pub reload: Option<Reload>,
     /// The recorder and the exporter of its spans.
     pub traces: Option<(Traces, Exporter)>,
+    /// The directory of notes about running daemons; `None`: it leaves none.
+    pub notes: Option<PathBuf>,
 }
 
 impl Options {
@@ -158,7 +163,7 @@ impl Daemon {
         let token = if config.apps.is_empty() { state.token()? } else { SecretString::default() };
 
         let doctor = options.doctor();
-        let Options { launcher, handed, reload, traces } = options;
+        let Options { launcher, handed, reload, traces, notes } = options;
         let traces = traces.map(|(traces, exporter)| {
             back.spawn("traces", exporter.run(back.stop_token()));
             traces
@@ -172,6 +177,7 @@ impl Daemon {
         let addresses: Vec<SocketAddr> = listeners.iter().filter_map(Listener::address).collect();
         let urls: Vec<String> = listeners.iter().map(Listener::url).collect();
         note_addresses(&mut back, state.clone(), urls.clone());
+        let note = notes.and_then(|notes| leave_note(&notes, &state, urls.clone()));
 
         let Mantyx { base_url, workspace, credential, tls: mantyx_tls } =
             upstream(&config, &mut back).await?;
@@ -224,7 +230,7 @@ impl Daemon {
             Reloader { manager, config, names, service, state, settings, runtimes, loaded };
         let reloading = reloader.run(reload, front.stop_token(), back.stop_token());
         back.spawn("backends", reloading);
-        Ok(Self { front, back, runs, requests, urls, token, leaving })
+        Ok(Self { front, back, runs, requests, urls, token, leaving, _note: note })
     }
 
     /// Runs until `stop` resolves, then shuts down in order; `hurry` ends the waits early. The
@@ -383,6 +389,18 @@ fn note_addresses(back: &mut Tasks, state: StateDir, urls: Vec<String>) {
         }
         stop.cancelled().await;
     });
+}
+
+/// Leaves a note for commands that do not know the state directory. The daemon serves even if it
+/// cannot.
+fn leave_note(notes: &Path, state: &StateDir, urls: Vec<String>) -> Option<Note> {
+    let state_dir = std::path::absolute(state.path()).ok()?;
+    let note = Note::leave(notes, &Running { urls, state_dir });
+    note.inspect_err(|error| {
+        let directory = notes.display();
+        warn!(%error, %directory, "commands find the daemon by its configuration alone");
+    })
+    .ok()
 }
 
 /// The apps that may use the bridge: the configured ones, or else the app with the state

@@ -94,6 +94,9 @@ enum Place {
     Database(Arc<Replica>),
 }
 
+/// The error of a database that has not been asked yet.
+const NOT_ASKED: &str = "PostgreSQL has not answered yet";
+
 /// What the journal shares with its thread.
 #[derive(Debug, Default)]
 struct Shared {
@@ -521,10 +524,24 @@ fn spawn(work: impl FnOnce() + Send + 'static) -> io::Result<Mutex<Option<JoinHa
 }
 
 impl Shared {
-    /// Notes that the database fails.
+    /// Notes that the database fails, and logs the first failure after a success. A failure of the
+    /// first attempt counts as that, though there was no success.
     fn fails(&self, why: &str) {
-        if self.health.lock().error.replace(why.to_owned()).is_none() {
+        let before = self.health.lock().error.replace(why.to_owned());
+        if before.is_none_or(|before| before == NOT_ASKED) {
             error!(why, "the journal cannot be written; no calls are made until it can");
+        }
+    }
+
+    /// Notes that the database works and is of no use to this bridge. Unlike a failure, that does
+    /// not pass by itself, so it is logged whatever has failed before.
+    fn is_refused(&self, why: &str, cure: &str) {
+        let before = self.health.lock().error.replace(why.to_owned());
+        if before.as_deref() != Some(why) {
+            error!(
+                why,
+                cure, "the journal in PostgreSQL is not for this bridge; no calls are made"
+            );
         }
     }
 

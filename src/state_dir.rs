@@ -4,6 +4,8 @@
 //!
 //! Must not: hold anything in memory; other programs read these files.
 
+pub mod running;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};

@@ -12,6 +12,7 @@ use super::page::{BAD, DOUBTFUL, HEADING, PLAIN, Page, Paper, away};
 use super::{Client, Failure, Outcome, Place, parse, print};
 use crate::clock;
 use crate::http::api::approvals::{ApprovalList, Shown};
+use crate::model::loom::CONFIRMATION;
 use crate::model::{question, string_member};
 
 #[derive(Debug, Args)]
@@ -116,7 +117,12 @@ fn whole(one: &Shown, now: SystemTime, paper: Paper) -> String {
     let mut page = Page::default();
     page.note(DOUBTFUL, &one.id);
     let Shown { name, backend, app, .. } = one;
-    page.note(HEADING, format!("{name} of {backend}, app {app}, {run}"));
+    let what = if backend == CONFIRMATION {
+        format!("confirmation of {name}")
+    } else {
+        format!("{name} of {backend}")
+    };
+    page.note(HEADING, format!("{what}, app {app}, {run}"));
     page.note(PLAIN, format!("asked {since} ago, expires in {left}"));
     // The daemon has already escaped characters that are unsafe on a terminal. Every space
     // counts.

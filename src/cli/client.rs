@@ -22,6 +22,7 @@ use crate::http::auth::OPERATOR;
 use crate::model::AppName;
 use crate::sse::{Fields, Framer};
 use crate::state_dir::StateDir;
+use crate::state_dir::running::{Running, running};
 use crate::tls::files::first_certificate;
 use crate::tls::pin;
 use crate::{http_client, state_dir};
@@ -62,23 +63,51 @@ pub(super) enum Place {
     Configured(Contact),
     /// Where the command line says.
     Given { url: String, token: Option<SecretString> },
-    /// Where a daemon has left its address, and its token, in the usual state directory of a user or
-    /// the machine.
+    /// Where a daemon has left its address; its token is in its state directory.
     Left { url: String, state: PathBuf },
 }
 
+/// Where the daemons of the system's services leave their notes.
+const SERVICES: &str = "/run/mantyx-bridge/daemon";
+
 impl Place {
-    /// A daemon that has left its address.
-    pub(super) fn left(env: &Environment) -> Option<Self> {
+    /// A daemon that has left its address: one that runs, or the last one in the usual state
+    /// directory of this user or the machine.
+    ///
+    /// # Errors
+    ///
+    /// Several run, and none of them has a usual state directory.
+    pub(super) fn left(env: &Environment) -> Outcome<Option<Self>> {
         let home = || Some(Path::new(env.filled_var("HOME")?).join(".local/state"));
         let users = env.directory("XDG_STATE_HOME").or_else(home);
         let dirs = users.into_iter().chain([PathBuf::from("/var/lib")]);
-        dirs.map(|dir| dir.join("mantyx-bridge")).find_map(|state| {
-            // Over TLS, the configuration names the certificate that is to be expected.
+        let usual: Vec<PathBuf> = dirs.map(|dir| dir.join("mantyx-bridge")).collect();
+        for notes in env.users_notes().into_iter().chain([PathBuf::from(SERVICES)]) {
+            let all = running(&notes);
+            let in_usual = all.iter().find(|daemon| usual.contains(&daemon.state_dir));
+            let place = match (in_usual, &*all) {
+                (Some(daemon), _) | (None, [daemon]) => Self::of_running(daemon),
+                (None, []) => None,
+                (None, several) => {
+                    let urls = several.iter().filter_map(|daemon| daemon.urls.first());
+                    let urls: Vec<&str> = urls.map(String::as_str).collect();
+                    return Err(Failure::usage("several_daemons", &[("urls", &urls.join(", "))]));
+                }
+            };
+            if place.is_some() {
+                return Ok(place);
+            }
+        }
+        Ok(usual.into_iter().find_map(|state| {
             let urls = StateDir::new(state.clone()).listen().ok()?;
-            let url = urls.into_iter().find(|url| !url.starts_with("https:"))?;
-            Some(Self::Left { url, state })
-        })
+            Self::of_running(&Running { urls, state_dir: state })
+        }))
+    }
+
+    fn of_running(daemon: &Running) -> Option<Self> {
+        // Over TLS, the configuration names the certificate that is to be expected.
+        let url = daemon.urls.iter().find(|url| !url.starts_with("https:"))?;
+        Some(Self::Left { url: url.clone(), state: daemon.state_dir.clone() })
     }
 }
 

@@ -1,29 +1,35 @@
-//! `mantyx-bridge import FILE`: an mcpServers file of Claude Desktop, Cursor or VS Code as the
-//! `mcp:` part of a bridge.yaml.
+//! `mantyx-bridge import FILE`: the MCP servers of other products' files as the `mcp:` part of a
+//! bridge.yaml.
 //!
-//! bridge.yaml takes the entries of these files as they are. So only the rest is changed: names that
-//! are no names of backends, the editor's own references, and secrets, which become references to
-//! environment variables. Reported are keys that the bridge does not have, and entries that
-//! bridge.yaml would refuse.
+//! `sections` finds the servers, `entry` translates one, `references` and `secrets` its texts.
+//! Everything is carried over, or named with the path of its key. What may restrict a server and is
+//! not understood turns the server off, as otherwise a model would get tools that were denied.
 //!
 //! Must not: print a secret, or start a program of the file.
 
+mod entry;
+mod formats;
+mod names;
+mod permissions;
+mod references;
 mod secrets;
+mod sections;
+mod values;
 
 use std::fmt::Write as _;
-use std::iter::once;
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use self::secrets::{Place, Vault, variable_name};
+use self::entry::Entry;
+use self::names::{names_for, shown};
+use self::references::Source;
+use self::secrets::{Place, Vault};
+use self::sections::{Product, Root, Server};
 use super::{Failure, Outcome, complain, print};
 use crate::config::Environment;
 use crate::model::BackendName;
 use crate::model::naming::legal;
-
-/// The keys of an entry that bridge.yaml has, too.
-const KEYS: &str = "args command cwd disabled env envFile headers serverUrl transport type url";
 
 /// The backends of a new bridge.yaml.
 #[derive(Debug, Default)]
@@ -32,17 +38,9 @@ pub(super) struct Imported {
     pub(super) a2a: Map<String, Value>,
     /// What differs from the files, one sentence each.
     notes: Vec<String>,
+    /// What of the files is not in bridge.yaml though it may matter, one sentence each.
+    unread: Vec<String>,
     vault: Vault,
-}
-
-/// What the references in a file stand for.
-struct Source<'a> {
-    /// `${workspaceFolder}`.
-    folder: Option<&'a str>,
-    /// `${userHome}`.
-    home: Option<&'a str>,
-    /// What VS Code would ask for: the ids and descriptions of its `inputs`.
-    inputs: Vec<(&'a str, &'a str)>,
 }
 
 pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
@@ -56,7 +54,14 @@ pub(super) fn import(file: &Path, env: &Environment) -> Outcome {
     let name = file.display().to_string().replace(char::is_control, "?");
     print(&format!("# Imported from {name}\n{}", yaml("mcp", &imported.mcp)))?;
     complain(&imported.remarks(env));
-    Ok(())
+    match imported.unread.len() {
+        0 => Ok(()),
+        1 => Err(Failure::Failed("1 part of the file is not taken over, as said above".to_owned())),
+        count => {
+            let why = format!("{count} parts of the file are not taken over, as said above");
+            Err(Failure::Failed(why))
+        }
+    }
 }
 
 /// A section of bridge.yaml.
@@ -70,70 +75,105 @@ impl Imported {
         let failed = |why: String| Failure::Failed(format!("{}: {why}", path.display()));
         let file = env.read(path).map_err(|error| failed(error.to_string()))?;
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        self.add(&file.text, workspace(&absolute), env).map_err(failed)
+        self.add(&absolute, &file.text, env).map_err(failed)
     }
 
-    fn add(&mut self, text: &str, dir: Option<&Path>, env: &Environment) -> Result<(), String> {
-        let root: Map<String, Value> =
-            serde_json::from_str(&to_json(text)?).map_err(|error| match error.is_data() {
-                // The parser's own message would quote the value.
-                true => "it is not JSON with an object at its top".to_owned(),
-                false => format!("it is not JSON: {error}"),
-            })?;
-        // Of Claude Desktop and Cursor, of VS Code's mcp.json, or of VS Code's settings.json.
-        let servers = root.get("mcpServers").or_else(|| root.get("servers"));
-        let servers = servers.or_else(|| root.get("mcp")?.get("servers"));
-        let servers = servers.and_then(Value::as_object).ok_or(
-            "there is no `mcpServers` in it, nor `servers`; is it the file with the MCP servers?",
+    /// Adds the servers of the file at `path` with this text.
+    fn add(&mut self, path: &Path, text: &str, env: &Environment) -> Result<(), String> {
+        let members = formats::parse(path, text)?;
+        let root = Root { members: &members, is_yaml: formats::is_yaml(path) };
+        let servers = sections::servers(root).ok_or(
+            "there are no MCP servers in it: no `mcpServers`, `servers`, `mcp`, `mcp_servers`, \
+             `context_servers` nor `extensions`; is it the file with the MCP servers?",
         )?;
-        let inputs = root.get("inputs").and_then(Value::as_array).into_iter().flatten();
-        let described = inputs
-            .filter_map(|input| Some((input["id"].as_str()?, input["description"].as_str()?)));
-        let (folder, home) = (dir.and_then(Path::to_str), env.filled_var("HOME"));
-        let source = Source { folder, home, inputs: described.collect() };
-        self.vault.refer_to_all(&json!(servers).to_string());
-        for (was, entry) in servers {
-            let name = self.legal_name(was);
-            if name != *was {
-                self.notes.push(format!("{} is called `{name}` here", Value::from(was.as_str())));
-            }
-            let (vault, notes) = (self.vault.clone(), self.notes.len());
-            let entry = self.entry(&source, &name, entry);
-            if let Some(why) = refusal(&name, entry.clone(), env) {
-                // Nothing is left to say of its keys and variables.
-                self.vault = vault;
-                self.notes.truncate(notes);
-                self.notes.push(format!("`{name}` is left out: {why}"));
-            } else {
-                self.mcp.insert(name, entry.into());
-            }
+        let source = Source::new(path, &members, env);
+        for server in &servers {
+            self.vault.refer_to_all(&server.entry.to_string());
+        }
+        for server in &servers {
+            self.add_server(&source, &members, server, env);
+        }
+        for key in sections::unread(&members) {
+            let key = key.replace(char::is_control, "?");
+            self.unread.push(format!("`{key}` is not taken over: bridge.yaml has no such setting"));
         }
         Ok(())
     }
 
-    /// One entry as bridge.yaml has it.
-    fn entry(&mut self, source: &Source<'_>, name: &str, entry: &Value) -> Map<String, Value> {
-        let mut server = Map::new();
-        for (key, value) in entry.as_object().into_iter().flatten() {
-            if KEYS.split(' ').any(|known| known == key) {
-                let at = Place { server: name, key, is_variable: key == "env" };
-                server.insert(key.clone(), self.hidden(source, at, value));
-            } else if key == "enabled" {
-                // A server that is turned off stays so.
-                server.insert("disabled".to_owned(), json!(*value == false));
-            } else {
-                let key = key.replace(char::is_control, "?");
-                self.notes.push(format!("`{name}`: the key `{key}` is left out"));
+    fn add_server(
+        &mut self,
+        source: &Source<'_>,
+        members: &Map<String, Value>,
+        server: &Server,
+        env: &Environment,
+    ) {
+        let name = self.free_name(&server.name);
+        let (vault, notes) = (self.vault.clone(), self.notes.len());
+        let unread = self.unread.len();
+        let rules = permissions::rules(members, server.product, &server.name);
+        let source = source.within(server.folder.as_deref(), server.product);
+        let mut entry = Entry::translate(self, &source, &name, (server, rules));
+        self.leave_refused_times_out(&name, &mut entry, env);
+        let why = match placeholder(server.product, &entry) {
+            Some(placeholder) => {
+                Some(format!("`{placeholder}` stands for something of each user there"))
+            }
+            None => refusal(&name, entry.clone(), env),
+        };
+        let Some(why) = why else {
+            if self.is_there(&server.name, &entry) {
+                self.notes.truncate(notes);
+                return;
+            }
+            if server.has_name && name != server.name {
+                let was = Value::from(shown(&server.name));
+                let place = server.folder.as_ref().map(|_| format!(" (`{}`)", server.path));
+                let place = place.unwrap_or_default();
+                self.notes.push(format!("{was}{place} is called `{name}` here"));
+            }
+            self.mcp.insert(name, entry.into());
+            return;
+        };
+        // Nothing is left to say of its keys and variables.
+        self.vault = vault;
+        self.notes.truncate(notes);
+        self.unread.truncate(unread);
+        let at = if server.path.is_empty() { "the file" } else { &server.path };
+        self.unread.push(format!("`{name}` is left out (`{at}`): {why}"));
+    }
+
+    /// Whether another part of the file has the same server under the same name, as projects of
+    /// Claude Code often do.
+    fn is_there(&self, name: &str, entry: &Map<String, Value>) -> bool {
+        let own = names_for(name).into_iter().next().map(|name| legal(&name)).unwrap_or_default();
+        self.mcp.get(&own).and_then(Value::as_object) == Some(entry)
+    }
+
+    /// Leaves a time out that bridge.yaml does not take, since it restricts nothing.
+    fn leave_refused_times_out(
+        &mut self,
+        name: &str,
+        entry: &mut Map<String, Value>,
+        env: &Environment,
+    ) {
+        for key in ["call_timeout", "start_timeout"] {
+            let Some(time) = entry.get(key) else { continue };
+            let time = time.as_str().unwrap_or_default().to_owned();
+            let path = format!("mcp.{name}.{key}: ");
+            if let Some(why) =
+                refusal(name, entry.clone(), env).filter(|why| why.starts_with(&path))
+            {
+                entry.remove(key);
+                self.notes.push(format!("`{name}`: `{key}: {time}` is left out: {why}"));
             }
         }
-        server
     }
 
     /// `value` with references in place of its secrets.
     fn hidden(&mut self, source: &Source<'_>, at: Place<'_>, value: &Value) -> Value {
         match value {
             Value::String(text) => {
-                let text = self.translated(source, at.server, text);
+                let text = source.translated(&mut self.vault, at.server, text);
                 self.vault.hide(&text, at).into()
             }
             Value::Number(number) => self.vault.hide(&number.to_string(), at).into(),
@@ -159,40 +199,20 @@ impl Imported {
         }
     }
 
-    /// `text` with references of bridge.yaml in place of the editor's.
-    fn translated(&mut self, source: &Source<'_>, server: &str, text: &str) -> String {
-        let mut text = text.to_owned();
-        for (name, value) in [
-            ("workspaceFolder", source.folder.unwrap_or("${input:workspaceFolder}")),
-            ("workspaceFolderBasename", "${input:workspaceFolderBasename}"),
-            ("userHome", source.home.unwrap_or("${env:HOME}")),
-            ("pathSeparator", "/"),
-            ("/", "/"),
-        ] {
-            text = text.replace(&format!("${{{name}}}"), value);
-        }
-        while let Some((_, rest)) = text.split_once("${input:")
-            && let Some((id, _)) = rest.split_once('}')
-        {
-            let why = source.inputs.iter().find(|input| input.0 == id).map_or(id, |input| input.1);
-            let why = format!("{}, of {server}", why.replace(char::is_control, " "));
-            let reference = self.vault.refer(variable_name(id), why);
-            text = text.replace(&format!("${{input:{id}}}"), &reference);
-        }
-        text
-    }
-
-    /// `name` as a legal and unused name of a backend.
-    pub(super) fn legal_name(&self, name: &str) -> String {
-        let base = if name.is_empty() { "server" } else { name };
-        let base: String = legal(base).chars().take(BackendName::MAX_LEN).collect();
+    /// A legal and unused name for a server called `name` in its file.
+    pub(super) fn free_name(&self, name: &str) -> String {
+        let is_free = |name: &String| !self.mcp.contains_key(name) && !self.a2a.contains_key(name);
+        let candidates: Vec<String> = names_for(name)
+            .iter()
+            .map(|name| legal(name).chars().take(BackendName::MAX_LEN).collect())
+            .collect();
+        let base = candidates.first().cloned().unwrap_or_default();
         let numbered = (2..).map(|count| {
             let end = format!("_{count}");
             let room = BackendName::MAX_LEN - end.len();
             format!("{base:.room$}{end}")
         });
-        let is_free = |name: &String| !self.mcp.contains_key(name) && !self.a2a.contains_key(name);
-        once(base.clone()).chain(numbered).find(is_free).unwrap_or_default()
+        candidates.into_iter().chain(numbered).find(is_free).unwrap_or_default()
     }
 
     /// The `url` of the backend `name`, with references in place of secrets.
@@ -205,6 +225,9 @@ impl Imported {
         let mut text = String::new();
         for note in &self.notes {
             writeln!(text, "note: {note}").expect("writing to a String cannot fail");
+        }
+        for unread in &self.unread {
+            writeln!(text, "not taken over: {unread}").expect("writing to a String cannot fail");
         }
         let wanted = self.vault.variables(env);
         if !wanted.is_empty() {
@@ -224,35 +247,26 @@ fn refusal(name: &str, mut entry: Map<String, Value>, env: &Environment) -> Opti
     let file = json!({"upstream": {"sandbox": true}, "state_dir": "/", "mcp": {name: entry}});
     let errors =
         crate::config::Config::parse(&file.to_string(), Path::new("/bridge.yaml"), env).err()?;
+    let is_missing_here = |message: &str| {
+        message.ends_with(" is not set") || message.ends_with("there is no such file")
+    };
     let found = errors.problems.iter().find(|found| match found.path.ends_with(".envFile") {
         true => found.message.contains(" reference"),
-        false => !found.message.ends_with(" is not set"),
+        false => !is_missing_here(&found.message),
     })?;
     // A found value may be a secret.
     Some(format!("{}: {}", found.path, found.message.split(", found").next()?))
 }
 
-/// `text` without comments and trailing commas. All else keeps its place, so that an error names the
-/// right line and column.
-fn to_json(text: &str) -> Result<String, String> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut bytes = text.as_bytes().to_vec();
-    json_strip_comments::strip_slice(&mut bytes)
-        .map_err(|_slash| "it is not JSON: a `/` in it begins no comment".to_owned())?;
-    // The crate makes spaces of the line ends in block comments, too.
-    for (byte, was) in bytes.iter_mut().zip(text.bytes()) {
-        if was == b'\n' {
-            *byte = was;
-        }
+/// What LibreChat would fill in for each of its users.
+fn placeholder(product: Product, entry: &Map<String, Value>) -> Option<String> {
+    if product != Product::LibreChat {
+        return None;
     }
-    Ok(String::from_utf8(bytes).expect("only whole comments and commas became spaces"))
-}
-
-/// The folder of the project that the file belongs to.
-fn workspace(file: &Path) -> Option<&Path> {
-    let directory = file.parent()?;
-    let name = directory.file_name()?;
-    if name == ".vscode" || name == ".cursor" { directory.parent() } else { None }
+    let text = json!(entry).to_string();
+    let (_, behind) = text.split_once("{{")?;
+    let (name, _) = behind.split_once("}}")?;
+    Some(format!("{{{{{name}}}}}"))
 }
 
 #[cfg(test)]

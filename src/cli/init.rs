@@ -146,15 +146,16 @@ fn ask_workspace(asker: &mut Asker) -> Outcome<Option<String>> {
 }
 
 impl Draft {
-    /// Adds the backend of `section` at `url`, under the first part of its host's name.
+    /// Adds the backend of `section` at `url`, under a name that its address tells.
     fn add(&mut self, section: &str, url: &str, env: &Environment) -> Result<(), String> {
         judge_url(section, url, env)?;
-        let named = match Url::parse(url).ok().as_ref().and_then(Url::host) {
-            Some(Host::Domain(name)) => name.split('.').next().unwrap_or_default().to_owned(),
-            _ if section == "mcp" => "server".to_owned(),
-            _ => "agent".to_owned(),
+        let host = Url::parse(url).ok();
+        let host = host.as_ref().and_then(Url::host);
+        let named = match host {
+            Some(Host::Ipv4(_) | Host::Ipv6(_)) | None if section == "a2a" => "agent",
+            _ => url,
         };
-        let name = self.backends.legal_name(&named);
+        let name = self.backends.free_name(named);
         let backend = json!({ "url": self.backends.hide_in(&name, url) });
         let Imported { mcp, a2a, .. } = &mut self.backends;
         let backends = if section == "mcp" { mcp } else { a2a };

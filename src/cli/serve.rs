@@ -36,7 +36,9 @@ pub(super) async fn serve(
     let files = descriptors::raise();
     info!(version = env!("CARGO_PKG_VERSION"), files, "starting");
     let traces = traces::start(&|name| env.filled_var(name).map(str::to_owned));
-    let options = Options { launcher: std::env::current_exe().ok(), handed, reload, traces };
+    let launcher = std::env::current_exe().ok();
+    let notes = env.notes();
+    let options = Options { launcher, handed, reload, traces, notes };
     let signals = Mutex::new(Stop::on(&[SignalKind::terminate(), SignalKind::interrupt()])?);
     let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
     // One listener for both waits: a second listener would count one signal as two.

@@ -21,6 +21,7 @@ use crate::http::api::openapi::ToolRefs;
 use crate::http::api::status::{Backend, Status};
 use crate::model::Own;
 use crate::model::offer::STUB;
+use crate::model::offer::cost::Injected;
 use crate::state_dir::StateDir;
 
 /// One tool, under the name that the model sees.
@@ -95,7 +96,7 @@ pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcom
     let path = with_query("/v1/tool-refs", [("backends", of)]);
     let text = client.get(&path, HeaderMap::new()).await?;
     if json {
-        return print(&format!("{text}\n"));
+        return print(&format!("{}\n", with_costs(&text, status.daemon.injected, of)?));
     }
     let row = |tool: Tool| {
         // A table has room for the first line only.
@@ -115,6 +116,20 @@ pub(super) async fn tools(place: &Place, of: Option<&str>, json: bool) -> Outcom
         }
     }
     print(&page.text(Paper::stdout()))
+}
+
+/// The daemon's refs with the member `injected` of its status, cut down to the backend `of`. The refs
+/// stay byte for byte what a spec gets.
+fn with_costs(refs: &str, mut injected: Vec<Injected>, of: Option<&str>) -> Outcome<String> {
+    if let Some(name) = of {
+        for app in &mut injected {
+            app.backends.retain(|backend| backend.name == name);
+            app.largest.retain(|tool| tool.backend == name);
+        }
+    }
+    let members = refs.trim_end().strip_suffix('}');
+    let members = members.ok_or_else(|| Failure::Failed("the daemon sent no object".to_owned()))?;
+    Ok(format!("{members},\"injected\":{}}}", json!(injected)))
 }
 
 /// One tool: what it is for, and its arguments.

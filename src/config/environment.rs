@@ -65,6 +65,20 @@ impl Environment {
         self.filled_var(name).map(PathBuf::from).filter(|path| path.is_absolute())
     }
 
+    /// Where a daemon with this environment leaves its note (`state_dir::running`): in systemd's
+    /// directory for the service, else in that of [`Self::users_notes`].
+    pub fn notes(&self) -> Option<PathBuf> {
+        // A list, if the unit names several directories.
+        let service = self.filled_var("RUNTIME_DIRECTORY").and_then(|list| list.split(':').next());
+        let service = service.map(PathBuf::from).filter(|path| path.is_absolute());
+        service.or_else(|| self.users_notes())
+    }
+
+    /// Where the daemons of this user leave their notes.
+    pub fn users_notes(&self) -> Option<PathBuf> {
+        Some(self.directory("XDG_RUNTIME_DIR")?.join("mantyx-bridge"))
+    }
+
     /// Reads a regular file of UTF-8 text.
     pub fn read(&self, path: &Path) -> io::Result<SmallFile> {
         match &self.files {

@@ -16,7 +16,9 @@ use super::file_format::File;
 use super::redact::Redactor;
 use super::reference::{plain_reason, reading_cure};
 use super::validate::Validator;
-use super::{Config, ConfigErrors, Contact, Document, Environment, Problem, Target, deserialize};
+use super::{
+    Config, ConfigErrors, Contact, Document, Environment, Problem, Target, deserialize, foreign,
+};
 use crate::model::BackendName;
 
 /// The variable that names the configuration.
@@ -206,8 +208,10 @@ fn validated<T>(
     let directory = absolute.parent().unwrap_or(Path::new(""));
     let mut left_out = HashSet::new();
     let mut mistakes = Vec::new();
-    let file: Option<File> =
-        deserialize::read(&document, &mut left_out, |mistake| mistakes.push(mistake));
+    let file: Option<File> = deserialize::read(&document, &mut left_out, |mistake| {
+        let cure = foreign::cure(&document, mistake.node).or(mistake.cure);
+        mistakes.push(Mistake { cure, ..mistake });
+    });
     let mut warnings = Vec::new();
     let mut unresolved = Vec::new();
     let mut validated = None;

@@ -45,7 +45,7 @@ use self::tests::simulated::Database;
 use super::batch::{Batch, Job, Waiter, Waiting, gather};
 use super::live::{Live, json};
 use super::record::{Change, Kept, Key, Slot};
-use super::{NotWritten, Shared};
+use super::{NOT_ASKED, NotWritten, Shared};
 use crate::clock;
 use crate::error_chain::error_chain;
 use crate::model::maps::HashSet;
@@ -133,7 +133,7 @@ impl Replica {
         shared: Arc<Shared>,
     ) -> (Arc<Self>, sync::mpsc::Receiver<Event>) {
         let (events, happens) = sync::mpsc::channel(16);
-        shared.health.lock().error = Some("PostgreSQL has not answered yet".to_owned());
+        shared.health.lock().error = Some(NOT_ASKED.to_owned());
         let this = Self {
             settings,
             upstream,
@@ -273,7 +273,12 @@ impl Keeper {
             let begun = clock::since_boot();
             if let Err(error) = self.turn(begun, &leaving).await {
                 self.peers.is_broken();
-                self.replica.shared.fails(&error_chain(&error));
+                let (shared, why) = (&self.replica.shared, error_chain(&error));
+                if error.lasts() {
+                    shared.is_refused(&why, error.cure());
+                } else {
+                    shared.fails(&why);
+                }
             }
             sleep(BEAT.saturating_sub(clock::since_boot().saturating_sub(begun))).await;
         }

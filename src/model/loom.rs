@@ -12,10 +12,17 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{Answer, Call, Ending, InputSchema, Made, Verdict, member, pending};
+use super::{
+    Answer, BackendName, Call, Ending, InputSchema, Made, RefKind, Route, Target, Verdict, member,
+    pending,
+};
 
 /// The most items of one set.
 const MOST: usize = 128;
+
+/// Stands in place of a backend's name where a person confirms a tool that the bridge does not have;
+/// no backend may have this name.
+pub const CONFIRMATION: &str = "bridge_confirmation";
 
 /// What `await_external_tools` asks for.
 #[derive(Debug, Deserialize)]
@@ -165,6 +172,18 @@ fn may_be(schema: &str, value: &str) -> bool {
 }
 
 impl Item {
+    /// What a person is shown who confirms the item's tool, where the bridge has no such tool. It
+    /// leads nowhere: the runtime calls the tool itself.
+    pub fn confirmed_route(&self) -> Route {
+        Route {
+            backend: BackendName::parse(CONFIRMATION).expect("it has no odd character"),
+            kind: RefKind::Local,
+            target: Target::Tool { name: self.tool_name.as_str().into(), input: None },
+            repeatable: false,
+            destructive: false,
+        }
+    }
+
     /// The call of the tool `name`.
     pub fn call(&self, name: String) -> Call {
         Call::by_hand(&self.tool_call_id, name, self.payload.as_deref())

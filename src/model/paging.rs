@@ -3,6 +3,8 @@
 //!
 //! Must not: keep a result.
 
+use std::ops::Range;
+
 use serde_json::json;
 
 use super::CallId;
@@ -53,7 +55,7 @@ pub fn part(text: &str, offset: usize, limit: usize) -> Result<String, String> {
     Ok(json!({ "total": text.len(), "next": next, "text": text.get(begin..end) }).to_string())
 }
 
-/// Where a part ends that begins at `begin`: after a line or an element of JSON, if there is one in
+/// Where a part ends that begins at `begin`: after an element of JSON or a line, if there is one in
 /// its second half; never within a character.
 fn end_of_part(text: &str, begin: usize, max: usize) -> usize {
     let rest = text.get(begin..).unwrap_or_default();
@@ -62,20 +64,71 @@ fn end_of_part(text: &str, begin: usize, max: usize) -> usize {
     }
     // At least one character, however small the part is.
     let end = rest.floor_char_boundary(max).max(rest.ceil_char_boundary(1));
-    let part = rest.get(..end).unwrap_or_default();
-    let line = part.rfind('\n').map(|at| at + 1);
-    let is_json = text.trim_start().starts_with(['{', '[']);
-    let element = || is_json.then(|| end_of_element(text, begin..begin + end)).flatten();
-    let whole = line.filter(|at| *at > end / 2).or_else(element).filter(|at| *at > end / 2);
-    begin + whole.unwrap_or(end)
+    let part = begin..begin + end;
+    let whole = match Shape::of_text(text) {
+        // Its lines may end within elements.
+        Shape::OneValue => end_of_element(text, &part).or_else(|| end_of_line(text, &part)),
+        Shape::Values => end_of_line(text, &part).or_else(|| end_of_element(text, &part)),
+        Shape::Other => end_of_line(text, &part),
+    };
+    whole.unwrap_or(part.end)
 }
 
-/// The place after the last comma in `part` of a JSON text that is not in a string, from the start of
-/// the part.
-fn end_of_element(text: &str, part: std::ops::Range<usize>) -> Option<usize> {
-    let before = outside_strings(text).take_while(|(at, _)| *at < part.end);
-    let commas = before.filter(|(at, byte)| *byte == b',' && *at >= part.start);
-    commas.last().map(|(at, _)| at + 1 - part.start)
+/// What a text is made of.
+enum Shape {
+    /// One array or object.
+    OneValue,
+    /// Several, such as one a line; or lines that begin like one.
+    Values,
+    Other,
+}
+
+impl Shape {
+    fn of_text(text: &str) -> Self {
+        if !text.trim_start().starts_with(['{', '[']) {
+            return Self::Other;
+        }
+        let mut depth = 0_usize;
+        for (at, byte) in outside_strings(text) {
+            match byte {
+                b'{' | b'[' => depth += 1,
+                b'}' | b']' => depth = depth.saturating_sub(1),
+                _ => continue,
+            }
+            if depth == 0 {
+                let rest = text.get(at + 1..).unwrap_or_default();
+                return if rest.trim_ascii().is_empty() { Self::OneValue } else { Self::Values };
+            }
+        }
+        Self::Values
+    }
+}
+
+/// The place after the last line end in the second half of `part`.
+fn end_of_line(text: &str, part: &Range<usize>) -> Option<usize> {
+    let second_half = part.start + part.len() / 2;
+    let end = text.get(part.clone())?.rfind('\n').map(|at| part.start + at + 1);
+    end.filter(|end| *end > second_half)
+}
+
+/// The place after a comma in the second half of `part` of a JSON text: the last one of those that
+/// stand in the fewest arrays and objects. A comma further inside would cut an element in two, and
+/// the model would read half a record as a whole one.
+fn end_of_element(text: &str, part: &Range<usize>) -> Option<usize> {
+    let second_half = part.start + part.len() / 2;
+    let mut depth = 0_usize;
+    let mut best: Option<(usize, usize)> = None;
+    for (at, byte) in outside_strings(text).take_while(|(at, _)| *at < part.end) {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            b',' if at + 1 > second_half && best.is_none_or(|(least, _)| depth <= least) => {
+                best = Some((depth, at + 1));
+            }
+            _ => {}
+        }
+    }
+    best.map(|(_, end)| end)
 }
 
 #[cfg(test)]
@@ -107,6 +160,47 @@ mod tests {
             first("aaaa", LINE + 2, None)
                 .ends_with("these are 2 of 4 bytes. The rest is lost: ask for less.]")
         );
+    }
+
+    #[test]
+    fn cut_of_json_falls_between_elements_and_not_inside_one() {
+        let row =
+            |i: usize| format!(r#"{{"i": {i}, "tags": ["a", "b"], "in": {{"x": 1, "y": 2}}}}"#);
+        let rows: Vec<String> = (0..40).map(row).collect();
+        let rows = rows.join(", ");
+        let pretty: Value = serde_json::from_str(&format!("[{rows}]")).unwrap();
+        for text in [
+            format!("[{rows}]"),
+            format!("{{\"total\": 40, \"rows\": [{rows}]}}"),
+            format!("{{\"data\": {{\"rows\": [{rows}], \"next\": null}}}}"),
+            serde_json::to_string_pretty(&pretty).unwrap(),
+        ] {
+            let mut begin = 0;
+            while begin < text.len() {
+                let end = end_of_part(&text, begin, 400);
+                let part = &text[begin..end];
+                let is_last = end == text.len();
+                assert!(is_last || part.trim_end().ends_with("},"), "{part}");
+                assert!(part.len() <= 400 && end > begin, "{part}");
+                begin = end;
+            }
+        }
+    }
+
+    #[test]
+    fn cut_of_an_element_that_is_larger_than_a_part_falls_at_one_in_it() {
+        let text = format!("[{{\"list\": [{}]}}]", vec!["[1, 2, 3]"; 100].join(", "));
+        let end = end_of_part(&text, 0, 200);
+        assert!(text[..end].ends_with("[1, 2, 3],"), "{}", &text[..end]);
+    }
+
+    #[test]
+    fn cut_of_lines_that_look_like_json_falls_at_a_line() {
+        let records = "{\"a\": 1, \"b\": [2, 3]}\n".repeat(20);
+        let log = "[INFO] one, two, three\n".repeat(20);
+        for text in [records, log] {
+            assert!(text[..end_of_part(&text, 0, 150)].ends_with('\n'), "{text}");
+        }
     }
 
     #[test]

@@ -149,6 +149,9 @@ async fn a_confirmation_is_decided_by_a_person() {
             let waits = all.iter().find(|it| it["state"] == "waiting")?;
             let shown = waits["argumentsText"].as_str().expect("a text");
             assert!(shown.contains("Refund 40 EUR?"), "{waits}");
+            assert_eq!(waits["name"], "payments.refund", "{waits}");
+            assert_eq!(waits["tool"], "payments.refund", "{waits}");
+            assert_eq!(waits["backend"], "bridge_confirmation", "no tool of the bridge's: {waits}");
             Some(waits["id"].as_str()?.to_owned())
         })
         .await;

@@ -73,6 +73,14 @@ async fn a_start_without_the_database_waits_for_it() {
 }
 
 #[tokio::test]
+async fn doctor_names_the_synchronous_standby() {
+    let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
+    let _standby = postgres.standby().await;
+    let (_, text) = doctor(&mantyx, &postgres.url()).await;
+    assert!(text.contains("synchronous standby (*)"), "{text}");
+}
+
+#[tokio::test]
 async fn a_wrong_password_is_told_and_not_shown() {
     let (mantyx, postgres) = (Mantyx::start().await, Postgres::start().await);
     let wrong = postgres.url().replace(PASSWORD, "wrong-canary");
@@ -109,6 +117,9 @@ async fn later_tables_and_another_mantyx_are_refused() {
     let third = started(&mantyx, &postgres.url()).await;
     let (message, _) = problem(&third, "version 99").await;
     assert!(message.contains("later"), "{message}");
+    let log = third.log();
+    assert!(log.contains("version 99") && log.contains("upgrade"), "the log says so: {log}");
+    assert_eq!(log.matches("version 99").count(), 1, "once, though it is tried again: {log}");
     let (done, told) = doctor(&mantyx, &postgres.url()).await;
     assert!(!done.status.success() && told.contains("version 99"), "{told}");
     postgres.query("update mantyx_bridge.meta set version = 1, min_binary = '7.0'");

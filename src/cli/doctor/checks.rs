@@ -308,8 +308,13 @@ pub(super) async fn state(check: &mut Check, postgres: &Postgres) {
             check.ok(format!("PostgreSQL {version}; the tables are of version {tables}"));
         }
     }
-    if let Some(doubt) = facts.doubt() {
-        check.begin("durability").warn(doubt, cure("durability"));
+    check.begin("durability");
+    match facts.doubt() {
+        Some(doubt) => check.warn(doubt, cure("durability")),
+        None => check.ok(format!(
+            "PostgreSQL waits for a synchronous standby ({}), which loses no write if it is promoted",
+            facts.synchronous_standbys
+        )),
     }
 }
 

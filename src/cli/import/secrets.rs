@@ -163,7 +163,7 @@ fn is_secret(key: &str, value: &str) -> bool {
 
 /// Whether `text` looks generated: long, with letters of both cases and digits, or with hexadecimal
 /// digits.
-fn looks_random(text: &str) -> bool {
+pub(super) fn looks_random(text: &str) -> bool {
     const PREFIXES: [&str; 8] =
         ["sk-", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "eyJ"];
     let text = SCHEMES.iter().find_map(|scheme| text.strip_prefix(scheme)).unwrap_or(text);

@@ -5,13 +5,16 @@ use std::path::Path;
 use super::*;
 use crate::config::Config;
 
+mod products;
+mod rights;
+
 const CANARY: &str = "canary7Secret9Value3x";
 
 #[track_caller]
 fn parse(text: &str) -> Imported {
     let env = Environment::bare().with_var("HOME", "/home/me");
     let mut imported = Imported::default();
-    imported.add(text, Some(Path::new("/home/me/project")), &env).unwrap();
+    imported.add(Path::new("/home/me/project/.vscode/mcp.json"), text, &env).unwrap();
     imported
 }
 
@@ -53,7 +56,6 @@ fn claude_desktop() {
     args:
     - time
     command: uvx
-    env: {}
   old:
     command: gone
     disabled: true
@@ -121,18 +123,21 @@ fn vs_code_with_comments_inputs_and_trailing_commas() {
                 "still": {"url": "https://old.test/", "enabled": false},
                 "here": {"command": "tool", "cwd": "${workspaceFolder}/sub",
                          "envFile": "${userHome}/x.env", "env": {"A": "${env:A}", "B": "${B:-//}"},
-                         "dev": {"watch": "**"}, "autoApprove": []},
+                         "dev": {"watch": "**"}, "autoApprove": ["x"]},
                 "odd": {"commands": "pick"},
             },
         }"#,
     );
     let yaml = yaml("mcp", &imported.mcp);
     assert!(yaml.contains("Authorization: Bearer ${env:GIT_PAT}"), "{yaml}");
-    assert!(yaml.contains("type: sse") && yaml.contains("cwd: /home/me/project/sub"), "{yaml}");
+    assert!(
+        yaml.contains("transport: sse") && yaml.contains("cwd: /home/me/project/sub"),
+        "{yaml}"
+    );
     assert!(!yaml.contains("odd:") && yaml.contains("${B:-//}"), "{yaml}");
     let remarks = imported.remarks(&Environment::bare());
     for expected in
-        ["GIT_PAT=…   # Your \"PAT\"", "key `dev`", "key `autoApprove`", "`odd` is left out"]
+        ["GIT_PAT=…   # Your \"PAT\"", "`dev` is", "`autoApprove` is", "`odd` is left out"]
     {
         assert!(remarks.contains(expected), "{expected} in {remarks}");
     }
@@ -144,7 +149,7 @@ fn vs_code_with_comments_inputs_and_trailing_commas() {
 /// Each entry, what stands for it (`None`: it is left out), and what stderr says.
 #[test]
 fn the_editors_own_references_become_what_bridge_yaml_takes() {
-    let inside = Some("/home/me/project");
+    let inside = Some(());
     for (folder, entry, becomes, told) in [
         (
             None,
@@ -200,7 +205,8 @@ fn the_editors_own_references_become_what_bridge_yaml_takes() {
             None,
             "mcp.a.headers",
         ),
-        (None, r#"{"url": "https://a.test", "env": {}}"#, None, "mcp.a.env"),
+        (None, r#"{"url": "https://a.test", "env": {}}"#, Some("url: https://a.test"), ""),
+        (None, r#"{"url": "https://a.test", "env": {"A": "b"}}"#, None, "mcp.a.env"),
         (None, r#"{"url": "ws://a.test"}"#, None, "mcp.a.url"),
         (None, r#"{"url": "https://a.test", "serverUrl": "https://b.test"}"#, None, "mcp.a"),
         (None, r#"{"url": "https://a.test", "type": "websocket"}"#, None, "mcp.a.type"),
@@ -210,11 +216,15 @@ fn the_editors_own_references_become_what_bridge_yaml_takes() {
         let env = Environment::bare().with_var("HOME", "/home/me");
         let mut imported = Imported::default();
         let text = format!(r#"{{"servers": {{"a": {entry}}}, "inputs": [{{"id": "k"}}]}}"#);
-        imported.add(&text, folder.map(Path::new), &env).unwrap();
+        let path = match folder {
+            Some(_) => "/home/me/project/.vscode/mcp.json",
+            None => "/home/me/mcp.json",
+        };
+        imported.add(Path::new(path), &text, &env).unwrap();
         let yaml = yaml("mcp", &imported.mcp);
         let remarks = imported.remarks(&env);
         assert!(remarks.contains(told), "{entry}: {remarks}");
-        assert_eq!(remarks.contains("is left out"), becomes.is_none(), "{entry}: {remarks}");
+        assert_eq!(remarks.contains("is left out ("), becomes.is_none(), "{entry}: {remarks}");
         assert!(yaml.contains(becomes.unwrap_or("mcp: {}\n")), "{entry}: {yaml}");
         let env = [".env", "/project/.env"]
             .iter()
@@ -244,9 +254,12 @@ fn a_secret_and_a_reference_never_share_a_variable() {
 
 #[test]
 fn what_is_no_such_file() {
-    let refused =
-        |text: &str| Imported::default().add(text, None, &Environment::bare()).unwrap_err();
-    assert!(refused("[1]").contains("not JSON"), "{}", refused("[1]"));
+    let refused = |text: &str| {
+        let path = Path::new("/home/me/mcp.json");
+        Imported::default().add(path, text, &Environment::bare()).unwrap_err()
+    };
+    assert!(refused("[").contains("not JSON"), "{}", refused("["));
+    assert!(refused("1").contains("no map"), "{}", refused("1"));
     assert!(refused("{\"a\": 1}").contains("mcpServers"));
     assert!(refused("{\"a\": / 1}").contains("not JSON"));
     assert!(refused("/*\n*/{\n\"a\": 1 \"b\"").contains("line 3"), "the place is the file's own");

@@ -16,6 +16,7 @@ use crate::config::{
     At, Backend, Calls, Count, DurationOrOff, DurationText, List, Named, Naming, NodeId,
     OnUnavailable, Pin, Refresh, SizeText, Start, Target, file_format,
 };
+use crate::model::loom;
 use crate::model::naming;
 use crate::model::redaction::Pattern;
 use crate::model::{Answer, BackendName, Own, Policy, Redaction};
@@ -178,7 +179,7 @@ impl Validator<'_> {
                     };
                     self.error(key, "backend_name", &[("name", name), ("cure", &cure)]);
                 }
-                if Own::named(name).is_some() {
+                if Own::named(name).is_some() || name == loom::CONFIRMATION {
                     self.error(key, "own_name", &[("name", &name)]);
                 }
                 if let Some(&first) = names.get(name) {

@@ -17,8 +17,10 @@ use super::{
 };
 use crate::backend::{McpClient, Modes, NotRecorded};
 use crate::budget::{Budget, Held};
+use crate::config::error::did_you_mean;
 use crate::journal::record::RequestRecord;
 use crate::model::loom::Set;
+use crate::model::offer::Ref;
 use crate::model::{Answer, AppName, Call, CallingRun, Ending, Made, member, pending};
 use crate::runs::calls::CalledBy;
 use crate::runs::idempotency::NotAnswered;
@@ -47,6 +49,19 @@ struct Of {
     calls: Arc<[Call]>,
     /// Closed once a result has found no room.
     turns: Semaphore,
+}
+
+/// The answer to a call of a tool that is not on offer, with the name that it probably stands for.
+fn no_such_tool(offer: &Offer, name: &str) -> String {
+    let refs = offer.backends().flat_map(|(_, offered)| offered.refs().chain(offered.hidden()));
+    let own = offer.own(|_| true).map(|(_, one)| one);
+    let names = refs.chain(own).flat_map(Ref::names).map(|name| &**name);
+    let meant = did_you_mean(name, names.filter(|other| *other != name));
+    let meant = meant.map(|meant| format!(" Did you mean `{meant}`?")).unwrap_or_default();
+    format!(
+        "The bridge has no tool `{name}` of this kind.{meant} `mantyx-bridge status` shows which \
+         backends are down and which tools are withdrawn."
+    )
 }
 
 impl Of {
@@ -252,12 +267,7 @@ impl Api {
         let route = offer.route(&call.name);
         let route = route.filter(|route| call.kind.is_none_or(|kind| kind == route.kind));
         let Some(route) = route else {
-            let why = format!(
-                "The bridge has no tool `{}` of this kind. `mantyx-bridge status` shows which \
-                 backends are down and which tools are withdrawn.",
-                call.name
-            );
-            return Ok(of.not_made(place, why));
+            return Ok(of.not_made(place, no_such_tool(offer, &call.name)));
         };
         let client = matches!(form, Form::Loom(_)).then(|| self.reader(app));
         let by = CalledBy { run: form.run(&app.name), client: client.clone() };

@@ -11,7 +11,7 @@ use super::calls::Form;
 use super::{Answered, Api, ApiRequest, App, MAX_CALL, bad_request, busy, proxy, response};
 use crate::model::approval::Outcome;
 use crate::model::loom::{Confirmation, Item, Set};
-use crate::model::{Call, CallRequest, CallingRun, Own, RefKind, Route, Target};
+use crate::model::{Call, CallRequest, CallingRun};
 
 impl Api {
     pub(super) async fn external_tools(&self, mut asked: ApiRequest) -> Answered {
@@ -35,13 +35,7 @@ impl Api {
         let app = &asked.caller.app;
         let name = own_name(app, &item);
         let route = self.offer(app).route(&name).cloned();
-        let route = route.unwrap_or_else(|| Route {
-            backend: Own::Results.backend(),
-            kind: RefKind::Local,
-            target: Target::Stub,
-            repeatable: false,
-            destructive: false,
-        });
+        let route = route.unwrap_or_else(|| item.confirmed_route());
         let shown = json!({ "title": title, "prompt": prompt, "payload": item.payload });
         let args = to_raw_value(&shown).expect("it is JSON");
         let call = Call { args, ..item.call(name) };

@@ -75,11 +75,19 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
+    /// Whether the database works, and its tables are not for this bridge.
+    pub(super) fn lasts(&self) -> bool {
+        matches!(self, Self::Later(_) | Self::TooOld(_) | Self::OtherUpstream(_))
+    }
+
     /// What the operator can do about it.
     pub fn cure(&self) -> &'static str {
         let error = match self {
             Self::Failed(error) => error,
             Self::Later(_) | Self::TooOld(_) => return "upgrade this mantyx-bridge",
+            Self::OtherUpstream(_) => {
+                return "set another `state.group`, or the group's `upstream.base_url`";
+            }
             _ => return "see that PostgreSQL runs, and answers from this machine",
         };
         match error.code().map(SqlState::code) {

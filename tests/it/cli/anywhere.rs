@@ -66,6 +66,43 @@ async fn a_daemon_is_found_without_its_directory() {
 }
 
 #[tokio::test]
+async fn running_daemon_with_an_unusual_state_directory_is_found_until_it_stops() {
+    let home = TempDir::new().expect("the temporary directory is writable");
+    let home = home.path();
+    let runtime = home.join("runtime");
+    let address = ports::free();
+    let text = format!(
+        "listen: {address}\nupstream: {{sandbox: true}}\nstate_dir: {}\n",
+        home.join("elsewhere").display()
+    );
+    fs::write(home.join("far.yaml"), text).expect("writable");
+    let command = |words: &[&str]| {
+        let mut command = bridge::command();
+        command.args(words).current_dir(home).env("HOME", home).env("XDG_RUNTIME_DIR", &runtime);
+        command
+    };
+    let asked = async || {
+        let mut command = command(&["status"]);
+        let done = tokio::task::spawn_blocking(move || command.output()).await;
+        super::Ran::from(done.expect("it does not panic").expect("the binary is there"))
+    };
+    asked().await.expect(USAGE);
+    let mut daemon = command(&["serve", "-c", "far.yaml"]).spawn().expect("the binary is there");
+    wait::soon("the daemon should be found", async || {
+        let found = asked().await;
+        (found.code == OK && found.out.contains("sandbox")).then_some(())
+    })
+    .await;
+    let pid = rustix::process::Pid::from_child(&daemon);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    let ended = tokio::task::spawn_blocking(move || daemon.wait()).await;
+    assert!(ended.expect("it does not panic").expect("it is a child").success());
+    asked().await.expect(USAGE);
+    let notes = fs::read_dir(runtime.join("mantyx-bridge")).expect("it was made");
+    assert_eq!(notes.count(), 0, "nothing is left");
+}
+
+#[tokio::test]
 async fn arguments_are_typed_and_tools_are_shown() {
     let rig = Harness::start().await;
     let typed = with(&rig, &["call", "plain_args", "by=hand", "count=3"]).await;
@@ -77,6 +114,15 @@ async fn arguments_are_typed_and_tools_are_shown() {
     assert!(wrong.err.contains("there are: text"), "{}", wrong.err);
     let unknown = with(&rig, &["call", "plain_not", "text=x"]).await.expect(FAILED);
     assert!(unknown.err.contains("did you mean `plain_note`"), "{}", unknown.err);
+    for arguments in [&["call", "plain_not"][..], &["call", "plain_not", "{}"]] {
+        let unknown = with(&rig, arguments).await.expect(FAILED);
+        assert!(unknown.err.contains("Did you mean `plain_note`?"), "{}", unknown.err);
+    }
+    let json = with(&rig, &["tools", "plain", "--json"]).await.expect(OK).json();
+    let costs = &json["injected"][0];
+    assert_eq!(costs["backends"][0]["name"], "plain", "{costs}");
+    assert!(costs["backends"][0]["tokens"].as_u64() > Some(0), "{costs}");
+    assert!(json["tools"].is_array(), "the refs are there: {json}");
     assert!(typed.code == OK || typed.err.contains("none of its fields"), "{}", typed.err);
     with(&rig, &["status", "--check"]).await.expect(OK);
     let status = with(&rig, &["status"]).await.expect(OK).out;

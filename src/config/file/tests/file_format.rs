@@ -290,28 +290,28 @@ mcp:
   |
 2 | servers: {}
   | ^^^^^^^
-  = Known keys here: a2a, apps, audit, auth, calls, listen, local, mcp, mcpServers, programs, redact, refresh, runtimes, state, state_dir, upstream
+  = `mantyx-bridge import FILE` makes the section `mcp` of such a file
 
 error: unknown key `httpUrl`
  --> /srv/bridge.yaml:4:7 (mcp.a.httpUrl)
   |
 4 |   a: {httpUrl: 'http://a'}
   |       ^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, start, start_timeout, tls, tools, transport, trust_annotations, type, url
+  = write `url`, and `transport: streamable-http`; `mantyx-bridge import FILE` does that for a whole file
 
 error: unknown key `timeout`
  --> /srv/bridge.yaml:5:19 (mcp.b.timeout)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                   ^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, start, start_timeout, tls, tools, transport, trust_annotations, type, url
+  = write `call_timeout: 60s`, a time with its unit; `mantyx-bridge import FILE` does that for a whole file
 
 error: unknown key `autoApprove`
  --> /srv/bridge.yaml:5:31 (mcp.b.autoApprove)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                               ^^^^^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, idle_stop, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, start, start_timeout, tls, tools, transport, trust_annotations, type, url
+  = leave it out: the bridge asks a person for the tools that `approve` names, and for no others; `mantyx-bridge import FILE` does that for a whole file
 
 4 errors in /srv/bridge.yaml",
     );

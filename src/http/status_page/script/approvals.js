@@ -48,8 +48,10 @@ function ask(one) {
   const answer = make("div", "answer", reason, ...buttons);
   answer.hidden = !state.mayDecide;
   const word = make("p", "word soft", "");
+  // The name under which the bridge shows a confirmation of a tool that it does not have.
+  const of = one.backend === "bridge_confirmation" ? ": a confirmation" : ` of ${one.backend}`;
   const card = make("article", "ask",
-    make("p", "", make("code", "", one.name), make("span", "soft", ` of ${one.backend}, app ${one.app}, `),
+    make("p", "", make("code", "", one.name), make("span", "soft", `${of}, app ${one.app}, `),
       one.runId ? make("code", "", one.runId) : "by hand", make("span", "soft", ", asked at "), clock(one.since),
       make("span", "soft", ", expires at "), clock(one.deadline)),
     make("pre", "", one.argumentsText), ...(asked?.elements ?? flaw), answer, word);

@@ -1,0 +1,124 @@
+//! The names of backends that are made of other products' names: addresses, packages, free text.
+//!
+//! Must not: know which names are taken.
+
+use serde_json::Value;
+use url::{Host, Url};
+
+use super::secrets::looks_random;
+use crate::model::naming::legal;
+
+/// Words that say that something is an MCP server, and not which one.
+const COMMON: &str = "mcp mcps server servers api app apps www sse http https stream streamable \
+                      remote v1 v2 v3 gateway main master tree blob src dist index latest";
+
+/// The names that are tried for a server called `name`, the best one first.
+pub(super) fn names_for(name: &str) -> Vec<String> {
+    if let Some((_, rest)) = name.split_once("://") {
+        return of_address(name, rest);
+    }
+    let is_package = name.starts_with('@') || name.contains('/');
+    if is_package {
+        return vec![of_package(name)];
+    }
+    vec![if name.is_empty() { "server".to_owned() } else { tidy(name) }]
+}
+
+/// `name` without what may be a secret in it, if it is an address.
+pub(super) fn shown(name: &str) -> String {
+    let Some((scheme, rest)) = name.split_once("://") else { return name.to_owned() };
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+/// The name of a server that has none, of its address or of its package.
+pub(super) fn name_of_entry(entry: &Value) -> String {
+    let text = |key: &str| entry[key].as_str();
+    let keys = ["url", "httpUrl", "serverUrl", "uri"];
+    if let Some(url) = keys.iter().find_map(|key| text(key)) {
+        return url.to_owned();
+    }
+    let parts = entry["command"].as_array().or_else(|| entry["args"].as_array());
+    let words = parts.into_iter().flatten().filter_map(Value::as_str);
+    let command = text("command").or_else(|| text("cmd")).unwrap_or_default();
+    let program = command.rsplit('/').next().unwrap_or_default();
+    let launchers = ["npx", "uvx", "bunx", "pnpx", "pipx", "uv", "npm", "pnpm", "bun", "deno"];
+    let subcommands = ["run", "x", "exec", "dlx", "tool"];
+    let mut named = words.filter(|word| !word.starts_with('-'));
+    let launched = named.find(|word| !subcommands.contains(word) && !launchers.contains(word));
+    match launched.filter(|_| command.is_empty() || launchers.contains(&program)) {
+        Some(package) => format!("@/{package}"),
+        None => program.to_owned(),
+    }
+}
+
+/// Of `https://mcp.linear.app/sse`, `linear`; and if that is taken, with a part of the path.
+fn of_address(address: &str, rest: &str) -> Vec<String> {
+    // A reference in it, such as `${HOST}`, makes it no URL.
+    let url = Url::parse(address).ok();
+    let host = url.as_ref().and_then(Url::host);
+    let path = url.as_ref().map_or("", Url::path);
+    let path_words: Vec<String> = path.split('/').filter_map(telling).collect();
+    let last = path_words.last();
+    let base = match host {
+        Some(Host::Domain(domain)) if is_code_host(domain) => last.cloned(),
+        Some(Host::Domain(domain)) => of_domain(domain),
+        Some(Host::Ipv4(_) | Host::Ipv6(_)) => last.cloned(),
+        None => telling(rest.split('/').next().unwrap_or_default()),
+    };
+    let base = base.or_else(|| last.cloned()).unwrap_or_else(|| "server".to_owned());
+    let mut names = vec![base.clone()];
+    if let Some(last) = last.filter(|last| **last != base) {
+        names.push(format!("{base}_{last}"));
+    }
+    names
+}
+
+fn is_code_host(domain: &str) -> bool {
+    ["github.com", "gitlab.com", "bitbucket.org", "www.npmjs.com", "pypi.org"].contains(&domain)
+}
+
+/// The first part of a host's name that tells one server from another.
+fn of_domain(domain: &str) -> Option<String> {
+    let labels: Vec<&str> = domain.trim_end_matches('.').split('.').collect();
+    let (_top, named) = labels.split_last()?;
+    // `localhost`, or a host of the intranet, has no top-level domain.
+    let named = if named.is_empty() { &labels[..] } else { named };
+    named.iter().find_map(|label| telling(label))
+}
+
+/// Of `@scope/mcp-server-files@1.2`, `files`; of `@playwright/mcp`, `playwright`.
+fn of_package(package: &str) -> String {
+    let mut words = package.rsplit('/').filter_map(|word| telling(without_version(word)));
+    words.next().unwrap_or_else(|| "server".to_owned())
+}
+
+fn without_version(word: &str) -> &str {
+    let word = word.strip_prefix('@').unwrap_or(word);
+    word.split(['@', '#', '?', ':']).next().unwrap_or_default()
+}
+
+/// `word` without what only says that it is an MCP server; `None` if nothing else is in it, or if it
+/// may be a secret.
+fn telling(word: &str) -> Option<String> {
+    let word = word.strip_suffix(".git").unwrap_or(word);
+    let parts = word.split(|c: char| !c.is_ascii_alphanumeric());
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    let is_common = |part: &&&str| {
+        let part = part.to_ascii_lowercase();
+        COMMON.split_whitespace().any(|common| common == part)
+    };
+    let first = parts.iter().take_while(is_common).count();
+    let last = parts.iter().rev().take_while(is_common).count();
+    let named = parts.get(first..parts.len().saturating_sub(last))?;
+    if named.is_empty() || looks_random(word) { None } else { Some(named.join("_")) }
+}
+
+/// `name` with `_` in place of what a name cannot have, and with none at its ends.
+fn tidy(name: &str) -> String {
+    let legal = legal(name);
+    let trimmed = legal.trim_matches('_');
+    if trimmed.is_empty() || legal == name { legal } else { trimmed.to_owned() }
+}

@@ -1,0 +1,171 @@
+//! What the references in a file stand for, and where its relative paths start.
+//!
+//! Must not: read a variable's value, or a file.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+use super::secrets::{Vault, variable_name};
+use super::sections::Product;
+use crate::config::Environment;
+
+/// The file that is imported.
+#[derive(Clone)]
+pub(super) struct Source<'a> {
+    /// The directory of the project that the file belongs to: `${workspaceFolder}`.
+    folder: Option<PathBuf>,
+    /// The directory of the file itself.
+    directory: Option<PathBuf>,
+    /// `${userHome}`.
+    home: Option<&'a str>,
+    /// What VS Code would ask for: the ids and descriptions of its `inputs`.
+    inputs: Vec<(&'a str, &'a str)>,
+    product: Product,
+}
+
+/// Directories of a project in which products keep their files.
+const OF_PROJECTS: [&str; 11] = [
+    ".vscode",
+    ".cursor",
+    ".gemini",
+    ".qwen",
+    ".roo",
+    ".kilocode",
+    ".zed",
+    ".codex",
+    ".amazonq",
+    ".continue",
+    ".opencode",
+];
+/// Files that stand in a project's own directory.
+const IN_PROJECTS: [&str; 4] = [".mcp.json", "opencode.json", "opencode.jsonc", "crush.json"];
+
+impl<'a> Source<'a> {
+    /// The file at `path`, which is absolute, with these members at its top.
+    pub(super) fn new(path: &Path, members: &'a Map<String, Value>, env: &'a Environment) -> Self {
+        let home = env.filled_var("HOME");
+        let of_settings = members.get("mcp").and_then(|mcp| mcp.get("inputs"));
+        let inputs = members.get("inputs").or(of_settings).and_then(Value::as_array);
+        let described = inputs
+            .into_iter()
+            .flatten()
+            .filter_map(|input| Some((input["id"].as_str()?, input["description"].as_str()?)));
+        // In the home directory lie the files of a user, whose servers start in any directory.
+        let folder = project(path).filter(|folder| home.map(Path::new) != Some(folder));
+        Self {
+            folder: folder.map(Path::to_owned),
+            directory: path.parent().map(Path::to_owned),
+            home,
+            inputs: described.collect(),
+            product: Product::Other,
+        }
+    }
+
+    /// The same for a server of this product, which starts in `folder`.
+    pub(super) fn within(&self, folder: Option<&str>, product: Product) -> Self {
+        let folder = folder.map(PathBuf::from).or_else(|| self.folder.clone());
+        Self { folder, product, ..self.clone() }
+    }
+
+    /// `text` with references of bridge.yaml in place of the product's.
+    pub(super) fn translated(&self, vault: &mut Vault, server: &str, text: &str) -> String {
+        let mut text = text.to_owned();
+        let folder = self.folder.as_deref().and_then(Path::to_str);
+        for (name, value) in [
+            ("workspaceFolder", folder.unwrap_or("${input:workspaceFolder}")),
+            ("workspaceFolderBasename", "${input:workspaceFolderBasename}"),
+            ("userHome", self.home.unwrap_or("${env:HOME}")),
+            ("pathSeparator", "/"),
+            ("/", "/"),
+        ] {
+            text = text.replace(&format!("${{{name}}}"), value);
+        }
+        while let Some((_, rest)) = text.split_once("${input:")
+            && let Some((id, _)) = rest.split_once('}')
+        {
+            let described = self.inputs.iter().find(|input| input.0 == id);
+            let why = described.map_or(id, |input| input.1);
+            let why = format!("{}, of {server}", why.replace(char::is_control, " "));
+            let reference = vault.refer(variable_name(id), why);
+            text = text.replace(&format!("${{input:{id}}}"), &reference);
+        }
+        text = with_secrets(vault, server, text);
+        if self.product == Product::Opencode { self.of_opencode(vault, server, text) } else { text }
+    }
+
+    /// opencode's `{env:NAME}` and `{file:PATH}`.
+    fn of_opencode(&self, vault: &mut Vault, server: &str, mut text: String) -> String {
+        let mut from = 0;
+        while let Some(at) = text[from..].find("{env:").map(|at| at + from) {
+            let Some(len) = text[at..].find('}') else { break };
+            // `${env:NAME}` is a reference already.
+            if text[..at].ends_with('$') {
+                from = at + len;
+                continue;
+            }
+            let name = text[at + "{env:".len()..at + len].to_owned();
+            let reference = vault.refer(name, format!("named in the file, of {server}"));
+            text.replace_range(at..=at + len, &reference);
+            from = at + reference.len();
+        }
+        while let Some(at) = text.find("{file:").filter(|at| !text[..*at].ends_with('$')) {
+            let Some(len) = text[at..].find('}') else { break };
+            let path =
+                self.absolute(&text[at + "{file:".len()..at + len], self.directory.as_deref());
+            text.replace_range(at..=at + len, &format!("${{file:{path}}}"));
+        }
+        text
+    }
+
+    /// A path of the file, absolute as far as that is known.
+    pub(super) fn placed(&self, value: &Value) -> Value {
+        match value.as_str() {
+            Some(text) => self.absolute(text, self.folder.as_deref()).into(),
+            None => value.clone(),
+        }
+    }
+
+    /// The same of a program, which is a name if it has no `/`.
+    pub(super) fn placed_program(&self, value: &Value) -> Value {
+        let is_path = value.as_str().is_some_and(|text| text.contains('/'));
+        if is_path { self.placed(value) } else { value.clone() }
+    }
+
+    fn absolute(&self, path: &str, directory: Option<&Path>) -> String {
+        if let Some(rest) = path.strip_prefix("~/") {
+            return format!("{}/{rest}", self.home.unwrap_or("${env:HOME}"));
+        }
+        let is_relative = !path.starts_with(['/', '~', '$', '{']);
+        match directory.filter(|_| is_relative) {
+            Some(directory) => {
+                let path = path.strip_prefix("./").unwrap_or(path);
+                directory.join(path).to_str().map_or_else(|| path.to_owned(), str::to_owned)
+            }
+            None => path.to_owned(),
+        }
+    }
+}
+
+/// Continue's `${{ secrets.NAME }}`.
+fn with_secrets(vault: &mut Vault, server: &str, mut text: String) -> String {
+    while let Some(at) = text.find("${{") {
+        let Some(len) = text[at..].find("}}") else { break };
+        let inside = text[at + "${{".len()..at + len].trim();
+        let name = variable_name(inside.rsplit('.').next().unwrap_or_default());
+        let reference = vault.refer(name, format!("{inside}, of {server}"));
+        text.replace_range(at..at + len + "}}".len(), &reference);
+    }
+    text
+}
+
+/// The directory of the project that the file belongs to.
+fn project(file: &Path) -> Option<&Path> {
+    let directory = file.parent()?;
+    let file = file.file_name()?.to_str()?;
+    if IN_PROJECTS.contains(&file) {
+        return Some(directory);
+    }
+    let name = directory.file_name()?.to_str()?;
+    if OF_PROJECTS.contains(&name) { directory.parent() } else { None }
+}
