@@ -39,7 +39,7 @@ use self::document::{Document, NodeId};
 pub use self::environment::Environment;
 pub use self::error::{ConfigErrors, Problem};
 pub use self::file::{ConfigFile, find};
-pub use self::program::{Confinement, Program, ProgramSandbox, outermost, quoted};
+pub use self::program::{Confinement, PASSED_ON, Program, ProgramSandbox, outermost, quoted};
 use self::reference::Dialect;
 pub(crate) use self::reference::looks_secret;
 use self::scalars::{

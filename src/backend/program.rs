@@ -3,6 +3,8 @@
 //!
 //! Must not: use a shell, pass on the bridge's environment or descriptors, or read the output.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -19,8 +21,8 @@ use tokio::time::sleep;
 
 use self::hiding::{Coverage, Exposure, Kept};
 use super::{PeerError, PeerErrorKind, error_text};
-use crate::config::Program;
 use crate::config::ProgramSandbox::{Listed, Secrets};
+use crate::config::{PASSED_ON, Program};
 
 pub mod guard;
 pub mod hiding;
@@ -31,8 +33,16 @@ mod confine;
 mod powers;
 mod spawner;
 
-/// The variables that a program inherits from the bridge's environment.
+/// The variables that a program inherits from the bridge's environment, besides [`PASSED_ON`].
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// The environment that `program` gets. What its entry says comes last, and so wins.
+fn environment(program: &Program) -> BTreeMap<String, OsString> {
+    let inherited = INHERITED.iter().chain(&PASSED_ON);
+    let inherited = inherited.filter_map(|key| Some(((*key).to_owned(), std::env::var_os(key)?)));
+    let own = program.env.iter().map(|(key, value)| (key.clone(), value.expose_secret().into()));
+    inherited.chain(own).collect()
+}
 
 /// Starts `program`, its three streams as pipes, through `launcher` if there is one.
 pub(super) async fn start(
@@ -50,11 +60,9 @@ pub(super) async fn start(
         }
         None => command.args(&program.args),
     };
-    let inherited = |key| Some((key, std::env::var_os(key)?));
     command
         .env_clear()
-        .envs(INHERITED.into_iter().filter_map(inherited))
-        .envs(program.env.iter().map(|(key, value)| (key, value.expose_secret())))
+        .envs(environment(program))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -121,10 +129,19 @@ pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
     let configured = env.get("PATH").map(|value| value.expose_secret().to_owned());
     let path = configured.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
     let candidates = std::env::split_paths(&path).map(|directory| directory.join(command));
-    candidates
-        .filter(|file| file.is_absolute())
-        .find(|file| is_program(file))
-        .ok_or_else(|| failed(error_text("not_in_path", &[("command", command)])))
+    candidates.filter(|file| file.is_absolute()).find(|file| is_program(file)).ok_or_else(|| {
+        match program.without_windows() {
+            Some(line) => failed(is_of_windows(command, &line)),
+            None => failed(error_text("not_in_path", &[("command", command)])),
+        }
+    })
+}
+
+/// What is said of a program that exists on Windows alone; `line` does the same here.
+fn is_of_windows(command: &str, line: &str) -> String {
+    format!(
+        "`{command}` is a program of Windows, and there is none here: write {line} in its place"
+    )
 }
 
 fn is_program(file: &Path) -> bool {

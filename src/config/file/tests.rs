@@ -12,6 +12,7 @@ mod good;
 mod local;
 mod meaning;
 mod pending;
+mod programs;
 mod reading_again;
 mod rules;
 mod runtime;

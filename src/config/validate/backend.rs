@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Validator;
+use super::program::ProgramDefaults;
 use crate::config::document::Kind;
 use crate::config::error::did_you_mean;
 use crate::config::file_format::{File, Mcp, Redact};
@@ -63,6 +64,7 @@ pub(super) struct Inherited<'c> {
     refresh: &'c Refresh,
     calls: &'c Calls,
     redact: &'c Redaction,
+    pub programs: &'c ProgramDefaults,
 }
 
 impl Backends {
@@ -91,7 +93,8 @@ const LEAST: usize = 1 << 10;
 impl Validator<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
         let redact = &self.redaction(file.redact.as_ref(), None);
-        let inherited = Inherited { refresh, calls, redact };
+        let programs = &self.program_defaults(file.programs.as_ref());
+        let inherited = Inherited { refresh, calls, redact, programs };
         let written = self.backend_names();
         let is_elsewhere = |only_on: &Option<List<String>>| {
             let system = rustix::system::uname();
