@@ -47,6 +47,7 @@ use self::scalars::{
     PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
 };
 pub use self::secrets::{Secret, Secrets};
+pub use self::validate::listen::only_with_ipv6;
 use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 use self::checks::Context;
 use self::report::{Check, Examined, Report};
 use super::{Failure, Outcome, check, pretty, print};
+use crate::backend::program::orphans;
 use crate::config::{Backend, Config, Environment, find};
 use crate::model::sentences::named;
 use crate::state_dir::{EXPOSED, StateDir};
@@ -63,6 +64,7 @@ pub(super) async fn doctor(
     }
     let file = check.into_examined("file", &path.display().to_string());
 
+    orphans::adopt();
     let context = Context::new(&config);
     let mut checks: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
     let context = &context;

@@ -7,7 +7,7 @@
 mod a2a;
 mod auth;
 mod backend;
-mod listen;
+pub(super) mod listen;
 mod local;
 mod mcp;
 mod program;

@@ -184,6 +184,8 @@ mod slow;
 #[cfg(test)]
 mod ssrf;
 #[cfg(test)]
+mod starts;
+#[cfg(test)]
 mod storage;
 #[cfg(test)]
 mod streams;

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use secrecy::ExposeSecret as _;
 
 use self::shared::Shared;
-use super::launcher;
+use super::{launcher, orphans};
 use crate::config::{Confinement, PASSED_ON, Program, ProgramSandbox, outermost};
 use crate::model::sentences::named;
 
@@ -30,7 +30,7 @@ pub(super) struct Kept {
 }
 
 /// Why a program can read files of the bridge.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Exposure {
     /// The configuration says so.
     #[error("With `sandbox: off` it can read {OWN}.")]
@@ -42,7 +42,7 @@ pub enum Exposure {
     #[error("Its `sandbox` lists {0}, and this system does not let it be hidden ({1}).")]
     Listed(PathBuf, String),
     /// Another file has taken the place of this one, and with it the mask was gone.
-    #[error("{0} was replaced, and the program can read the new one.")]
+    #[error("{0} was replaced, and programs that had started before can read the new one.")]
     Replaced(PathBuf),
 }
 
@@ -97,12 +97,11 @@ pub fn possible(launcher: Option<&Path>) -> Result<(), String> {
 }
 
 fn probe(launcher: &Path) -> Result<(), String> {
-    let output = Command::new(launcher)
-        .args(launcher::probe(launcher))
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .output()
+    let mut command = Command::new(launcher);
+    command.args(launcher::probe(launcher)).env_clear().current_dir("/").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = orphans::start_own(|| command.spawn(), |process| Some(process.id()))
+        .and_then(std::process::Child::wait_with_output)
         .map_err(|error| format!("cannot start {}: {error}", launcher.display()))?;
     if output.status.success() { Ok(()) } else { Err(launcher::apology(&output.stderr)) }
 }
