@@ -41,6 +41,7 @@ use tracing::error;
 use self::client::{Client, Place, parse};
 pub use self::complete::complete;
 use self::signals::Stop;
+pub use self::signals::survive_hangup;
 use self::terminal::plain;
 use crate::config::{ConfigErrors, Contact, Environment, find};
 use crate::http::server::socket_activation;

@@ -40,7 +40,7 @@ use self::document::{Document, NodeId};
 pub use self::environment::Environment;
 pub use self::error::{ConfigErrors, Problem};
 pub use self::file::{ConfigFile, find};
-pub use self::program::{Confinement, Program, ProgramSandbox, outermost, quoted};
+pub use self::program::{Confinement, PASSED_ON, Program, ProgramSandbox, outermost, quoted};
 use self::reference::Dialect;
 pub(crate) use self::reference::looks_secret;
 use self::scalars::{
@@ -48,6 +48,7 @@ use self::scalars::{
     McpTransport, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText, StartMode,
 };
 pub use self::secrets::{Secret, Secrets};
+pub use self::validate::listen::only_with_ipv6;
 use crate::http_client::Tls;
 use crate::journal::Postgres;
 pub use crate::model::pin::Mode as Pin;

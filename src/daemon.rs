@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::io::Errno;
 use secrecy::{ExposeSecret as _, SecretString};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
@@ -444,10 +445,15 @@ async fn listeners(
     if listen.by_default && !listeners.is_empty() {
         return Ok(listeners);
     }
+    let mut without_ipv6 = None;
     for address in &listen.tcp {
-        if !listeners.iter().any(|one| one.address() == Some(*address)) {
-            let bound = Listener::tcp(*address, tls.cloned()).await;
-            listeners.push(bound.map_err(failed(address.to_string()))?);
+        if listeners.iter().any(|one| one.address() == Some(*address)) {
+            continue;
+        }
+        match Listener::tcp(*address, tls.cloned()).await {
+            Ok(listener) => listeners.push(listener),
+            Err(error) if lacks_ipv6(*address, &error) => without_ipv6 = Some((*address, error)),
+            Err(error) => return Err(failed(address.to_string())(error)),
         }
     }
     if let Some(path) = &listen.unix
@@ -456,7 +462,23 @@ async fn listeners(
         let bound = Listener::unix(path);
         listeners.push(bound.map_err(failed(path.display().to_string()))?);
     }
-    Ok(listeners)
+    match without_ipv6 {
+        Some((address, error)) if listeners.is_empty() => Err(failed(address.to_string())(error)),
+        Some((address, error)) => {
+            warn!(%address, %error, "this machine has no IPv6; the other addresses are served");
+            Ok(listeners)
+        }
+        None => Ok(listeners),
+    }
+}
+
+/// Whether `address` cannot be bound as the machine has no IPv6: it was turned off, as in many
+/// containers. A bridge that ended there would serve its other addresses no more.
+fn lacks_ipv6(address: SocketAddr, error: &io::Error) -> bool {
+    let no_family = Some(Errno::AFNOSUPPORT.raw_os_error());
+    let is_absent =
+        error.kind() == io::ErrorKind::AddrNotAvailable || error.raw_os_error() == no_family;
+    is_absent && config::only_with_ipv6(address)
 }
 
 /// A listener on loopback for a part that lives inside the process.

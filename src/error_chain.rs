@@ -95,13 +95,46 @@ fn tls_words(error: &rustls::Error) -> String {
     filled(FLAWS, tls_flaw(error), &[("error", error)])
 }
 
+/// The proxy has answered CONNECT with 407.
+const PROXY_LOGIN: &str = "the proxy wants a login: write it into the address of the proxy, as \
+                           HTTPS_PROXY=http://USER:PASSWORD@HOST:PORT, and restart the bridge";
+/// The proxy has answered CONNECT with something else than 200.
+const PROXY_REFUSES: &str = "the proxy does not connect to this host: have its operator allow that, or \
+                             add the host to NO_PROXY if this machine has a way there without it";
+/// Nothing came back in time, or no more.
+const SILENT: &str = "see whether the host is up and the port is right, and whether a firewall or a \
+                      proxy swallows the connection; if the server does not speak TLS on this port, \
+                      write http://";
+
+/// What to do about a failure that only the words of the HTTP library tell: its types are its own.
+fn cure_of_words(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let layers = std::iter::successors(Some(error), |&error| error.source());
+    layers.map(ToString::to_string).find_map(|text| match text.as_str() {
+        "tunnel error: proxy authorization required" => Some(PROXY_LOGIN),
+        "tunnel error: unsuccessful" | "tunnel error: unexpected end of file" => {
+            Some(PROXY_REFUSES)
+        }
+        "operation timed out" => Some(SILENT),
+        _ => None,
+    })
+}
+
+/// What to do about a connection that fails, where the error says nothing better.
+pub(crate) fn cure_of_connection(error: &(dyn Error + 'static)) -> &'static str {
+    cure(error).unwrap_or_else(|| named(CURES, "no_way"))
+}
+
 /// What to do about an error of a connection; `None` if it says nothing about that.
 pub(crate) fn cure(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    if let Some(cure) = cure_of_words(error) {
+        return Some(cure);
+    }
     let name = match (tls_error(error), io_kind(error)?) {
         (Some(error), _) => tls_flaw(error),
         (None, io::ErrorKind::ConnectionRefused) => "refuses",
         (None, io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) => "socket",
         (None, io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => "hangs_up",
+        (None, io::ErrorKind::TimedOut) => return Some(SILENT),
         (None, _) => "no_way",
     };
     Some(named(CURES, name))

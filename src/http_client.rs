@@ -144,11 +144,15 @@ fn builder() -> reqwest::ClientBuilder {
 }
 
 fn any_version() -> reqwest::ClientBuilder {
+    with_proxies(proxies(|name| std::env::var(name).ok()))
+}
+
+fn with_proxies(proxies: Vec<Proxy>) -> reqwest::ClientBuilder {
     // An error means that a provider is already installed, which is just as good.
     drop(rustls::crypto::ring::default_provider().install_default());
     // The first proxy that accepts a request gets it.
     std::iter::once(link_local::refuse_literals())
-        .chain(proxies())
+        .chain(proxies)
         .fold(reqwest::Client::builder().no_proxy(), reqwest::ClientBuilder::proxy)
         .dns_resolver(link_local::Names::All)
         .redirect(reqwest::redirect::Policy::none())
@@ -192,12 +196,13 @@ pub fn set_trace(headers: &mut HeaderMap, trace: &Trace) {
 
 /// The proxies that the environment names. Requests to this machine bypass them: a proxy does not
 /// lead here, and must not see local traffic.
-fn proxies() -> Vec<Proxy> {
+fn proxies(variable: impl Fn(&str) -> Option<String>) -> Vec<Proxy> {
     let set = |names: [&str; 2]| {
-        let value = names.into_iter().find_map(|name| std::env::var(name).ok());
-        value.filter(|value| !value.is_empty())
+        names.into_iter().find_map(|name| variable(name).filter(|value| !value.is_empty()))
     };
     let others = set(["NO_PROXY", "no_proxy"]).unwrap_or_default();
+    // The library knows the form `.corp.test`, and takes the star of `*.corp.test` for a letter.
+    let others = others.replace("*.", ".");
     let without = NoProxy::from_string(&format!("localhost,127.0.0.0/8,::1,{others}"));
     let all = || set(["ALL_PROXY", "all_proxy"]);
     let http = set(["HTTP_PROXY", "http_proxy"]).or_else(all).map(Proxy::http);

@@ -47,7 +47,7 @@ pub(crate) mod watch;
 pub(crate) use http_client::fake as fake_http;
 
 pub use backend::program::{guard, launcher, mask};
-pub use cli::{complete, run};
+pub use cli::{complete, run, survive_hangup};
 
 /// The parts that tests/, benches/ and fuzz/ use without a process around them.
 #[doc(hidden)]

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Some(first) if first == guard::SUBCOMMAND => return guard::stand(),
         _ => (),
     }
+    mantyx_bridge::survive_hangup(std::env::args_os().skip(1));
     mantyx_bridge::complete();
     keep_to_ourselves();
     // Its thread gives memory back while nothing is allocated. Where there is none (musl), that takes

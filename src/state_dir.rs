@@ -7,13 +7,16 @@
 pub mod running;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, fchown,
+};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
 use parking_lot::Mutex;
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -30,16 +33,80 @@ pub struct StateDir {
     path: PathBuf,
     /// The files that could not be written last time, and why; shared by all clones.
     unwritten: Arc<Mutex<BTreeMap<PathBuf, String>>>,
+    /// The damaged files that were replaced; shared by all clones.
+    replaced: Arc<Mutex<BTreeMap<PathBuf, Replaced>>>,
+}
+
+/// A damaged file, in whose place the bridge uses something else.
+#[derive(Debug, Clone)]
+pub struct Replaced {
+    /// What was damaged, and what takes its place.
+    pub message: String,
+    /// What an operator does about that.
+    pub cure: &'static str,
 }
 
 /// A file in the state directory could not be read or written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} {path}; set `state_dir` to a directory that the bridge may write to")]
+#[error("cannot {doing} {path}{}", self.cure())]
 pub struct StateError {
     doing: &'static str,
     path: PathBuf,
     source: io::Error,
 }
+
+impl StateError {
+    fn cure(&self) -> &'static str {
+        match self.source.get_ref() {
+            // Its own words say it.
+            Some(inner) if inner.is::<NoFile>() => "",
+            _ => "; set `state_dir` to a directory that the bridge may write to",
+        }
+    }
+}
+
+/// Something else than a file has the place of one.
+#[derive(Debug, thiserror::Error)]
+#[error("it is {0} and no file; move it away, and the bridge makes a file in its place")]
+pub struct NoFile(&'static str);
+
+/// Opens the file at `path`. A pipe would keep its reader waiting for a writer, and the bridge would
+/// never start; a device may give bytes without end.
+pub fn open_file(options: &mut fs::OpenOptions, path: &Path) -> io::Result<fs::File> {
+    let check = |kind: fs::FileType| match kind {
+        kind if kind.is_file() => Ok(()),
+        kind if kind.is_fifo() => Err(io::Error::other(NoFile("a pipe"))),
+        kind if kind.is_dir() => Err(io::Error::other(NoFile("a directory"))),
+        kind if kind.is_socket() => Err(io::Error::other(NoFile("a socket"))),
+        _ => Err(io::Error::other(NoFile("a device"))),
+    };
+    // Before it is opened, as that alone may set a device going.
+    match fs::metadata(path) {
+        Ok(found) => check(found.file_type())?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => (),
+        Err(error) => return Err(error),
+    }
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = options.custom_flags(flags).open(path)?;
+    check(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
+/// Whether a kept secret can be one. After a crash, a file may be empty, or have zero bytes in the
+/// place of its text.
+fn is_secret(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// What to do once a token was replaced.
+const TELL_TOKEN: &str = "Give the new one to the apps that used the old one: `mantyx-bridge token`. \
+                          This is shown until the next start.";
+/// The same for the operator's secret.
+const TELL_OPERATOR: &str = "The new one is shown by `mantyx-bridge token --operator`; sign in again at \
+                             the page. This is shown until the next start.";
+/// The same for the refresh token, of which the bridge has only the configured one.
+const LOG_IN: &str = "If MANTYX does not take it, as it was replaced before, log in anew, and write the \
+                      new refresh token to where upstream.oauth says. This is shown until the next start.";
 
 /// Refuses a file whose format is not the one that this version writes.
 pub fn check_format(found: u32, written: u32) -> Result<(), String> {
@@ -49,7 +116,7 @@ pub fn check_format(found: u32, written: u32) -> Result<(), String> {
 
 impl StateDir {
     pub fn new(path: PathBuf) -> Self {
-        Self { path, unwritten: Arc::default() }
+        Self { path, unwritten: Arc::default(), replaced: Arc::default() }
     }
 
     pub fn path(&self) -> &Path {
@@ -75,21 +142,44 @@ impl StateDir {
 
     /// The secret in `file`; created if there is none.
     fn secret(&self, file: &str, prefix: &str) -> Result<SecretString, StateError> {
-        if let Some(secret) = self.existing(file)? {
-            return Ok(secret);
-        }
+        let damaged = match self.read_bytes(Path::new(file))? {
+            None => false,
+            Some(bytes) => match str::from_utf8(&bytes).map(str::trim) {
+                Ok(text) if is_secret(text) => return Ok(text.to_owned().into()),
+                _ => true,
+            },
+        };
         let mut random = [0; 32];
         getrandom::fill(&mut random)
             .map_err(|error| self.failed("draw random bytes for", file, io::Error::other(error)))?;
         let secret = SecretString::from(format!("{prefix}{}", hex(&random)));
         self.write_kept(Path::new(file), secret.expose_secret())?;
+        if damaged {
+            let cure = if file == OPERATOR { TELL_OPERATOR } else { TELL_TOKEN };
+            self.note_replaced(file, "the bridge made another secret", cure);
+        }
         Ok(secret)
     }
 
-    /// The secret in `file`, if it exists.
+    /// Tells, in the log and in `problems`, that the file `name` was damaged, and what is used now.
+    fn note_replaced(&self, name: &str, instead: &str, cure: &'static str) {
+        let path = self.path.join(name);
+        let message =
+            format!("{} was empty or damaged, as after a crash: {instead}.", path.display());
+        warn!(cure, "{message}");
+        self.replaced.lock().insert(path, Replaced { message, cure });
+    }
+
+    /// The damaged files that were replaced since the start.
+    pub fn replaced(&self) -> Vec<Replaced> {
+        self.replaced.lock().values().cloned().collect()
+    }
+
+    /// The secret in `file`, if it exists and is not damaged.
     pub fn existing(&self, file: &str) -> Result<Option<SecretString>, StateError> {
-        let text = self.read_kept(Path::new(file))?.unwrap_or_default();
-        Ok(Some(text.trim()).filter(|text| !text.is_empty()).map(|text| text.to_owned().into()))
+        let bytes = self.read_bytes(Path::new(file))?.unwrap_or_default();
+        let text = str::from_utf8(&bytes).unwrap_or_default().trim();
+        Ok(is_secret(text).then(|| text.to_owned().into()))
     }
 
     /// Whether a daemon has run here before: files exist that no other command writes.
@@ -154,16 +244,18 @@ impl StateDir {
 
     /// The addresses of the daemon, or of the last one that ran.
     pub fn listen(&self) -> Result<Vec<String>, StateError> {
-        let text = fs::read_to_string(self.path.join(LISTEN))
-            .map_err(|error| self.failed("read", LISTEN, error))?;
+        let missing = || self.failed("read", LISTEN, io::ErrorKind::NotFound.into());
+        let text = self.read_kept(Path::new(LISTEN))?.ok_or_else(missing)?;
         Ok(text.lines().map(str::to_owned).collect())
     }
 
     /// The replacement of the refresh token whose hash is `of`, if there is one.
     pub fn refresh_token(&self, of: &str) -> Result<Option<SecretString>, StateError> {
         let Some(text) = self.read_kept(Path::new(REFRESH_TOKEN))? else { return Ok(None) };
-        let kept: RefreshToken = serde_json::from_str(&text)
-            .map_err(|error| self.failed("read", REFRESH_TOKEN, error.into()))?;
+        let Ok(kept) = serde_json::from_str::<RefreshToken>(&text) else {
+            self.note_replaced(REFRESH_TOKEN, "the configured refresh token is used", LOG_IN);
+            return Ok(None);
+        };
         Ok((kept.of == of).then(|| SecretString::from(kept.refresh_token)))
     }
 
@@ -176,8 +268,23 @@ impl StateDir {
 
     /// Reads the file at `path` below the directory; `None` if it does not exist.
     pub fn read_kept(&self, path: &Path) -> Result<Option<String>, StateError> {
-        match fs::read_to_string(self.path.join(path)) {
-            Ok(text) => Ok(Some(text)),
+        let Some(bytes) = self.read_bytes(path)? else { return Ok(None) };
+        let text = String::from_utf8(bytes).map_err(|error| {
+            self.failed("read", path, io::Error::new(io::ErrorKind::InvalidData, error))
+        })?;
+        Ok(Some(text))
+    }
+
+    /// The same as bytes.
+    fn read_bytes(&self, path: &Path) -> Result<Option<Vec<u8>>, StateError> {
+        let read = || -> io::Result<Vec<u8>> {
+            let mut bytes = Vec::new();
+            let mut file = open_file(fs::OpenOptions::new().read(true), &self.path.join(path))?;
+            file.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        };
+        match read() {
+            Ok(bytes) => Ok(Some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(self.failed("read", path, error)),
         }
@@ -374,6 +481,81 @@ mod tests {
         for name in [format!("listen.new{gone}"), format!("pins/fs.new{gone}")] {
             assert!(!dir.path().join(&name).exists(), "{name}");
         }
+    }
+
+    #[test]
+    fn damaged_secret_is_replaced_and_told() {
+        for damage in ["", " \n", "\0\0\0\0\0\0\0\0", "mbt_\u{1b}"] {
+            let dir = tempfile::tempdir().unwrap();
+            let state = StateDir::new(dir.path().to_owned());
+            for name in [TOKEN, OPERATOR] {
+                fs::write(dir.path().join(name), damage).unwrap();
+                assert!(state.existing(name).unwrap().is_none(), "{damage:?}");
+            }
+            let secrets = [state.token().unwrap(), state.operator().unwrap()];
+            for (secret, prefix) in secrets.iter().zip(["mbt_", "mbo_"]) {
+                let text = secret.expose_secret();
+                assert!(text.starts_with(prefix) && text.len() == 4 + 64, "{damage:?}");
+            }
+            let told = state.clone().replaced();
+            assert_eq!(told.len(), 2, "{damage:?}");
+            assert!(told[0].message.contains("operator") && told[0].cure.contains("--operator"));
+            assert!(told[1].message.contains("token") && told[1].cure.contains("apps"));
+            // The next start finds nothing to tell.
+            let next = StateDir::new(dir.path().to_owned());
+            assert_eq!(next.token().unwrap().expose_secret(), secrets[0].expose_secret());
+            assert!(next.replaced().is_empty());
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        fs::write(dir.path().join(TOKEN), [0xff, 0xfe]).unwrap();
+        state.token().unwrap();
+        assert_eq!(state.replaced().len(), 1, "no text at all");
+    }
+
+    #[test]
+    fn damaged_refresh_token_is_told_and_the_configured_one_used() {
+        for damage in ["", "\0\0", "{\"of\":"] {
+            let dir = tempfile::tempdir().unwrap();
+            let state = StateDir::new(dir.path().to_owned());
+            fs::write(dir.path().join(REFRESH_TOKEN), damage).unwrap();
+            assert!(state.refresh_token("x").unwrap().is_none());
+            let [told] = &state.replaced()[..] else { panic!("{damage:?}") };
+            assert!(told.message.contains(REFRESH_TOKEN), "{}", told.message);
+        }
+    }
+
+    /// Nothing writes to the pipe, so that a reader would wait for ever.
+    #[test]
+    fn pipe_or_device_in_place_of_a_file_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = StateDir::new(dir.path().to_owned());
+        let make = |name: &str| {
+            let path = dir.path().join(name);
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                &path,
+                rustix::fs::FileType::Fifo,
+                rustix::fs::Mode::RUSR,
+                0,
+            )
+            .unwrap();
+        };
+        [TOKEN, LISTEN, REFRESH_TOKEN].into_iter().for_each(make);
+        std::os::unix::fs::symlink("/dev/zero", dir.path().join(OPERATOR)).unwrap();
+        let errors = [
+            state.token().unwrap_err(),
+            state.operator().unwrap_err(),
+            state.listen().unwrap_err(),
+            state.refresh_token("x").unwrap_err(),
+        ];
+        for (error, what) in errors.iter().zip(["a pipe", "a device", "a pipe", "a pipe"]) {
+            let text = error_chain(error);
+            assert!(text.contains(what) && text.contains("move it away"), "{text}");
+            assert!(!text.contains("set `state_dir`"), "{text}");
+        }
+        state.write_listen(&["http://127.0.0.1:1".to_owned()]).unwrap();
+        assert_eq!(state.listen().unwrap(), ["http://127.0.0.1:1"], "a file takes its place");
     }
 
     #[test]

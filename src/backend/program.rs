@@ -3,6 +3,8 @@
 //!
 //! Must not: use a shell, pass on the bridge's environment or descriptors, or read the output.
 
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -18,21 +20,31 @@ use tokio::process::{Child as Process, Command};
 use tokio::time::sleep;
 
 use self::hiding::{Coverage, Exposure, Kept};
+use self::orphans::Mark;
 use super::{PeerError, PeerErrorKind, error_text};
-use crate::config::Program;
 use crate::config::ProgramSandbox::{Listed, Secrets};
+use crate::config::{PASSED_ON, Program};
 
 pub mod guard;
 pub mod hiding;
 pub mod launcher;
 pub mod mask;
+pub mod orphans;
 
 mod confine;
 mod powers;
 mod spawner;
 
-/// The variables that a program inherits from the bridge's environment.
+/// The variables that a program inherits from the bridge's environment, besides [`PASSED_ON`].
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// The environment that `program` gets. What its entry says comes last, and so wins.
+fn environment(program: &Program) -> BTreeMap<String, OsString> {
+    let inherited = INHERITED.iter().chain(&PASSED_ON);
+    let inherited = inherited.filter_map(|key| Some(((*key).to_owned(), std::env::var_os(key)?)));
+    let own = program.env.iter().map(|(key, value)| (key.clone(), value.expose_secret().into()));
+    inherited.chain(own).collect()
+}
 
 /// Starts `program`, its three streams as pipes, through `launcher` if there is one.
 pub(super) async fn start(
@@ -41,6 +53,7 @@ pub(super) async fn start(
 ) -> Result<Started, PeerError> {
     let file = locate(program)?;
     let (kept, exposure) = look(program, &file, launcher).await?;
+    let mark = Mark::new();
     let mut command = Command::new(launcher.unwrap_or(&file));
     match launcher {
         Some(_) => command.args(launcher::arguments(&file, program, &kept)),
@@ -50,11 +63,10 @@ pub(super) async fn start(
         }
         None => command.args(&program.args),
     };
-    let inherited = |key| Some((key, std::env::var_os(key)?));
     command
         .env_clear()
-        .envs(INHERITED.into_iter().filter_map(inherited))
-        .envs(program.env.iter().map(|(key, value)| (key, value.expose_secret())))
+        .envs(environment(program))
+        .env(orphans::VARIABLE, mark.as_str())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -63,7 +75,7 @@ pub(super) async fn start(
     if let Some(cwd) = &program.cwd {
         command.current_dir(cwd);
     }
-    let mut started = spawner::spawn(command).await.map_err(|error| {
+    let mut started = spawner::spawn(command, mark).await.map_err(|error| {
         let cwd = program.cwd.as_ref().map(|cwd| format!(" in {}", cwd.display()));
         let through = launcher.map(|path| format!(" through {}", path.display()));
         let [cwd, through] = [cwd, through].map(Option::unwrap_or_default);
@@ -74,7 +86,7 @@ pub(super) async fn start(
     let masks = kept.masks.as_deref().filter(|_| kept.forbidden.is_empty());
     started.coverage = Coverage::new(exposure, masks);
     if let Some(binary) = launcher {
-        guard::add(started.group.leader(), binary);
+        guard::add(started.group.leader(), &started.group.mark, binary);
     }
     Ok(started)
 }
@@ -121,10 +133,19 @@ pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
     let configured = env.get("PATH").map(|value| value.expose_secret().to_owned());
     let path = configured.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
     let candidates = std::env::split_paths(&path).map(|directory| directory.join(command));
-    candidates
-        .filter(|file| file.is_absolute())
-        .find(|file| is_program(file))
-        .ok_or_else(|| failed(error_text("not_in_path", &[("command", command)])))
+    candidates.filter(|file| file.is_absolute()).find(|file| is_program(file)).ok_or_else(|| {
+        match program.without_windows() {
+            Some(line) => failed(is_of_windows(command, &line)),
+            None => failed(error_text("not_in_path", &[("command", command)])),
+        }
+    })
+}
+
+/// What is said of a program that exists on Windows alone; `line` does the same here.
+fn is_of_windows(command: &str, line: &str) -> String {
+    format!(
+        "`{command}` is a program of Windows, and there is none here: write {line} in its place"
+    )
 }
 
 fn is_program(file: &Path) -> bool {
@@ -149,21 +170,27 @@ pub(super) struct Started {
 }
 
 impl Started {
-    fn new(process: Process) -> io::Result<Self> {
+    fn new(process: Process, mark: Mark) -> io::Result<Self> {
         let leader = process.id().and_then(|id| Pid::from_raw(id.cast_signed()));
         let leader = leader.ok_or_else(|| io::Error::other("it has no process id"))?;
-        let group = Arc::new(Group { leader, gone: AtomicBool::new(false) });
+        let [gone, has_ended] = [false, false].map(AtomicBool::new);
+        let group = Arc::new(Group { leader, gone, mark, has_ended });
         Ok(Self { process, group, coverage: Coverage::default() })
     }
 }
 
-/// The process group that a program leads. Its drop kills the group.
+/// The process group that a program leads, and what the program has detached from it. Its drop kills
+/// all of them.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Pid,
     /// Set when the leader has been reaped and the rest killed: from then on the number may be
     /// another group's.
     gone: AtomicBool,
+    /// In the environment of all that the program starts.
+    mark: Mark,
+    /// Set when what the program has detached is to end.
+    has_ended: AtomicBool,
 }
 
 impl Group {
@@ -180,12 +207,21 @@ impl Group {
         }
     }
 
-    /// Kills the rest of the group; no signal goes to it afterwards.
+    /// Kills the rest of the group, and what the program has detached; no signal goes to the group
+    /// afterwards.
     pub(super) fn kill(&self) {
         if !self.gone.swap(true, Ordering::AcqRel) {
             let _sent = kill_process_group(self.leader, Signal::KILL).is_ok();
             guard::remove(self.leader());
         }
+        if !self.has_ended.swap(true, Ordering::AcqRel) {
+            orphans::ended(&self.mark, self.leader());
+        }
+    }
+
+    /// Waits, after [`Self::kill`], until nothing is left that the program has detached.
+    pub(super) async fn detached_gone(&self) {
+        orphans::gone(&self.mark).await;
     }
 
     /// Marks the group as gone, as no process of it is left: no signal goes to it afterwards.
@@ -193,6 +229,11 @@ impl Group {
         if !self.gone.swap(true, Ordering::AcqRel) {
             guard::remove(self.leader());
         }
+    }
+
+    /// Whether [`Self::forget`] or [`Self::kill`] came before.
+    pub(super) fn is_forgotten(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
     }
 
     /// Waits until no process is left. The leader must be waited for elsewhere.

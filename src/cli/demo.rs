@@ -24,6 +24,7 @@ use super::page::PLAIN;
 use super::serve::cannot_start;
 use super::terminal::{colours, cut};
 use super::{Client, Failure, Outcome, Stop, open, parse, print};
+use crate::backend::program::orphans;
 use crate::config::{Config, Environment};
 use crate::daemon::{Daemon, Options};
 use crate::error_chain::error_chain;
@@ -69,6 +70,7 @@ async fn with_bridge(
         format!("{BRIDGE_YAML}{more}state_dir: {}\n", Value::from(state.display().to_string()));
     let config = Config::parse(&text, Path::new("demo"), env)?;
     let options = Options { launcher: std::env::current_exe().ok(), ..Options::default() };
+    orphans::adopt();
     let shown = async {
         let daemon = Daemon::build(config, options).await.map_err(|error| cannot_start(&error))?;
         let url = daemon.urls.first().cloned().unwrap_or_default();

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use self::checks::Context;
 use self::report::{Check, Examined, Report};
 use super::{Failure, Outcome, check, pretty, print};
+use crate::backend::program::orphans;
 use crate::config::{Backend, Config, Environment, find};
 use crate::model::sentences::named;
 use crate::state_dir::{EXPOSED, StateDir};
@@ -71,6 +72,7 @@ pub(super) async fn doctor(
     } else {
         BTreeMap::new()
     };
+    orphans::adopt();
     let context = Context { sessions, ..Context::new(&config) };
     let mut checks: Vec<LocalBoxFuture<'_, Examined>> = vec![Box::pin(std::future::ready(file))];
     let context = &context;

@@ -11,6 +11,7 @@ use tokio::sync::Mutex;
 use tracing::{error, info, warn};
 
 use super::{Failure, Outcome, Stop};
+use crate::backend::program::orphans;
 use crate::config::{ConfigFile, Environment};
 use crate::daemon::{Daemon, Options, Reload};
 use crate::error_chain::error_chain;
@@ -23,6 +24,7 @@ pub(super) async fn serve(
     env: Environment,
     handed: Vec<ActivatedSocket>,
 ) -> Outcome {
+    orphans::adopt();
     // A file that may not grow (`LimitFSIZE`) is then an error of that write, and does not end the
     // daemon.
     let _too_large = signal(SignalKind::from_raw(Signal::XFSZ.as_raw()))?;

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::page::{HEADING, PLAIN, Page, Paper, counted};
 use super::terminal::plain;
-use super::{Client, Failure, Outcome, Place, parse, print};
+use super::{Client, Failure, Outcome, Place, complain, parse, print};
 use crate::config::Contact;
 use crate::config::error::did_you_mean;
 use crate::error_chain::error_chain;
@@ -236,5 +236,8 @@ pub(super) fn token(contact: &Contact, is_operators: bool) -> Outcome {
     let secret = || if is_operators { state.operator() } else { state.token() };
     let made = state.create().and_then(|()| secret());
     let token = made.map_err(|error| Failure::Failed(error_chain(&error)))?;
+    for replaced in state.replaced() {
+        complain(&format!("note: {}", replaced.message));
+    }
     print(&format!("{}\n", token.expose_secret()))
 }

@@ -46,7 +46,7 @@ pub type List<T> = At<Vec<At<T>>>;
 pub type Named<T> = At<BTreeMap<String, At<T>>>;
 
 /// A value that does not fit the expected type.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub(super) struct Mistake {
     /// The value, or its key, if that is to blame.

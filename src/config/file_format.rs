@@ -5,6 +5,7 @@
 //!
 //! Must not: check anything beyond types, or fill in defaults.
 
+mod programs;
 mod storage;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::collections::BTreeMap;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
+pub use self::programs::{Programs, Sandbox};
 pub use self::storage::{Audit, State};
 use super::scalars::OneOrMany;
 use super::{
@@ -54,6 +56,8 @@ pub struct File {
     pub audit: Option<At<Audit>>,
     /// What is replaced in the results of all backends, before they are kept, logged or posted.
     pub redact: Option<List<Redact>>,
+    /// What all programs that the bridge starts have in common (docs/programs.md).
+    pub programs: Option<At<Programs>>,
     /// MCP servers by name.
     pub mcp: Option<Named<Mcp>>,
     /// More of them, under the name that other products use.
@@ -65,23 +69,6 @@ pub struct File {
     pub local: Option<Named<Local>>,
     /// Other runtimes whose calls of tools the bridge answers, by name (docs/runtimes.md).
     pub runtimes: Option<Named<Runtime>>,
-    /// What holds for all programs of `mcp`, unless their entries say otherwise.
-    pub programs: Option<Programs>,
-}
-
-/// What holds for all programs of `mcp`, unless their entries say otherwise.
-#[derive(Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with start, idle_stop, start_timeout")]
-pub struct Programs {
-    /// `eager` (the default) starts a program with the bridge. `lazy` starts one whose tools are known
-    /// already by its first call.
-    pub start: Option<At<StartMode>>,
-    /// A program that nothing has used for so long is ended; its next call starts it again. Only for
-    /// servers that keep nothing between calls. Default: `off`.
-    pub idle_stop: Option<At<DurationOrOff>>,
-    /// How long a program may take from its turn to start to the end of its handshake; the first start
-    /// of a package installs it. At most `1h`. Default: `5m`.
-    pub start_timeout: Option<At<DurationText>>,
 }
 
 /// Text that is replaced in results: either `pattern` or `use`.
@@ -320,7 +307,8 @@ pub struct Mcp {
     pub command: Option<At<String>>,
     /// Its arguments.
     pub args: Option<List<Scalar>>,
-    /// Its environment, besides PATH, HOME, LANG and TMPDIR.
+    /// Its environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and certificates,
+    /// and `programs.env`. In `args`, `${NAME}` stands for one of these first.
     pub env: Option<Named<Scalar>>,
     /// A file with more of its environment, one NAME=value a line; `env` wins.
     #[serde(rename = "envFile")]
@@ -333,8 +321,8 @@ pub struct Mcp {
     /// (docs/programs.md).
     pub sandbox: Option<At<SandboxValue>>,
     /// The address of a server that speaks Streamable HTTP, or the older HTTP+SSE. On a unix
-    /// socket: `unix:/run/x.sock`, where the path is `/mcp`, or `unix:/run/x.sock:/path`. The
-    /// bridge then sends `Host: localhost:80`, unless `headers` has another.
+    /// socket: `unix:/run/x.sock`, where the path is `/mcp`, `unix:/run/x.sock:/path`, or
+    /// `unix:///run/x.sock#/path`. The bridge then sends `Host: localhost:80`, unless `headers` has another.
     #[serde(alias = "serverUrl")]
     pub url: Option<At<String>>,
     /// Sent with every request to `url`, and to nowhere else.
@@ -544,7 +532,8 @@ pub struct Local {
     /// as JSON on stdin, and prints the result on stdout. An exit status other than 0 is an error
     /// with stderr.
     pub command: Option<List<Scalar>>,
-    /// The program's environment, besides PATH, HOME, LANG and TMPDIR.
+    /// The program's environment, besides PATH, HOME, LANG, TMPDIR, the variables of proxies and
+    /// certificates, and `programs.env`.
     pub env: Option<Named<Scalar>>,
     /// The directory that the program is started in.
     pub cwd: Option<At<String>>,
@@ -583,16 +572,6 @@ pub struct Local {
     pub quota: Option<At<Quota>>,
     /// `true`: the bridge is not ready before this backend is.
     pub required: Option<At<bool>>,
-}
-
-/// The files that a program may see. Relative paths start at the directory of this file.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a map with read, write")]
-pub struct Sandbox {
-    /// Files and directories, with all below them, to read and to run.
-    pub read: Option<List<String>>,
-    /// The same, to change as well.
-    pub write: Option<List<String>>,
 }
 
 /// The request of a local tool.

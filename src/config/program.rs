@@ -9,6 +9,27 @@ use std::sync::Arc;
 
 use super::{Secret, Secrets, Written};
 
+/// The variables of proxies and certificates that programs get from the environment of the bridge,
+/// if it has them. Without them, a program reaches nothing where this machine has no other way out.
+pub const PASSED_ON: [&str; 16] = [
+    "HTTPS_PROXY",
+    "https_proxy",
+    "HTTP_PROXY",
+    "http_proxy",
+    "ALL_PROXY",
+    "all_proxy",
+    "NO_PROXY",
+    "no_proxy",
+    "SSL_CERT_FILE",
+    "ssl_cert_file",
+    "SSL_CERT_DIR",
+    "ssl_cert_dir",
+    "NODE_EXTRA_CA_CERTS",
+    "node_extra_ca_certs",
+    "REQUESTS_CA_BUNDLE",
+    "requests_ca_bundle",
+];
+
 /// A program that is started without a shell.
 #[derive(Debug, Clone)]
 pub struct Program {
@@ -46,6 +67,31 @@ impl Program {
     /// The same as a reader can type it. The bridge itself uses no shell.
     pub fn command_line(&self) -> String {
         quoted(&self.argv())
+    }
+
+    /// What to write in place of a command line for Windows: `npx -y x` for `cmd /c npx -y x`, and for
+    /// `npx.cmd -y x`. Files of other products are written on one system and read on another, where
+    /// such a program does not exist.
+    pub fn without_windows(&self) -> Option<String> {
+        let name = self.command.rsplit(['/', '\\']).next().unwrap_or_default();
+        let (stem, extension) = name.rsplit_once('.').unwrap_or((name, ""));
+        let args: Vec<String> = self.args.iter().map(ToString::to_string).collect();
+        let is_cmd = stem.eq_ignore_ascii_case("cmd");
+        if is_cmd && ["", "exe"].iter().any(|it| it.eq_ignore_ascii_case(extension)) {
+            let options = args.iter().take_while(|arg| arg.starts_with('/')).count();
+            let (options, line) = args.split_at(options);
+            let runs =
+                options.last().is_some_and(|last| ["/c", "/k", "/C", "/K"].contains(&&**last));
+            return match line {
+                // All of it in one argument.
+                [line] if runs => Some(line.clone()),
+                [_, ..] if runs => Some(quoted(line)),
+                _ => None,
+            };
+        }
+        let of_windows = ["cmd", "exe", "bat"].iter().any(|it| it.eq_ignore_ascii_case(extension));
+        let line = || quoted(&[vec![stem.to_owned()], args].concat());
+        if of_windows { Some(line()) } else { None }
     }
 
     /// Adds `path` to the files that the program must not read.

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex};
 
 use super::document::{Kind, Node};
-use super::reference::looks_secret;
+use super::reference::{looks_secret, scheme_and_token};
 use super::{Document, Secrets};
 
 const MASK: &str = "***";
@@ -98,6 +98,8 @@ fn collect(node: &Node, is_secret: bool, names: bool, keep: &mut dyn FnMut(&Node
         Kind::Str(text) | Kind::Int(_, text) | Kind::Float(_, text) if is_secret => {
             keep(node, text);
         }
+        // `Bearer abc`, whatever the name of its variable is.
+        Kind::Str(text) if scheme_and_token(text).is_some() => keep(node, text),
         _ => (),
     }
 }

@@ -2,8 +2,12 @@
 //!
 //! Must not: put the value of a reference into a message.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use secrecy::ExposeSecret as _;
+
+use super::Secret;
 use super::deserialize::Mistake;
 use super::environment::{Environment, SmallFile};
 use super::error::Values;
@@ -28,6 +32,14 @@ enum Part {
     Env {
         name: String,
         default: Option<String>,
+        /// It was written `${NAME}`.
+        is_bare: bool,
+    },
+    /// A variable of the entry itself.
+    #[display("${{{name}}}")]
+    Own {
+        name: String,
+        value: Secret,
     },
     #[display("${{file:{_0}}}")]
     File(String),
@@ -74,6 +86,34 @@ impl Template {
         Ok(Self(parts))
     }
 
+    /// The same, where `${NAME}` stands for a variable of `own` if that has one. Files of other
+    /// products rely on it: an entry gives a header in `env`, and names the variable in `args`. An
+    /// empty variable leaves its default in force, as in a shell.
+    pub(super) fn with_own(self, own: &BTreeMap<String, Secret>) -> Self {
+        let parts = self.0.into_iter().map(|part| match &part {
+            Part::Env { name, default, is_bare: true } => match own.get(name) {
+                Some(value) if default.is_none() || !value.expose_secret().is_empty() => {
+                    Part::Own { name: name.clone(), value: value.clone() }
+                }
+                _ => part,
+            },
+            _ => part,
+        });
+        Self(parts.collect())
+    }
+
+    /// A variable of the entry itself in it that probably holds a secret.
+    pub(super) fn own_secret(&self) -> Option<&str> {
+        self.0.iter().find_map(|part| match part {
+            Part::Own { name, value }
+                if looks_secret(name) || scheme_and_token(value.expose_secret()).is_some() =>
+            {
+                Some(name.as_str())
+            }
+            _ => None,
+        })
+    }
+
     /// Whether it has no reference.
     pub(super) fn is_plain(&self) -> bool {
         self.0.iter().all(|part| matches!(part, Part::Literal(_)))
@@ -104,7 +144,7 @@ impl Part {
     fn parse(inside: &str, dialect: Dialect) -> Result<Self, Mistake> {
         match inside.split_once(':').filter(|(_, rest)| !rest.starts_with('-')) {
             Some(("env", name)) if is_variable(name) => {
-                Ok(Self::Env { name: name.into(), default: None })
+                Ok(Self::Env { name: name.into(), default: None, is_bare: false })
             }
             Some(("file", path)) if !path.is_empty() => match for_a_shell(path) {
                 None => Ok(Self::File(path.into())),
@@ -132,8 +172,10 @@ impl Part {
             None => (inside, None),
         };
         if dialect == Dialect::Foreign && is_variable(name) {
-            let name = if name == "userHome" { "HOME" } else { name };
-            return Ok(Self::Env { name: name.into(), default });
+            return Ok(match name {
+                "userHome" => Self::Env { name: "HOME".into(), default, is_bare: false },
+                _ => Self::Env { name: name.into(), default, is_bare: true },
+            });
         }
         Err(match is_variable(inside) {
             true => Mistake::named("bare_variable", &[("inside", &inside)]),
@@ -149,7 +191,8 @@ impl Part {
     ) -> Result<(), Mistake> {
         match self {
             Self::Literal(text) => into.value.push_str(text),
-            Self::Env { name, default } => {
+            Self::Own { value, .. } => into.value.push_str(value.expose_secret()),
+            Self::Env { name, default, is_bare: _ } => {
                 // As in a shell, `:-` covers a variable that is set to nothing.
                 let value = match default {
                     Some(default) => env.filled_var(name).or(Some(default)),
@@ -234,6 +277,13 @@ fn is_variable(name: &str) -> bool {
     let mut bytes = name.bytes();
     bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
         && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
+}
+
+/// The token in the value of an `Authorization` header, such as `Bearer abc`.
+pub(super) fn scheme_and_token(value: &str) -> Option<&str> {
+    let (scheme, token) = value.trim().split_once(' ')?;
+    let is_known = ["Bearer", "Basic", "Token"].iter().any(|it| it.eq_ignore_ascii_case(scheme));
+    (is_known && !token.contains(' ')).then_some(token)
 }
 
 /// Whether a key, a header, a variable or an option of this name probably holds a secret.

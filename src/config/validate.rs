@@ -7,7 +7,7 @@
 mod a2a;
 mod auth;
 mod backend;
-mod listen;
+pub(super) mod listen;
 mod local;
 mod mcp;
 mod program;
@@ -18,7 +18,7 @@ mod upstream;
 mod web;
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ use super::reference::{Template, for_a_shell, plain_reason, reading_cure};
 use super::value::format_duration;
 use super::{
     At, Audit, Backend, Calls, Config, Contact, Dialect, Document, DurationText, Listen, NodeId,
-    Refresh, Secrets, Written, file_format,
+    Refresh, Secret, Secrets, Written, file_format,
 };
 use crate::model::BackendName;
 
@@ -102,6 +102,7 @@ impl<'a> Validator<'a> {
         self.check_tls(file.listen.as_ref(), listen.as_ref());
         let Backends { ready: mut backends, disabled, .. } = backends;
         let hidden = self.hidden(listen.as_ref(), state_dir.as_ref());
+        self.keep_proxies_secret();
         let secrets = Arc::new(std::mem::take(&mut self.findings.borrow_mut().secrets));
         for program in backends.values_mut().filter_map(Backend::program_mut) {
             program.hidden = Arc::clone(&hidden);
@@ -287,7 +288,19 @@ impl<'a> Validator<'a> {
 
     /// A text with its references resolved, and the template that it came from.
     fn resolve(&self, node: NodeId, text: &str, dialect: Dialect) -> Option<(String, Template)> {
-        let resolved = Template::parse(text, dialect).and_then(|template| {
+        self.resolve_with(node, text, dialect, &BTreeMap::new())
+    }
+
+    /// [`Self::resolve`], where `${NAME}` stands for a variable of `own` first.
+    fn resolve_with(
+        &self,
+        node: NodeId,
+        text: &str,
+        dialect: Dialect,
+        own: &BTreeMap<String, Secret>,
+    ) -> Option<(String, Template)> {
+        let parsed = Template::parse(text, dialect).map(|template| template.with_own(own));
+        let resolved = parsed.and_then(|template| {
             let resolved = template.resolve(self.env, self.directory)?;
             Ok((resolved, template))
         });

@@ -24,7 +24,7 @@ use super::record::{CallKey, Change, Kept, LossRecord, Millis};
 use super::{frames, live};
 use crate::clock;
 use crate::model::maps::HashSet;
-use crate::state_dir::StateDir;
+use crate::state_dir::{StateDir, open_file};
 
 /// A file of up to this size is not compacted, in bytes.
 const SMALL: u64 = 4 << 20;
@@ -107,7 +107,8 @@ impl Lock {
     pub(super) fn take(path: &Path, has_run: bool) -> Result<Self, StoreError> {
         // A file of its own, as compaction replaces the journal's file and a lock on it would be
         // lost.
-        let file = owners().append(true).create(true).open(path.with_extension("lock"))?;
+        let lock = path.with_extension("lock");
+        let file = open_file(owners().append(true).create(true), &lock)?;
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => StoreError::InUse(holder(&file, path)),
             TryLockError::Error(error) => error.into(),
@@ -166,7 +167,7 @@ fn with_live<T>(
     then: impl FnOnce(FileContents<'_>) -> T,
 ) -> Result<T, StoreError> {
     let mut bytes = Vec::new();
-    match File::open(path) {
+    match open_file(OpenOptions::new().read(true), path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         file => {
             let file = file?;

@@ -2,10 +2,10 @@
 
 use std::{fs, path::Path, time::Duration};
 
-use rustix::process::{Pid, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::{Value, json};
 
-use crate::{bridge::Bridge, peers, wait};
+use crate::{bridge::Bridge, cli, peers, wait};
 
 /// The configuration of a hostile server, with `more` keys in its entry.
 fn hostile(args: &[&str], more: &str) -> String {
@@ -15,7 +15,7 @@ fn hostile(args: &[&str], more: &str) -> String {
 
 /// One call by hand; its answer as the model would read it.
 async fn call(bridge: &Bridge, tool: &str, args: Value) -> Value {
-    let event = json!({"toolUseId": "tu_1", "kind": "mcp_local", "name": tool, "args": args});
+    let event = json!({"toolUseId": "tu_1", "name": tool, "args": args});
     bridge.api("POST", "/v1/tool-calls", Some(&event.to_string())).await.expect(200)
 }
 
@@ -179,7 +179,7 @@ async fn a_guard_that_died_is_replaced() {
     bridge.wait_backend("bad", "ready").await;
     let daemon = bridge.process().pid();
     let first = guard_of(daemon).expect("a guard");
-    rustix::process::kill_process(first, rustix::process::Signal::KILL).expect("it lives");
+    kill_process(first, Signal::KILL).expect("it lives");
     // The server ends; the next one makes the bridge speak to its guard.
     call(&bridge, "bad_crash", json!({})).await;
     let second = wait::soon("another guard should stand", async || {
@@ -191,4 +191,132 @@ async fn a_guard_that_died_is_replaced() {
     bridge.kill9();
     bridge.wait_childless().await;
     wait::soon("the guard should end", async || test_kill_process(second).err()).await;
+}
+
+/// The processes whose ids `text` lists.
+fn listed(text: &str) -> Vec<Pid> {
+    let ids: Vec<i32> = serde_json::from_str(text).expect("a list of ids");
+    ids.into_iter().map(|id| Pid::from_raw(id).expect("an id")).collect()
+}
+
+/// The processes that the server has detached, which live.
+async fn detached(bridge: &Bridge, args: Value) -> Vec<Pid> {
+    let answer = call(bridge, "bad_detach", args).await;
+    let pids = listed(answer["result"].as_str().expect("a result"));
+    assert_eq!(pids.len(), 4);
+    pids
+}
+
+/// Waits until no process of these is left, and none to be waited for.
+async fn wait_gone(pids: &[Pid], why: &str) {
+    let soon = Duration::from_secs(10);
+    wait::until(&format!("what it detached should end {why}"), soon, async || {
+        pids.iter().all(|pid| test_kill_process(*pid).is_err()).then_some(())
+    })
+    .await;
+}
+
+/// Browsers and language servers are no members of the server's group. They live in a user namespace
+/// of their own where the bridge's files are masked, and the bridge need not be root to find them.
+#[tokio::test]
+async fn detached_processes_end_with_their_program() {
+    for (sandbox, powerless) in
+        [("", false), ("", true), ("sandbox: off, ", true), ("sandbox: secrets, ", true)]
+    {
+        let config = hostile(&[], sandbox);
+        let mut bridge = match powerless {
+            true => Bridge::start_powerless(&config).await,
+            false => Bridge::start(&config).await,
+        };
+        bridge.wait_backend("bad", "ready").await;
+        let pids = detached(&bridge, json!({})).await;
+        assert!(pids.iter().all(|pid| test_kill_process(*pid).is_ok()), "they live");
+        let guard = guard_of(bridge.process().pid());
+        call(&bridge, "bad_crash", json!({})).await;
+        wait_gone(&pids, "with its death").await;
+        bridge.wait_backend("bad", "ready").await;
+        assert_eq!(guard_of(bridge.process().pid()), guard, "which is no orphan");
+
+        let pids = detached(&bridge, json!({})).await;
+        bridge.set_config("upstream: {sandbox: true}\n");
+        wait_gone(&pids, "with its removal").await;
+
+        bridge.set_config(&config);
+        wait::soon("the entry should be back", async || {
+            let status = bridge.status().await;
+            status["backends"].as_array().is_some_and(|all| !all.is_empty()).then_some(())
+        })
+        .await;
+        bridge.wait_backend("bad", "ready").await;
+        let pids = detached(&bridge, json!({})).await;
+        bridge.stop().await;
+        assert!(pids.iter().all(|pid| test_kill_process(*pid).is_err()), "none is left at a stop");
+    }
+}
+
+/// After kill -9, the guard finds them.
+#[tokio::test]
+async fn detached_processes_end_with_a_killed_daemon() {
+    for sandbox in ["", "sandbox: off, ", "sandbox: secrets, "] {
+        let mut bridge = Bridge::start_powerless(&hostile(&[], sandbox)).await;
+        bridge.wait_backend("bad", "ready").await;
+        let pids = detached(&bridge, json!({})).await;
+        bridge.kill9();
+        wait_gone(&pids, "with the daemon").await;
+        bridge.wait_childless().await;
+    }
+}
+
+/// The bridge is the parent of orphans, so the bridge has to wait for their end. It leaves alone what
+/// lives, as its program does.
+#[tokio::test]
+async fn orphans_that_end_are_waited_for() {
+    let mut bridge = Bridge::start(&hostile(&[], "")).await;
+    bridge.wait_backend("bad", "ready").await;
+    let lasting = detached(&bridge, json!({})).await;
+    let brief = detached(&bridge, json!({"seconds": 0.05})).await;
+    // The first is the server's own child.
+    wait_gone(&brief[1..2], "by itself").await;
+    assert!(lasting.iter().all(|pid| test_kill_process(*pid).is_ok()), "their program lives");
+    // Other processes are still waited for by those who have started them.
+    for _ in 0..3 {
+        call(&bridge, "bad_crash", json!({})).await;
+        bridge.wait_backend("bad", "ready").await;
+    }
+    wait_gone(&lasting, "with their program").await;
+    bridge.stop().await;
+}
+
+/// A script may leave a process in the background; its output is read, and it ends after the call.
+#[tokio::test]
+async fn detached_processes_of_a_local_tool_end_after_the_call() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let script = dir.path().join("script");
+    fs::write(&script, "setsid sleep 600 </dev/null >/dev/null 2>&1 &\necho \"[$!]\"\n")
+        .expect("writable");
+    let config = format!(
+        "upstream: {{sandbox: true}}\nlocal:\n  leaves: {{command: [sh, {}]}}\n",
+        script.display()
+    );
+    let mut bridge = Bridge::start(&config).await;
+    bridge.wait_backend("leaves", "ready").await;
+    for _ in 0..3 {
+        let answer = call(&bridge, "leaves", json!({})).await;
+        wait_gone(&listed(answer["result"].as_str().expect("an id")), "after the call").await;
+    }
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn detached_processes_end_with_the_doctor() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ids = dir.path().join("ids");
+    let config = dir.path().join("bridge.yaml");
+    let args = ["--detach", ids.to_str().expect("UTF-8")];
+    let state = dir.path().join("state").display().to_string();
+    fs::write(&config, format!("state_dir: {state}\n{}", hostile(&args, ""))).expect("writable");
+    let config = config.to_str().expect("UTF-8");
+    cli::run(&["doctor", "bad", "-c", config]).await.expect(cli::OK);
+    let started = fs::read_to_string(&ids).expect("the server has started them");
+    wait_gone(&listed(&started), "with the doctor").await;
 }

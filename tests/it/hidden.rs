@@ -305,6 +305,38 @@ async fn programs_work_as_before() {
     }
 }
 
+/// On a fresh account: there is nothing in `~/.local` and `~/.config` but what the bridge has made.
+#[tokio::test]
+async fn fresh_account_lets_programs_make_their_directories() {
+    let dir = TempDir::new().expect("the temporary directory is writable");
+    let home = dir.path().join("ann");
+    let secrets = [".local/state/mantyx-bridge/a", ".config/mantyx-bridge/b", ".aws/c"];
+    let headers = secrets.map(|name| {
+        let path = home.join(name);
+        fs::create_dir_all(path.parent().expect("a directory")).expect("writable");
+        fs::write(&path, "0123456789abcdef").expect("writable");
+        format!("X-{}: '${{file:{}}}'", name.len(), path.display())
+    });
+    let makes = format!(
+        "set -e\ncd \"$HOME\"\nmkdir -p .local/share/uv/tools .local/bin .local/state/uv .config/uv \
+         .cache/uv .aws/cli\ncat {} 2>/dev/null || echo hidden\n",
+        secrets.join(" ")
+    );
+    let makes = script(&dir, "makes", &makes);
+    let makes = peers::with(&makes, &format!("env: {{HOME: {}}}", home.display()));
+    let config = format!(
+        "{SANDBOX}mcp:\n  web: {{url: 'http://127.0.0.1:9', headers: {{{}}}}}\nlocal:\n  makes: {makes}\n",
+        headers.join(", ")
+    );
+    let mut bridge = Bridge::start(&config).await;
+    bridge.wait_backend("makes", "ready").await;
+    assert_eq!(printed(&bridge, "makes").await, "hidden");
+    for made in [".local/share/uv/tools", ".config/uv", ".aws/cli"] {
+        assert!(home.join(made).is_dir(), "{made}");
+    }
+    bridge.stop().await;
+}
+
 /// What `sandbox: secrets` lets a program do, and what not.
 #[tokio::test]
 async fn landlock_keeps_the_bridges_own_files_where_nothing_can_be_mounted() {
@@ -391,27 +423,31 @@ async fn a_hidden_file_that_was_replaced_is_told() {
     }
     fs::write(crowd.join("other"), "o").expect("writable");
     let config = format!(
-        "{SANDBOX}mcp:\n  bad: {}\n  web: {{url: 'http://127.0.0.1:9', headers: {{X-A: \
+        "{SANDBOX}mcp:\n  bad: {}\n  other: {}\n  web: {{url: 'http://127.0.0.1:9', headers: {{X-A: \
          '${{file:{}/key}}', X-B: '${{file:{}/key}}'}}}}\n",
+        hostile(""),
         hostile(""),
         alone.display(),
         crowd.display()
     );
     let bridge = Bridge::start(&config).await;
     bridge.wait_backend("bad", "ready").await;
+    bridge.wait_backend("other", "ready").await;
     let keys = [alone.join("key"), crowd.join("key")];
     let keys: Vec<&Path> = keys.iter().map(AsRef::as_ref).collect();
     let hidden = |seen: &str| ["EACCES", "ENOENT"].contains(&seen);
     assert!(read(&bridge, &keys).await.iter().all(|seen| hidden(seen)));
-    assert_eq!(problems(&bridge, "bad").await, []);
+    assert_eq!(problems(&bridge, "programs").await, []);
     for key in &keys {
         replace(key, "fedcba9876543210");
     }
     assert!(hidden(&read(&bridge, &keys).await[0]), "a directory of its own");
-    let told = problems(&bridge, "bad").await;
-    let (message, cure) = told.first().expect("a problem");
-    assert!(message.contains("crowd/key"), "{message}");
+    let [(message, cure)] = &problems(&bridge, "programs").await[..] else { panic!("one problem") };
+    assert!(message.contains("crowd/key") && message.contains("`bad`, `other`"), "{message}");
     assert!(cure.contains("directory"), "{cure}");
+    for name in ["bad", "other"] {
+        assert_eq!(problems(&bridge, name).await, [], "{name}");
+    }
 }
 
 /// A working directory that is hidden would lead behind the mask.

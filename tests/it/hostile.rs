@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::{
     approvals,
-    bridge::API,
+    bridge::{API, Bridge},
     frames::Script,
     harness::{Harness, tool_names},
     peers, wait,
@@ -87,7 +87,7 @@ async fn a_child_sees_what_it_was_given_and_no_more() {
     let env = seen["env"].as_object().expect("an environment");
     for name in env.keys() {
         // Python sets LC_CTYPE itself where the locale is C.
-        let given = ["PATH", "HOME", "LANG", "TMPDIR", "LC_CTYPE"];
+        let given = ["PATH", "HOME", "LANG", "TMPDIR", "LC_CTYPE", "MANTYX_BRIDGE_PROGRAM"];
         assert!(given.contains(&name.as_str()), "{name} was not given to it");
     }
     // The listing of the descriptors is one itself.
@@ -99,6 +99,42 @@ async fn a_child_sees_what_it_was_given_and_no_more() {
     assert_eq!(seen["pid"], seen["group"], "a group of its own");
     let all = answer.to_string();
     assert!(!all.contains(crate::mantyx::CREDENTIAL) && !all.contains(rig.bridge.token()));
+}
+
+/// A machine may have no way out but by a proxy.
+#[tokio::test]
+async fn programs_get_proxies_certificates_and_what_is_given_to_all() {
+    let programs = "upstream: {sandbox: true}\nprograms: {env: {REGISTRY: r, PORT: 80}}\n";
+    let own = peers::with(&peers::hostile_mcp(&[]), "env: {PORT: 90, NO_PROXY: own.test}");
+    let env = [
+        ("https_proxy", "http://127.0.0.1:9"),
+        ("NO_PROXY", "127.0.0.1"),
+        ("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt"),
+        ("OTHER", "x"),
+    ];
+    let config = format!(
+        "{programs}mcp:\n  bad: {own}\nlocal:\n  shows: {{command: [sh, -c, 'echo $https_proxy $REGISTRY $PORT']}}\n"
+    );
+    let bridge = Bridge::start_with(&config, &env).await;
+    bridge.wait_backend("bad", "ready").await;
+    bridge.wait_backend("shows", "ready").await;
+    let call = async |tool: &str| {
+        let event = format!(r#"{{"toolUseId":"tu_1","name":"{tool}","args":{{}}}}"#);
+        let answer = bridge.api("POST", "/v1/tool-calls", Some(&event)).await.expect(200);
+        answer["result"].as_str().expect("a result").to_owned()
+    };
+    let seen: Value = serde_json::from_str(&call("bad_environment").await).expect("JSON");
+    for (name, expected) in [
+        ("https_proxy", Some(env[0].1)),
+        ("SSL_CERT_FILE", Some(env[2].1)),
+        ("NO_PROXY", Some("own.test")),
+        ("PORT", Some("90")),
+        ("REGISTRY", Some("r")),
+        ("OTHER", None),
+    ] {
+        assert_eq!(seen["env"][name].as_str(), expected, "{name}");
+    }
+    assert_eq!(call("shows").await, format!("{} r 80", env[0].1));
 }
 
 #[tokio::test]

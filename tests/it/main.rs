@@ -153,6 +153,8 @@ mod pins;
 #[cfg(test)]
 mod postgres_setup;
 #[cfg(test)]
+mod program_starts;
+#[cfg(test)]
 mod proxy;
 #[cfg(test)]
 mod questions;
@@ -184,7 +186,7 @@ mod slow;
 #[cfg(test)]
 mod ssrf;
 #[cfg(test)]
-mod starting;
+mod starts;
 #[cfg(test)]
 mod storage;
 #[cfg(test)]

@@ -10,6 +10,7 @@ Options:
   --circle           give the same cursor again and again
   --noise            write garbage to stdout before the handshake and a flood to stderr
   --die MESSAGE      write MESSAGE to stderr and end with status 7 at once
+  --detach FILE      start the processes of the tool `detach` at once, and write their ids to FILE
   --ignore-stdin-end live on after stdin has ended, and ignore SIGTERM
 
 With LEDGER in the environment, every tools/call and every notification is appended to that file,
@@ -21,6 +22,7 @@ import errno
 import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -56,6 +58,7 @@ TOOLS = [
     ("late", "Says that it has begun, and answers when the next call has come, before that."),
     ("deaf", "Stops reading stdin for `seconds` seconds, then answers."),
     ("fork", "Starts a grandchild that ignores SIGTERM and returns its process id."),
+    ("detach", "Starts processes in sessions of their own, for `seconds`, and returns their ids."),
     ("ask", "Asks the client for everything a server may ask and returns the replies."),
     ("change", "Adds a tool and says so three times."),
     ("insult", "Says on stderr, in a log message and in an error what a terminal would obey."),
@@ -167,6 +170,30 @@ def fork():
         time.sleep(600)
         os._exit(0)
     return str(child)
+
+
+def detach(seconds=600):
+    """The ids of processes that have left the group, as browsers and language servers do."""
+    wait = [sys.executable, "-c", "import time; time.sleep(%f)" % seconds]
+    again = (
+        "import subprocess, sys, time\n"
+        "inner = subprocess.Popen(%r, start_new_session=True)\n"
+        "print(inner.pid, flush=True)\n"
+        "time.sleep(%f)" % (wait, seconds)
+    )
+    pipes = {"stdin": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    # One of the server's children.
+    child = subprocess.Popen(wait, start_new_session=True, stdout=subprocess.DEVNULL, **pipes)
+    # One whose parent is gone.
+    quiet = "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True"
+    twice = "import subprocess; print(subprocess.Popen(%r, %s).pid)" % (wait, quiet)
+    orphan = subprocess.run([sys.executable, "-c", twice], capture_output=True, check=False)
+    # One that has detached another one.
+    outer = subprocess.Popen(
+        [sys.executable, "-c", again], start_new_session=True, stdout=subprocess.PIPE, **pipes
+    )
+    inner = outer.stdout.readline()
+    return [child.pid, int(orphan.stdout), outer.pid, int(inner)]
 
 
 def attempt(act, *args):
@@ -288,6 +315,8 @@ def call(id, params, line):
         respond(id, text("what?"))
     elif name == "fork":
         respond(id, text(fork()))
+    elif name == "detach":
+        respond(id, text(json.dumps(detach(**arguments))))
     elif name == "ask":
         respond(id, text(ask()))
     elif name == "change":
@@ -378,9 +407,13 @@ def main():
     parser.add_argument("--noise", action="store_true")
     parser.add_argument("--die")
     parser.add_argument("--ignore-stdin-end", action="store_true")
+    parser.add_argument("--detach")
     options = parser.parse_args()
     ledger = os.environ.get("LEDGER")
     sys.stdout.reconfigure(encoding="utf-8")
+    if options.detach:
+        with open(options.detach, "w", encoding="utf-8") as file:
+            json.dump(detach(), file)
     if options.die:
         sys.stderr.write(options.die + "\n")
         sys.exit(7)

@@ -210,9 +210,13 @@ async fn watch(
         if !leftovers {
             // The group's number may soon belong to another group, so never signal it again.
             group.forget();
-            return;
         }
+        // What it has left in the background may be writing its output.
         stop.cancelled().await;
+    }
+    if group.is_forgotten() {
+        group.kill();
+        return group.detached_gone().await;
     }
     group.signal(Signal::TERM);
     let gently = async {
@@ -220,12 +224,12 @@ async fn watch(
         drop(process.wait().await);
         group.emptied().await;
     };
-    if timeout(GRACE, gently).await.is_err() {
-        group.kill();
-        drop(process.wait().await);
-    } else {
+    if timeout(GRACE, gently).await.is_ok() {
         group.forget();
     }
+    group.kill();
+    drop(process.wait().await);
+    group.detached_gone().await;
 }
 
 /// Writes the arguments and closes stdin. A program need not read them.

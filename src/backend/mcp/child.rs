@@ -199,8 +199,8 @@ impl Drop for Child {
     }
 }
 
-/// Waits for the process to end, by itself or after `stop`, and ends the rest of its group. Returns
-/// the exit status in words.
+/// Waits for the process to end, by itself or after `stop`, and ends the rest of its group and what it
+/// has detached. Returns the exit status in words.
 async fn wait(
     mut process: Process,
     group: &Group,
@@ -221,6 +221,7 @@ async fn wait(
         let _in_time = timeout(grace, group.emptied()).await.is_ok();
     }
     group.kill();
+    group.detached_gone().await;
     match status {
         Ok(status) => describe(status),
         Err(error) => format!("an unknown status ({error})"),

@@ -1,12 +1,11 @@
 //! The guard: a process beside the daemon that outlives it for a moment. The daemon reports every
-//! process group that it starts. When the daemon has died, for whatever reason, the guard kills the
-//! groups that are left. The kernel alone would kill the programs (`launcher`), but not the
-//! processes that they have started.
+//! process group that it starts, and the mark of its program. When the daemon has died, for whatever
+//! reason, the guard kills the groups that are left, and what has one of the marks. The kernel alone
+//! would kill the programs (`launcher`), but not the processes that they have started.
 //!
 //! Must not: kill anything while the daemon lives.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::io::{BufRead, Write as _};
 use std::num::NonZeroI32;
 use std::os::fd::OwnedFd;
@@ -14,10 +13,14 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
+use std::{fmt, io};
 
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tracing::warn;
+
+use super::orphans;
+use super::orphans::Mark;
 
 /// The hidden subcommand of the daemon's binary that calls [`stand`].
 pub const SUBCOMMAND: &str = "__guard";
@@ -25,13 +28,41 @@ pub const SUBCOMMAND: &str = "__guard";
 /// The number of a process group.
 type Id = NonZeroI32;
 
+/// What the guard is to kill after the daemon's death.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Prey {
+    Group(Id),
+    /// All processes with this mark.
+    Marked(Mark),
+}
+
+/// One line to the guard has a sign and this.
+impl fmt::Display for Prey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Group(group) => write!(f, "{group}"),
+            Self::Marked(mark) => write!(f, "={}", mark.as_str()),
+        }
+    }
+}
+
+impl Prey {
+    fn parse(text: &str) -> Option<Self> {
+        if let Some(mark) = text.strip_prefix('=') {
+            return Mark::parse(mark).map(Self::Marked);
+        }
+        // 1 is no program of a backend, and -1 would mean every process.
+        text.parse().ok().filter(|group: &Id| group.get() > 1).map(Self::Group)
+    }
+}
+
 /// The groups of this process. Not more than one guard: its end is the process's end. Nothing panics
 /// between two steps that belong together.
 static GROUPS: Mutex<Groups> = Mutex::new(Groups { living: BTreeSet::new(), guard: None });
 
-/// The living groups, and the guard that knows them.
+/// The living groups and marks, and the guard that knows them.
 struct Groups {
-    living: BTreeSet<Id>,
+    living: BTreeSet<Prey>,
     guard: Option<Guard>,
 }
 
@@ -43,29 +74,41 @@ struct Guard {
     line: UnixStream,
 }
 
-/// Makes the guard kill `group` when this process dies. `binary` is the daemon's own.
-pub(super) fn add(group: Id, binary: &Path) {
+/// Makes the guard kill `group`, and all that has `mark`, when this process dies. `binary` is the
+/// daemon's own.
+pub(super) fn add(group: Id, mark: &Mark, binary: &Path) {
     let mut groups = GROUPS.lock();
-    groups.living.insert(group);
-    match &groups.guard {
-        Some(_) => groups.tell('+', group),
-        None => groups.post(binary.to_owned()),
+    let prey = [Prey::Group(group), Prey::Marked(mark.clone())];
+    groups.living.extend(prey.clone());
+    if groups.guard.is_none() {
+        return groups.post(binary.to_owned());
+    }
+    for one in &prey {
+        groups.tell('+', one);
     }
 }
 
-/// Undoes [`add`]: `group` is gone, and its number may soon belong to another group.
+/// Undoes [`add`] for `group`: it is gone, and its number may soon belong to another group.
 pub(super) fn remove(group: Id) {
-    let mut groups = GROUPS.lock();
-    if groups.living.remove(&group) {
-        groups.tell('-', group);
-    }
+    GROUPS.lock().remove(&Prey::Group(group));
+}
+
+/// The same for `mark`, once nothing is left that has it.
+pub(super) fn forget(mark: &Mark) {
+    GROUPS.lock().remove(&Prey::Marked(mark.clone()));
 }
 
 impl Groups {
+    fn remove(&mut self, prey: &Prey) {
+        if self.living.remove(prey) {
+            self.tell('-', prey);
+        }
+    }
+
     /// Reports a change to the guard. If the guard is dead or does not read, starts another one.
-    fn tell(&mut self, sign: char, group: Id) {
+    fn tell(&mut self, sign: char, prey: &Prey) {
         let Some(guard) = &mut self.guard else { return };
-        let Err(error) = guard.tell(sign, group) else { return };
+        let Err(error) = guard.tell(sign, prey) else { return };
         warn!(%error, "the guard of the programs does not listen: another one takes its place");
         let binary = guard.binary.clone();
         self.guard = None;
@@ -76,7 +119,7 @@ impl Groups {
     /// but the processes that they have started may not.
     fn post(&mut self, binary: PathBuf) {
         let told = Guard::start(binary).and_then(|mut guard| {
-            self.living.iter().try_for_each(|group| guard.tell('+', *group))?;
+            self.living.iter().try_for_each(|prey| guard.tell('+', prey))?;
             Ok(guard)
         });
         match told {
@@ -94,7 +137,8 @@ impl Guard {
     fn start(binary: PathBuf) -> io::Result<Self> {
         let (line, stdin) = UnixStream::pair()?;
         line.set_nonblocking(true)?;
-        let process = Command::new(&binary)
+        let mut command = Command::new(&binary);
+        command
             .arg(SUBCOMMAND)
             .env_clear()
             .current_dir("/")
@@ -102,14 +146,14 @@ impl Guard {
             .process_group(0)
             .stdin(OwnedFd::from(stdin))
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()?;
+            .stderr(Stdio::null());
+        let process = orphans::start_own(|| command.spawn(), |process| Some(process.id()))?;
         Ok(Self { binary, process, line })
     }
 
-    fn tell(&mut self, sign: char, group: Id) -> io::Result<()> {
+    fn tell(&mut self, sign: char, prey: &Prey) -> io::Result<()> {
         // One write: the socket takes a short line as a whole or not at all.
-        self.line.write_all(format!("{sign}{group}\n").as_bytes())
+        self.line.write_all(format!("{sign}{prey}\n").as_bytes())
     }
 }
 
@@ -120,35 +164,39 @@ impl Drop for Guard {
     }
 }
 
-/// Stands guard: reads from stdin which groups there are, until the daemon has died, and kills those
-/// that are left.
+/// Stands guard: reads from stdin what there is, until the daemon has died, and kills what is left.
 pub fn stand() -> ExitCode {
-    for group in left(io::stdin().lock()) {
-        // This fails if the group has ended by itself.
-        let group = Pid::from_raw(group.get());
-        let _killed = group.map(|group| kill_process_group(group, Signal::KILL).is_ok());
+    let mut marks = BTreeSet::new();
+    for prey in left(io::stdin().lock()) {
+        match prey {
+            Prey::Group(group) => {
+                // This fails if the group has ended by itself.
+                let group = Pid::from_raw(group.get());
+                let _killed = group.map(|group| kill_process_group(group, Signal::KILL).is_ok());
+            }
+            Prey::Marked(mark) => drop(marks.insert(mark)),
+        }
     }
+    orphans::kill_marked(&marks);
     ExitCode::SUCCESS
 }
 
-/// The groups that are there when `lines` end. A line that was cut off counts for nothing: it may be
-/// the beginning of another number.
-fn left(mut lines: impl BufRead) -> BTreeSet<Id> {
-    let mut groups = BTreeSet::new();
+/// What is there when `lines` end. A line that was cut off counts for nothing: it may be the
+/// beginning of another number.
+fn left(mut lines: impl BufRead) -> BTreeSet<Prey> {
+    let mut living = BTreeSet::new();
     let mut line = String::new();
     while lines.read_line(&mut line).is_ok() && line.ends_with('\n') {
-        let group = line.trim_end().get(1..).and_then(|id| id.parse::<Id>().ok());
-        // 1 is no program of a backend, and -1 would mean every process.
-        if let Some(group) = group.filter(|group| group.get() > 1) {
+        if let Some(prey) = line.trim_end().get(1..).and_then(Prey::parse) {
             match line.as_bytes().first() {
-                Some(b'+') => groups.insert(group),
-                Some(b'-') => groups.remove(&group),
+                Some(b'+') => living.insert(prey),
+                Some(b'-') => living.remove(&prey),
                 _ => false,
             };
         }
         line.clear();
     }
-    groups
+    living
 }
 
 #[cfg(test)]

@@ -13,9 +13,12 @@ use std::sync::OnceLock;
 
 use secrecy::ExposeSecret as _;
 
-use super::launcher;
-use crate::config::{Confinement, Program, ProgramSandbox, outermost};
+use self::shared::Shared;
+use super::{launcher, orphans};
+use crate::config::{Confinement, PASSED_ON, Program, ProgramSandbox, outermost};
 use crate::model::sentences::named;
+
+mod shared;
 
 /// The paths that the launcher hides from a program.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -27,7 +30,7 @@ pub(super) struct Kept {
 }
 
 /// Why a program can read files of the bridge.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum Exposure {
     /// The configuration says so.
     #[error("With `sandbox: off` it can read {OWN}.")]
@@ -39,7 +42,7 @@ pub enum Exposure {
     #[error("Its `sandbox` lists {0}, and this system does not let it be hidden ({1}).")]
     Listed(PathBuf, String),
     /// Another file has taken the place of this one, and with it the mask was gone.
-    #[error("{0} was replaced, and the program can read the new one.")]
+    #[error("{0} was replaced, and programs that had started before can read the new one.")]
     Replaced(PathBuf),
 }
 
@@ -94,12 +97,11 @@ pub fn possible(launcher: Option<&Path>) -> Result<(), String> {
 }
 
 fn probe(launcher: &Path) -> Result<(), String> {
-    let output = Command::new(launcher)
-        .args(launcher::probe(launcher))
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .output()
+    let mut command = Command::new(launcher);
+    command.args(launcher::probe(launcher)).env_clear().current_dir("/").stdin(Stdio::null());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = orphans::start_own(|| command.spawn(), |process| Some(process.id()))
+        .and_then(std::process::Child::wait_with_output)
         .map_err(|error| format!("cannot start {}: {error}", launcher.display()))?;
     if output.status.success() { Ok(()) } else { Err(launcher::apology(&output.stderr)) }
 }
@@ -118,11 +120,15 @@ pub(super) fn kept(program: &Program, file: &Path, possible: bool) -> Kept {
     if matches!(program.sandbox, ProgramSandbox::Off) {
         return Kept::default();
     }
-    let hidden = existing(&program.hidden);
     // Beside Landlock, too, as that does not cover changes of permissions: only a mask prevents them.
-    let masks = possible.then(|| masks(&hidden, &in_use(program, file)));
+    let masks = if possible {
+        Some(masks(&program.hidden, &in_use(program, file), &Shared::with(program)))
+    } else {
+        None
+    };
     let is_forbidden = matches!(program.sandbox, ProgramSandbox::Secrets);
-    let forbidden = if is_forbidden { hidden.into_iter().collect() } else { Vec::new() };
+    let forbidden =
+        if is_forbidden { existing(&program.hidden).into_iter().collect() } else { Vec::new() };
     Kept { masks, forbidden }
 }
 
@@ -142,6 +148,8 @@ fn in_use(program: &Program, file: &Path) -> Vec<PathBuf> {
     let told = program.args.iter().map(|arg| arg.as_str());
     let told = told.chain(program.env.values().map(|value| value.expose_secret()));
     let told = told.flat_map(paths_in).map(Path::to_owned);
+    // Files of certificates among them.
+    let told = told.chain(PASSED_ON.iter().filter_map(|key| of(key)));
     // The program may be about to create a file: then it needs the directory.
     let there = |place: PathBuf| place.ancestors().find_map(|place| place.canonicalize().ok());
     places.into_iter().flatten().chain(told).filter_map(there).collect()
@@ -153,18 +161,24 @@ fn paths_in(text: &str) -> impl Iterator<Item = &Path> {
     words.filter(|word| word.starts_with('/')).map(Path::new)
 }
 
-/// The paths to mask. A mask over a file disappears if another file replaces it; a mask over the
-/// directory stays. So if a directory has nothing but hidden files in it, it is masked as a whole.
-fn masks(hidden: &BTreeSet<PathBuf>, in_use: &[PathBuf]) -> Vec<PathBuf> {
-    let mut masks = hidden.clone();
-    for path in hidden {
-        let whole = path.ancestors().skip(1).take_while(|directory| {
-            !in_use.iter().any(|place| place.starts_with(directory))
-                && holds_nothing_else(directory, hidden)
-        });
-        masks.extend(whole.last().map(Path::to_owned));
-    }
-    outermost(masks).to_vec()
+/// The paths to mask. A mask over a file disappears if another file replaces it; a mask over its
+/// directory stays. So the directory of a hidden file is masked whole if it has nothing but hidden
+/// files in it, and no other program would create or fill it. Directories above are not: what a
+/// program makes there would be lost to it.
+fn masks(hidden: &[PathBuf], in_use: &[PathBuf], shared: &Shared) -> Vec<PathBuf> {
+    let files = existing(hidden);
+    let is_file = |path: &&PathBuf| fs::metadata(path).is_ok_and(|found| found.is_file());
+    // The directory that is named, and the one that it leads to over links: in a volume of
+    // Kubernetes, the latter is replaced as a whole.
+    let named = hidden.iter().filter(is_file).filter_map(|path| path.parent()?.canonicalize().ok());
+    let real = files.iter().filter(is_file).filter_map(|path| path.parent().map(Path::to_owned));
+    let whole = named.chain(real).filter(|directory| {
+        !in_use.iter().any(|place| place.starts_with(directory))
+            && shared.leaves_alone(directory)
+            && holds_nothing_else(directory, &files)
+    });
+    let whole: Vec<PathBuf> = whole.collect();
+    outermost(files.into_iter().chain(whole)).to_vec()
 }
 
 /// Whether all that can be read in `directory` is hidden, and there is something.

@@ -8,11 +8,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::Started;
+use super::orphans::Mark;
+use super::{Started, orphans};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -21,14 +22,15 @@ const QUEUE: usize = 64;
 
 static JOBS: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
 
-/// Starts `command`. Must be called in a runtime.
-pub(super) async fn spawn(mut command: Command) -> io::Result<Started> {
+/// Starts `command`, whose program has `mark`. Must be called in a runtime.
+pub(super) async fn spawn(mut command: Command, mark: Mark) -> io::Result<Started> {
     let runtime = Handle::current();
     let (reply, started) = oneshot::channel();
     let job: Job = Box::new(move || {
         let _in_runtime = runtime.enter();
         // If the caller is gone, the reply is dropped here, which kills the program.
-        drop(reply.send(command.spawn().and_then(Started::new)));
+        let process = orphans::start_own(|| command.spawn(), Child::id);
+        drop(reply.send(process.and_then(|process| Started::new(process, mark))));
     });
     let jobs = JOBS.get_or_init(start).as_ref();
     jobs.and_then(|jobs| jobs.try_send(job).ok())

@@ -42,7 +42,7 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
         }
         return true;
     };
-    let cure = error_chain::cure(&error).unwrap_or_default();
+    let cure = error_chain::cure_of_connection(&error);
     let why = error_chain(&error.without_url());
     let finding = match kind {
         _ if is_tls || hangs_up => {

@@ -12,6 +12,7 @@ mod good;
 mod local;
 mod meaning;
 mod pending;
+mod programs;
 mod reading_again;
 mod rules;
 mod runtime;
@@ -37,6 +38,7 @@ fn environment() -> Environment {
         .with_file("/run/credentials/bridge/name", "program\n", 0o400)
         .with_file("/etc/open", "hunter22-open-secret\n", 0o644)
         .with_file("/etc/closed", "hunter22-closed-secret\n", 0o600)
+        .with_file("/proc/net/if_inet6", &format!("{:0>32} 01 80 10 80       lo\n", 1), 0o444)
         .with_own_program("/usr/bin/mantyx-bridge")
 }
 

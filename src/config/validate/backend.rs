@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Validator;
+use super::program::ProgramDefaults;
 use crate::config::document::Kind;
 use crate::config::error::did_you_mean;
 use crate::config::file_format::{File, Mcp, Redact};
@@ -64,7 +65,7 @@ pub(super) struct Inherited<'c> {
     refresh: &'c Refresh,
     calls: &'c Calls,
     redact: &'c Redaction,
-    pub(super) start: Start,
+    pub programs: &'c ProgramDefaults,
 }
 
 impl Backends {
@@ -93,8 +94,8 @@ const LEAST: usize = 1 << 10;
 impl Validator<'_> {
     pub(super) fn backends(&self, file: &File, refresh: &Refresh, calls: &Calls) -> Backends {
         let redact = &self.redaction(file.redact.as_ref(), None);
-        let start = self.programs(file.programs.as_ref());
-        let inherited = Inherited { refresh, calls, redact, start };
+        let programs = &self.program_defaults(file.programs.as_ref());
+        let inherited = Inherited { refresh, calls, redact, programs };
         let written = self.backend_names();
         let is_elsewhere = |only_on: &Option<List<String>>| {
             let system = rustix::system::uname();
@@ -211,7 +212,7 @@ impl Validator<'_> {
             on_unavailable: common.on_unavailable.map_or(OnUnavailable::Stale, |at| at.value),
             refresh: self.refresh_interval(common.refresh).unwrap_or(inherited.refresh.interval),
             refresh_is_own: common.refresh.is_some(),
-            start: inherited.start,
+            start: inherited.programs.start,
             call_timeout: self.backend_call_timeout(common, pending_after.is_some(), inherited),
             pending_after,
             max_result: self.max_result(common.max_result),

@@ -3,7 +3,7 @@
 //! Must not: open a socket.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use url::Url;
 
@@ -15,6 +15,14 @@ use crate::tls::certificate::Validity;
 use crate::tls::files::Which;
 
 const DEFAULT_PORT: u16 = 7717;
+
+/// `::1`, as the kernel lists it.
+const IPV6_LOOPBACK: &str = "00000000000000000000000000000001";
+
+/// Whether `address` exists on every machine with IPv6, and on no other.
+pub fn only_with_ipv6(address: SocketAddr) -> bool {
+    address.is_ipv6() && (address.ip().is_loopback() || address.ip().is_unspecified())
+}
 
 impl Validator<'_> {
     pub(super) fn listen(&self, section: Option<&At<ListenValue>>) -> Option<Listen> {
@@ -150,10 +158,23 @@ impl Validator<'_> {
             }
             return self.refuse(*node, "bad_address", &[("text", &text)]);
         };
+        if only_with_ipv6(address) && !self.has_ipv6() {
+            let message = "this machine has no IPv6, so that nothing can listen there; the bridge \
+                           serves the other addresses";
+            self.warn(*node, message);
+        }
         if !has_tls && !address.ip().is_loopback() {
             self.error(*node, "needs_tls", &[("address", &address), ("port", &address.port())]);
         }
         Some(address)
+    }
+
+    /// Whether the machine has the loopback address of IPv6.
+    fn has_ipv6(&self) -> bool {
+        match self.env.read(Path::new("/proc/net/if_inet6")) {
+            Ok(file) => file.text.lines().any(|line| line.starts_with(IPV6_LOOPBACK)),
+            Err(error) => error.kind() != std::io::ErrorKind::NotFound,
+        }
     }
 
     fn unix(&self, at: &At<String>) -> Option<PathBuf> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::value::RawValue;
 
-use super::program::ProgramKeys;
+use super::program::{ProgramDefaults, ProgramKeys};
 use super::{Common, Inherited, Validator, all, common};
 use crate::config::document::{Kind, Node};
 use crate::config::{
@@ -26,7 +26,7 @@ impl Validator<'_> {
     ) -> Backend {
         let At { value: entry, node } = at;
         let input = self.definition(entry);
-        let action = self.action(*node, entry);
+        let action = self.action(*node, entry, inherited.programs);
         // Fewer by default: each call of a program starts a process.
         let at_once = if entry.command.is_some() { 4 } else { 16 };
         let common = Common {
@@ -72,7 +72,12 @@ impl Validator<'_> {
         }
     }
 
-    fn action(&self, node: NodeId, entry: &file_format::Local) -> Option<Action> {
+    fn action(
+        &self,
+        node: NodeId,
+        entry: &file_format::Local,
+        programs: &ProgramDefaults,
+    ) -> Option<Action> {
         if entry.internal.as_ref().is_some_and(|at| at.value) {
             let keys = ["http", "command", "env", "cwd", "sandbox"];
             self.check_foreign_keys(node, &keys, "internal: true");
@@ -100,7 +105,7 @@ impl Validator<'_> {
                     cwd: entry.cwd.as_ref(),
                     sandbox: entry.sandbox.as_ref(),
                 };
-                self.program(&keys, Dialect::Own).map(Action::Command)
+                self.program(&keys, Dialect::Own, programs).map(Action::Command)
             }
         }
     }

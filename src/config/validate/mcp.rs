@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::program::{ProgramKeys, StartKeys};
+use super::program::{ProgramDefaults, ProgramKeys, StartKeys};
 use super::web::is_socket;
 use super::{Common, Inherited, Validator, common, everybody_reads};
 use crate::config::{
@@ -25,7 +25,7 @@ impl Validator<'_> {
     ) -> Backend {
         let At { value: entry, node } = at;
         let naming = self.naming(name, entry);
-        let target = self.target(*node, entry);
+        let target = self.target(*node, entry, inherited.programs);
         // Fewer by default: a program on pipes rarely works on more than a few calls at once.
         let at_once = if entry.command.is_some() { 4 } else { 16 };
         let common = Common {
@@ -43,18 +43,23 @@ impl Validator<'_> {
             idle_stop: entry.idle_stop.as_ref(),
             start_timeout: entry.start_timeout.as_ref(),
         };
-        let start = self.start(&keys, inherited.start);
+        let start = self.start(&keys, inherited.programs.start);
         Backend { trust_annotations, approve, pin, start, ..backend }
     }
 
-    fn target(&self, node: NodeId, entry: &file_format::Mcp) -> Option<Mcp> {
+    fn target(
+        &self,
+        node: NodeId,
+        entry: &file_format::Mcp,
+        programs: &ProgramDefaults,
+    ) -> Option<Mcp> {
         match (&entry.command, &entry.url) {
             (Some(_), Some(url)) => self.refuse(url.node.key(), "command_or_url", &[]),
             (None, None) => self.missing(node, "no_server", &[]),
             (Some(command), None) => {
                 self.check_transport(entry, true);
                 self.check_foreign_keys(node, &["headers", "auth", "tls"], "command");
-                self.stdio(command, entry)
+                self.stdio(command, entry, programs)
             }
             (None, Some(url)) => {
                 self.check_transport(entry, false);
@@ -113,7 +118,12 @@ impl Validator<'_> {
         }
     }
 
-    fn stdio(&self, command: &At<String>, entry: &file_format::Mcp) -> Option<Mcp> {
+    fn stdio(
+        &self,
+        command: &At<String>,
+        entry: &file_format::Mcp,
+        programs: &ProgramDefaults,
+    ) -> Option<Mcp> {
         let keys = ProgramKeys {
             command,
             args: entry.args.as_ref().map(|at| at.value.as_slice()).unwrap_or_default(),
@@ -122,7 +132,7 @@ impl Validator<'_> {
             cwd: entry.cwd.as_ref(),
             sandbox: entry.sandbox.as_ref(),
         };
-        self.program(&keys, Dialect::Foreign).map(Mcp::Stdio)
+        self.program(&keys, Dialect::Foreign, programs).map(Mcp::Stdio)
     }
 
     /// NAME=value lines, as VS Code and Cursor read them: blank lines and # comments are skipped.

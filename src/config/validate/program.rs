@@ -10,10 +10,11 @@ use std::time::Duration;
 use secrecy::ExposeSecret as _;
 
 use super::{Validator, all, optional, plain_secret};
+use crate::config::deserialize::Mistake;
 use crate::config::document::{Kind, Node};
-use crate::config::reference::looks_secret;
+use crate::config::reference::{looks_secret, scheme_and_token};
 use crate::config::{
-    At, Confinement, Dialect, DurationOrOff, DurationText, List, Named, NodeId, Program,
+    At, Confinement, Dialect, DurationOrOff, DurationText, List, Named, NodeId, PASSED_ON, Program,
     ProgramSandbox, SandboxValue, Scalar, Secret, Start, StartMode, Written, file_format,
 };
 
@@ -44,16 +45,40 @@ const MAX_IDLE: Duration = Duration::from_secs(24 * 60 * 60);
 /// The shortest `idle_stop`: a program that is ended sooner would start all the time.
 const MIN_IDLE: Duration = Duration::from_secs(1);
 
+/// What the section `programs` gives to the program of each entry.
+#[derive(Default)]
+pub(super) struct ProgramDefaults {
+    env: BTreeMap<String, Secret>,
+    pub(super) start: Start,
+    /// What the section refers to, and is missing.
+    missing: Vec<Mistake>,
+}
+
 impl Validator<'_> {
-    /// What `programs` says of all programs.
-    pub(super) fn programs(&self, section: Option<&file_format::Programs>) -> Start {
-        let Some(section) = section else { return Start::default() };
-        let keys = StartKeys {
-            start: section.start.as_ref(),
-            idle_stop: section.idle_stop.as_ref(),
-            start_timeout: section.start_timeout.as_ref(),
-        };
-        self.start(&keys, Start::default())
+    /// Reads `programs`. What is missing there keeps only the entries with a program from being
+    /// reached, so [`Self::program`] reports it for each of them.
+    pub(super) fn program_defaults(
+        &self,
+        section: Option<&At<file_format::Programs>>,
+    ) -> ProgramDefaults {
+        let before = self.findings.borrow().mistakes.len();
+        let env = section.and_then(|at| at.value.env.as_ref());
+        let env = self.child_env(BTreeMap::new(), env, Dialect::Own);
+        let mut findings = self.findings.borrow_mut();
+        let mistakes = findings.mistakes.split_off(before);
+        let (missing, wrong): (Vec<_>, Vec<_>) =
+            mistakes.into_iter().partition(|mistake| mistake.is_outside);
+        findings.mistakes.extend(wrong);
+        drop(findings);
+        let start = section.map_or_else(Start::default, |at| {
+            let keys = StartKeys {
+                start: at.value.start.as_ref(),
+                idle_stop: at.value.idle_stop.as_ref(),
+                start_timeout: at.value.start_timeout.as_ref(),
+            };
+            self.start(&keys, Start::default())
+        });
+        ProgramDefaults { env: env.unwrap_or_default(), start, missing }
     }
 
     /// When a program runs, where `inherited` holds for what the keys leave out.
@@ -75,24 +100,52 @@ impl Validator<'_> {
         }
     }
 
-    pub(super) fn program(&self, keys: &ProgramKeys<'_>, dialect: Dialect) -> Option<Program> {
+    pub(super) fn program(
+        &self,
+        keys: &ProgramKeys<'_>,
+        dialect: Dialect,
+        defaults: &ProgramDefaults,
+    ) -> Option<Program> {
+        self.findings.borrow_mut().mistakes.extend(defaults.missing.iter().cloned());
         let command = self.command(keys.command, dialect);
-        let args = self.args(keys.args, dialect);
-        let before = optional(&keys.env_file, |at| self.env_file(at));
-        let is_read = before.is_some();
-        let env = self.child_env(before.flatten().unwrap_or_default(), keys.env, dialect);
+        let env_file = optional(&keys.env_file, |at| self.env_file(at));
+        let own_env = self.child_env(
+            env_file.as_ref().and_then(Clone::clone).unwrap_or_default(),
+            keys.env,
+            dialect,
+        );
+        let is_read = env_file.is_some() && own_env.is_some();
+        let mut env = defaults.env.clone();
+        env.extend(own_env.unwrap_or_default());
+        let args = self.args(keys.args, dialect, &env);
         let cwd = optional(&keys.cwd, |at| self.path_in(at, dialect));
         let sandbox = self.sandbox(keys.sandbox, dialect);
-        Some(Program {
+        if !is_read {
+            return None;
+        }
+        let program = Program {
             command: command?,
             args: args?,
-            env: env.filter(|_| is_read)?,
+            env,
             cwd: cwd?,
             sandbox: sandbox?,
             // These are known once all of the file has been read.
             hidden: Arc::default(),
             secrets: Arc::default(),
-        })
+        };
+        self.warn_of_windows(keys.command, &program);
+        Some(program)
+    }
+
+    /// Registers the passwords in the addresses of proxies. Programs get these addresses, and may
+    /// repeat them in their output.
+    pub(super) fn keep_proxies_secret(&self) {
+        for address in PASSED_ON.iter().filter_map(|name| self.env.filled_var(name)) {
+            let Some((login, _)) = address.rsplit_once('@') else { continue };
+            let login = login.rsplit_once("://").map_or(login, |(_, login)| login);
+            self.keep_secret(login);
+            self.keep_secret(login.split_once(':').map_or("", |(_, password)| password));
+        }
     }
 
     /// Refuses keys of another kind of entry in the map `node`.
@@ -136,11 +189,26 @@ impl Validator<'_> {
         Some(command)
     }
 
-    /// Its arguments, each with the text that may be shown.
-    fn args(&self, items: &[At<Scalar>], dialect: Dialect) -> Option<Vec<Written<String>>> {
+    /// Warns of `cmd /c npx …` and `npx.cmd …`. Not of a name with `.exe`: under WSL, such a program
+    /// can be started.
+    fn warn_of_windows(&self, at: &At<String>, program: &Program) {
+        let is_exe = at.value.to_ascii_lowercase().ends_with(".exe");
+        if let Some(line) = program.without_windows().filter(|_| !is_exe) {
+            self.warn(at.node, format!("`{}` is a program of Windows; write {line}", at.value));
+        }
+    }
+
+    /// Its arguments, each with the text that may be shown. In them, `${NAME}` stands for a variable
+    /// of `env` first.
+    fn args(
+        &self,
+        items: &[At<Scalar>],
+        dialect: Dialect,
+        env: &BTreeMap<String, Secret>,
+    ) -> Option<Vec<Written<String>>> {
         let mut after_secret_option = false;
         all(items.iter().map(|At { value: Scalar(text), node }| {
-            let (value, template) = self.resolve(*node, text, dialect)?;
+            let (value, template) = self.resolve_with(*node, text, dialect, env)?;
             if value.contains('\0') {
                 self.outside(Some(&template), || self.error(*node, "zero_in_argument", &[]));
             }
@@ -149,6 +217,13 @@ impl Validator<'_> {
             }
             if template.is_secret() {
                 let message = "arguments show in every list of processes; pass it in `env`";
+                self.warn(*node, message);
+            }
+            if let Some(name) = template.own_secret() {
+                let message = format!(
+                    "arguments show in every list of processes; if the program replaces the variable \
+                     itself, as mcp-remote does, write $${{{name}}}"
+                );
                 self.warn(*node, message);
             }
             let (option, inline) = text.split_once('=').unwrap_or((text, ""));
@@ -205,7 +280,8 @@ impl Validator<'_> {
                 self.outside(Some(&template), || self.error(at.node, "zero_in_variable", &[]));
             }
             let is_value = !value.is_empty() && !value.starts_with('/');
-            if template.is_plain() && is_value && looks_secret(name) {
+            let is_secret = looks_secret(name) || scheme_and_token(&value).is_some();
+            if template.is_plain() && is_value && is_secret {
                 self.warn(at.node, plain_secret(name));
             }
             Some((name.clone(), Secret::from(value)))
@@ -213,7 +289,12 @@ impl Validator<'_> {
         let env: BTreeMap<_, _> = all(before.into_iter().map(Some).chain(own))?;
         // A path is more useful in a log than hidden.
         let values = env.values().map(|value| value.expose_secret());
-        values.filter(|value| !value.starts_with('/')).for_each(|value| self.keep_secret(value));
+        for value in values.filter(|value| !value.starts_with('/')) {
+            self.keep_secret(value);
+            if let Some(token) = scheme_and_token(value) {
+                self.keep_secret(token);
+            }
+        }
         Some(env)
     }
 }

@@ -1,5 +1,6 @@
 //! URLs, headers and TLS files of backends, and unix sockets: the length of their paths, and the
-//! address of an MCP server on one, `unix:/run/x.sock` or `unix:/run/x.sock:/path`.
+//! address of an MCP server on one: `unix:/run/x.sock`, `unix:/run/x.sock:/path`, or
+//! `unix:///run/x.sock#/path`.
 //!
 //! Must not: connect, resolve a host name, show a header's value or what a file holds, or check that a
 //! socket exists; its server may start later.
@@ -105,7 +106,8 @@ impl Validator<'_> {
         let place = text.strip_prefix(SCHEME).unwrap_or_default();
         // `unix:///run/x.sock` is a URL for the same place.
         let place = place.strip_prefix("//").unwrap_or(place);
-        let (socket, path) = match place.split_once(":/") {
+        let split = [":/", "#/"].iter().filter_map(|mark| place.split_once(mark));
+        let (socket, path) = match split.min_by_key(|(socket, _)| socket.len()) {
             Some((socket, path)) => (socket, Some(format!("/{path}"))),
             None => (place, None),
         };

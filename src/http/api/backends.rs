@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Serialize;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::{
     Answered, Api, ApiRequest, BackendName, Code, Ref, busy, names, operator_only, response,
 };
+use crate::backend::program::orphans;
 use crate::clock::rfc3339;
 
 /// How long a run of the doctor may take beside the start of a program: its own limit, and the end of
@@ -104,12 +105,14 @@ impl Api {
         };
         let mut doctor = Command::new(program);
         doctor.args(["doctor", "--json", "--config"]).arg(file).arg(name.as_str());
-        doctor.stdin(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        doctor.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
         let rules = self.backends().rules(&name);
         let start = rules.filter(|it| it.program().is_some()).map(|it| it.start.timeout);
         let limit = DOCTOR + start.unwrap_or_default();
+        let started = orphans::start_own(|| doctor.spawn(), Child::id);
+        let report = async { started?.wait_with_output().await };
         let output = tokio::select! {
-            output = timeout(limit, doctor.output()) => output,
+            output = timeout(limit, report) => output,
             // Its end is not waited for, as it changes nothing.
             () = self.runs.draining().cancelled() => return Err(busy("The bridge is stopping.")),
         };

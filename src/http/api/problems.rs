@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::status::{Backend, Daemon};
 use super::{Api, Caller, Flaw};
+use crate::backend::program::hiding::Exposure;
 use crate::budget::{Budget, Shortage};
 use crate::clock::{self, rfc3339};
 use crate::config::Target;
@@ -25,8 +26,8 @@ use crate::upstream::{LOG_IN_ANEW, OpenError};
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// `upstream`, `journal`, `state`, `memory`, `quota`, `audit`, `tls`, `config`, or the name of a backend
-    /// or a runtime.
+    /// `upstream`, `journal`, `state`, `memory`, `quota`, `audit`, `tls`, `config`, `programs`, or the
+    /// name of a backend or a runtime.
     pub(crate) subject: String,
     pub(crate) message: String,
     pub(crate) cure: String,
@@ -46,7 +47,8 @@ pub(super) fn all(
         Some(Problem { subject: subject.to_owned(), message: message?, cure: cure.into_owned() })
     };
     let of_backends = backends.iter().flat_map(|backend| of_backend(api, caller, backend));
-    let cases = of_daemon(api, caller, daemon).into_iter().chain(of_backends);
+    let cases = of_daemon(api, caller, daemon).into_iter().chain(of_replaced(api, backends));
+    let cases = cases.chain(of_backends);
     cases.filter_map(problem).collect()
 }
 
@@ -74,6 +76,9 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
         ("memory", shortage(caller), cure("memory")),
         ("upstream", unreachable, cure("upstream")),
     ];
+    for replaced in state.replaced() {
+        cases.push(("state", Some(replaced.message), replaced.cure.into()));
+    }
     for (error, runs) in refused_runs(api, caller) {
         let message = match runs.as_slice() {
             [run] => format!("{error}: the run {run} is not read."),
@@ -129,6 +134,26 @@ fn of_daemon<'a>(api: &Api, caller: &Caller, daemon: &'a Daemon) -> Vec<Case<'a>
     let audit = api.runs.calls.audit.as_deref().and_then(|audit| audit.health().error);
     cases.push(("audit", audit, cure("audit")));
     cases
+}
+
+/// The files that were replaced while programs run from which they were hidden. One case for all
+/// programs: that an editor has saved bridge.yaml is no trouble of each of them.
+fn of_replaced<'a>(api: &Api, backends: &[Backend]) -> Vec<Case<'a>> {
+    let handles = api.backends().handles();
+    let mut readers: BTreeMap<Exposure, Vec<String>> = BTreeMap::new();
+    for backend in backends {
+        let handle = handles.get(backend.name.as_str());
+        if let Some(exposure @ Exposure::Replaced(_)) =
+            handle.and_then(|handle| handle.dial.exposure())
+        {
+            readers.entry(exposure).or_default().push(format!("`{}`", backend.name));
+        }
+    }
+    let cases = readers.into_iter().map(|(exposure, names)| {
+        let message = format!("{exposure} Since then run: {}.", names.join(", "));
+        ("programs", Some(message), exposure.cure().into())
+    });
+    cases.collect()
 }
 
 /// The caller's runs whose streams MANTYX refuses, by the reason.
@@ -190,7 +215,8 @@ fn of_backend<'a>(api: &Api, caller: &Caller, backend: &'a Backend) -> Vec<Case<
         .and_then(|found| found.error.as_ref())
         .map(|why| format!("Its card counts as not signed, and is taken all the same: {why}."));
     let left_out = known.catalog.as_ref().and_then(|catalog| catalog.left_out());
-    let exposure = handle.dial.exposure();
+    let exposure =
+        handle.dial.exposure().filter(|exposure| !matches!(exposure, Exposure::Replaced(_)));
     let unkept = known.unkept.as_ref();
     let unkept = unkept.map(|error| format!("What was accepted of it is not on disk: {error}"));
     let settings = api.runs.calls.settings();

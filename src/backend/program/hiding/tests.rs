@@ -39,7 +39,7 @@ fn tree(files: &[&str]) -> (TempDir, PathBuf) {
 /// What is masked where `hidden` is to be hidden and the program uses `in_use`.
 fn masked(root: &Path, hidden: &[&str], in_use: &[&str]) -> Vec<String> {
     let of = |paths: &[&str]| -> Vec<PathBuf> { paths.iter().map(|p| root.join(p)).collect() };
-    let masks = masks(&existing(&of(hidden)), &of(in_use));
+    let masks = masks(&of(hidden), &of(in_use), &Shared::default());
     masks.iter().map(|p| p.strip_prefix(root).unwrap().display().to_string()).collect()
 }
 
@@ -63,6 +63,31 @@ fn a_directory_with_nothing_else_in_it_is_masked_whole() {
     assert_eq!(masked(&root, &["s/a", "s/b"], &[]), ["s/a", "s/b"]);
     assert_eq!(masked(&root, &["s/a", "s/b", "s/c"], &[]), ["s"]);
     assert_eq!(masked(&root, &["s/a", "gone"], &[]), ["s/a"], "what is not there hides itself");
+}
+
+/// On a fresh account: what a program makes above the bridge's directories is not lost to it.
+#[test]
+fn directory_above_those_of_the_bridge_is_not_masked() {
+    let (_dir, root) =
+        tree(&["local/state/mantyx-bridge/token", "config/mantyx-bridge/bridge.yaml"]);
+    let own = ["local/state/mantyx-bridge", "config/mantyx-bridge"];
+    let hidden = ["local/state/mantyx-bridge", "config/mantyx-bridge/bridge.yaml"];
+    assert_eq!(masked(&root, &hidden, &[]), [own[1], own[0]]);
+}
+
+#[test]
+fn directory_that_programs_share_is_not_masked() {
+    let (_dir, root) =
+        tree(&["home/.config/bridge.yaml", "home/.aws/credentials", "home/b/bridge.yaml"]);
+    let home = root.join("home").display().to_string();
+    let program = Program {
+        env: BTreeMap::from([("HOME".to_owned(), home.into())]),
+        ..program(&[], ProgramSandbox::Masked)
+    };
+    let hidden = [".config/bridge.yaml", ".aws/credentials", "b/bridge.yaml"]
+        .map(|it| root.join("home").join(it));
+    let masks = masks(&hidden, &[], &Shared::with(&program));
+    assert_eq!(masks, [hidden[1].clone(), hidden[0].clone(), root.join("home/b")]);
 }
 
 #[test]

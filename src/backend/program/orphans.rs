@@ -1,0 +1,352 @@
+//! Processes that a program has detached from its group, such as browsers and language servers:
+//! they end with the program.
+//!
+//! The process group of a program does not have them, as they have made a session of their own. So
+//! each program gets a random [`Mark`] in its environment, which all that it starts inherits, and this
+//! process becomes the parent of their orphans ([`adopt`]). The keeper, a thread, looks at those
+//! orphans whenever a child ends:
+//!
+//! 1. One that has ended is waited for, by its own number. Other parts wait for the processes that
+//!    they have started, so those are left alone ([`start_own`]).
+//! 2. One that lives and has the mark of a program that has ended is killed. Its own children are
+//!    then orphans, and come next.
+//! 3. If no process with the mark is left, the guard may forget the mark. If this process is killed
+//!    before, the guard kills what has the mark.
+//!
+//! Must not: wait for a process that another part has started, or kill one without a mark.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::num::NonZeroI32;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use std::{fs, io};
+
+use parking_lot::Mutex;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, kill_process, pidfd_open,
+    pidfd_send_signal, set_child_subreaper, waitid, waitpid,
+};
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+
+use super::guard;
+use crate::random;
+
+/// The variable with the mark of a program.
+pub(super) const VARIABLE: &str = "MANTYX_BRIDGE_PROGRAM";
+
+/// How much of an environment is read. The kernel allows 6 MiB for it and the arguments together.
+const MAX_ENVIRONMENT: u64 = 8 << 20;
+
+/// How long the end of a program is delayed for the processes that it has detached. The keeper needs
+/// a few milliseconds for them, and goes on later.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The pauses between two looks while a program's processes are left: the first, and the longest.
+const PAUSES: [Duration; 2] = [Duration::from_millis(10), Duration::from_secs(1)];
+
+/// The word in the environment of one program, and of everything that it starts.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Mark(String);
+
+impl Mark {
+    pub(super) fn new() -> Self {
+        Self(random::uuid().simple().to_string())
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Reads what [`Self::as_str`] has given.
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let is_mark = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_mark.then(|| Self(text.to_owned()))
+    }
+}
+
+/// Whether this process is the parent of orphans.
+static ADOPTS: AtomicBool = AtomicBool::new(false);
+
+/// The processes that parts of this program have started, and wait for. Locked while one is started:
+/// otherwise the keeper could find the process before its number is here.
+static OWN: Mutex<BTreeSet<NonZeroI32>> = Mutex::new(BTreeSet::new());
+
+/// The programs that have ended, of which something may be left.
+static ENDED: Mutex<BTreeMap<Mark, Ended>> = Mutex::new(BTreeMap::new());
+
+/// A program that has ended.
+#[derive(Debug, Clone, Copy)]
+struct Ended {
+    /// Its process.
+    leader: NonZeroI32,
+    /// How many looks have found nothing of it but processes that may still show its mark.
+    doubts: usize,
+}
+
+/// How many looks such processes may delay. Some have no environment at all, and never show a mark.
+const MAX_DOUBTS: usize = 5;
+
+/// Wakes the keeper.
+static NEWS: Notify = Notify::const_new();
+
+/// Told after each look of the keeper.
+static LOOKED: Notify = Notify::const_new();
+
+/// Makes this process the parent of all orphans below it, and starts the keeper. Without that,
+/// detached processes outlive their program, until the guard kills them after the end of this
+/// process.
+pub fn adopt() {
+    if ADOPTS.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let begin = || {
+        set_child_subreaper(Some(getpid()))?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let keeper = std::thread::Builder::new().name("orphans".to_owned());
+        keeper.spawn(move || runtime.block_on(keep()))
+    };
+    if let Err(error) = begin() {
+        ADOPTS.store(false, Ordering::Release);
+        warn!(%error, "processes that programs detach are not ended with them");
+    }
+}
+
+/// Starts a process that its starter waits for. `id` is the number of the process.
+pub(crate) fn start_own<P>(
+    start: impl FnOnce() -> io::Result<P>,
+    id: impl FnOnce(&P) -> Option<u32>,
+) -> io::Result<P> {
+    let mut own = OWN.lock();
+    let process = start()?;
+    if ADOPTS.load(Ordering::Acquire) {
+        own.extend(id(&process).and_then(|id| NonZeroI32::new(id.cast_signed())));
+    }
+    Ok(process)
+}
+
+/// Has everything with `mark` ended, as the program, whose process is `leader`, has ended or has been
+/// killed.
+pub(super) fn ended(mark: &Mark, leader: NonZeroI32) {
+    if ADOPTS.load(Ordering::Acquire) {
+        ENDED.lock().insert(mark.clone(), Ended { leader, doubts: 0 });
+        NEWS.notify_one();
+    } else {
+        guard::forget(mark);
+    }
+}
+
+/// Waits until nothing with `mark` is left, or for [`PATIENCE`].
+pub(super) async fn gone(mark: &Mark) {
+    let all = async {
+        loop {
+            let looked = LOOKED.notified();
+            if !ENDED.lock().contains_key(mark) {
+                return;
+            }
+            looked.await;
+        }
+    };
+    if timeout(PATIENCE, all).await.is_err() {
+        warn!("processes that a program has detached are still being ended");
+    }
+}
+
+/// Looks at the orphans when a child has ended or a program has, and until nothing of the ended
+/// programs is left.
+async fn keep() {
+    let mut child_ends = match signal(SignalKind::child()) {
+        Ok(signal) => signal,
+        Err(error) => return warn!(%error, "orphans are not waited for"),
+    };
+    let [first, longest] = PAUSES;
+    let mut pause = first;
+    loop {
+        let is_left = look();
+        LOOKED.notify_waiters();
+        tokio::select! {
+            _ = child_ends.recv() => (),
+            () = NEWS.notified() => pause = first,
+            // The kernel's list of children may lack one, if another ends while it is read.
+            () = sleep(pause), if is_left => pause = longest.min(2 * pause),
+        }
+    }
+}
+
+/// One look at the orphans. Says whether something of an ended program may be left.
+fn look() -> bool {
+    // Before the orphans: what a program has detached is an orphan once its parent has ended.
+    let ended = ENDED.lock().clone();
+    let over = ended.iter().filter(|(_, program)| has_ended(program.leader));
+    let over: Vec<&Mark> = over.map(|(mark, _)| mark).collect();
+    let mut seen = BTreeSet::new();
+    let mut is_in_doubt = false;
+    for orphan in living_orphans() {
+        match shown_mark(orphan) {
+            Shown::Mark(mark) if ended.contains_key(&mark) => {
+                // Its number cannot become another process's: only this thread waits for it.
+                let _sent = kill_process(orphan, Signal::KILL).is_ok();
+                seen.insert(mark);
+            }
+            Shown::Nothing => is_in_doubt = true,
+            Shown::Mark(_) | Shown::None => (),
+        }
+    }
+    let mut left = ENDED.lock();
+    for mark in over.into_iter().filter(|mark| !seen.contains(mark)) {
+        match left.get_mut(mark) {
+            Some(program) if is_in_doubt && program.doubts < MAX_DOUBTS => program.doubts += 1,
+            _ => {
+                left.remove(mark);
+                guard::forget(mark);
+            }
+        }
+    }
+    !left.is_empty()
+}
+
+/// Whether the process of a program has ended, be it that its starter has yet to wait for it.
+fn has_ended(leader: NonZeroI32) -> bool {
+    let Some(pid) = Pid::from_raw(leader.get()) else { return true };
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
+}
+
+/// The orphans of programs that live. Those that have ended are waited for.
+fn living_orphans() -> Vec<Pid> {
+    let mut own = OWN.lock();
+    let children = children();
+    // What its starter has waited for is no child any more.
+    own.retain(|id| children.contains(id));
+    let orphans = children.difference(&own).filter_map(|id| Pid::from_raw(id.get()));
+    orphans.filter(|pid| matches!(waitpid(Some(*pid), WaitOptions::NOHANG), Ok(None))).collect()
+}
+
+/// The children of this process.
+fn children() -> BTreeSet<NonZeroI32> {
+    let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
+    let lists: Vec<String> = lists.filter_map(Result::ok).collect();
+    if lists.is_empty() {
+        // A kernel without these lists.
+        let own = getpid();
+        return processes().filter(|id| parent_of(*id) == Some(own)).collect();
+    }
+    let ids = lists.iter().flat_map(|list| list.split_whitespace());
+    ids.filter_map(|id| id.parse().ok()).collect()
+}
+
+/// All processes of this system that can be seen.
+fn processes() -> impl Iterator<Item = NonZeroI32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+fn parent_of(id: NonZeroI32) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name of a process may have blanks and brackets in it.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
+}
+
+/// What the environment of a process shows.
+#[derive(Debug, PartialEq, Eq)]
+enum Shown {
+    Mark(Mark),
+    /// It has variables, and no mark among them; or it may not be read.
+    None,
+    /// It is empty. So is the one of a process that is about to end, whose children are no orphans
+    /// yet, and of one that is just becoming another program.
+    Nothing,
+}
+
+/// Reads the environment of a process. A sandboxed process lies in a user namespace that this user
+/// owns, so that its environment can be read, too.
+fn shown_mark(pid: Pid) -> Shown {
+    let environment = File::open(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+    let Ok(environment) = environment else { return Shown::None };
+    let variables = BufReader::new(environment.take(MAX_ENVIRONMENT)).split(0);
+    let mut shown = Shown::Nothing;
+    for variable in variables.map_while(Result::ok) {
+        let text = str::from_utf8(&variable).unwrap_or_default();
+        let value = text.strip_prefix(VARIABLE).and_then(|rest| rest.strip_prefix('='));
+        if let Some(mark) = value.and_then(Mark::parse) {
+            return Shown::Mark(mark);
+        }
+        shown = Shown::None;
+    }
+    shown
+}
+
+/// Kills all processes of this system that have one of `marks`: for the guard, when the daemon has
+/// died, and its orphans have got another parent.
+pub(super) fn kill_marked(marks: &BTreeSet<Mark>) {
+    const MAX_ROUNDS: usize = 200;
+    /// A process that is just being started shows its mark a moment later.
+    const EMPTY_ROUNDS: usize = 3;
+    const PAUSE: Duration = Duration::from_millis(10);
+    let mut empty = 0;
+    for _ in 0..MAX_ROUNDS {
+        let found: Vec<OwnedFd> = processes().filter_map(|id| marked(id, marks)).collect();
+        empty = if found.is_empty() { empty + 1 } else { 0 };
+        if empty == EMPTY_ROUNDS {
+            return;
+        }
+        for process in found {
+            let _sent = pidfd_send_signal(process.as_fd(), Signal::KILL).is_ok();
+        }
+        #[expect(clippy::disallowed_methods, reason = "the guard has no runtime")]
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The process `id`, if it has one of `marks`. The descriptor is opened first: it then stands for the
+/// process whose environment is read, or for one that has ended.
+fn marked(id: NonZeroI32, marks: &BTreeSet<Mark>) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(id.get())?;
+    let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
+    match shown_mark(pid) {
+        Shown::Mark(mark) if marks.contains(&mark) => Some(process),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Marks, and the children of a process. That orphans are ended needs the real binary and is in
+    //! the integration tests.
+
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn mark_is_read_from_the_environment_of_a_process() {
+        let mark = Mark::new();
+        assert_eq!(Mark::parse(mark.as_str()), Some(mark.clone()));
+        for other in ["", "x", &"g".repeat(32), &"0".repeat(33)] {
+            assert_eq!(Mark::parse(other), None, "{other}");
+        }
+        let mut command = Command::new("cat");
+        command.env(VARIABLE, mark.as_str()).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut process = command.spawn().unwrap();
+        let id = NonZeroI32::new(process.id().cast_signed()).unwrap();
+        assert!(children().contains(&id));
+        assert_eq!(parent_of(id), Some(getpid()));
+        let pid = Pid::from_child(&process);
+        assert_eq!(shown_mark(pid), Shown::Mark(mark.clone()));
+        assert_eq!(shown_mark(getpid()), Shown::None);
+        assert!(!has_ended(id));
+        kill_marked(&BTreeSet::from([Mark::new(), mark]));
+        assert!(has_ended(id), "it can be waited for");
+        assert_eq!(shown_mark(pid), Shown::Nothing);
+        assert!(!process.wait().unwrap().success(), "it was killed");
+        assert!(has_ended(id));
+    }
+}
