@@ -14,6 +14,7 @@ mod address;
 mod auth;
 pub mod calls;
 pub mod circuit_breaker;
+mod diagnosis;
 pub mod local;
 mod log;
 pub mod mcp;

@@ -3,6 +3,7 @@
 //!
 //! Must not: use a shell, pass on the bridge's environment or descriptors, or read the output.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -18,6 +19,7 @@ use tokio::process::{Child as Process, Command};
 use tokio::time::sleep;
 
 use self::hiding::{Coverage, Exposure, Kept};
+use super::diagnosis::{Cause, Diagnosis};
 use super::{PeerError, PeerErrorKind, error_text};
 use crate::config::Program;
 use crate::config::ProgramSandbox::{Listed, Secrets};
@@ -33,6 +35,11 @@ mod spawner;
 
 /// The variables that a program inherits from the bridge's environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// The value of a variable that programs inherit from the bridge's environment.
+pub(super) fn inherited(name: &str) -> Option<OsString> {
+    if INHERITED.contains(&name) { std::env::var_os(name) } else { None }
+}
 
 /// Starts `program`, its three streams as pipes, through `launcher` if there is one.
 pub(super) async fn start(
@@ -50,10 +57,9 @@ pub(super) async fn start(
         }
         None => command.args(&program.args),
     };
-    let inherited = |key| Some((key, std::env::var_os(key)?));
     command
         .env_clear()
-        .envs(INHERITED.into_iter().filter_map(inherited))
+        .envs(INHERITED.into_iter().filter_map(|key| Some((key, inherited(key)?))))
         .envs(program.env.iter().map(|(key, value)| (key, value.expose_secret())))
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -102,20 +108,26 @@ async fn look(
 }
 
 /// The file that is started for `program`, as a shell would find it: a path as it is (relative to
-/// `cwd`), a bare name out of PATH as the program will see it. A missing one is reported with its
-/// remedy before anything is started.
+/// `cwd`), a bare name out of PATH as the program will see it. What is missing is reported with its
+/// cure before anything is started.
 pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
+    find(program).map_err(|cause| {
+        let what = format!("`{}` cannot be started", program.command);
+        Diagnosis { cause, line: None }.error(PeerErrorKind::Program, &what, program)
+    })
+}
+
+fn find(program: &Program) -> Result<PathBuf, Cause> {
     let Program { command, cwd, env, .. } = program;
-    let failed = |why| PeerError::new(PeerErrorKind::Program, why);
+    if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+        return Err(Cause::NoDirectory(cwd.clone()));
+    }
     if command.contains('/') {
         let file = cwd.as_ref().map_or_else(|| PathBuf::from(command), |cwd| cwd.join(command));
         return match std::path::absolute(&file) {
             Ok(file) if is_program(&file) => Ok(file),
-            Ok(file) if file.exists() => {
-                let file = file.display();
-                Err(failed(error_text("not_executable", &[("command", command), ("file", &file)])))
-            }
-            _ => Err(failed(error_text("no_program", &[("command", command)]))),
+            Ok(file) if file.exists() => Err(Cause::NotExecutable(file)),
+            _ => Err(Cause::NoProgram),
         };
     }
     let configured = env.get("PATH").map(|value| value.expose_secret().to_owned());
@@ -124,7 +136,7 @@ pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
     candidates
         .filter(|file| file.is_absolute())
         .find(|file| is_program(file))
-        .ok_or_else(|| failed(error_text("not_in_path", &[("command", command)])))
+        .ok_or(Cause::NotInPath)
 }
 
 fn is_program(file: &Path) -> bool {
