@@ -26,6 +26,7 @@ pub mod registry;
 pub mod supervisor;
 mod trust;
 
+pub use self::diagnosis::Remark;
 pub use self::peer::{
     About, CallError, Called, Dial, ErrorReply, Handle, LiveRedaction, MAX_QUESTION, McpClient,
     Modes, NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder,

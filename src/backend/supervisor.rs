@@ -121,8 +121,7 @@ impl Supervisor {
                 dialled = timeout(patience, self.dial.dial()) => dialled,
             };
             let dialled = dialled.unwrap_or_else(|_elapsed| {
-                let text = format!("no connection within {patience:?}");
-                Err(PeerError::new(PeerErrorKind::Timeout, text))
+                Err(self.dial.overdue(format!("no connection within {patience:?}")))
             });
             let mut least = Duration::ZERO;
             match dialled {
@@ -184,8 +183,8 @@ impl Supervisor {
                 resolved = timeout(timing.timeout, peer.resolve()) => resolved,
             };
             let resolved = resolved.unwrap_or_else(|_elapsed| {
-                let text = format!("the refresh took longer than {:?}", timing.timeout);
-                Err(PeerError::new(PeerErrorKind::Timeout, text))
+                let what = format!("the refresh took longer than {:?}", timing.timeout);
+                Err(self.dial.overdue(what))
             });
             let refreshed = Instant::now();
             let wait = match resolved {
@@ -300,7 +299,8 @@ impl Supervisor {
 
     fn degraded(&self, connection: &Connection, failure: &PeerError, wait: Duration) {
         let error = self.words(failure);
-        warn!(backend = %self.lease.name, error, "refresh failed; the last good catalog stays");
+        let cure = failure.own_cure();
+        warn!(backend = %self.lease.name, error, cure, "refresh failed; the last good catalog stays");
         self.registry.write(&self.lease, |known| {
             known.phase = Phase::Degraded;
             known.connection = Some(connection.clone());
@@ -336,7 +336,8 @@ impl Supervisor {
         if news && is_unresolved {
             warn!(backend = %self.lease.name, error, "down, until what its entry refers to is there");
         } else if news {
-            warn!(backend = %self.lease.name, error, failures, "down; the bridge keeps trying to connect");
+            let cure = failure.own_cure();
+            warn!(backend = %self.lease.name, error, cure, failures, "down; the bridge keeps trying to connect");
         } else {
             debug!(backend = %self.lease.name, error, "still down");
         }

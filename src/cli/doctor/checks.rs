@@ -17,7 +17,7 @@ use super::report::Check;
 use super::{cure, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
-use crate::backend::{Dial, PeerError, PeerErrorKind, Signature, mcp, program};
+use crate::backend::{Dial, PeerError, PeerErrorKind, Remark, Signature, mcp, program};
 use crate::cli::page::counted;
 use crate::config::{
     Action, Backend, CardSource, Config, Credential, Mantyx, Mcp, Program, Runtime, Target,
@@ -75,7 +75,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
     match &backend.target {
         Target::Mcp(server) => {
             let reached = match server {
-                Mcp::Stdio(program) => command(check, context, program),
+                Mcp::Stdio(program) => command(check, context, program, &backend.target),
                 Mcp::Http { socket: Some(path), .. } => network::socket(check, path).await,
                 Mcp::Http { url, tls, .. } => {
                     context.reach(check, url, tls.as_ref(), "`url`").await
@@ -121,7 +121,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
                 context.reach(check, url, tls.as_ref(), "`http.url`").await;
             }
             Action::Command(program) => {
-                command(check, context, program);
+                command(check, context, program, &backend.target);
             }
             Action::Internal => (),
         },
@@ -129,7 +129,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
     }
 }
 
-fn command(check: &mut Check, context: &Context<'_>, program: &Program) -> bool {
+fn command(check: &mut Check, context: &Context<'_>, program: &Program, target: &Target) -> bool {
     check.begin("command");
     match program::locate(program) {
         Ok(file) => {
@@ -142,7 +142,7 @@ fn command(check: &mut Check, context: &Context<'_>, program: &Program) -> bool 
             true
         }
         Err(error) => {
-            check.fail(error_chain(&error), "install it, or correct `command`");
+            check.fail(error_chain(&error), error.cure(target));
             false
         }
     }
@@ -162,15 +162,19 @@ async fn mcp_server(
             dialled => dialled,
         }
     };
-    let peer = in_time(check, context, "the handshake", target, dialled).await?;
+    let about = (dialer, target);
+    let peer = in_time(check, context, "the handshake", about, dialled).await?;
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
     check.ok(format!("MCP {version} over {}", dialer.transport()));
     check.begin("tools/list");
-    let catalog = in_time(check, context, "its list of tools", target, peer.resolve()).await;
+    let catalog = in_time(check, context, "its list of tools", about, peer.resolve()).await;
     match catalog.as_ref().map(|catalog| catalog.tool_count()) {
         None => (),
         Some(0) => check.warn("the server has no tools", "see what it needs to offer some"),
         Some(count) => check.ok(counted(count, "tool")),
+    }
+    if let Some(Remark { message, cure }) = dialer.remark() {
+        check.begin("protocol").warn(message, cure);
     }
     // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
@@ -184,7 +188,9 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
         let catalog = peer.resolve().await?;
         Ok::<_, PeerError>((peer, catalog))
     };
-    let Some((peer, catalog)) = in_time(check, context, "the card", target, fetched).await else {
+    let Some((peer, catalog)) =
+        in_time(check, context, "the card", (dialer, target), fetched).await
+    else {
         return;
     };
     let card = match catalog.content() {
@@ -214,7 +220,7 @@ async fn in_time<T>(
     check: &mut Check,
     context: &Context<'_>,
     what: &str,
-    target: &Target,
+    (dialer, target): (&dyn Dial, &Target),
     work: impl Future<Output = Result<T, PeerError>>,
 ) -> Option<T> {
     // The daemon's own time limit for connecting.
@@ -224,8 +230,7 @@ async fn in_time<T>(
         Ok(Err(error)) => error,
         Err(_elapsed) => {
             let patience = patience.as_secs_f64().round();
-            let why = format!("{what} did not come within {patience} s (`refresh.timeout`)");
-            PeerError::new(PeerErrorKind::Timeout, why)
+            dialer.overdue(format!("{what} did not come within {patience} s (`refresh.timeout`)"))
         }
     };
     if matches!(error.kind, PeerErrorKind::Unauthorized | PeerErrorKind::NoToken) {

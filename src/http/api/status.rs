@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::problems::Problem;
 use super::{Api, App, Caller, problems};
-use crate::backend::Signature;
 use crate::backend::registry::Snapshot;
+use crate::backend::{Remark, Signature};
 use crate::clock::{self, rfc3339};
 use crate::journal::{Beat, Replica as Member};
 use crate::model::offer::cost::Injected;
@@ -133,6 +133,9 @@ pub(crate) struct Backend {
     pub(crate) name: String,
     pub(crate) kind: String,
     pub(crate) state: String,
+    /// Since when it is in this state.
+    #[serde(default)]
+    pub(crate) since: Option<String>,
     required: bool,
     pub(crate) transport: String,
     pub(crate) protocol_version: Option<String>,
@@ -151,6 +154,9 @@ pub(crate) struct Backend {
     pub(crate) calls_in_flight: usize,
     pub(crate) breaker: Breaker,
     pub(crate) pin: Pin,
+    /// What is odd about it, though it works.
+    #[serde(default)]
+    pub(crate) remark: Option<Remark>,
 }
 
 /// The differences between a backend and what the operator has accepted; `GET /v1/trust` has more.
@@ -309,6 +315,7 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
         name: name.to_string(),
         kind: kind.to_owned(),
         state: known.phase.as_str().to_owned(),
+        since: registry.states(name).last().map(|(since, _)| rfc3339(*since)),
         required: backend.rules.required,
         stale: known.is_stale(),
         transport: backend.dial.transport().to_owned(),
@@ -328,5 +335,6 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
             changed: known.review.open().count(),
             withdrawn: known.review.withdrawn(),
         },
+        remark: known.connection.and_then(|_| backend.dial.remark()),
     })
 }
