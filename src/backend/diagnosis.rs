@@ -124,14 +124,14 @@ impl Diagnosis {
 /// Why the program of `evidence` has failed. `None` if it still runs, and has shown no cause.
 pub(super) fn diagnosis(evidence: &Evidence<'_>) -> Option<Diagnosis> {
     let telling = telling_line(evidence.stderr);
-    let found = signs::launcher(evidence)
+    let by_sign = signs::launcher(evidence)
         .or_else(|| signs::killed(evidence))
         .or_else(|| signs::installer(evidence))
         .or_else(|| signs::loader(evidence))
         .or_else(|| signs::stdout(evidence))
         .or_else(|| signs::own_words(evidence, telling.as_deref()));
-    if found.is_some() || evidence.end == End::Running {
-        return found;
+    if by_sign.is_some() || evidence.end == End::Running {
+        return by_sign;
     }
     Some(signs::otherwise(evidence, telling))
 }

@@ -237,7 +237,7 @@ impl McpDialer {
                 failed.error = match child.end(EXIT_PATIENCE).await {
                     Some(end) => {
                         failed.try_other &= observed.stderr.lock().last().is_none();
-                        observed.ended(&end, false)
+                        observed.ended(&end)
                     }
                     None => observed.failed(&failed.error),
                 };
@@ -315,7 +315,7 @@ impl Dial for McpDialer {
                     true => format!("{why}, neither with Streamable HTTP nor with HTTP+SSE"),
                     false => format!("{streamable}; and with the older HTTP+SSE: {why}"),
                 };
-                *error = PeerError::new(error.kind, both);
+                *error = error.reworded(both);
             }
         }
         let connection = outcome.map_err(|failed| failed.error)?;

@@ -431,6 +431,12 @@ impl PeerError {
         Self { cure: Some(cure.into()), ..self }
     }
 
+    /// The same failure in other words, with the same cure.
+    pub fn reworded(&self, text: String) -> Self {
+        let cure = self.own_cure().map(|cure| Cow::Owned(cure.to_owned()));
+        Self { kind: self.kind, text, cause: None, cure }
+    }
+
     /// What to do about it, where the failure itself says that.
     pub fn own_cure(&self) -> Option<&str> {
         let of_cause = || self.cause.as_deref().and_then(|cause| error_chain::cure(cause));

@@ -156,18 +156,17 @@ fn wants_other_runtime(lines: &[String], telling: &str) -> bool {
 
 /// What stands on stdout in the place of messages, and the ids of messages.
 pub(super) fn stdout(evidence: &Evidence<'_>) -> Option<Diagnosis> {
-    if evidence.worked {
-        return None;
-    }
-    let said = clean(evidence.stdout);
-    let first = said.first().map(|line| line.trim());
-    if let Some(line) = said.iter().find(|line| is_frame(line)) {
+    let stdout = clean(evidence.stdout);
+    if let Some(line) = stdout.iter().find(|line| is_frame(line)).filter(|_| !evidence.worked) {
         return Some(with_line(Cause::Framed, line));
     }
     if let Some(id) = evidence.stray_id.filter(|_| evidence.end == End::Running) {
         return Some(Diagnosis { cause: Cause::ConstantId(id), line: None });
     }
-    let both: Vec<String> = said.iter().cloned().chain(clean(evidence.stderr)).collect();
+    if evidence.worked {
+        return None;
+    }
+    let both: Vec<String> = stdout.iter().cloned().chain(clean(evidence.stderr)).collect();
     if evidence.end == End::Running {
         if let Some(line) = both.iter().find(|line| asks_person(line)) {
             return Some(with_line(Cause::WaitsForPerson, line));
@@ -176,15 +175,15 @@ pub(super) fn stdout(evidence: &Evidence<'_>) -> Option<Diagnosis> {
             return Some(with_line(Cause::SpeaksHttp, line));
         }
     }
-    if let Some(line) = said.iter().find(|line| is_usage(line)) {
+    if let Some(line) = stdout.iter().find(|line| is_usage(line)) {
         return Some(with_line(Cause::Usage, line));
     }
     let only_stdout = evidence.stderr.is_empty() || evidence.end == End::Exit(0);
-    first.filter(|_| only_stdout).map(|line| with_line(Cause::NotServer, line))
+    stdout.first().filter(|_| only_stdout).map(|line| with_line(Cause::NotServer, line))
 }
 
 /// Whether a line is the head of a message with a length before it.
-pub(in crate::backend) fn is_frame(line: &str) -> bool {
+fn is_frame(line: &str) -> bool {
     let Some((name, value)) = line.split_once(':') else { return false };
     name.eq_ignore_ascii_case("content-length") && value.trim().parse::<u64>().is_ok()
 }

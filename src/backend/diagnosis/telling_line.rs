@@ -105,22 +105,19 @@ pub(super) fn npm_error(line: &str) -> Option<&str> {
 }
 
 fn npm(lines: &[String]) -> Option<String> {
-    let is_aside = |text: &str| {
-        let text = text.to_lowercase();
-        text.len() < 4 || NPM_ASIDES.iter().any(|aside| text.starts_with(aside))
-    };
-    let text = lines.iter().filter_map(|line| npm_error(line)).find(|text| !is_aside(text))?;
+    let text = lines.iter().filter_map(|line| npm_error(line)).find(|text| !is_npm_aside(text))?;
     Some(format!("npm error {text}"))
+}
+
+fn is_npm_aside(text: &str) -> bool {
+    let text = text.to_lowercase();
+    text.len() < 4 || NPM_ASIDES.iter().any(|aside| text.starts_with(aside))
 }
 
 /// The message of an exception: the last line that begins with the name of one, and has a trace
 /// before it (Python) or behind it (the others).
 fn raised(lines: &[String]) -> Option<String> {
-    let is_frame = |line: &String| {
-        let text = line.trim_start();
-        text.len() < line.len() && (text.starts_with("at ") || text.starts_with("File \""))
-    };
-    if !lines.iter().any(is_frame) {
+    if !lines.iter().any(|line| is_frame(line)) {
         return None;
     }
     let at = lines.iter().rposition(|line| names_exception(line))?;
@@ -131,6 +128,12 @@ fn raised(lines: &[String]) -> Option<String> {
         return Some(details.fold(message, |all, detail| format!("{all}: {detail}")));
     }
     Some(message)
+}
+
+/// Whether a line is one of a trace.
+fn is_frame(line: &str) -> bool {
+    let text = line.trim_start();
+    text.len() < line.len() && (text.starts_with("at ") || text.starts_with("File \""))
 }
 
 /// Whether a line begins with the name of an exception: `TypeError: …`, `Error [ERR_X]: …`,

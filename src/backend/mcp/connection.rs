@@ -130,6 +130,7 @@ impl Connection {
 
     /// The same, with what is kept of its program.
     pub(super) fn observed(self, observed: Observed) -> Self {
+        observed.oddities.shook_hands();
         Self { observed: Some(observed), ..self }
     }
 
@@ -419,7 +420,7 @@ impl Peer for Connection {
             return PeerError::new(PeerErrorKind::Connect, why);
         };
         match child.end(EXIT_PATIENCE).await {
-            Some(end) => observed.ended(&end, true),
+            Some(end) => observed.ended(&end),
             None => {
                 let why = format!("{why}, but its process is still running");
                 PeerError::new(PeerErrorKind::Connect, why)

@@ -22,10 +22,10 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    /// The error of a program that has ended; `worked` says whether its handshake had succeeded.
-    pub(super) fn ended(&self, end: &End, worked: bool) -> PeerError {
+    /// The error of a program that has ended.
+    pub(super) fn ended(&self, end: &End) -> PeerError {
         let what = format!("`{}` {end}", self.program.command);
-        match self.diagnosis(end.clone(), worked) {
+        match self.diagnosis(end.clone()) {
             Some(diagnosis) => diagnosis.error(PeerErrorKind::Program, &what, &self.program),
             None => PeerError::new(PeerErrorKind::Program, what),
         }
@@ -33,7 +33,7 @@ impl Observed {
 
     /// The error of a program that runs, and has not done in time `what` says.
     pub(super) fn overdue(&self, what: &str) -> PeerError {
-        match self.diagnosis(End::Running, false) {
+        match self.diagnosis(End::Running) {
             Some(diagnosis) => diagnosis.error(PeerErrorKind::Timeout, what, &self.program),
             None => match self.stderr.lock().last() {
                 Some(line) => {
@@ -53,7 +53,7 @@ impl Observed {
         let what = format!("`{}`: {error}", self.program.command);
         // An answer that refuses is the cause itself.
         let diagnosis = match error.kind {
-            PeerErrorKind::Connect => self.diagnosis(End::Running, false),
+            PeerErrorKind::Connect => self.diagnosis(End::Running),
             _ => None,
         };
         match diagnosis {
@@ -67,7 +67,7 @@ impl Observed {
         }
     }
 
-    fn diagnosis(&self, end: End, worked: bool) -> Option<Diagnosis> {
+    fn diagnosis(&self, end: End) -> Option<Diagnosis> {
         let configured = &self.program.env;
         let variables = Variables::new(|name| {
             let value = configured.get(name).map(|value| value.expose_secret().to_owned());
@@ -79,7 +79,7 @@ impl Observed {
             stderr: &self.stderr.lock().all(),
             stdout: &self.oddities.lines(),
             stray_id: self.oddities.stray_id(),
-            worked,
+            worked: self.oddities.has_shaken_hands(),
             variables,
         })
     }

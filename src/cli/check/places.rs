@@ -31,36 +31,39 @@ pub(super) fn missing(config: &Config) -> Vec<String> {
 
 /// Why files cannot be made in `directory`, which is made if it is missing.
 fn unusable_directory(directory: &Path) -> Option<String> {
-    let there = nearest(directory);
-    let shown = there.display();
-    if !there.is_dir() {
-        return Some(format!("{shown} is no directory"));
+    let nearest = nearest(directory);
+    let path = nearest.display();
+    if !nearest.is_dir() {
+        return Some(format!("{path} is no directory"));
     }
-    cannot_write(&there).then(|| format!("{shown} cannot be written"))
+    if cannot_write(&nearest) { Some(format!("{path} cannot be written")) } else { None }
 }
 
 /// Why lines cannot be added to `file`, whose directory is not made.
 fn unusable_file(file: &Path) -> Option<String> {
-    let shown = file.display();
-    if let Ok(found) = file.metadata() {
-        return match found.is_dir() {
-            true => Some(format!("{shown} is a directory")),
-            false => cannot_write(file).then(|| format!("{shown} cannot be written")),
-        };
+    let path = file.display();
+    if file.is_dir() {
+        return Some(format!("{path} is a directory"));
     }
-    let directory = std::path::absolute(file).ok()?.parent()?.to_owned();
-    match directory.is_dir() {
-        true => cannot_write(&directory)
-            .then(|| format!("its directory {} cannot be written", directory.display())),
-        false => Some(format!("its directory {} does not exist", directory.display())),
+    if file.exists() {
+        return if cannot_write(file) { Some(format!("{path} cannot be written")) } else { None };
     }
+    let absolute = std::path::absolute(file).ok()?;
+    let directory = absolute.parent()?;
+    if !directory.is_dir() {
+        return Some(format!("its directory {} does not exist", directory.display()));
+    }
+    if cannot_write(directory) {
+        return Some(format!("its directory {} cannot be written", directory.display()));
+    }
+    None
 }
 
 /// `path`, or the nearest place above it that there is.
 fn nearest(path: &Path) -> PathBuf {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let there = path.ancestors().find(|place| place.symlink_metadata().is_ok());
-    there.unwrap_or(Path::new("/")).to_owned()
+    let nearest = path.ancestors().find(|place| place.symlink_metadata().is_ok());
+    nearest.unwrap_or(Path::new("/")).to_owned()
 }
 
 /// Whether the user of this process may not write there.
