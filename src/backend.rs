@@ -15,6 +15,7 @@ mod auth;
 pub mod calls;
 pub mod circuit_breaker;
 pub mod demand;
+mod diagnosis;
 pub mod local;
 mod log;
 pub mod mcp;
@@ -27,6 +28,7 @@ pub mod supervisor;
 mod trust;
 pub mod turns;
 
+pub use self::diagnosis::Remark;
 pub use self::peer::{
     About, CallError, Called, Dial, ErrorReply, Handle, LiveRedaction, MAX_QUESTION, McpClient,
     Modes, NotRead, NotRecorded, Peer, PeerError, PeerErrorKind, Progress, Question, Recorder,

@@ -183,7 +183,10 @@ impl Daemon {
         let Mantyx { base_url, workspace, credential, tls: mantyx_tls } =
             upstream(&config, &mut back).await?;
         let upstream = Upstream::new(base_url.clone(), mantyx_tls, &credential, state.clone());
-        let upstream = Arc::new(upstream);
+        let upstream = Arc::new(match config.upstream {
+            config::Upstream::Sandbox { .. } => upstream.in_sandbox(),
+            config::Upstream::Mantyx(_) => upstream,
+        });
         let audit = config.audit.as_ref().map(audit).transpose()?;
         let (mut manager, backends) =
             BackendManager::new(launcher, state.clone(), Arc::clone(&journal), back.stop_token());

@@ -58,10 +58,15 @@ const MOST_SHARED: usize = 64 << 10;
 /// For how long results do not share a connection after it has failed.
 const UNSHARED: Duration = Duration::from_secs(60);
 
+/// What stands in the journal for the address of the sandbox.
+pub const SANDBOX: &str = "sandbox";
+
 /// MANTYX, as all parts of the bridge reach it.
 #[derive(Debug)]
 pub struct Upstream {
     pub base: Url,
+    /// Whether the sandbox stands in for MANTYX.
+    is_sandbox: bool,
     way: Mutex<Way>,
     /// The bridge's own credential; `None` if each app brings one.
     own: watch::Sender<Option<UpstreamCredential>>,
@@ -190,6 +195,7 @@ impl Upstream {
         let own = UpstreamCredential::of(credential, &way.clients, &kept);
         Self {
             base,
+            is_sandbox: false,
             way: Mutex::new(way),
             own: watch::Sender::new(own),
             kept,
@@ -270,6 +276,21 @@ impl Upstream {
             Some(credential) => UpstreamCredential::of(credential, &self.clients(), &self.kept),
             None => self.own(),
         }
+    }
+
+    /// The same, where the sandbox stands in for MANTYX.
+    pub fn in_sandbox(self) -> Self {
+        Self { is_sandbox: true, ..self }
+    }
+
+    pub fn is_sandbox(&self) -> bool {
+        self.is_sandbox
+    }
+
+    /// The name by which the journal tells one MANTYX from another. The sandbox has another address
+    /// at each start.
+    pub fn journal_name(&self) -> String {
+        if self.is_sandbox { SANDBOX.to_owned() } else { self.base.to_string() }
     }
 
     pub fn health(&self) -> Health {

@@ -81,17 +81,18 @@ impl Budget {
     }
 }
 
-/// The last lines that a server wrote, for people, and for the error that reports its end.
+/// The last lines that a server wrote, for people, and for the diagnosis of its end.
 #[derive(Debug, Default)]
 pub(super) struct LastLines(VecDeque<String>);
 
 impl LastLines {
-    /// How many lines are kept.
-    const KEPT: usize = 20;
-    /// How many of them an error has.
-    const IN_ERROR: usize = 5;
+    /// How many lines are kept. The message of an error in Node.js stands before its trace, which
+    /// has 30 lines and more if it lists the modules that were loaded.
+    const KEPT: usize = 100;
+    /// How many of them people are shown.
+    const SHOWN: usize = 20;
     /// How many bytes of each.
-    const WIDTH: usize = 300;
+    const WIDTH: usize = 500;
 
     pub(super) fn push(&mut self, line: &str) {
         if line.is_empty() {
@@ -109,11 +110,14 @@ impl LastLines {
         self.0.iter().cloned().collect()
     }
 
-    /// The very last lines in one, `None` if there is none.
-    pub(super) fn text(&self) -> Option<String> {
-        let from = self.0.len().saturating_sub(Self::IN_ERROR);
-        let lines: Vec<&str> = self.0.range(from..).map(String::as_str).collect();
-        (!lines.is_empty()).then(|| lines.join(" | "))
+    /// Those that people are shown.
+    pub(super) fn shown(&self) -> Vec<String> {
+        let from = self.0.len().saturating_sub(Self::SHOWN);
+        self.0.range(from..).cloned().collect()
+    }
+
+    pub(super) fn last(&self) -> Option<&str> {
+        self.0.back().map(String::as_str)
     }
 }
 

@@ -23,7 +23,7 @@ use rmcp::transport::streamable_http_client::{
 };
 use tokio::time::timeout;
 
-use super::log::LastLines;
+use super::diagnosis::Remark;
 use super::program::hiding::{Coverage, Exposure};
 use super::{Dial, LiveRedaction, Peer, PeerError, PeerErrorKind, StartLog, auth};
 use crate::config::{HttpTransport, Mcp, Program};
@@ -39,6 +39,8 @@ mod handler;
 mod http;
 mod lines;
 mod listen;
+mod observed;
+mod oddities;
 mod pages;
 pub mod param_headers;
 mod questions;
@@ -51,6 +53,8 @@ mod verbatim;
 use child::{Child, Starts};
 use connection::Connection;
 use handler::Handler;
+use observed::Observed;
+use oddities::Oddities;
 use verbatim::ConnectionState;
 
 /// The longest stdio line, event and JSON body, in bytes: four times what MANTYX takes as a result.
@@ -74,8 +78,10 @@ pub struct McpDialer {
     last: Mutex<Option<Era>>,
     /// The hidden files that the program which was started last can read.
     coverage: Mutex<Coverage>,
-    /// The last lines on the stderr of that program.
-    stderr: Mutex<Arc<Mutex<LastLines>>>,
+    /// What is kept of that program.
+    observed: Mutex<Option<Observed>>,
+    /// What the server that was reached last by HTTP does that MCP does not have.
+    oddities: Mutex<Arc<Oddities>>,
     starts: Starts,
     /// What is removed from what the server writes into the log.
     pub redact: LiveRedaction,
@@ -149,7 +155,8 @@ pub fn dialer(
         target,
         last: Mutex::new(None),
         coverage: Mutex::default(),
-        stderr: Mutex::default(),
+        observed: Mutex::default(),
+        oddities: Mutex::default(),
         starts: Starts::default(),
         redact: LiveRedaction::default(),
     }
@@ -178,6 +185,7 @@ impl McpDialer {
             }
             Target::Http { endpoint, .. } => {
                 let state = ConnectionState::of(&self.redact);
+                self.oddities.lock().clone_from(&state.oddities);
                 let http = http::Http {
                     backend: self.backend.clone(),
                     endpoint: Arc::clone(endpoint),
@@ -212,8 +220,13 @@ impl McpDialer {
             Child::start(&self.backend, program, launcher, &self.redact, &self.starts).await;
         let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
         *self.coverage.lock() = coverage;
-        self.stderr.lock().clone_from(&child.last_lines);
         let state = ConnectionState::of(&self.redact);
+        let observed = Observed {
+            program: program.clone(),
+            stderr: Arc::clone(&child.last_lines),
+            oddities: Arc::clone(&state.oddities),
+        };
+        *self.observed.lock() = Some(observed.clone());
         let (transport, rest) =
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
         child.drain_stdout(rest);
@@ -222,23 +235,16 @@ impl McpDialer {
             Ok(running) => {
                 child.has_started();
                 let child = Some((child, pipe));
-                Ok(Connection::new(self.backend.clone(), state, running, child))
+                let connection = Connection::new(self.backend.clone(), state, running, child);
+                Ok(connection.observed(observed))
             }
             Err(mut failed) => {
-                let command = &program.command;
-                let ended = child.exit_description(EXIT_PATIENCE).await;
-                failed.error = match (ended, child.stderr_tail()) {
-                    (Some(exited), tail) => {
-                        failed.try_other &= tail.is_none();
-                        let text = format!("`{command}` did not finish the handshake: {exited}");
-                        PeerError::new(PeerErrorKind::Program, text)
+                failed.error = match child.end(EXIT_PATIENCE).await {
+                    Some(end) => {
+                        failed.try_other &= observed.stderr.lock().last().is_none();
+                        observed.ended(&end)
                     }
-                    (None, tail) => {
-                        let tail = tail.map(|tail| format!("; its stderr ends with: {tail}"));
-                        let tail = tail.unwrap_or_default();
-                        let text = format!("`{command}`: {}{tail}", failed.error);
-                        PeerError::new(failed.error.kind, text)
-                    }
+                    None => observed.failed(&failed.error),
                 };
                 Err(failed)
             }
@@ -316,7 +322,7 @@ impl Dial for McpDialer {
                     true => format!("{why}, neither with Streamable HTTP nor with HTTP+SSE"),
                     false => format!("{streamable}; and with the older HTTP+SSE: {why}"),
                 };
-                *error = PeerError::new(error.kind, both);
+                *error = error.reworded(both);
             }
         }
         let connection = outcome.map_err(|failed| failed.error)?;
@@ -354,7 +360,22 @@ impl Dial for McpDialer {
     }
 
     fn stderr(&self) -> Vec<String> {
-        self.stderr.lock().lock().all()
+        let observed = self.observed.lock();
+        observed.as_ref().map(|observed| observed.stderr.lock().shown()).unwrap_or_default()
+    }
+
+    fn overdue(&self, what: String) -> PeerError {
+        match &*self.observed.lock() {
+            Some(observed) => observed.overdue(&what),
+            None => PeerError::new(PeerErrorKind::Timeout, what),
+        }
+    }
+
+    fn remark(&self) -> Option<Remark> {
+        match &*self.observed.lock() {
+            Some(observed) => observed.oddities.remark(),
+            None => self.oddities.lock().remark(),
+        }
     }
 
     fn exposure(&self) -> Option<Exposure> {

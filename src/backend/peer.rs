@@ -4,6 +4,7 @@
 //! Must not: retry, back off or time out. The supervisor and the caller do that by dropping the
 //! future, so every future here must be safe to drop at any await.
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -20,44 +21,24 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::diagnosis::Remark;
 use super::log::Removal;
 use super::program::hiding::Exposure;
-use crate::config::{Mcp, Target};
+use crate::config::Target;
 use crate::http_client::BodyError;
 use crate::model::redaction::Part;
-use crate::model::sentences::{named, sentence};
+use crate::model::sentences::sentence;
 use crate::model::{
     Answer, CallRequest, Catalog, Features, Identity, Permission, Redaction, Trace,
 };
 use crate::{error_chain, http_client};
 
 mod client;
+mod cures;
 
 pub use client::{McpClient, Modes, Question};
 
 pub use crate::http_client::NotRead;
-
-/// What operators do about failures: the name of each cure, and its text.
-const CURES: &str = include_str!("cures.txt");
-
-/// The cure of this name in [`CURES`].
-fn cure(name: &str) -> &'static str {
-    named(CURES, name)
-}
-
-/// What to do if a peer refuses what its requests carry.
-pub fn credential_cure(target: &Target) -> &'static str {
-    let (headers, oauth) = match target {
-        Target::Mcp(Mcp::Http { headers, oauth, .. }) => (Some(headers), oauth.is_some()),
-        Target::A2a(agent) => (Some(&agent.headers), agent.oauth.is_some()),
-        _ => (None, false),
-    };
-    match headers {
-        _ if oauth => cure("tokens"),
-        Some(headers) if !headers.is_empty() => cure("credential"),
-        _ => cure("no_credential"),
-    }
-}
 
 /// How much of a program's start the log tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +70,17 @@ pub trait Dial: Send + Sync + fmt::Debug + 'static {
     /// Why the started program can read files of the bridge, if it can. `None` also while that is
     /// not known yet.
     fn exposure(&self) -> Option<Exposure> {
+        None
+    }
+
+    /// The error of an attempt, or of a refresh, that took too long: `what` with what the peer has
+    /// done meanwhile, as far as that is known.
+    fn overdue(&self, what: String) -> PeerError {
+        PeerError::new(PeerErrorKind::Timeout, what)
+    }
+
+    /// What is odd about a peer that works, if something is.
+    fn remark(&self) -> Option<Remark> {
         None
     }
 
@@ -406,7 +398,7 @@ pub struct PeerError {
     text: String,
     #[source]
     cause: Option<Arc<dyn Error + Send + Sync>>,
-    cure: Option<&'static str>,
+    cure: Option<Cow<'static, str>>,
 }
 
 /// The kind of a failure of a peer, as far as the remedy depends on it.
@@ -452,26 +444,32 @@ impl PeerError {
 
     /// The same, with what to do about it, where the failed connection says that.
     pub fn with_cure(self, cure: Option<&'static str>) -> Self {
-        Self { cure, ..self }
+        Self { cure: cure.map(Cow::Borrowed), ..self }
+    }
+
+    /// The same, with what to do about its cause.
+    pub fn cured(self, cure: String) -> Self {
+        Self { cure: Some(cure.into()), ..self }
+    }
+
+    /// The same failure in other words, with the same cure.
+    pub fn reworded(&self, text: String) -> Self {
+        let cure = self.own_cure().map(|cure| Cow::Owned(cure.to_owned()));
+        Self { kind: self.kind, text, cause: None, cure }
+    }
+
+    /// What to do about it, where the failure itself says that.
+    pub fn own_cure(&self) -> Option<&str> {
+        let of_cause = || self.cause.as_deref().and_then(|cause| error_chain::cure(cause));
+        let of_connection = || of_cause().filter(|_| self.kind == PeerErrorKind::Connect);
+        self.cure.as_deref().or_else(of_connection)
     }
 
     /// What an operator does about it, where the backend is reached as `target` says.
     pub fn cure(&self, target: &Target) -> String {
-        let of_cause = || self.cause.as_deref().and_then(|cause| error_chain::cure(cause));
-        let of_connection = self.cure.or_else(of_cause);
-        match (self.kind, target) {
-            (_, Target::Unresolved(unresolved)) => unresolved.cure.clone(),
-            (PeerErrorKind::Unauthorized | PeerErrorKind::NoToken, _) => {
-                credential_cure(target).to_owned()
-            }
-            (PeerErrorKind::Unsigned, _) => cure("unsigned").to_owned(),
-            (PeerErrorKind::Connect, _) if let Some(cure) = of_connection => cure.to_owned(),
-            (_, Target::Mcp(Mcp::Stdio(program))) => {
-                format!("{}: {}", cure("program"), program.command_line())
-            }
-            (_, Target::Mcp(Mcp::Http { .. })) => cure("endpoint").to_owned(),
-            (_, Target::A2a(_)) => cure("card").to_owned(),
-            (_, Target::Local(_)) => cure("local").to_owned(),
+        match self.own_cure() {
+            Some(cure) => cure.to_owned(),
+            None => cures::generic(self.kind, target),
         }
     }
 
@@ -527,19 +525,5 @@ impl From<BodyError> for CallError {
             BodyError::NotRead(why) => why.into(),
             broken @ BodyError::Broken(_) => Self::Lost(error_chain::error_chain(&broken)),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    //! Whether each cure is there.
-
-    use super::CURES;
-    use crate::model::sentences::tests::check_cures;
-
-    #[test]
-    fn the_code_names_the_cures_of_the_list_and_no_others() {
-        let code = include_str!("peer.rs").split("#[cfg(test)]").next().unwrap();
-        check_cures(CURES, code);
     }
 }

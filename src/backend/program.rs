@@ -21,6 +21,7 @@ use tokio::time::sleep;
 
 use self::hiding::{Coverage, Exposure, Kept};
 use self::orphans::Mark;
+use super::diagnosis::{Cause, Diagnosis};
 use super::{PeerError, PeerErrorKind, error_text};
 use crate::config::ProgramSandbox::{Listed, Secrets};
 use crate::config::{PASSED_ON, Program};
@@ -44,6 +45,12 @@ fn environment(program: &Program) -> BTreeMap<String, OsString> {
     let inherited = inherited.filter_map(|key| Some(((*key).to_owned(), std::env::var_os(key)?)));
     let own = program.env.iter().map(|(key, value)| (key.clone(), value.expose_secret().into()));
     inherited.chain(own).collect()
+}
+
+/// The value of a variable that programs inherit from the bridge's environment.
+pub(super) fn inherited(name: &str) -> Option<OsString> {
+    let is_inherited = INHERITED.contains(&name) || PASSED_ON.contains(&name);
+    if is_inherited { std::env::var_os(name) } else { None }
 }
 
 /// Starts `program`, its three streams as pipes, through `launcher` if there is one.
@@ -114,38 +121,35 @@ async fn look(
 }
 
 /// The file that is started for `program`, as a shell would find it: a path as it is (relative to
-/// `cwd`), a bare name out of PATH as the program will see it. A missing one is reported with its
-/// remedy before anything is started.
+/// `cwd`), a bare name out of PATH as the program will see it. What is missing is reported with its
+/// cure before anything is started.
 pub fn locate(program: &Program) -> Result<PathBuf, PeerError> {
+    find(program).map_err(|cause| {
+        let what = format!("`{}` cannot be started", program.command);
+        Diagnosis { cause, line: None }.error(PeerErrorKind::Program, &what, program)
+    })
+}
+
+fn find(program: &Program) -> Result<PathBuf, Cause> {
     let Program { command, cwd, env, .. } = program;
-    let failed = |why| PeerError::new(PeerErrorKind::Program, why);
+    if let Some(cwd) = cwd.as_ref().filter(|cwd| !cwd.is_dir()) {
+        return Err(Cause::NoDirectory(cwd.clone()));
+    }
     if command.contains('/') {
         let file = cwd.as_ref().map_or_else(|| PathBuf::from(command), |cwd| cwd.join(command));
         return match std::path::absolute(&file) {
             Ok(file) if is_program(&file) => Ok(file),
-            Ok(file) if file.exists() => {
-                let file = file.display();
-                Err(failed(error_text("not_executable", &[("command", command), ("file", &file)])))
-            }
-            _ => Err(failed(error_text("no_program", &[("command", command)]))),
+            Ok(file) if file.exists() => Err(Cause::NotExecutable(file)),
+            _ => Err(Cause::NoProgram),
         };
     }
     let configured = env.get("PATH").map(|value| value.expose_secret().to_owned());
     let path = configured.or_else(|| std::env::var("PATH").ok()).unwrap_or_default();
     let candidates = std::env::split_paths(&path).map(|directory| directory.join(command));
-    candidates.filter(|file| file.is_absolute()).find(|file| is_program(file)).ok_or_else(|| {
-        match program.without_windows() {
-            Some(line) => failed(is_of_windows(command, &line)),
-            None => failed(error_text("not_in_path", &[("command", command)])),
-        }
-    })
-}
-
-/// What is said of a program that exists on Windows alone; `line` does the same here.
-fn is_of_windows(command: &str, line: &str) -> String {
-    format!(
-        "`{command}` is a program of Windows, and there is none here: write {line} in its place"
-    )
+    candidates
+        .filter(|file| file.is_absolute())
+        .find(|file| is_program(file))
+        .ok_or_else(|| program.without_windows().map_or(Cause::NotInPath, Cause::OfWindows))
 }
 
 fn is_program(file: &Path) -> bool {

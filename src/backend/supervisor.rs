@@ -272,8 +272,7 @@ impl Supervisor {
                 resolved = timeout(patience, peer.resolve()) => resolved,
             };
             let resolved = resolved.unwrap_or_else(|_elapsed| {
-                let text = format!("the refresh took longer than {patience:?}");
-                Err(PeerError::new(PeerErrorKind::Timeout, text))
+                Err(self.dial.overdue(format!("the refresh took longer than {patience:?}")))
             });
             let refreshed = Instant::now();
             let wait = match resolved {

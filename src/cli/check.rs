@@ -4,6 +4,7 @@
 
 mod explain;
 mod kept;
+mod places;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -132,7 +133,8 @@ fn exposures(config: &Config) -> Vec<String> {
 pub(super) fn run(path: Option<&Path>, json: bool) -> Outcome {
     let report = report(path, &Environment::of_process(), |config| {
         let kept = Kept::of(config);
-        Kept { warnings: [exposures(config), kept.warnings].concat(), ..kept }
+        let warnings = [places::missing(config), exposures(config), kept.warnings].concat();
+        Kept { warnings, ..kept }
     });
     print(&if json { pretty(&report) } else { report.to_string() })?;
     // The report names the mistakes.

@@ -12,6 +12,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::page::{BAD, DOUBTFUL, GOOD, HEADING, PLAIN, Page, Paper, Piece, away, counted};
 use super::{Client, Failure, Outcome, Place, Stop, complain, parse, print};
+use crate::backend::Remark;
 use crate::clock;
 use crate::http::api::problems::Problem;
 use crate::http::api::status::{Backend, Daemon, Runtime, Status, Upstream};
@@ -160,6 +161,7 @@ fn page(status: &Status, recent: &BTreeMap<String, Recent>, now: SystemTime) -> 
     let rows =
         backends.iter().map(|backend| row(backend, recent.get(&backend.name), now)).collect();
     page.table(COLUMNS, rows);
+    remark(backends, &mut page);
     if injected.iter().any(|one| one.cost.tools + one.cost.searched > 0) {
         page.line(PLAIN, "");
     }
@@ -168,6 +170,17 @@ fn page(status: &Status, recent: &BTreeMap<String, Recent>, now: SystemTime) -> 
     }
     tell(problems, &mut page);
     page
+}
+
+/// What is odd about backends that work.
+fn remark(backends: &[Backend], page: &mut Page) {
+    for Backend { name, remark, .. } in backends {
+        if let Some(Remark { message, cure }) = remark {
+            page.line(PLAIN, "");
+            page.note(DOUBTFUL, format!("{name}: {message}"));
+            page.note(PLAIN, cure);
+        }
+    }
 }
 
 fn tell(problems: &[Problem], page: &mut Page) {
@@ -187,6 +200,11 @@ fn row(backend: &Backend, recent: Option<&Recent>, now: SystemTime) -> [Piece; 9
         _ => DOUBTFUL,
     };
     let stale = if backend.stale { " (stale)" } else { "" };
+    // One that works has no need to say for how long.
+    let lasting = match &backend.since {
+        Some(since) if backend.state != "ready" => format!(" for {}", away(since, now)),
+        _ => String::new(),
+    };
     let ago = match &backend.last_refresh {
         Some(at) => format!("{} ago", away(at, now)),
         None => "never".to_owned(),
@@ -199,7 +217,7 @@ fn row(backend: &Backend, recent: Option<&Recent>, now: SystemTime) -> [Piece; 9
     let plain = |text: String| (PLAIN, text);
     [
         plain(backend.name.clone()),
-        (style, format!("{}{stale}", backend.state)),
+        (style, format!("{}{lasting}{stale}", backend.state)),
         plain(match backend.pin.withdrawn {
             0 => backend.tools.to_string(),
             withdrawn => {

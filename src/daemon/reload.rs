@@ -273,7 +273,16 @@ fn restart_needed(keys: &[&str], same_mantyx: bool) -> Option<Flaw> {
 pub(super) fn resolved(registry: &Registry) -> String {
     let known = registry.snapshots();
     let resolved = known.values().filter(|known| known.catalog.is_some()).count();
-    format!("{resolved} of {} backends resolved", known.len())
+    // systemd shows this as it was at the start: "0 of 11" would be an alarm, and is none.
+    match (resolved, known.len()) {
+        (_, 0) => "serving, no backends".to_owned(),
+        (0, all) => format!("serving, {all} backends connect"),
+        (resolved, all) if resolved == all => format!("serving, {all} backends resolved"),
+        (resolved, all) => {
+            let others = all - resolved;
+            format!("serving, {resolved} backends resolved, {others} more connect")
+        }
+    }
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use crate::model::run::Seen;
 use crate::model::sentences::sentence;
 use crate::model::{AppName, CallId, Ending, Of, RunKey, Selection, Stage, Table, Trace};
 use crate::traces::Context;
-use crate::upstream::UpstreamCredential;
+use crate::upstream::{SANDBOX, UpstreamCredential};
 
 impl Runs {
     /// Restores the journal's records. Runs that were being driven are driven on at once; those
@@ -39,12 +39,12 @@ impl Runs {
         let Kept { upstream, runs, sessions, owners, long, requests, last_slot, lost, .. } = kept;
         self.calls.restore_requests(requests);
         self.next_slot.store(last_slot + 1, Ordering::Relaxed);
-        let now = self.upstream.base.to_string();
+        let now = self.upstream.journal_name();
         if upstream.is_none() && lost.is_some() {
             // The address may be what was lost, so the runs are kept: answering their calls is
             // safer than forgetting them.
             self.journal().write(vec![Change::Upstream(now)]);
-        } else if upstream.as_ref() != Some(&now) {
+        } else if upstream.as_ref() != Some(&now) || self.upstream.is_sandbox() {
             self.leave_behind(upstream.as_deref(), &runs, &sessions);
             let (long, of_runs): (Vec<_>, Vec<_>) =
                 long.into_iter().partition(|(_, record)| record.of == Of::App);
@@ -62,7 +62,7 @@ impl Runs {
     /// Begins as a replica, with what its group keeps for all.
     pub fn join(self: &Arc<Self>, kept: Kept) {
         if kept.upstream.is_none() {
-            self.journal().write(vec![Change::Upstream(self.upstream.base.to_string())]);
+            self.journal().write(vec![Change::Upstream(self.upstream.journal_name())]);
         }
         self.take_over(kept);
     }
@@ -211,7 +211,10 @@ impl Runs {
     /// attached again, none of its calls must be made a second time.
     fn leave_behind(&self, of: Option<&str>, runs: &[KeptRun], sessions: &[KeptSession]) {
         let driven = runs.iter().filter(|run| run.record.ended_at.is_none()).count();
-        if let (Some(of), true) = (of, runs.len() + sessions.len() > 0) {
+        if of == Some(SANDBOX) {
+            // Each sandbox ends with its process: there is nothing to be lost.
+            info!("the runs and sessions of the last sandbox are forgotten");
+        } else if let (Some(of), true) = (of, runs.len() + sessions.len() > 0) {
             let what = format!(
                 "The journal belongs to another MANTYX ({of}) than the configured one. Its runs ({driven} \
                  in progress) and sessions ({}) are not known any more.",

@@ -129,12 +129,11 @@ async fn a_sandbox_shuts_a_program_in() {
 #[tokio::test]
 async fn a_sandbox_that_cannot_be_made_starts_nothing() {
     let bridge = Bridge::start(&hostile(&[], "sandbox: {read: [/nowhere/at-all]}, ")).await;
-    let why = wait::soon("the backend should say why", async || {
-        bridge.backend("bad").await["lastError"].as_str().map(str::to_owned)
-    })
-    .await;
-    assert!(why.contains("`sandbox` lists /nowhere/at-all"), "{why}");
-    assert!(why.contains("take it off the list"), "{why}");
+    bridge.wait_backend("bad", "down").await;
+    let told = bridge.status().await["problems"][0].clone();
+    let text = |key: &str| told[key].as_str().unwrap_or_default();
+    assert!(text("message").contains("`sandbox` lists /nowhere/at-all"), "{told}");
+    assert!(text("cure").contains("ake it off the list"), "{told}");
 }
 
 /// The process that outlives the daemon to kill what is left.

@@ -87,7 +87,7 @@ async fn a_backend_that_goes_away_is_a_problem_with_a_cure() {
     let problem = &problems[0];
     assert_eq!(problem["subject"], "gone", "{problems}");
     assert!(problem["message"].as_str().is_some_and(|text| text.contains("/nonexistent/program")));
-    assert!(problem["cure"].as_str().is_some_and(|text| text.contains("stderr")), "{problem}");
+    assert!(problem["cure"].as_str().is_some_and(|text| text.contains("`command`")), "{problem}");
 }
 
 #[tokio::test]

@@ -462,7 +462,7 @@ async fn a_program_does_not_start_in_a_hidden_directory() {
         Some(error.to_owned())
     })
     .await;
-    assert!(why.contains("set `cwd`"), "{why}");
+    assert!(why.contains("is hidden from it"), "{why}");
 }
 
 /// Root can look into any process, and a shut-in program of root's cannot: neither into the bridge,

@@ -78,6 +78,8 @@ mod credentials;
 #[cfg(test)]
 mod deploy;
 #[cfg(test)]
+mod diagnoses;
+#[cfg(test)]
 mod drain;
 #[cfg(test)]
 mod durable;

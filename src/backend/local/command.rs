@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::text;
+use crate::backend::diagnosis::{End, Evidence, Variables, diagnosis};
 use crate::backend::log::{Removal, SEEN, printable_lines};
 use crate::backend::program::hiding::Exposure;
 use crate::backend::program::{Group, Started, describe, hiding, launcher};
@@ -89,8 +90,10 @@ impl Runner {
     /// Runs the program once. Dropping the future ends it, and all that it has started.
     pub(super) async fn call(&self, call: &ToolCall) -> Called {
         let started = program::start(&self.program, self.launcher.as_deref()).await;
-        let Started { mut process, group, coverage: _ } =
-            started.map_err(|error| CallError::NotSent(error_chain(&error)))?;
+        let Started { mut process, group, coverage: _ } = started.map_err(|error| {
+            let cure = error.own_cure().map(|cure| format!("; {cure}")).unwrap_or_default();
+            CallError::NotSent(format!("{}{cure}", error_chain(&error)))
+        })?;
         tracing::debug!(backend = %self.name, pid = group.leader(), "started the program");
         let stdin = process.stdin.take().expect("stdin was asked for as a pipe");
         let stdout = process.stdout.take().expect("stdout was asked for as a pipe");
@@ -154,7 +157,7 @@ impl Runner {
     ) -> Called {
         let said = printable_lines(&removal.tail(&errors.kept, MAX_STDERR));
         if self.launcher.is_some() && launcher::could_not_start(status, &errors.kept) {
-            return Err(CallError::NotSent(said));
+            return Err(CallError::NotSent(self.not_started(status, &said).unwrap_or(said)));
         }
         if !said.is_empty() {
             let line = said.replace('\n', " | ");
@@ -181,6 +184,21 @@ impl Runner {
                 Answer::Error(no_text)
             }
         })
+    }
+
+    /// Why the launcher could not become the program, which is all that `stderr` says.
+    fn not_started(&self, status: ExitStatus, stderr: &str) -> Option<String> {
+        let stderr: Vec<String> = stderr.lines().map(str::to_owned).collect();
+        let diagnosis = diagnosis(&Evidence {
+            program: &self.program,
+            end: End::from(Ok(status)),
+            stderr: &stderr,
+            stdout: &[],
+            stray_id: None,
+            worked: false,
+            variables: Variables::default(),
+        })?;
+        Some(format!("{diagnosis}; {}", diagnosis.cause.cure(&self.program)))
     }
 
     /// Ends all programs that run.

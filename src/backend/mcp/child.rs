@@ -19,9 +19,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::backend::diagnosis::End;
 use crate::backend::log::LastLines;
 use crate::backend::program::hiding::Coverage;
-use crate::backend::program::{Group, Started, describe};
+use crate::backend::program::{Group, Started};
 use crate::backend::{LiveRedaction, PeerError, program};
 use crate::config::Program;
 use crate::model::BackendName;
@@ -40,7 +41,7 @@ const START_GRACE: Duration = Duration::from_secs(5);
 pub(super) struct Child {
     group: Arc<Group>,
     stop: watch::Sender<Option<Stop>>,
-    exit: watch::Receiver<Option<String>>,
+    exit: watch::Receiver<Option<End>>,
     /// Cancelled when stderr has ended.
     stderr_ended: CancellationToken,
     pub(super) last_lines: Arc<Mutex<LastLines>>,
@@ -116,9 +117,9 @@ impl Child {
             async move {
                 let exit = wait(process, &group, stop).await;
                 if is_quiet.load(Ordering::Relaxed) {
-                    tracing::debug!(%backend, "the server ended: {exit}");
+                    tracing::debug!(%backend, "the server {exit}");
                 } else {
-                    tracing::info!(%backend, "the server ended: {exit}");
+                    tracing::info!(%backend, "the server {exit}");
                 }
                 exit_sender.send_replace(Some(exit));
             }
@@ -136,9 +137,9 @@ impl Child {
         self.is_quiet.store(false, Ordering::Relaxed);
     }
 
-    /// The server's exit status and the end of its stderr. Waits for the exit at most `patience`;
+    /// How the server ended. Waits for its end at most `patience`, and for what it has written;
     /// `None` if the server is still running then.
-    pub(super) async fn exit_description(&self, patience: Duration) -> Option<String> {
+    pub(super) async fn end(&self, patience: Duration) -> Option<End> {
         let mut exit = self.exit.clone();
         let ended = timeout(patience, exit.wait_for(Option::is_some)).await;
         let exit = ended.ok()?.ok()?.clone()?;
@@ -146,10 +147,7 @@ impl Child {
         // open for ever.
         let all_read = timeout(Duration::from_millis(200), self.stderr_ended.cancelled());
         let _in_time = all_read.await.is_ok();
-        Some(match self.stderr_tail() {
-            Some(tail) => format!("it ended with {exit}; its stderr ends with: {tail}"),
-            None => format!("it ended with {exit} and wrote nothing to stderr"),
-        })
+        Some(exit)
     }
 
     /// Reads the rest of stdout after the transport has stopped, so that a full pipe does not keep
@@ -160,11 +158,6 @@ impl Child {
                 let _whole = tokio::io::copy(&mut stdout, &mut tokio::io::sink()).await.is_ok();
             }
         });
-    }
-
-    /// The last lines on stderr.
-    pub(super) fn stderr_tail(&self) -> Option<String> {
-        self.last_lines.lock().text()
     }
 
     /// Ends the server, gently at first. Its stdin must have been closed.
@@ -200,12 +193,8 @@ impl Drop for Child {
 }
 
 /// Waits for the process to end, by itself or after `stop`, and ends the rest of its group and what it
-/// has detached. Returns the exit status in words.
-async fn wait(
-    mut process: Process,
-    group: &Group,
-    mut stop: watch::Receiver<Option<Stop>>,
-) -> String {
+/// has detached. Returns how it ended.
+async fn wait(mut process: Process, group: &Group, mut stop: watch::Receiver<Option<Stop>>) -> End {
     let status = tokio::select! {
         status = process.wait() => status,
         how = stopped(&mut stop) => match how {
@@ -222,10 +211,7 @@ async fn wait(
     }
     group.kill();
     group.detached_gone().await;
-    match status {
-        Ok(status) => describe(status),
-        Err(error) => format!("an unknown status ({error})"),
-    }
+    status.into()
 }
 
 /// Waits for a stop.

@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 
 use super::child::Child;
 use super::handler::Handler;
+use super::observed::Observed;
 use super::pages::{Next, Pages};
 use super::param_headers::ParamHeaders;
 use super::questions::Inputs;
@@ -86,6 +87,8 @@ pub(super) struct Connection {
     /// For how long the last list of tools holds.
     ttl: Mutex<Option<Duration>>,
     child: Option<(Child, Pipe)>,
+    /// What is kept of the program, if there is one.
+    observed: Option<Observed>,
     /// Sends the cancellations of dropped calls.
     cancellations: TaskTracker,
     runtime: Handle,
@@ -130,10 +133,17 @@ impl Connection {
             left_out: Mutex::default(),
             ttl: Mutex::default(),
             child,
+            observed: None,
             cancellations: TaskTracker::new(),
             runtime: Handle::current(),
             _tasks: tasks,
         }
+    }
+
+    /// The same, with what is kept of its program.
+    pub(super) fn observed(self, observed: Observed) -> Self {
+        observed.oddities.shook_hands();
+        Self { observed: Some(observed), ..self }
     }
 
     /// All pages of a list.
@@ -420,16 +430,16 @@ impl Peer for Connection {
 
     async fn closed(&self) -> PeerError {
         let why = self.state.lost().await;
-        let Some((child, _)) = &self.child else {
+        let (Some((child, _)), Some(observed)) = (&self.child, &self.observed) else {
             return PeerError::new(PeerErrorKind::Connect, why);
         };
-        let (kind, why) = match child.exit_description(EXIT_PATIENCE).await {
-            Some(exited) => {
-                (PeerErrorKind::Program, format!("the server's process is gone: {exited}"))
+        match child.end(EXIT_PATIENCE).await {
+            Some(end) => observed.ended(&end),
+            None => {
+                let why = format!("{why}, but its process is still running");
+                PeerError::new(PeerErrorKind::Connect, why)
             }
-            None => (PeerErrorKind::Connect, format!("{why}, but its process is still running")),
-        };
-        PeerError::new(kind, why)
+        }
     }
 
     async fn call(&self, call: ToolCall) -> Called {

@@ -12,7 +12,9 @@ use futures_util::stream::BoxStream;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use parking_lot::Mutex;
-use rmcp::model::{ClientJsonRpcMessage, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage};
+use rmcp::model::{
+    ClientJsonRpcMessage, ClientNotification, ClientRequest, ErrorCode, ErrorData, JsonRpcMessage,
+};
 use rmcp::transport::DynamicTransportError;
 use rmcp::transport::streamable_http_client::{
     SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse,
@@ -30,6 +32,7 @@ use crate::http_client::BodyError;
 use crate::model::{BackendName, Members};
 use crate::oauth::TokenError;
 
+mod answers;
 mod events;
 mod request;
 
@@ -64,10 +67,13 @@ pub(super) enum HttpFailure {
     /// The response cannot be read.
     #[error("{0}")]
     Unreadable(String),
+    /// A web page in the place of a message.
+    #[error("HTTP {_0} with a web page, where an MCP server has JSON")]
+    Page(StatusCode),
     #[error("the reply is not read: {0}")]
     NotRead(NotRead),
     /// The server, or a gateway before it, refused the request.
-    #[error("HTTP {}{}", .0, hint(*.0))]
+    #[error("HTTP {}{}", .0, answers::hint(*.0))]
     Status(StatusCode),
 }
 
@@ -191,6 +197,9 @@ impl Http {
         let status = response.status();
         let session = response.headers().get(SESSION);
         let session = session.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        if self.ignores(message, status) {
+            return Ok(StreamableHttpPostResponse::Accepted);
+        }
         if !status.is_success() {
             let body = http_client::body(response, ERROR_LIMIT).await.unwrap_or_default();
             let body = String::from_utf8_lossy(&body);
@@ -213,6 +222,7 @@ impl Http {
             let events = events(Role::Answer(id), Arc::clone(&self.state), response);
             return Ok(StreamableHttpPostResponse::Sse(events.boxed(), session));
         }
+        let is_page = http_client::media_type(response.headers()).eq_ignore_ascii_case("text/html");
         let body = http_client::body(response, LIMIT).await;
         let body = body.map_err(|error| {
             StreamableHttpError::Client(match error {
@@ -224,10 +234,33 @@ impl Http {
         match self.state.incoming(&String::from_utf8_lossy(&body)) {
             Incoming::Message(message) => Ok(StreamableHttpPostResponse::Json(*message, session)),
             Incoming::Ignored(why) => Err(invalid(&format!("HTTP {status}: {why}"))),
+            Incoming::Garbage if is_page => {
+                Err(StreamableHttpError::Client(HttpFailure::Page(status)))
+            }
             Incoming::Garbage => {
                 Err(invalid(&format!("HTTP {status} with a body that is no JSON-RPC message")))
             }
         }
+    }
+
+    /// Whether the server refuses a notification that it need not understand. Nothing depends on
+    /// `notifications/initialized`: without this, a server that answers it with 501 would never be
+    /// reached, though it has answered `initialize`.
+    pub(super) fn ignores(&self, message: &ClientJsonRpcMessage, status: StatusCode) -> bool {
+        let JsonRpcMessage::Notification(notification) = message else { return false };
+        let is_initialized =
+            matches!(notification.notification, ClientNotification::InitializedNotification(_));
+        let unauthorized = matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN);
+        if !is_initialized || status.is_success() || unauthorized {
+            return false;
+        }
+        if self.state.oddities.refused(status) {
+            tracing::warn!(
+                backend = %self.backend,
+                "the server answers `notifications/initialized` with HTTP {status}: ignored"
+            );
+        }
+        true
     }
 
     /// The JSON-RPC error in the body of a failed request. Many servers leave out the id there.
@@ -332,23 +365,6 @@ fn error_in(body: &str) -> Option<ErrorReply> {
     Some(ErrorReply { code, message, data: error.get("data").map(RawValue::to_owned) })
 }
 
-/// What is said of a status that carries no JSON-RPC message. The body is not shown: servers repeat
-/// the headers that they refuse, and those are secrets.
-fn hint(status: StatusCode) -> &'static str {
-    match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-            ": the server wants another authorization; set `auth` or `headers` in the configuration"
-        }
-        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-            ": there is no MCP server at this `url`"
-        }
-        StatusCode::MISDIRECTED_REQUEST => {
-            ": the server goes by another name; set `headers: {Host: NAME}` in the configuration"
-        }
-        _ => "",
-    }
-}
-
 fn invalid(why: &str) -> StreamableHttpError<HttpFailure> {
     StreamableHttpError::Client(HttpFailure::Unreadable(why.to_owned()))
 }
@@ -371,15 +387,19 @@ impl HttpFailure {
             Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 PeerErrorKind::Unauthorized
             }
-            Self::Unreadable(_) | Self::NotRead(_) | Self::Status(_) => PeerErrorKind::Protocol,
+            Self::Unreadable(_) | Self::Page(_) | Self::NotRead(_) | Self::Status(_) => {
+                PeerErrorKind::Protocol
+            }
         }
     }
 
-    /// What to do about it, if the connection says that.
+    /// What to do about it, if the failure says that.
     pub(super) fn cure(&self) -> Option<&'static str> {
         match self {
             Self::NotSent(_, cure) | Self::Lost(_, cure) => *cure,
-            _ => None,
+            Self::Page(_) => Some(answers::PAGE_CURE),
+            Self::Status(status) => answers::cure(*status),
+            Self::Token(_) | Self::Unreadable(_) | Self::NotRead(_) => None,
         }
     }
 
@@ -402,6 +422,7 @@ impl HttpFailure {
             // The connection was merely lost.
             Self::NotSent(..) | Self::Lost(..) | Self::Token(_) => return,
             Self::Status(status) if http_client::leaves_outcome_open(*status) => return,
+            Self::Page(_) => CallError::Unreadable(self.to_string()),
             // Without the body, which may hold text that is not meant for the model.
             Self::Status(status) => CallError::Refused(format!("HTTP {status}")),
         }));

@@ -53,7 +53,12 @@ impl Sse {
             return Err(HttpFailure::Status(response.status()));
         }
         if !streamable::is_events(&response) {
-            return Err(HttpFailure::Unreadable("it answers with no event stream".to_owned()));
+            let is_page =
+                http_client::media_type(response.headers()).eq_ignore_ascii_case("text/html");
+            return Err(match is_page {
+                true => HttpFailure::Page(response.status()),
+                false => HttpFailure::Unreadable("it answers with no event stream".to_owned()),
+            });
         }
         // The address after redirects, all of which stay on the origin.
         let base = response.url().clone();
@@ -104,9 +109,13 @@ impl Transport<RoleClient> for Sse {
             let text = text.map_err(|error| HttpFailure::Unreadable(error.to_string()))?;
             let body = Body { bytes: text.into(), only_reads };
             let post = post(&http, &messages, body, &raw_request);
-            timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
+            let posted = timeout(POST_TIMEOUT, post).await.unwrap_or_else(|_late| {
                 Err(HttpFailure::Lost("the server did not take a message".to_owned(), None))
-            })
+            });
+            match posted {
+                Err(HttpFailure::Status(status)) if http.ignores(&message, status) => Ok(()),
+                posted => posted,
+            }
         }
     }
 

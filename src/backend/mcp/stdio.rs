@@ -143,6 +143,7 @@ impl<R, W> Stdio<R, W> {
         }
         if self.garbage.admit(line.len().min(LINE_LIMIT), now) {
             let line = self.state.line(line);
+            self.state.oddities.printed(&line);
             tracing::warn!(backend = %self.backend, "stdout has a line that is no MCP message: {line}");
         }
     }
@@ -205,7 +206,14 @@ where
             self.held.follow(self.lines.buffer.len());
             let (reader, _rest) = self.reader.as_mut()?;
             match reader.read_buf(&mut self.lines.buffer).await {
-                Ok(0) => return None,
+                Ok(0) => {
+                    // A last line without its end.
+                    let rest = self.lines.buffer.split();
+                    if !rest.is_empty() {
+                        self.log_garbage(&rest);
+                    }
+                    return None;
+                }
                 Ok(_) => (),
                 Err(error) => {
                     self.state.lose(format!("its stdout cannot be read: {error}"));

@@ -380,9 +380,35 @@ async fn a_server_that_ends_at_start_is_quoted() {
 }
 
 #[tokio::test]
+async fn silent_program_is_told_by_what_it_has_written_meanwhile() {
+    let script = "echo 'Uvicorn running on http://0.0.0.0:8000' >&2; exec sleep 600";
+    let dialer = program("sh", &["-c", script], &[], None);
+    let seen = async {
+        while dialer.stderr().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let seen = async {
+        tokio::select! {
+            () = seen => (),
+            dialled = dialer.dial() => panic!("it answers nothing: {dialled:?}"),
+        }
+    };
+    timeout(PATIENCE, seen).await.expect("its stderr");
+    let error = dialer.overdue("no connection in time".to_owned());
+    assert_eq!(
+        error.to_string(),
+        "no connection in time: it serves HTTP instead of stdin and stdout: Uvicorn running on \
+         http://0.0.0.0:8000"
+    );
+    assert!(error.own_cure().is_some_and(|cure| cure.contains("--stdio")), "{error:?}");
+}
+
+#[tokio::test]
 async fn a_missing_program_is_named_with_its_cure() {
     let why = cannot_dial(&program("no-such-program-here", &[], &[], None)).await;
-    assert!(why.contains("`no-such-program-here` in the PATH"), "{why}");
+    assert!(why.contains("`no-such-program-here` cannot be started"), "{why}");
+    assert!(why.contains("in the PATH"), "{why}");
     let why = cannot_dial(&program("./no/such/program", &[], &[], None)).await;
     assert!(why.contains("./no/such/program"), "{why}");
     let why = cannot_dial(&program("/etc/passwd", &[], &[], None)).await;

@@ -21,6 +21,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::oddities::Oddities;
 use super::questions::Inputs;
 use crate::backend::log::Removal;
 use crate::backend::{
@@ -119,6 +120,8 @@ pub(super) struct ConnectionState {
     lost: watch::Sender<Option<String>>,
     /// The bytes of the responses whose outcomes were not taken yet.
     untaken: watch::Sender<usize>,
+    /// What the server does that MCP does not have.
+    pub(super) oddities: Arc<Oddities>,
 }
 
 #[derive(Debug)]
@@ -279,7 +282,9 @@ impl ConnectionState {
             return self.without_id(&envelope);
         };
         let Some(waiting) = self.waiting.lock().remove(&id) else {
-            self.strays.lock().remove(&id);
+            if self.strays.lock().remove(&id).is_none() {
+                self.oddities.strayed(id);
+            }
             return Incoming::Ignored("it answers no request that is waited for");
         };
         let message = match waiting {

@@ -66,6 +66,11 @@ pub(super) fn apology(stderr: &[u8]) -> String {
     said.trim().strip_prefix(APOLOGY).unwrap_or("it ended without a reason").to_owned()
 }
 
+/// What the launcher says in this line of stderr, if it is the launcher's.
+pub(in crate::backend) fn apology_in(line: &str) -> Option<&str> {
+    line.strip_prefix(APOLOGY)
+}
+
 fn option(name: &str, path: &Path) -> OsString {
     let mut option = OsString::from(name);
     option.push(path);

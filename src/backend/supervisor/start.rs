@@ -14,7 +14,7 @@ use tracing::{info, warn};
 use super::{Outage, Supervisor};
 use crate::backend::peer::StartLog;
 use crate::backend::turns::{PLACE, StartKeys, Turn, Turns};
-use crate::backend::{Peer, PeerError, PeerErrorKind};
+use crate::backend::{Peer, PeerError};
 
 /// How often the log says that a program still starts.
 const REPORT: Duration = Duration::from_secs(60);
@@ -67,8 +67,8 @@ impl Supervisor {
             Ok(Ok(peer)) => Established::Connected { peer, first_read: patience },
             Ok(Err(error)) => Established::Failed(error),
             Err(_elapsed) => {
-                let text = format!("no connection within {patience:?}");
-                Established::Failed(PeerError::new(PeerErrorKind::Timeout, text))
+                let what = format!("no connection within {patience:?}");
+                Established::Failed(self.dial.overdue(what))
             }
         }
     }
@@ -95,7 +95,10 @@ impl Supervisor {
                     dialled = &mut dial => break Some(dialled),
                     () = stop.cancelled() => break None,
                     () = self.lease.lost() => break None,
-                    () = sleep_until(begun + patience) => break Some(Err(self.too_slow(patience))),
+                    () = sleep_until(begun + patience) => {
+                        let what = format!("it did not finish its start within {patience:?}");
+                        break Some(Err(self.dial.overdue(what)));
+                    }
                     () = sleep_until(begun + PLACE), if has_place => {
                         turn.give_place_back();
                         has_place = false;
@@ -140,13 +143,6 @@ impl Supervisor {
                 }
             }
         }
-    }
-
-    fn too_slow(&self, patience: Duration) -> PeerError {
-        let output = self.last_output().map(|line| format!("; its last line on stderr: {line}"));
-        let output = output.unwrap_or_default();
-        let text = format!("it did not finish its start within {patience:?}{output}");
-        PeerError::new(PeerErrorKind::Timeout, text)
     }
 
     fn last_output(&self) -> Option<String> {

@@ -103,9 +103,10 @@ impl Supervisor {
         outage: &mut Outage,
     ) {
         let error = self.words(failure);
+        let cure = failure.own_cure();
         match outage.refresh_failed(Instant::now()) {
             Some(failures) => {
-                warn!(backend = %self.lease.name, error, failures, "refresh failed; the last good catalog stays");
+                warn!(backend = %self.lease.name, error, cure, failures, "refresh failed; the last good catalog stays");
             }
             None => debug!(backend = %self.lease.name, error, "refresh failed again"),
         }
@@ -146,7 +147,8 @@ impl Supervisor {
                 warn!(backend = %self.lease.name, error, "down, until what its entry refers to is there");
             }
             Some(failures) => {
-                warn!(backend = %self.lease.name, error, failures, "down; the bridge keeps trying to connect");
+                let cure = failure.own_cure();
+                warn!(backend = %self.lease.name, error, cure, failures, "down; the bridge keeps trying to connect");
             }
             None => debug!(backend = %self.lease.name, error, "still down"),
         }

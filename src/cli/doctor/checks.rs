@@ -19,7 +19,7 @@ use super::{cure, network};
 use crate::backend::a2a::{A2aDialer, Conversations};
 use crate::backend::program::hiding;
 use crate::backend::turns::{Rank, StartKeys, Turns};
-use crate::backend::{Dial, PeerError, PeerErrorKind, Signature, mcp, program};
+use crate::backend::{Dial, PeerError, PeerErrorKind, Remark, Signature, mcp, program};
 use crate::cli::page::counted;
 use crate::config::{
     Action, Backend, CardSource, Config, Credential, Mantyx, Mcp, Program, Runtime, Target,
@@ -95,7 +95,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
     match &backend.target {
         Target::Mcp(server) => {
             let reached = match server {
-                Mcp::Stdio(program) => command(check, context, program),
+                Mcp::Stdio(program) => command(check, context, program, &backend.target),
                 Mcp::Http { socket: Some(path), .. } => network::socket(check, path).await,
                 Mcp::Http { url, tls, .. } => {
                     context.reach(check, url, tls.as_ref(), "`url`").await
@@ -148,7 +148,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
                 context.reach(check, url, tls.as_ref(), "`http.url`").await;
             }
             Action::Command(program) => {
-                command(check, context, program);
+                command(check, context, program, &backend.target);
             }
             Action::Internal => (),
         },
@@ -156,7 +156,7 @@ pub(super) async fn backend(check: &mut Check, context: &Context<'_>, backend: &
     }
 }
 
-fn command(check: &mut Check, context: &Context<'_>, program: &Program) -> bool {
+fn command(check: &mut Check, context: &Context<'_>, program: &Program, target: &Target) -> bool {
     check.begin("command");
     match program::locate(program) {
         Ok(file) => {
@@ -169,7 +169,7 @@ fn command(check: &mut Check, context: &Context<'_>, program: &Program) -> bool 
             true
         }
         Err(error) => {
-            check.fail(error_chain(&error), "install it, or correct `command`");
+            check.fail(error_chain(&error), error.cure(target));
             false
         }
     }
@@ -190,11 +190,12 @@ async fn mcp_server(
             dialled => dialled,
         }
     };
+    let about = (dialer, target);
     let limit = match backend.program() {
         Some(_) => TimeLimit { time: backend.start.timeout, key: "start_timeout" },
         None => TimeLimit::refresh(context),
     };
-    let peer = in_time(check, &limit, "the handshake", target, dialled).await;
+    let peer = in_time(check, &limit, "the handshake", about, dialled).await;
     if peer.is_none() {
         // The program may be installing itself.
         let _in_time = timeout(CLOSE, dialer.processes_ended()).await.is_ok();
@@ -204,11 +205,14 @@ async fn mcp_server(
     check.ok(format!("MCP {version} over {}", dialer.transport()));
     check.begin("tools/list");
     let limit = TimeLimit::refresh(context);
-    let catalog = in_time(check, &limit, "its list of tools", target, peer.resolve()).await;
+    let catalog = in_time(check, &limit, "its list of tools", about, peer.resolve()).await;
     match catalog.as_ref().map(|catalog| catalog.tool_count()) {
         None => (),
         Some(0) => check.warn("the server has no tools", "see what it needs to offer some"),
         Some(count) => check.ok(counted(count, "tool")),
+    }
+    if let Some(Remark { message, cure }) = dialer.remark() {
+        check.begin("protocol").warn(message, cure);
     }
     // On a timeout, dropping the peer kills its program.
     let _in_time = timeout(CLOSE, peer.close()).await.is_ok();
@@ -223,7 +227,8 @@ async fn a2a_agent(check: &mut Check, context: &Context<'_>, dialer: &dyn Dial, 
         Ok::<_, PeerError>((peer, catalog))
     };
     let limit = TimeLimit::refresh(context);
-    let Some((peer, catalog)) = in_time(check, &limit, "the card", target, fetched).await else {
+    let about = (dialer, target);
+    let Some((peer, catalog)) = in_time(check, &limit, "the card", about, fetched).await else {
         return;
     };
     let card = match catalog.content() {
@@ -266,7 +271,7 @@ async fn in_time<T>(
     check: &mut Check,
     limit: &TimeLimit,
     what: &str,
-    target: &Target,
+    (dialer, target): (&dyn Dial, &Target),
     work: impl Future<Output = Result<T, PeerError>>,
 ) -> Option<T> {
     let error = match timeout(limit.time, work).await {
@@ -274,8 +279,7 @@ async fn in_time<T>(
         Ok(Err(error)) => error,
         Err(_elapsed) => {
             let seconds = limit.time.as_secs_f64().round();
-            let why = format!("{what} did not come within {seconds} s (`{}`)", limit.key);
-            PeerError::new(PeerErrorKind::Timeout, why)
+            dialer.overdue(format!("{what} did not come within {seconds} s (`{}`)", limit.key))
         }
     };
     if matches!(error.kind, PeerErrorKind::Unauthorized | PeerErrorKind::NoToken) {

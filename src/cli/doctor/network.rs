@@ -19,6 +19,10 @@ use crate::http_client::Client;
 /// How long the request may take; a little longer than the client tries to connect.
 const PATIENCE: Duration = Duration::from_secs(12);
 
+/// What to do about an error that says nothing about that.
+const UNCLEAR: &str = "see whether the address is right, and what answers there: a proxy or another \
+     server may do so in its place";
+
 /// Whether the server at `url` can be reached, directly or through a proxy. `key` is the place of
 /// the address in the configuration.
 pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &str) -> bool {
@@ -42,7 +46,7 @@ pub(super) async fn reach(check: &mut Check, client: &Client, url: &Url, key: &s
         }
         return true;
     };
-    let cure = error_chain::cure_of_connection(&error);
+    let cure = error_chain::cure(&error).unwrap_or(UNCLEAR);
     let why = error_chain(&error.without_url());
     let finding = match kind {
         _ if is_tls || hangs_up => {
@@ -70,6 +74,6 @@ pub(super) async fn socket(check: &mut Check, path: &Path) -> bool {
         Err(_elapsed) => "the server accepts no connection".to_owned(),
     };
     let cure = error_chain::cure(&io::Error::from(io::ErrorKind::NotFound));
-    check.fail(format!("{shown}: {why}"), cure.unwrap_or_default());
+    check.fail(format!("{shown}: {why}"), cure.unwrap_or(UNCLEAR));
     false
 }

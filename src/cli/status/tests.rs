@@ -56,3 +56,17 @@ fn all_that_matters_is_there() {
         ]
     );
 }
+
+#[test]
+fn state_that_is_not_usual_says_for_how_long() {
+    let now = humantime::parse_rfc3339("2026-01-01T00:01:15Z").unwrap();
+    let since = r#""state":"connecting","since":"2026-01-01T00:01:03.000Z","required""#;
+    let text = TEXT.replacen(r#""state":"down","required""#, since, 1);
+    let usual = r#""state":"ready","since":"2026-01-01T00:01:03.000Z","remark":{"message":"It is loud.","cure":"Let it."},"required""#;
+    let text = text.replacen(r#""state":"ready","required""#, usual, 1);
+    let status: Status = parse(&text).unwrap_or_else(|error| panic!("{error:?}"));
+    let text = page(&status, &BTreeMap::new(), now).text(Paper { colours: false, columns: None });
+    assert!(text.contains("hr       connecting for 12s (stale)  1"), "{text}");
+    assert!(text.contains("fs       ready                       7"), "{text}");
+    assert!(text.contains("\nfs: It is loud.\nLet it.\n"), "{text}");
+}

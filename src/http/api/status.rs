@@ -9,8 +9,8 @@ use serde_json::value::RawValue;
 
 use super::problems::Problem;
 use super::{Api, App, Caller, problems};
-use crate::backend::Signature;
 use crate::backend::registry::Snapshot;
+use crate::backend::{Remark, Signature};
 use crate::clock::{self, rfc3339};
 use crate::journal::{Beat, Replica as Member};
 use crate::model::offer::cost::Injected;
@@ -159,6 +159,9 @@ pub(crate) struct Backend {
     pub(crate) calls_in_flight: usize,
     pub(crate) breaker: Breaker,
     pub(crate) pin: Pin,
+    /// What is odd about it, though it works.
+    #[serde(default)]
+    pub(crate) remark: Option<Remark>,
 }
 
 /// The differences between a backend and what the operator has accepted; `GET /v1/trust` has more.
@@ -343,5 +346,6 @@ pub(super) fn backend(api: &Api, name: &BackendName) -> Option<Backend> {
             changed: known.review.open().count(),
             withdrawn: known.review.withdrawn(),
         },
+        remark: known.connection.and_then(|_| backend.dial.remark()),
     })
 }

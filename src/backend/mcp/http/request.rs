@@ -12,9 +12,14 @@ use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use url::Url;
 
 use super::HttpFailure;
+use crate::backend::address;
 use crate::backend::auth::Tokens;
-use crate::backend::{address, error_text};
+use crate::backend::diagnosis::redirect::redirected;
 use crate::{error_chain, http_client};
+
+/// What to do about a server that redirects without end.
+const SERVERS_LOG: &str =
+    "see how the server, or the proxy before it, is set to redirect this `url`";
 
 /// How many redirects are followed.
 const MOST_REDIRECTS: usize = 5;
@@ -103,17 +108,16 @@ impl Endpoint {
             let target = response.headers().get(LOCATION).and_then(|target| target.to_str().ok());
             let Some(target) = target.and_then(|target| url.join(target).ok()) else {
                 let why = format!("the server redirects nowhere (HTTP {status})");
-                return Err(HttpFailure::NotSent(why, None));
+                return Err(HttpFailure::NotSent(why, Some(SERVERS_LOG)));
             };
             if !repeats || !address::is_own(&url, &target) {
-                let to = origin(&target);
-                let why = error_text("redirected", &[("target", &to), ("status", &status)]);
-                return Err(HttpFailure::NotSent(why, None));
+                let (why, cure) = redirected(&url, &target, status);
+                return Err(HttpFailure::NotSent(why, Some(cure)));
             }
             url = target;
         }
         let why = format!("the server redirects more than {MOST_REDIRECTS} times");
-        Err(HttpFailure::NotSent(why, None))
+        Err(HttpFailure::NotSent(why, Some(SERVERS_LOG)))
     }
 
     /// Where the server is, without what may be a secret.

@@ -13,11 +13,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
+mod answers;
 mod param_headers;
 
 use super::events::Standing;
 use crate::backend::fake::{request, tool_call};
-use crate::backend::mcp::{LIMIT, dialer};
+use crate::backend::mcp::{LIMIT, McpDialer, dialer};
 use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, TASK_SILENCE, ToolCall};
 use crate::config::{HttpTransport, Mcp};
 use crate::error_chain::error_chain;
@@ -164,6 +165,11 @@ pub(in crate::backend::mcp) async fn read(stream: &mut TcpStream) -> Option<Seen
 }
 
 async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
+    let dialled = timeout(PATIENCE, dialer_to(url).dial()).await.expect("in time");
+    dialled.map_err(|error| error_chain(&error))
+}
+
+fn dialer_to(url: &Url) -> McpDialer {
     let mut headers = HeaderMap::new();
     let mut secret = HeaderValue::from_static(SECRET);
     secret.set_sensitive(true);
@@ -178,8 +184,7 @@ async fn try_dial(url: &Url) -> Result<Arc<dyn Peer>, String> {
         tls: None,
     };
     let name = BackendName::parse("scripted").unwrap();
-    let dialer = dialer(&name, &config, None, http_client::new());
-    timeout(PATIENCE, dialer.dial()).await.expect("in time").map_err(|error| error_chain(&error))
+    dialer(&name, &config, None, http_client::new())
 }
 
 async fn dial(server: &Server) -> Arc<dyn Peer> {

@@ -19,6 +19,9 @@ function strip(name) {
   return made;
 }
 
+/** For how long a backend is in a state that is not the usual one. */
+const age = (one) => one.since && one.state !== "ready" ? make("span", "soft", ` for ${lasting(one.since)}`) : null;
+
 const backendLink = (name) => link(`#backends/${encodeURIComponent(name)}`, name);
 
 /** The steps of a doctor's run. */
@@ -74,8 +77,9 @@ function drawBackend(name) {
   const its = [...state.calls.values()].filter((call) => call.backend === name).sort((a, b) => b.number - a.number).slice(0, 10);
   put(at("backend"), [
     back,
-    make("h2", "named", name, dot(one.state)),
+    make("h2", "named", name, dot(one.state), age(one)),
     problem ? make("div", "problem", make("p", "", prose(problem.message)), make("p", "soft", prose(problem.cure))) : make("div", ""),
+    one.remark ? make("div", "", make("p", "", prose(one.remark.message)), make("p", "soft", prose(one.remark.cure))) : make("div", ""),
     make("div", "", make("p", "soft", "The last hour"), strip(name)),
     make("dl", "facts", ...facts.flatMap(([word, fact]) => [make("dt", "soft", word), make("dd", "", fact)])),
     make("div", "", ...(stderr.length ? [make("h2", "", "stderr ", make("small", "", "the last lines of its program")), make("pre", "", stderr.map(plain).join("\n"))] : [])),
@@ -113,7 +117,7 @@ function drawBackends() {
     const { calls, errors, p95 } = measured(one.name);
     const row = make("tr", "",
       cell("", make("span", "", make("strong", "", backendLink(one.name)), make("br"), make("small", "soft how", how))),
-      cell("", make("span", "", dot(one.state), stale, breaker, strip(one.name), why)),
+      cell("", make("span", "", dot(one.state), age(one), stale, breaker, strip(one.name), why)),
       cell("Tools", one.pin?.withdrawn ? `${Math.max(0, one.tools - one.pin.withdrawn)} of ${one.tools}` : String(one.tools), "number"),
       cell("Tokens", tokens.has(one.name) ? tokens.get(one.name).toLocaleString() : "", "number"),
       cell("In flight", String(one.callsInFlight), "number"),

@@ -47,6 +47,12 @@ function ago(time) {
   return made;
 }
 
+/** For how long something lasts. */
+function lasting(time) {
+  const seconds = Math.max(0, Math.floor((Date.now() - Date.parse(time)) / 1000));
+  return seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`;
+}
+
 function clock(time) {
   const made = make("time", "", new Date(time).toLocaleTimeString());
   made.dateTime = time;

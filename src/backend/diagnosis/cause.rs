@@ -1,0 +1,289 @@
+//! The causes: what each is called, and what an operator does about it.
+//!
+//! Must not: find one in anything.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::config::Program;
+
+/// Why a program did not start, is no MCP server, or has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::backend) enum Cause {
+    /// The configured working directory.
+    NoDirectory(PathBuf),
+    /// A path as `command`, with no file there.
+    NoProgram,
+    /// A bare name as `command`.
+    NotInPath,
+    /// A program of Windows, such as `cmd`; the line that does the same here.
+    OfWindows(String),
+    NotExecutable(PathBuf),
+    /// The first line of this script names a program that is missing.
+    NoInterpreter(PathBuf),
+    /// A binary for another machine, or a script without a first line for it.
+    WrongFormat,
+    /// The launcher's words, and its cure.
+    NotConfined(String, String),
+    /// It needs another program that its PATH does not have.
+    NoInnerProgram,
+    /// The script that its arguments name.
+    NoScript(PathBuf),
+    UnknownPackage,
+    RegistryRefuses,
+    NothingToRun,
+    /// What an interrupted installation has left, in this directory of the cache.
+    DamagedCache(Option<PathBuf>),
+    NoModule,
+    OldRuntime,
+    OutOfMemory,
+    HeapLimit,
+    Terminated,
+    Faulted,
+    /// One of the bridge's own files, or a directory that is masked with them.
+    Hidden(PathBuf),
+    /// Its `sandbox` lists others.
+    NotListed(PathBuf),
+    NoAccess(PathBuf),
+    NoFile(PathBuf),
+    NoNetwork(Network),
+    Untrusted,
+    Credential,
+    Arguments,
+    Usage,
+    PortInUse,
+    DiskFull,
+    NoDocker,
+    SpeaksHttp,
+    Framed,
+    /// Each response has this id.
+    ConstantId(i64),
+    WaitsForPerson,
+    /// It printed something else than messages.
+    NotServer,
+    /// It ended with status 0, and said nothing.
+    EndedAtOnce,
+    /// It ended with a failure, and said nothing.
+    Silent,
+    /// It said something that has no other cause here.
+    Failed,
+}
+
+/// What could not be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::backend) enum Network {
+    /// A registry, and the program has no proxy.
+    Registry,
+    /// A registry, though the program has a proxy.
+    RegistryByProxy,
+    /// A server of the program's own choice.
+    Server,
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::NoDirectory(cwd) => {
+                return write!(f, "its working directory {} does not exist", cwd.display());
+            }
+            Self::NoProgram => "there is no such program",
+            Self::NotInPath => "there is no such program in the PATH of the bridge",
+            Self::OfWindows(_) => "it is a program of Windows, and there is none here",
+            Self::NotExecutable(_) => "it is not executable",
+            Self::NoInterpreter(_) => "it is a script for an interpreter that is not there",
+            Self::WrongFormat => "it is not made for this system",
+            Self::NotConfined(why, _) => why,
+            Self::NoInnerProgram => "it needs a program that is not in its PATH",
+            Self::NoScript(path) => {
+                return write!(f, "there is no file {}, which its arguments name", path.display());
+            }
+            Self::UnknownPackage => "the registry has no such package or version",
+            Self::RegistryRefuses => "the registry refuses to give out the package",
+            Self::NothingToRun => "the package has no program of that name",
+            Self::DamagedCache(_) => "its installed copy is damaged",
+            Self::NoModule => "a module that it needs is not installed",
+            Self::OldRuntime => "it needs another version of Node.js or Python",
+            Self::OutOfMemory => "it was killed, as the system does when memory runs out",
+            Self::HeapLimit => "it has used up its memory",
+            Self::Terminated => "something outside of the bridge has ended it",
+            Self::Faulted => "it crashed",
+            Self::Hidden(path) => {
+                return write!(f, "it needs {}, which is hidden from it", path.display());
+            }
+            Self::NotListed(path) => {
+                return write!(f, "it needs {}, which its `sandbox` does not list", path.display());
+            }
+            Self::NoAccess(path) => return write!(f, "it may not use {}", path.display()),
+            Self::NoFile(path) => {
+                return write!(f, "it needs {}, which does not exist", path.display());
+            }
+            Self::NoNetwork(Network::Server) => "it cannot reach a server that it needs",
+            Self::NoNetwork(_) => "it cannot reach the registry to install the package",
+            Self::Untrusted => "it does not trust the certificate of a server",
+            Self::Credential => "it does not have a setting or a credential that it needs",
+            Self::Arguments => "it does not take its arguments",
+            Self::Usage => "it printed how it is used, and is no MCP server with these arguments",
+            Self::PortInUse => "another process has the port that it wants",
+            Self::DiskFull => "the disk is full",
+            Self::NoDocker => "Docker cannot be reached",
+            Self::SpeaksHttp => "it serves HTTP instead of stdin and stdout",
+            Self::Framed => "it frames messages with Content-Length, as language servers do",
+            Self::ConstantId(id) => {
+                return write!(f, "its responses have the id {id}, whatever the request's id is");
+            }
+            Self::WaitsForPerson => "it waits for a person to log in",
+            Self::NotServer => "it sends no MCP messages; it printed",
+            Self::EndedAtOnce => "it ended by itself and said nothing, unlike an MCP server",
+            Self::Silent => "it did not say why",
+            Self::Failed => "it said",
+        };
+        f.write_str(text)
+    }
+}
+
+impl Cause {
+    /// What an operator does about it.
+    pub(in crate::backend) fn cure(&self, program: &Program) -> String {
+        let (command, line) = (&program.command, program.command_line());
+        match self {
+            Self::NoDirectory(cwd) => format!("make {}, or correct `cwd`", cwd.display()),
+            Self::NoProgram => "correct `command`, or install the program there".to_owned(),
+            Self::OfWindows(line) => format!("write {line} in its place"),
+            Self::NotInPath => format!(
+                "install it, give its full path as `command` (`command -v {command}` in your shell \
+                 shows it), or set PATH for the daemon"
+            ),
+            Self::NotExecutable(file) => format!("run `chmod +x {}`", file.display()),
+            Self::NoInterpreter(file) => format!(
+                "install the interpreter that the first line of {} names, or correct that line",
+                file.display()
+            ),
+            Self::NotConfined(_, cure) => cure.clone(),
+            Self::NoScript(_) => {
+                format!(
+                    "correct the path in `args` (a relative one is meant from `cwd`), or build the program: {line}"
+                )
+            }
+            Self::DamagedCache(Some(directory)) => format!(
+                "remove the directory {}: the next start installs it again; if that brings the \
+                 same error, try another version of the package",
+                directory.display()
+            ),
+            Self::Hidden(path) => format!(
+                "{} belongs to the bridge: let the program use another place, or set \
+                 `sandbox: off` for it",
+                path.display()
+            ),
+            Self::NotListed(path) => {
+                format!("add {} to `read` or `write` of its `sandbox`", path.display())
+            }
+            Self::NoAccess(path) => format!(
+                "let the user of the daemon use {}, or let the program use another place",
+                path.display()
+            ),
+            Self::NoFile(path) => {
+                format!("make {}, or correct the path in `args` or `env`", path.display())
+            }
+            Self::UnknownPackage => {
+                format!("correct the name or the version of the package: {line}")
+            }
+            Self::NothingToRun => {
+                format!("see the package's own page for how it is started, and correct: {line}")
+            }
+            Self::Arguments | Self::Usage => {
+                format!(
+                    "see its own page for the arguments of its stdio server, and correct: {line}"
+                )
+            }
+            Self::NotServer | Self::EndedAtOnce => format!(
+                "see whether this is an MCP server over stdio, and whether it needs an argument \
+                 for that: {line}"
+            ),
+            Self::Silent | Self::Failed => format!("run it by hand, and see what it says: {line}"),
+            _ => self.fixed_cure().to_owned(),
+        }
+    }
+
+    /// The cures that do not depend on the program.
+    fn fixed_cure(&self) -> &'static str {
+        match self {
+            Self::WrongFormat => {
+                "get it for this system and processor; a script needs a first line such as \
+                 `#!/bin/sh`"
+            }
+            Self::NoInnerProgram => {
+                "install that program, or give a PATH that has it in `env`: the one of your shell \
+                 does not reach it"
+            }
+            Self::RegistryRefuses => {
+                "give it the registry's credential: in `~/.npmrc` for npm, in `env` for uv and \
+                 pip, by `docker login` for Docker"
+            }
+            Self::DamagedCache(_) => {
+                "clean the cache of the tool that installs it: `npm cache clean --force`, or \
+                 `uv cache clean`"
+            }
+            Self::NoModule => {
+                "install what it depends on (`npm install`, `pip install`), for the interpreter \
+                 that `command` names"
+            }
+            Self::OldRuntime => {
+                "install a version that it supports, and give its full path as `command`; uvx has \
+                 `--python 3.12`"
+            }
+            Self::OutOfMemory => {
+                "see `journalctl -k` for \"Out of memory\": give the machine or the container more \
+                 memory, or run fewer programs"
+            }
+            Self::HeapLimit => {
+                "give it more: `env: {NODE_OPTIONS: --max-old-space-size=4096}` for Node.js"
+            }
+            Self::Terminated => "see what has ended it; the bridge starts it again",
+            Self::Faulted => {
+                "update it or install it again; signal 4 means that it wants a newer processor"
+            }
+            Self::NoNetwork(Network::Registry) => {
+                "see whether this machine reaches the registry; behind a proxy, set HTTPS_PROXY in \
+                 its `env`"
+            }
+            Self::NoNetwork(Network::RegistryByProxy) => {
+                "see whether the proxy in its HTTPS_PROXY is right, and lets it reach the registry"
+            }
+            Self::NoNetwork(Network::Server) => {
+                "start what it connects to, or correct the address in `args` or `env`"
+            }
+            Self::Untrusted => {
+                "give it your authority's certificate in `env`: NODE_EXTRA_CA_CERTS for Node.js, \
+                 SSL_CERT_FILE for Python and uv"
+            }
+            Self::Credential => {
+                "give it what it names in `env` or `args`: the variables of your shell do not \
+                 reach it"
+            }
+            Self::PortInUse => {
+                "end the process that has the port, or give this one another; over stdio it needs \
+                 none"
+            }
+            Self::DiskFull => "free space on the disk that it writes to",
+            Self::NoDocker => {
+                "start Docker, and let the user of the daemon use it (the group `docker`)"
+            }
+            Self::SpeaksHttp => {
+                "give it the argument for stdio (often `--stdio` or `--transport stdio`), or run \
+                 it yourself and write its address as `url`"
+            }
+            Self::Framed => {
+                "see whether it is an MCP server: MCP has one message a line; its newest version, \
+                 or another mode, may do that"
+            }
+            Self::ConstantId(_) => {
+                "update the server, or tell its author: a response has to have the id of its request"
+            }
+            Self::WaitsForPerson => {
+                "do what it asks for, in a terminal as the daemon's user; then `mantyx-bridge \
+                 refresh`"
+            }
+            _ => "run it by hand, and see what it says",
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The paths in a program's output, and what they say about its caches and about the files that it
+//! may not use.
+//!
+//! Must not: look at the file system.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha512};
+
+use super::{Evidence, Variables};
+use crate::config::{Program, ProgramSandbox};
+
+/// The first absolute path in `line`.
+pub(super) fn path_in(line: &str) -> Option<PathBuf> {
+    let quoted = line.split(['\'', '"', '`', '‘', '’']).skip(1).find(|part| part.starts_with('/'));
+    let word = || {
+        let words = line.split([' ', '=', '(']).find(|word| word.starts_with('/'))?;
+        Some(words.trim_end_matches([',', ':', ';', ')', '.']))
+    };
+    quoted.or_else(word).filter(|path| path.len() > 1).map(PathBuf::from)
+}
+
+/// The directory of a cache that one of `lines` names: npx's of one package, or one archive of uv.
+pub(super) fn cache_in<'a>(mut lines: impl Iterator<Item = &'a String>) -> Option<PathBuf> {
+    lines.find_map(|line| {
+        ["/_npx/", "/archive-v0/", "/uv/tools/"].iter().find_map(|cache| {
+            let (before, after) = line.split_once(cache)?;
+            let begin = before.find('/')?;
+            let name: &str = after.split(['/', '\'', '"', ' ', ')', ':', '`']).next()?;
+            let directory = format!("{}{cache}{name}", before.get(begin..)?);
+            // A word before the path, as in `file:///…`.
+            let directory = directory.replacen("///", "/", 1);
+            (!name.is_empty()).then(|| PathBuf::from(directory))
+        })
+    })
+}
+
+/// The directory in which `npx` keeps the package of `program`, as npm names it: by the beginning of
+/// the SHA-512 of the package as it stands in the arguments. `None` if that cannot be told from them.
+pub(super) fn npx_cache(program: &Program, variables: &Variables) -> Option<PathBuf> {
+    if program.command.rsplit('/').next() != Some("npx") {
+        return None;
+    }
+    let mut words = program.args.iter().map(|arg| arg.as_str());
+    let package = loop {
+        match words.next()? {
+            "-p" | "--package" => break words.next()?,
+            word if word.starts_with("--package=") => break word.split_once('=')?.1,
+            "-y" | "--yes" | "-q" | "--quiet" | "--" => (),
+            // An option that may have a value of its own.
+            word if word.starts_with('-') => return None,
+            word => break word,
+        }
+    };
+    let digest = Sha512::digest(package.as_bytes());
+    let hash = digest.iter().take(8).fold(String::new(), |mut hash, byte| {
+        write!(hash, "{byte:02x}").ok();
+        hash
+    });
+    Some(variables.npm_cache.as_ref()?.join("_npx").join(hash))
+}
+
+/// Whether `path` is hidden from `program`: a file of the bridge, or one below a directory that is
+/// masked with them and so cannot be written (`read_only`).
+pub(super) fn is_hidden(evidence: &Evidence<'_>, path: &Path, read_only: bool) -> bool {
+    let Program { sandbox, hidden, .. } = evidence.program;
+    if matches!(sandbox, ProgramSandbox::Off) {
+        return false;
+    }
+    // `~/.local` is shared by a file of the bridge, and by what uv installs.
+    let home = evidence.variables.home.as_deref().unwrap_or(Path::new("/"));
+    hidden.iter().any(|hidden| {
+        let shared = hidden.ancestors().find(|above| path.starts_with(above));
+        let below_home = |shared: &Path| shared.starts_with(home) && shared != home;
+        path.starts_with(hidden) || read_only && shared.is_some_and(below_home)
+    })
+}

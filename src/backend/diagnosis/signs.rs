@@ -1,0 +1,340 @@
+//! The signs by which causes show themselves, from the certain ones to the vague: the launcher's
+//! words, the signal, an installer's words, a loader's, what stands on stdout, and the server's own.
+//!
+//! Only the line that tells of the failure is searched for vague signs: a program may warn of a
+//! missing key, and then end for another reason.
+//!
+//! Must not: look at the file system.
+
+use std::path::Path;
+
+use super::installers::{damaged, unreached};
+use super::paths::{cache_in, is_hidden, npx_cache, path_in};
+use super::telling_line::{plain, telling_line};
+use super::{Cause, Diagnosis, End, Evidence, installers};
+use crate::backend::program::launcher;
+use crate::config::ProgramSandbox;
+
+/// The exit status of a shell for a signal: 128 and its number.
+const BY_SIGNAL: i32 = 128;
+const ILL: i32 = 4;
+const ABRT: i32 = 6;
+const BUS: i32 = 7;
+const KILL: i32 = 9;
+const SEGV: i32 = 11;
+const TERM: i32 = 15;
+/// The exit status of a shell for a program that is not there.
+const NOT_THERE: i32 = 127;
+
+/// Whether `line` has all `parts`, which are in lower case.
+pub(super) fn has(line: &str, parts: &[&str]) -> bool {
+    let line = line.to_lowercase();
+    parts.iter().all(|part| line.contains(part))
+}
+
+fn has_any(line: &str, parts: &[&str]) -> bool {
+    let line = line.to_lowercase();
+    parts.iter().any(|part| line.contains(part))
+}
+
+fn clean(lines: &[String]) -> Vec<String> {
+    lines.iter().map(|line| plain(line)).collect()
+}
+
+fn with_line(cause: Cause, line: &str) -> Diagnosis {
+    let line = line.trim();
+    Diagnosis { cause, line: (!line.is_empty()).then(|| line.to_owned()) }
+}
+
+/// The launcher could not become the program.
+pub(super) fn launcher(evidence: &Evidence<'_>) -> Option<Diagnosis> {
+    let why = evidence.stderr.first().filter(|_| evidence.end == End::Exit(NOT_THERE))?;
+    let why = launcher::apology_in(why)?;
+    let Some(failure) = why.strip_prefix("cannot start ") else {
+        let (why, cure) = why.rsplit_once(": ").unwrap_or((why, "restart the bridge"));
+        let cause = Cause::NotConfined(why.to_owned(), cure.to_owned());
+        return Some(Diagnosis { cause, line: None });
+    };
+    let (file, error) = failure.rsplit_once(": ")?;
+    let cause = match error {
+        error if has(error, &["no such file"]) => Cause::NoInterpreter(file.into()),
+        error if has(error, &["exec format"]) => Cause::WrongFormat,
+        error if has(error, &["permission denied"]) => match &evidence.program.sandbox {
+            ProgramSandbox::Listed(_) => Cause::NotListed(file.into()),
+            _ => Cause::NoAccess(file.into()),
+        },
+        _ => Cause::Failed,
+    };
+    Some(with_line(cause, failure))
+}
+
+/// A signal has ended the program, or one that it had started itself.
+pub(super) fn killed(evidence: &Evidence<'_>) -> Option<Diagnosis> {
+    let lines = clean(evidence.stderr);
+    let heap = ["heap out of memory", "memoryerror", "std::bad_alloc", "cannot allocate memory"];
+    if let Some(line) = lines.iter().find(|line| has_any(line, &heap)) {
+        return Some(with_line(Cause::HeapLimit, line));
+    }
+    let signal = match evidence.end {
+        End::Signal(signal) => signal,
+        End::Exit(status) if status > BY_SIGNAL => status - BY_SIGNAL,
+        _ => return None,
+    };
+    let cause = match signal {
+        KILL => Cause::OutOfMemory,
+        TERM => Cause::Terminated,
+        ILL | ABRT | BUS | SEGV => Cause::Faulted,
+        _ => return None,
+    };
+    Some(Diagnosis { cause, line: telling_line(evidence.stderr) })
+}
+
+/// npm, uv, pip or Docker have not come as far as to start the program.
+pub(super) fn installer(evidence: &Evidence<'_>) -> Option<Diagnosis> {
+    let lines = clean(evidence.stderr);
+    let cause = installers::cause(evidence, &lines)?;
+    Some(Diagnosis { cause, line: telling_line(&lines) })
+}
+
+/// Node.js, Python or a shell could not load the program.
+pub(super) fn loader(evidence: &Evidence<'_>) -> Option<Diagnosis> {
+    const INNER: [&str; 5] =
+        ["command not found", ": not found", "env: ", "executable file not found", "exec: "];
+    const MODULE: [&str; 6] = [
+        "cannot find module",
+        "cannot find package",
+        "no module named",
+        "error parsing /",
+        "can't open file",
+        "module not found",
+    ];
+    let lines = clean(evidence.stderr);
+    let telling = telling_line(&lines)?;
+    if evidence.end == End::Exit(NOT_THERE) && has_any(&telling, &INNER) {
+        // npx starts what it has installed by a shell, which says no more than this.
+        let cause = match npx_cache(evidence.program, &evidence.variables) {
+            None => Cause::NoInnerProgram,
+            directory => Cause::DamagedCache(directory),
+        };
+        return Some(with_line(cause, &telling));
+    }
+    if has_any(&telling, &MODULE) {
+        // What a module imports is named with the module.
+        let is_script = has_any(&telling, &["cannot find module '/", "can't open file"])
+            && !has(&telling, &["imported from"]);
+        let script = path_in(&telling).filter(|_| is_script);
+        let cause = match script {
+            _ if cache_in(lines.iter()).is_some() => damaged(evidence, &lines),
+            Some(path) => Cause::NoScript(path),
+            None => Cause::NoModule,
+        };
+        return Some(with_line(cause, &telling));
+    }
+    wants_other_runtime(&lines, &telling).then(|| with_line(Cause::OldRuntime, &telling))
+}
+
+/// Whether the program is written for another version of its language.
+fn wants_other_runtime(lines: &[String], telling: &str) -> bool {
+    const CERTAIN: [&str; 8] = [
+        "err_unknown_builtin_module",
+        "no such built-in module",
+        "err_require_esm",
+        "node: bad option",
+        "referenceerror: file is not defined",
+        "referenceerror: fetch is not defined",
+        "referenceerror: websocket is not defined",
+        "referenceerror: crypto is not defined",
+    ];
+    let warned = || {
+        lines
+            .iter()
+            .any(|line| has_any(line, &["unsupported engine", "/node_modules/", "/site-packages/"]))
+    };
+    let is_syntax = telling.starts_with("SyntaxError: ") && !telling.contains("JSON");
+    has_any(telling, &CERTAIN) || is_syntax && warned()
+}
+
+/// What stands on stdout in the place of messages, and the ids of messages.
+pub(super) fn stdout(evidence: &Evidence<'_>) -> Option<Diagnosis> {
+    let stdout = clean(evidence.stdout);
+    if let Some(line) = stdout.iter().find(|line| is_frame(line)).filter(|_| !evidence.worked) {
+        return Some(with_line(Cause::Framed, line));
+    }
+    if let Some(id) = evidence.stray_id.filter(|_| evidence.end == End::Running) {
+        return Some(Diagnosis { cause: Cause::ConstantId(id), line: None });
+    }
+    if evidence.worked {
+        return None;
+    }
+    let both: Vec<String> = stdout.iter().cloned().chain(clean(evidence.stderr)).collect();
+    if evidence.end == End::Running {
+        if let Some(line) = both.iter().find(|line| asks_person(line)) {
+            return Some(with_line(Cause::WaitsForPerson, line));
+        }
+        if let Some(line) = both.iter().find(|line| serves_http(line)) {
+            return Some(with_line(Cause::SpeaksHttp, line));
+        }
+    }
+    if let Some(line) = stdout.iter().find(|line| is_usage(line)) {
+        return Some(with_line(Cause::Usage, line));
+    }
+    let only_stdout = evidence.stderr.is_empty() || evidence.end == End::Exit(0);
+    stdout.first().filter(|_| only_stdout).map(|line| with_line(Cause::NotServer, line))
+}
+
+/// Whether a line is the head of a message with a length before it.
+fn is_frame(line: &str) -> bool {
+    let Some((name, value)) = line.split_once(':') else { return false };
+    name.eq_ignore_ascii_case("content-length") && value.trim().parse::<u64>().is_ok()
+}
+
+fn is_usage(line: &str) -> bool {
+    let line = line.trim_start().to_lowercase();
+    line.starts_with("usage:") || line.starts_with("usage ") || line.contains(" usage: ")
+}
+
+fn asks_person(line: &str) -> bool {
+    const ASKS: [&str; 9] = [
+        "authorize this client by visiting",
+        "open this url",
+        "open the following",
+        "visit the following",
+        "go to the following",
+        "visit this url",
+        "enter the code",
+        "waiting for authorization",
+        "to log in, ",
+    ];
+    has_any(line, &ASKS)
+}
+
+fn serves_http(line: &str) -> bool {
+    has_any(line, &["listening", "running on", "running at", "serving", "started", "available at"])
+        && has_any(line, &["http://", "https://", " port "])
+}
+
+/// What the server itself says, in the line that tells of its failure.
+pub(super) fn own_words(evidence: &Evidence<'_>, telling: Option<&str>) -> Option<Diagnosis> {
+    let line = telling?;
+    let words =
+        ["erofs", "read-only file system", "eacces", "permission denied", "eperm", "enoent"];
+    let words = [&words[..], &["no such file", "filenotfounderror", "can't open"]].concat();
+    let error = words.into_iter().find(|words| has(line, &[words]));
+    let of_file = error.and_then(|error| file(evidence, &path_in(line)?, error));
+    let cause = of_file.or_else(|| unreached(evidence, line, false)).or_else(|| match line {
+        _ if has_any(line, &["eaddrinuse", "address already in use"]) => Some(Cause::PortInUse),
+        _ if has_any(line, &["enospc", "no space left on device"]) => Some(Cause::DiskFull),
+        _ if wants_credential(line) => Some(Cause::Credential),
+        _ if refuses_arguments(line) => Some(Cause::Arguments),
+        _ => None,
+    });
+    cause.map(|cause| with_line(cause, line))
+}
+
+/// The cause of an error with the file `path`: `error` is its code, or the words for it.
+pub(super) fn file(evidence: &Evidence<'_>, path: &Path, error: &str) -> Option<Cause> {
+    let read_only = has_any(error, &["erofs", "read-only"]);
+    let missing = has_any(error, &["enoent", "no such file", "filenotfound"]);
+    let path = path.to_owned();
+    Some(match &evidence.program.sandbox {
+        _ if is_hidden(evidence, &path, read_only) => Cause::Hidden(path),
+        ProgramSandbox::Listed(_) if !missing => Cause::NotListed(path),
+        _ if missing => Cause::NoFile(path),
+        _ => Cause::NoAccess(path),
+    })
+}
+
+/// Whether a server misses a setting or a secret, or was refused with the one that it has.
+fn wants_credential(line: &str) -> bool {
+    const THINGS: [&str; 15] = [
+        "environment variable",
+        "env var",
+        "api key",
+        "api_key",
+        "api-key",
+        "apikey",
+        "access token",
+        "api token",
+        "auth token",
+        "token",
+        "secret",
+        "credential",
+        "password",
+        "connection string",
+        "client id",
+    ];
+    const LACKS: [&str; 18] = [
+        "required",
+        "missing",
+        "not set",
+        "must be set",
+        "must set",
+        "must provide",
+        "must be provided",
+        "not provided",
+        "not found",
+        "not defined",
+        "undefined",
+        "invalid",
+        "please set",
+        "please provide",
+        "unset",
+        "is empty",
+        "expired",
+        "no ",
+    ];
+    let variable = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(is_variable);
+    let refused = ["unauthorized", "status code 401", "authentication failed", "bad credentials"];
+    if has_any(line, &["syntaxerror", "unexpected token", "json"]) {
+        return false;
+    }
+    has(line, &["keyerror: '"]) && variable
+        || has(line, &["validation error", "field required"])
+        || (variable || has_any(line, &THINGS)) && has_any(line, &LACKS)
+        || has_any(line, &refused)
+}
+
+/// Whether `word` is written as the names of variables are: `GITHUB_TOKEN`.
+fn is_variable(word: &str) -> bool {
+    word.len() > 3
+        && word.contains('_')
+        && !word.starts_with("ERR_")
+        && word.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+}
+
+fn refuses_arguments(line: &str) -> bool {
+    const REFUSALS: [&str; 14] = [
+        "unrecognized argument",
+        "unrecognized option",
+        "unexpected argument",
+        "unknown option",
+        "unknown argument",
+        "unknown flag",
+        "flag provided but not defined",
+        "unknown command",
+        "no such option",
+        "no such command",
+        "missing argument",
+        "missing required argument",
+        "arguments are required",
+        "invalid choice",
+    ];
+    has_any(line, &REFUSALS)
+}
+
+/// A program that has ended, and has shown no cause.
+pub(super) fn otherwise(evidence: &Evidence<'_>, telling: Option<String>) -> Diagnosis {
+    let lines = clean(evidence.stderr);
+    let usage = lines.iter().find(|line| is_usage(line)).filter(|_| !evidence.worked);
+    match (telling, usage, evidence.stdout.first()) {
+        (_, Some(usage), _) => with_line(Cause::Usage, usage),
+        (Some(line), None, _) => with_line(Cause::Failed, &line),
+        (None, None, Some(printed)) if !evidence.worked => {
+            with_line(Cause::NotServer, &plain(printed))
+        }
+        (None, None, _) if evidence.end == End::Exit(0) && !evidence.worked => {
+            Diagnosis { cause: Cause::EndedAtOnce, line: None }
+        }
+        (None, None, _) => Diagnosis { cause: Cause::Silent, line: None },
+    }
+}

@@ -1,0 +1,190 @@
+//! Picks the line of a program's stderr that says what happened. Traces have it before their frames,
+//! installers between hints, and others at the end.
+//!
+//! Must not: decide what the line means.
+
+/// What a program writes around the line that says it.
+const FRAMES: [&str; 12] = [
+    "at ",
+    "file \"",
+    "^",
+    "~",
+    "node.js v",
+    "throw ",
+    "node:",
+    "file://",
+    "require stack:",
+    "- /",
+    "goroutine ",
+    "emitted 'error' event",
+];
+
+/// What npm writes around it.
+const NPM_ASIDES: [&str; 14] = [
+    "code ",
+    "syscall ",
+    "errno ",
+    "path ",
+    "dest ",
+    "at ",
+    "{",
+    "}",
+    "a complete log",
+    "note that you",
+    "tarball, folder",
+    "if you are behind",
+    "network in most",
+    "network this is",
+];
+
+/// Words of a line that tells of a failure.
+const WORDS: [&str; 23] = [
+    "error",
+    "fatal",
+    "fail",
+    "cannot",
+    "can't",
+    "no module",
+    "could not",
+    "couldn't",
+    "unable",
+    "missing",
+    "required",
+    "not set",
+    "not found",
+    "denied",
+    "refused",
+    "invalid",
+    "no such",
+    "unknown",
+    "unexpected",
+    "must ",
+    "not installed",
+    "not supported",
+    "unrecognized",
+];
+
+/// The line of `lines` that says why the program failed, without its decoration.
+pub(super) fn telling_line(lines: &[String]) -> Option<String> {
+    let lines: Vec<String> = lines.iter().map(|line| plain(line)).collect();
+    npm(&lines)
+        .or_else(|| raised(&lines))
+        .or_else(|| panicked(&lines))
+        .or_else(|| resolver(&lines))
+        .or_else(|| with_words(&lines))
+        .or_else(|| {
+            lines.iter().rev().find(|line| is_said(line)).map(|line| line.trim().to_owned())
+        })
+}
+
+/// `line` without the codes of a terminal (the log has escaped them), and without the margin that
+/// Python draws beside the errors of a group.
+pub(super) fn plain(line: &str) -> String {
+    const ESCAPE: &str = "\\u{1b}[";
+    let mut text = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once(ESCAPE) {
+        text.push_str(before);
+        let code = after.find(|c: char| !c.is_ascii_digit() && c != ';');
+        rest = code.and_then(|end| after.get(end + 1..)).unwrap_or_default();
+    }
+    text.push_str(rest);
+    let inner = text.trim_start().strip_prefix("| ");
+    inner.unwrap_or(&text).trim_end().to_owned()
+}
+
+/// Whether `line` is more than decoration.
+fn is_said(line: &str) -> bool {
+    let text = line.trim().to_lowercase();
+    text.chars().any(char::is_alphanumeric) && !FRAMES.iter().any(|frame| text.starts_with(frame))
+}
+
+/// npm's own words for an error.
+pub(super) fn npm_error(line: &str) -> Option<&str> {
+    line.strip_prefix("npm error").or_else(|| line.strip_prefix("npm ERR!")).map(str::trim_start)
+}
+
+fn npm(lines: &[String]) -> Option<String> {
+    let text = lines.iter().filter_map(|line| npm_error(line)).find(|text| !is_npm_aside(text))?;
+    Some(format!("npm error {text}"))
+}
+
+fn is_npm_aside(text: &str) -> bool {
+    let text = text.to_lowercase();
+    text.len() < 4 || NPM_ASIDES.iter().any(|aside| text.starts_with(aside))
+}
+
+/// The message of an exception: the last line that begins with the name of one, and has a trace
+/// before it (Python) or behind it (the others).
+fn raised(lines: &[String]) -> Option<String> {
+    if !lines.iter().any(|line| is_frame(line)) {
+        return None;
+    }
+    let at = lines.iter().rposition(|line| names_exception(line))?;
+    let message = lines.get(at)?.trim().trim_start_matches("Uncaught ").to_owned();
+    // pydantic has the name of the missing setting in the next two lines.
+    if message.contains("validation error") {
+        let details = lines.get(at + 1..)?.iter().take(2).map(|line| line.trim());
+        return Some(details.fold(message, |all, detail| format!("{all}: {detail}")));
+    }
+    Some(message)
+}
+
+/// Whether a line is one of a trace.
+fn is_frame(line: &str) -> bool {
+    let text = line.trim_start();
+    text.len() < line.len() && (text.starts_with("at ") || text.starts_with("File \""))
+}
+
+/// Whether a line begins with the name of an exception: `TypeError: …`, `Error [ERR_X]: …`,
+/// `java.lang.IllegalStateException: …`.
+fn names_exception(line: &str) -> bool {
+    const GROUPS: [&str; 2] = ["ExceptionGroup:", "BaseExceptionGroup:"];
+    let line = line
+        .strip_prefix("Uncaught ")
+        .or_else(|| line.strip_prefix("Unhandled exception. "))
+        .or_else(|| line.strip_prefix("Exception in thread \"main\" "))
+        .unwrap_or(line);
+    let Some((name, _)) = line.split_once(": ") else { return line == "KeyboardInterrupt" };
+    let name = name.split_once(" [").map_or(name, |(name, _)| name);
+    let is_name = name.chars().all(|c| c.is_alphanumeric() || "._$".contains(c));
+    let ends = ["Error", "Exception", "Exit", "Warning", "NotFound", "Failed", "Failure"];
+    is_name
+        && ends.iter().any(|end| name.ends_with(end))
+        && !GROUPS.iter().any(|group| line.starts_with(group))
+}
+
+/// The message of a panic in Rust or Go.
+fn panicked(lines: &[String]) -> Option<String> {
+    let at = lines
+        .iter()
+        .position(|line| line.contains("panicked at ") || line.starts_with("panic: "))?;
+    let line = lines.get(at)?;
+    let next = lines.get(at + 1).filter(|_| line.ends_with(':'));
+    Some(next.unwrap_or(line).trim().to_owned())
+}
+
+/// What uv's resolver says, whose first line says only that it found nothing. Its older form is
+/// wrapped.
+fn resolver(lines: &[String]) -> Option<String> {
+    let is_cause = |line: &str| {
+        let line = line.trim_start();
+        line.starts_with("cause: ") || line.starts_with("Caused by: ") || line.starts_with("╰─▶ ")
+    };
+    let at = lines.iter().position(|line| is_cause(line))?;
+    let first = lines.get(at)?.trim_start();
+    let text = first.split_once([':', '▶']).map_or(first, |(_, text)| text).trim().to_owned();
+    let wrapped = lines.get(at + 1..)?.iter().take_while(|line| {
+        first.starts_with('╰') && line.starts_with("      ") && !line.trim().is_empty()
+    });
+    Some(wrapped.fold(text, |all, line| format!("{all} {}", line.trim())))
+}
+
+/// The last line with a word for a failure.
+fn with_words(lines: &[String]) -> Option<String> {
+    let tells = |line: &&String| {
+        let text = line.to_lowercase();
+        is_said(line) && WORDS.iter().any(|word| text.contains(word))
+    };
+    lines.iter().rev().find(tells).map(|line| line.trim().to_owned())
+}

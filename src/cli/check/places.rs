@@ -1,0 +1,103 @@
+//! What bridge.yaml names on this machine, and what of it is not there or cannot be used: programs,
+//! their directories, the directory of the state, the file of the audit log.
+//!
+//! Must not: start a program, make a file or a directory, or refuse the configuration. A file may
+//! be checked on another machine than the one that it is meant for.
+
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+
+use crate::backend::program;
+use crate::config::Config;
+use crate::error_chain::error_chain;
+
+/// A warning for each place that `serve` could not use.
+pub(super) fn missing(config: &Config) -> Vec<String> {
+    let programs = config.backends.values().filter_map(|backend| {
+        let error = program::locate(backend.program()?).err()?;
+        let cure = error.cure(&backend.target);
+        Some(format!("{}: {}; {cure}", backend.name, error_chain(&error)))
+    });
+    let state = unusable_directory(&config.state_dir).map(|why| {
+        format!("state_dir: {why}; correct it, or give the daemon's user the right to it")
+    });
+    let audit = config.audit.as_ref().and_then(|audit| unusable_file(&audit.file));
+    let audit = audit.map(|why| {
+        format!("audit.file: {why}; make its directory, and give the daemon's user the right to it")
+    });
+    programs.chain(state).chain(audit).collect()
+}
+
+/// Why files cannot be made in `directory`, which is made if it is missing.
+fn unusable_directory(directory: &Path) -> Option<String> {
+    let nearest = nearest(directory);
+    let path = nearest.display();
+    if !nearest.is_dir() {
+        return Some(format!("{path} is no directory"));
+    }
+    if cannot_write(&nearest) { Some(format!("{path} cannot be written")) } else { None }
+}
+
+/// Why lines cannot be added to `file`, whose directory is not made.
+fn unusable_file(file: &Path) -> Option<String> {
+    let path = file.display();
+    if file.is_dir() {
+        return Some(format!("{path} is a directory"));
+    }
+    if file.exists() {
+        return if cannot_write(file) { Some(format!("{path} cannot be written")) } else { None };
+    }
+    let absolute = std::path::absolute(file).ok()?;
+    let directory = absolute.parent()?;
+    if !directory.is_dir() {
+        return Some(format!("its directory {} does not exist", directory.display()));
+    }
+    if cannot_write(directory) {
+        return Some(format!("its directory {} cannot be written", directory.display()));
+    }
+    None
+}
+
+/// `path`, or the nearest place above it that there is.
+fn nearest(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let nearest = path.ancestors().find(|place| place.symlink_metadata().is_ok());
+    nearest.unwrap_or(Path::new("/")).to_owned()
+}
+
+/// Whether the user of this process may not write there.
+fn cannot_write(path: &Path) -> bool {
+    let wanted = if path.is_dir() { Access::WRITE_OK | Access::EXEC_OK } else { Access::WRITE_OK };
+    access(path, wanted).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Places that are there, and places that are not.
+
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn places_that_cannot_be_used_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = |name: &str| dir.path().join(name);
+        fs::write(place("file"), "").unwrap();
+        fs::create_dir(place("directory")).unwrap();
+        let told = |why: Option<String>, part: &str| {
+            let why = why.unwrap_or_default();
+            assert!(why.contains(part), "{why:?} has {part}");
+        };
+        assert_eq!(unusable_directory(&place("directory")), None);
+        assert_eq!(unusable_directory(&place("made/at/the/start")), None);
+        told(unusable_directory(&place("file")), "file is no directory");
+        told(unusable_directory(&place("file/below")), "file is no directory");
+        told(unusable_directory(Path::new("/proc/version/x")), "/proc/version is no directory");
+        assert_eq!(unusable_file(&place("audit.log")), None);
+        assert_eq!(unusable_file(&place("file")), None);
+        told(unusable_file(&place("directory")), "is a directory");
+        told(unusable_file(&place("missing/audit.log")), "missing does not exist");
+    }
+}
