@@ -434,6 +434,11 @@ impl PeerError {
         Self { cure, ..self }
     }
 
+    /// The same with `more` behind its text.
+    pub fn with_more(self, more: &str) -> Self {
+        Self { text: format!("{}; {more}", self.text), ..self }
+    }
+
     /// What an operator does about it, where the backend is reached as `target` says.
     pub fn cure(&self, target: &Target) -> String {
         let of_cause = || self.cause.as_deref().and_then(|cause| error_chain::cure(cause));

@@ -155,14 +155,7 @@ async fn mcp_server(
     target: &Target,
 ) -> Option<Arc<Catalog>> {
     check.begin("initialize");
-    let dialled = async {
-        match dialer.dial().await {
-            // It may exit at the first message of one handshake, and know the other.
-            Err(error) if error.kind == PeerErrorKind::Program => dialer.dial().await,
-            dialled => dialled,
-        }
-    };
-    let peer = in_time(check, context, "the handshake", target, dialled).await?;
+    let peer = in_time(check, context, "the handshake", target, dialer.dial()).await?;
     let version = peer.about().protocol_version.unwrap_or_else(|| "an unknown revision".to_owned());
     check.ok(format!("MCP {version} over {}", dialer.transport()));
     check.begin("tools/list");

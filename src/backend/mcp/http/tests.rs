@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 use url::Url;
 
+mod handshake;
 mod param_headers;
 
 use super::events::Standing;
