@@ -19,9 +19,7 @@ use tokio::time::timeout;
 
 use super::connection::Connection;
 use super::handler::Handler;
-use super::handshake::{
-    Conversation, Failure, Opening, Proposal, Proposals, after_discover, is_modern_alone,
-};
+use super::handshake::{Conversation, Failure, Opening, Proposal, Proposals, after_discover};
 use super::verbatim::ConnectionState;
 use super::{Era, LIMIT, McpDialer, http, sse};
 use crate::backend::PeerError;
@@ -106,7 +104,11 @@ impl McpDialer {
                 outcome => return outcome,
             };
             // The server may be another one now, which knows no `initialize`.
-            return self.discover(endpoint).await.map_err(|_| failed);
+            let discover = timeout(self.waits.discover, self.discover(endpoint)).await;
+            return match discover {
+                Ok(Ok(established)) => Ok(established),
+                Ok(Err(_)) | Err(_) => Err(failed),
+            };
         }
         let mut discover = Box::pin(self.discover(endpoint));
         let failed = match timeout(self.waits.discover, &mut discover).await {
@@ -119,7 +121,7 @@ impl McpDialer {
             }
         };
         let refusal = failed.refusal.unwrap_or_default();
-        if is_modern_alone(&refusal) {
+        if Proposals::default().leaves_modern(&refusal) {
             // It wants no other revision, but refuses this one as well.
             let refused = failed.error.clone();
             let outcome = self.initialize_over(endpoint, Way::Streamable, Proposal::newest()).await;
@@ -171,7 +173,8 @@ impl McpDialer {
                 Ok(established) => return Ok(established),
                 Err(failed) => failed,
             };
-            let refusal = failed.refusal.as_deref().filter(|refusal| !is_modern_alone(refusal));
+            let refusal = failed.refusal.as_deref();
+            let refusal = refusal.filter(|refusal| !proposals.leaves_modern(refusal));
             let next = refusal.and_then(|refusal| proposals.after(refusal));
             // The first refusal is the one of what is usual; a failure of another kind says more.
             let shown = match first_failed {

@@ -29,7 +29,7 @@ mod proposal;
 
 pub(super) use failure::Failure;
 pub(super) use pipe::PipeHandshake;
-pub(super) use proposal::{Proposal, Proposals, after_discover, is_modern_alone};
+pub(super) use proposal::{Proposal, Proposals, after_discover};
 
 /// The id of the first request of a handshake. rmcp counts its own requests from 0, so a late answer
 /// to the handshake is never taken for one of theirs. Some servers keep ids in 32 bits.

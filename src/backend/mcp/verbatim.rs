@@ -284,7 +284,7 @@ impl ConnectionState {
             return self.without_id(&envelope);
         };
         let Some(waiting) = self.waiting.lock().remove(&id) else {
-            if self.is_late_discovery(id, text, envelope.result) {
+            if self.take_late_discovery(id, text, envelope.result) {
                 return Incoming::Ignored("it changes the revision");
             }
             self.strays.lock().remove(&id);
@@ -434,8 +434,10 @@ impl ConnectionState {
         let mut waiting = self.waiting.lock();
         if waiting.len() == 1
             && let Some(error) = envelope.error
-            && let Some((id, Waiting::Raw(raw_request))) = waiting.drain().next()
+            && let Some((&id, Waiting::Raw(raw_request))) = waiting.iter().next()
         {
+            let raw_request = Arc::clone(raw_request);
+            waiting.clear();
             let error = error_of(error);
             let unread = [ErrorCode::PARSE_ERROR.0, ErrorCode::INVALID_REQUEST.0];
             if !unread.contains(&error.code) {

@@ -14,7 +14,7 @@ use tokio::time::{Duration, Instant, interval, sleep_until};
 use super::proposal::is_about_proposal;
 use super::{
     Agreement, Answer, Conversation, Failure, Opening, Proposal, Proposals, Waits, after_discover,
-    agreement_on_discover, agreement_on_initialize, is_modern_alone,
+    agreement_on_discover, agreement_on_initialize,
 };
 use crate::backend::mcp::verbatim::ConnectionState;
 
@@ -101,8 +101,10 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
                     if silent_since.is_none() && is_read() {
                         silent_since = Some(Instant::now());
                     }
-                    // Another process would get the same message.
+                    // One that has answered is not deaf, and after `initialize` another process would
+                    // get the same message.
                     if self.opening == Opening::Discover
+                        && self.refusal.is_none()
                         && silent_since.is_some_and(|since| since.elapsed() >= self.waits.silence)
                     {
                         return Err(Failure::Silent);
@@ -242,10 +244,12 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
         let backend = &self.conversation.backend;
         let why = failure.describe(self.state());
         tracing::debug!(%backend, "initialize with {proposal} failed: {why}");
-        let refusal = failure.refusal().filter(|refusal| !is_modern_alone(refusal));
+        let refusal = failure.refusal();
+        let leaves_modern =
+            refusal.as_deref().is_some_and(|refusal| self.proposals.leaves_modern(refusal));
         let next = refusal.and_then(|refusal| self.proposals.after(&refusal));
         let first = self.refusal.take().unwrap_or(failure);
-        if let Some(next) = next {
+        if let Some(next) = next.filter(|_| !leaves_modern) {
             self.refusal = Some(first);
             self.propose(next).await?;
             return Ok(None);
@@ -257,7 +261,9 @@ impl<'a, T: Transport<RoleClient> + 'static> PipeHandshake<'a, T> {
         if self.discover.is_none() {
             self.send_discover().await?;
         }
-        self.due = Some((Instant::now() + self.waits.discover, Due::Refusal));
+        // A server that says it is of 2026-07-28 answers in the end.
+        let due = (Instant::now() + self.waits.discover, Due::Refusal);
+        self.due = if leaves_modern { None } else { Some(due) };
         Ok(None)
     }
 

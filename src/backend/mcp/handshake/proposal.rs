@@ -138,6 +138,14 @@ impl Proposals {
         candidates.find(|proposal| !self.made.contains(proposal))
     }
 
+    /// Whether a refusal names 2026-07-28 and no revision beside those that were proposed, which a
+    /// server repeats in its refusal.
+    pub(in crate::backend::mcp) fn leaves_modern(&self, refusal: &str) -> bool {
+        let mut named = REVISIONS.into_iter().filter(|one| refusal.contains(one.as_str()));
+        refusal.contains(ProtocolVersion::V_2026_07_28.as_str())
+            && named.all(|named| self.made.iter().any(|proposal| proposal.revision == named))
+    }
+
     /// `error` with what was proposed, if it was more than usual.
     pub(in crate::backend::mcp) fn add_summary(&self, error: PeerError) -> PeerError {
         if self.made.len() < 2 {
@@ -164,12 +172,6 @@ fn simpler(last: &Proposal, refusal: &str) -> Vec<Proposal> {
 pub(in crate::backend::mcp) fn after_discover(refusal: &str) -> Proposal {
     let named = REVISIONS.into_iter().find(|revision| refusal.contains(revision.as_str()));
     named.map_or_else(Proposal::newest, Proposal::in_revision)
-}
-
-/// Whether a refusal names revisions, and none that has `initialize`.
-pub(in crate::backend::mcp) fn is_modern_alone(refusal: &str) -> bool {
-    refusal.contains(ProtocolVersion::V_2026_07_28.as_str())
-        && !REVISIONS.iter().any(|revision| refusal.contains(revision.as_str()))
 }
 
 /// Whether the last words of a program that has ended are about what was proposed to it. Without

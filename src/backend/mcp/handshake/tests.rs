@@ -180,6 +180,20 @@ async fn modern_program_that_refuses_initialize_may_start_slowly() {
     assert_eq!(rig.revision().await, "2026-07-28");
 }
 
+/// As the Python SDK refuses it.
+#[tokio::test(start_paused = true)]
+async fn program_that_says_it_is_modern_may_answer_discover_at_any_time() {
+    let mut rig = Rig::new(Duration::ZERO, |message| match message["method"].as_str() {
+        Some("server/discover") => Line::late(100, discovered(message)),
+        _ => Line::at_once(error(
+            message,
+            r#"{"code":-32022,"message":"no","data":{"supported":["2026-07-28"],"requested":"2025-11-25"}}"#,
+        )),
+    });
+    assert_eq!(rig.revision().await, "2026-07-28");
+    assert_eq!(rig.methods(), ["server/discover", "initialize"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn program_that_is_silent_at_discover_gets_initialize_on_the_same_pipe() {
     let mut rig = Rig::new(Duration::ZERO, |message| match &message["method"] {
@@ -409,14 +423,20 @@ async fn refusal_of_a_remembered_proposal_leads_to_discover() {
 
 #[tokio::test(start_paused = true)]
 async fn error_without_an_id_is_about_the_first_unanswered_request() {
-    let mut rig = Rig::new(Duration::from_secs(12), |message| match message["method"].as_str() {
-        Some("server/discover") => Line::at_once(
-            r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"what?"}}"#.to_owned(),
-        ),
-        Some("initialize") => Line::at_once(initialized(message)),
-        _ => Vec::new(),
-    });
-    assert_eq!(rig.revision().await, "2025-11-25");
+    for start in [0, 12] {
+        let start = Duration::from_secs(start);
+        let mut rig = Rig::new(start, |message| match message["method"].as_str() {
+            Some("server/discover") => Line::at_once(
+                r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"what?"}}"#
+                    .to_owned(),
+            ),
+            Some("initialize") => Line::at_once(initialized(message)),
+            _ => Vec::new(),
+        });
+        let begun = Instant::now();
+        assert_eq!(rig.revision().await, "2025-11-25");
+        assert!(begun.elapsed() <= start, "it is understood at once");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -81,9 +81,14 @@ impl ConnectionState {
         self.handshake.lock().refusal.take()
     }
 
-    /// Whether `text` is the late answer. If it is, and names a revision of the bridge's, the
+    /// Takes `text` if it is the late answer. If it names 2026-07-28, the
     /// connection is of that revision.
-    pub(super) fn is_late_discovery(&self, id: i64, text: &str, result: Option<&RawValue>) -> bool {
+    pub(super) fn take_late_discovery(
+        &self,
+        id: i64,
+        text: &str,
+        result: Option<&RawValue>,
+    ) -> bool {
         let mut awaited = self.discovery.awaited.lock();
         if *awaited != Some(id) {
             return false;
