@@ -210,7 +210,7 @@ impl McpDialer {
                 self.shake_hands(transport, state, opening).await
             }
             Way::Sse => {
-                let transport = sse::Sse::open(http).await.map_err(unopened)?;
+                let transport = sse::Sse::open(http).await.map_err(|failure| unopened(&failure))?;
                 let outcome = self.shake_hands(transport, state, opening).await;
                 outcome.map(|established| Established { era: Era::Oldest, ..established })
             }
@@ -254,11 +254,11 @@ fn failed(failure: &Failure, state: &ConnectionState) -> HttpFailed {
 }
 
 /// The failure to open the stream of HTTP+SSE.
-fn unopened(failure: http::HttpFailure) -> HttpFailed {
+fn unopened(failure: &http::HttpFailure) -> HttpFailed {
     let error = PeerError::new(failure.kind(), failure.to_string()).with_cure(failure.cure());
     let is_by_server = failure.is_by_server();
     let status = match failure {
-        http::HttpFailure::Status(status) => Some(status),
+        http::HttpFailure::Status(status) => Some(*status),
         _ => None,
     };
     HttpFailed { error, status, refusal: None, is_by_server, may_be_older: false }

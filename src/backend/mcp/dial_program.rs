@@ -99,7 +99,7 @@ impl McpDialer {
         let tail = child.stderr_tail();
         let is_read = pipe.is_read();
         let next = handshake.after_end(&failure, is_read, tail.as_deref());
-        let error = describe(&program.command, failure.error(&state), exit, tail);
+        let error = describe(&program.command, &failure.error(&state), exit, tail);
         if next.is_some() {
             conversation.close().await;
             drop(pipe);
@@ -121,7 +121,7 @@ impl McpDialer {
 /// The error of a failed handshake, with what the process has said and how it ended, if it did.
 fn describe(
     command: &str,
-    error: PeerError,
+    error: &PeerError,
     exit: Option<String>,
     tail: Option<String>,
 ) -> PeerError {

@@ -285,97 +285,104 @@ async fn discover_that_is_answered_after_the_first_call_changes_nothing() {
     assert_eq!(memory.era(), None);
 }
 
+/// A server that refuses a proposal, and what it agrees to in the end.
+#[derive(Clone, Copy)]
+struct Picky {
+    /// The newest revision that the server accepts.
+    newest: &'static str,
+    /// The forms of the capability `elicitation` that the server can read.
+    readable: &'static [&'static str],
+    error: &'static str,
+    agreed: &'static str,
+    /// The form of the capability in the accepted proposal.
+    elicitation: Option<&'static str>,
+    proposals: usize,
+}
+
+const WHOLE: &str = r#"{"form":{},"url":{}}"#;
+
+const REFUSED: Picky = Picky {
+    newest: "2025-03-26",
+    readable: &[WHOLE, "{}", "null"],
+    error: r#"{"code":-32602,"message":"Unsupported protocol version","data":{"supported":["2024-11-05","2025-03-26"],"requested":"2025-11-25"}}"#,
+    agreed: "2025-03-26",
+    elicitation: None,
+    proposals: 2,
+};
+
+const PICKY: [Picky; 8] = [
+    REFUSED,
+    Picky {
+        error: r#"{"code":-32022,"message":"no","data":{"supported":["2025-06-18"]}}"#,
+        newest: "2025-06-18",
+        agreed: "2025-06-18",
+        elicitation: Some("{}"),
+        ..REFUSED
+    },
+    Picky {
+        error: r#"{"code":-32004,"message":"no","data":{"expected":["2025-03-26"]}}"#,
+        ..REFUSED
+    },
+    Picky {
+        error: r#"{"code":-32602,"message":"Bad protocol version","data":{"expected":"2024-11-05"}}"#,
+        newest: "2024-11-05",
+        agreed: "2024-11-05",
+        ..REFUSED
+    },
+    Picky { error: r#"{"code":-32603,"message":"Internal error"}"#, proposals: 3, ..REFUSED },
+    Picky {
+        error: r#"{"code":-32603,"message":"Unrecognized field \"form\" (class io.modelcontextprotocol.spec.McpSchema$ClientCapabilities$Elicitation)"}"#,
+        newest: "2025-11-25",
+        readable: &["{}", "null"],
+        agreed: "2025-11-25",
+        elicitation: Some("{}"),
+        ..REFUSED
+    },
+    Picky {
+        error: r#"{"code":-32602,"message":"unknown field `elicitation`, expected `roots`"}"#,
+        newest: "2025-11-25",
+        readable: &["null"],
+        agreed: "2025-11-25",
+        proposals: 3,
+        ..REFUSED
+    },
+    Picky {
+        newest: "2026-07-28",
+        agreed: "2025-11-25",
+        elicitation: Some(WHOLE),
+        proposals: 1,
+        ..REFUSED
+    },
+];
+
+impl Picky {
+    fn answer(&self, message: &Value) -> Vec<Line> {
+        let params = &message["params"];
+        let revision = params["protocolVersion"].as_str().unwrap_or_default();
+        let elicitation = params["capabilities"]["elicitation"].to_string();
+        match message["method"].as_str() {
+            Some("server/discover") => Line::at_once(error(message, NOT_FOUND)),
+            Some("initialize")
+                if revision <= self.newest && self.readable.contains(&&*elicitation) =>
+            {
+                Line::at_once(initialized(message))
+            }
+            Some("initialize") => Line::at_once(error(message, self.error)),
+            _ => Vec::new(),
+        }
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn refused_proposal_is_followed_by_one_that_the_server_accepts() {
-    struct Row {
-        /// The newest revision that the server accepts.
-        newest: &'static str,
-        /// The most that the server reads as the client's capabilities.
-        capabilities: &'static [&'static str],
-        error: &'static str,
-        agreed: &'static str,
-        elicitation: Option<&'static str>,
-        proposals: usize,
-    }
-    let plain = Some("{}");
-    let whole = Some(r#"{"form":{},"url":{}}"#);
-    let every: &[&str] = &[r#"{"form":{},"url":{}}"#, "{}", "null"];
-    let supported = r#"{"code":-32602,"message":"Unsupported protocol version","data":{"supported":["2024-11-05","2025-03-26"],"requested":"2025-11-25"}}"#;
-    let row = Row {
-        newest: "2025-03-26",
-        capabilities: every,
-        error: supported,
-        agreed: "2025-03-26",
-        elicitation: None,
-        proposals: 2,
-    };
-    let rows = [
-        Row {
-            error: r#"{"code":-32022,"message":"no","data":{"supported":["2025-06-18"]}}"#,
-            newest: "2025-06-18",
-            agreed: "2025-06-18",
-            elicitation: plain,
-            ..row
-        },
-        Row {
-            error: r#"{"code":-32004,"message":"no","data":{"expected":["2025-03-26"]}}"#,
-            ..row
-        },
-        Row {
-            error: r#"{"code":-32602,"message":"Bad protocol version","data":{"expected":"2024-11-05"}}"#,
-            newest: "2024-11-05",
-            agreed: "2024-11-05",
-            ..row
-        },
-        Row { error: r#"{"code":-32603,"message":"Internal error"}"#, proposals: 3, ..row },
-        Row {
-            error: r#"{"code":-32603,"message":"Unrecognized field \"form\" (class io.modelcontextprotocol.spec.McpSchema$ClientCapabilities$Elicitation)"}"#,
-            newest: "2025-11-25",
-            capabilities: &["{}", "null"],
-            agreed: "2025-11-25",
-            elicitation: plain,
-            ..row
-        },
-        Row {
-            error: r#"{"code":-32602,"message":"unknown field `elicitation`, expected `roots`"}"#,
-            newest: "2025-11-25",
-            capabilities: &["null"],
-            agreed: "2025-11-25",
-            proposals: 3,
-            ..row
-        },
-        Row {
-            error: r#"{"code":-32602,"message":"no"}"#,
-            newest: "2026-07-28",
-            agreed: "2025-11-25",
-            elicitation: whole,
-            proposals: 1,
-            ..row
-        },
-        row,
-    ];
-    for Row { newest, capabilities, error: refusal, agreed, elicitation, proposals } in rows {
-        let mut rig = Rig::new(Duration::ZERO, move |message| {
-            let params = &message["params"];
-            let revision = params["protocolVersion"].as_str().unwrap_or_default();
-            let elicitation = params["capabilities"]["elicitation"].to_string();
-            match message["method"].as_str() {
-                Some("server/discover") => Line::at_once(error(message, NOT_FOUND)),
-                Some("initialize")
-                    if revision <= newest && capabilities.contains(&&*elicitation) =>
-                {
-                    Line::at_once(initialized(message))
-                }
-                Some("initialize") => Line::at_once(error(message, refusal)),
-                _ => Vec::new(),
-            }
-        });
-        assert_eq!(rig.revision().await, agreed, "{refusal}");
+    for picky in PICKY {
+        let mut rig = Rig::new(Duration::ZERO, move |message| picky.answer(message));
+        assert_eq!(rig.revision().await, picky.agreed, "{}", picky.error);
         let accepted = rig.last("initialize");
         let said = accepted["params"]["capabilities"].get("elicitation").map(Value::to_string);
-        assert_eq!(said.as_deref(), elicitation, "{refusal}");
+        assert_eq!(said.as_deref(), picky.elicitation, "{}", picky.error);
         let count = rig.methods().iter().filter(|method| *method == "initialize").count();
-        assert_eq!(count, proposals, "{refusal}");
+        assert_eq!(count, picky.proposals, "{}", picky.error);
     }
 }
 
