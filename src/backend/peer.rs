@@ -465,6 +465,11 @@ impl PeerError {
         self.cure.as_deref().or_else(of_connection)
     }
 
+    /// The same with `more` behind its text.
+    pub fn with_more(self, more: &str) -> Self {
+        Self { text: format!("{}; {more}", self.text), ..self }
+    }
+
     /// What an operator does about it, where the backend is reached as `target` says.
     pub fn cure(&self, target: &Target) -> String {
         match self.own_cure() {

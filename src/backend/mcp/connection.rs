@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, CancelledNotification, CancelledNotificationParam,
-    ClientConfig, ClientRequest, CustomRequest, GetExtensions as _, ProtocolVersion, RequestId,
+    ClientRequest, CustomRequest, GetExtensions as _, ProtocolVersion, RequestId,
     RequestMetaObject, ServerCapabilities,
 };
 use rmcp::service::{Peer as RmcpPeer, PeerRequestOptions, RunningService, ServiceError};
@@ -32,7 +32,7 @@ use super::questions::Inputs;
 use super::result::{from_mcp, result_type};
 use super::stdio::Pipe;
 use super::verbatim::{ConnectionState, Marker, RawRequest};
-use super::{handler, http, listen, questions, tasks};
+use super::{Era, Memory, handler, http, listen, questions, tasks};
 use crate::backend::{
     About, CallError, Called, ErrorReply, Peer, PeerError, PeerErrorKind, Progress, Reply,
     ToolCall, peer,
@@ -69,13 +69,13 @@ struct List {
 
 /// A connection whose handshake is done.
 #[derive(derive_more::Debug)]
-#[debug("Connection({backend}, {revision:?})")]
+#[debug("Connection({backend}, {agreed:?})")]
 pub(super) struct Connection {
     backend: BackendName,
     pub(super) state: Arc<ConnectionState>,
     peer: RmcpPeer<RoleClient>,
-    /// The revision that the handshake agreed on.
-    pub(super) revision: ProtocolVersion,
+    /// The revision that the handshake agreed on; see [`Self::revision`].
+    agreed: ProtocolVersion,
     /// Whether the server may get arguments as HTTP headers.
     has_headers: bool,
     /// The tools of the last list whose arguments go along as headers.
@@ -97,36 +97,40 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// Takes over the service that rmcp has connected.
+    /// Takes over the service that rmcp has connected. `memory` is told if the server turns out to
+    /// be of a newer revision.
     pub(super) fn new(
         backend: BackendName,
         state: Arc<ConnectionState>,
         running: RunningService<RoleClient, Handler>,
         child: Option<(Child, Pipe)>,
+        memory: Option<Memory>,
     ) -> Self {
         let peer = running.peer().clone();
         let info = peer.peer_info();
-        let revision = info.as_ref().map(|info| info.protocol_version.clone()).unwrap_or_default();
-        let tells_changes = info.is_some_and(|info| {
-            let ServerCapabilities { tools, resources, prompts, .. } = &info.capabilities;
-            let of_tools = tools.as_ref().and_then(|it| it.list_changed);
-            let of_resources = resources.as_ref().and_then(|it| it.list_changed);
-            let of_prompts = prompts.as_ref().and_then(|it| it.list_changed);
-            [of_tools, of_resources, of_prompts].contains(&Some(true))
-        });
+        let agreed = info.as_ref().map(|info| info.protocol_version.clone()).unwrap_or_default();
+        let tells_changes = info.is_some_and(|info| tells_changes(&info.capabilities));
         state.handshake.lock().established = true;
 
-        let modern = !revision.has_initialize();
+        let modern = !agreed.has_initialize();
         let mut tasks = JoinSet::new();
         tasks.spawn(watch_over(running, Arc::clone(&state)));
         if modern && tells_changes {
             tasks.spawn(listen::for_changes(backend.clone(), peer.clone(), Arc::clone(&state)));
         }
+        if let Some(memory) = memory.filter(|_| state.may_be_discovered()) {
+            tasks.spawn(follow_discovery(
+                backend.clone(),
+                peer.clone(),
+                Arc::clone(&state),
+                memory,
+            ));
+        }
         Self {
             backend,
             state,
             peer,
-            revision,
+            agreed,
             has_headers: modern && child.is_none(),
             param_headers: Mutex::default(),
             as_tasks: Mutex::default(),
@@ -144,6 +148,12 @@ impl Connection {
     pub(super) fn observed(self, observed: Observed) -> Self {
         observed.oddities.shook_hands();
         Self { observed: Some(observed), ..self }
+    }
+
+    /// The revision in use: the one that the handshake agreed on, or the newer one that the server
+    /// has named before the first call.
+    pub(super) fn revision(&self) -> &ProtocolVersion {
+        self.state.discovered().map_or(&self.agreed, |info| &info.protocol_version)
     }
 
     /// All pages of a list.
@@ -189,7 +199,7 @@ impl Connection {
             };
             let (raw_request, result) = self.send_call(&call, inputs).await?;
             // Earlier revisions know no such results.
-            if self.revision.has_initialize() || !questions::asks(&result) {
+            if self.revision().has_initialize() || !questions::asks(&result) {
                 return tasks::follow(self, &call, &raw_request, &result).await;
             }
             asked = Some(result);
@@ -258,12 +268,9 @@ impl Connection {
             return None;
         }
         let mut meta = meta.clone();
-        if !self.revision.has_initialize() {
+        if !self.revision().has_initialize() {
             // As rmcp does.
-            let ClientConfig { capabilities, client_info, .. } = handler::config();
-            meta.set_protocol_version(self.revision.clone());
-            meta.set_client_info(client_info);
-            meta.set_client_capabilities(capabilities);
+            meta.extend(handler::request_context());
         }
         let (id, line) = self.state.direct(meta, tool, raw_request).ok()?;
         if !Pipe::fits(line.len()) {
@@ -358,7 +365,7 @@ impl Peer for Connection {
         let handshake = self.state.handshake.lock();
         let version = handshake.protocol_version.clone();
         About {
-            protocol_version: Some(version.unwrap_or_else(|| self.revision.to_string())),
+            protocol_version: Some(version.unwrap_or_else(|| self.revision().to_string())),
             server_info: handshake.server_info.clone(),
             signature: None,
         }
@@ -443,10 +450,12 @@ impl Peer for Connection {
     }
 
     async fn call(&self, call: ToolCall) -> Called {
+        self.state.end_discovery();
         self.call_tool(call, None).await
     }
 
     async fn resume(&self, handle: peer::Handle, call: ToolCall) -> Called {
+        self.state.end_discovery();
         match questions::kept(&handle) {
             left @ Some(_) => self.call_tool(call, left).await,
             None => tasks::resume(self, &call, &handle).await,
@@ -482,6 +491,33 @@ pub(super) fn complete(result: &RawValue, progress: &Progress) -> Called {
         client.keep(result);
     }
     answer.map_err(|error| CallError::Unreadable(error.to_string()))
+}
+
+/// Whether a server with these capabilities says so when a list of its changes.
+fn tells_changes(capabilities: &ServerCapabilities) -> bool {
+    let ServerCapabilities { tools, resources, prompts, .. } = capabilities;
+    let of_tools = tools.as_ref().and_then(|it| it.list_changed);
+    let of_resources = resources.as_ref().and_then(|it| it.list_changed);
+    let of_prompts = prompts.as_ref().and_then(|it| it.list_changed);
+    [of_tools, of_resources, of_prompts].contains(&Some(true))
+}
+
+/// Waits for a late answer to `server/discover`, and then treats the connection as one of the
+/// revision that it names.
+async fn follow_discovery(
+    backend: BackendName,
+    peer: RmcpPeer<RoleClient>,
+    state: Arc<ConnectionState>,
+    memory: Memory,
+) {
+    let info = state.late_discovery().await.clone();
+    tracing::info!(%backend, revision = %info.protocol_version, "the server answered discover late");
+    memory.keep(Era::Modern, None);
+    let tells_changes = tells_changes(&info.capabilities);
+    peer.set_peer_info(info);
+    if tells_changes {
+        listen::for_changes(backend, peer, state).await;
+    }
 }
 
 /// Waits for the end of rmcp's side and notes the reason.

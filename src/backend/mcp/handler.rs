@@ -15,7 +15,7 @@ use rmcp::model::{
     ClientCapabilities, ClientConfig, ElicitRequestParams, ElicitResult, ElicitationAction,
     ElicitationCapability, ErrorCode, ExtensionCapabilities, FormElicitationCapability,
     Implementation, JsonObject, ListRootsResult, LoggingMessageNotificationParam, ProtocolVersion,
-    TASKS_EXTENSION_ID, UrlElicitationCapability,
+    RequestMetaObject, TASKS_EXTENSION_ID, UrlElicitationCapability,
 };
 use rmcp::service::{NotificationContext, RequestContext};
 use rmcp::{ClientHandler, ErrorData, RoleClient};
@@ -45,6 +45,24 @@ pub(super) fn config() -> ClientConfig {
     capabilities.extensions = Some(ExtensionCapabilities::from([tasks]));
     ClientConfig::new(capabilities, info)
         .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE)
+}
+
+/// What each request of revision 2026-07-28 says about the bridge.
+pub(super) fn request_context() -> RequestMetaObject {
+    let ClientConfig { capabilities, client_info, .. } = config();
+    let revision = ProtocolVersion::V_2026_07_28;
+    RequestMetaObject::with_client_context(revision, client_info, capabilities)
+}
+
+/// Logs what a server has said in a message.
+pub(super) fn log(
+    backend: &BackendName,
+    state: &ConnectionState,
+    message: &LoggingMessageNotificationParam,
+) {
+    let data = message.data.to_string();
+    let data = state.line(data.as_bytes());
+    tracing::debug!(%backend, severity = ?message.level, "the server logs: {data}");
 }
 
 impl ClientHandler for Handler {
@@ -97,8 +115,6 @@ impl ClientHandler for Handler {
         message: LoggingMessageNotificationParam,
         _context: NotificationContext<RoleClient>,
     ) {
-        let data = message.data.to_string();
-        let data = self.state.line(data.as_bytes());
-        tracing::debug!(backend = %self.backend, severity = ?message.level, "the server logs: {data}");
+        log(&self.backend, &self.state, &message);
     }
 }

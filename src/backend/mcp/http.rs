@@ -203,6 +203,7 @@ impl Http {
         if !status.is_success() {
             let body = http_client::body(response, ERROR_LIMIT).await.unwrap_or_default();
             let body = String::from_utf8_lossy(&body);
+            self.state.note_refusal(&body);
             if in_session && is_session_error(status, &body) {
                 return Err(StreamableHttpError::SessionExpired);
             }
@@ -282,8 +283,7 @@ impl Http {
                 self.state.forget(&request.id);
                 raw_request_of(message).settle(Ok(Err(error.clone())));
                 // A server lists the revisions that it speaks there.
-                let data = error.data.filter(|_| is_discover);
-                let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
+                let data = error.data.and_then(|data| serde_json::from_str(data.get()).ok());
                 ErrorData::new(ErrorCode(error.code), error.message, data)
             }
             // A server of an older revision may answer `server/discover` with any client error; rmcp

@@ -169,7 +169,9 @@ async fn post(
         return Ok(());
     }
     let failure = HttpFailure::Status(status);
-    if is_unknown_session(status, &String::from_utf8_lossy(&body)) {
+    let body = String::from_utf8_lossy(&body);
+    http.state.note_refusal(&body);
+    if is_unknown_session(status, &body) {
         http.state.lose(format!("the server has forgotten the connection (HTTP {status})"));
         // The server did not process the message.
         raw_request.set_written(false);

@@ -4,6 +4,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rmcp::RoleClient;
 use rmcp::model::ServerJsonRpcMessage;
@@ -45,6 +46,8 @@ pub(super) struct Stdio<R, W> {
     turn: oneshot::Receiver<()>,
     /// Has a permit for each byte of messages that may wait to be written.
     queue: Arc<Semaphore>,
+    /// How many bytes were written, calls past rmcp apart.
+    written: Arc<AtomicU64>,
     garbage: Budget,
 }
 
@@ -53,6 +56,7 @@ pub(super) struct Stdio<R, W> {
 pub(super) struct Pipe {
     stdin: Arc<Mutex<Option<ChildStdin>>>,
     queue: Arc<Semaphore>,
+    written: Arc<AtomicU64>,
 }
 
 impl Pipe {
@@ -68,6 +72,15 @@ impl Pipe {
         if written == line.len() { Ok(()) } else { Err("its stdin took a part".to_owned()) }
     }
 
+    /// Whether the server has read anything during the handshake. One that ends without having read
+    /// the first message did not fail because of it; and one that has read nothing yet may still be
+    /// busy with its own installation, so that it must not be ended.
+    pub(super) fn is_read(&self) -> bool {
+        let Ok(stdin) = self.stdin.try_lock() else { return false };
+        let Some(Ok(unread)) = stdin.as_ref().map(rustix::io::ioctl_fionread) else { return false };
+        unread < self.written.load(Ordering::Relaxed)
+    }
+
     /// Whether a line of `size` bytes can be written (`PIPE_BUF`).
     pub(super) fn fits(size: usize) -> bool {
         size <= 4096
@@ -76,7 +89,11 @@ impl Pipe {
 
 impl<R> Stdio<R, ChildStdin> {
     pub(super) fn pipe(&self) -> Pipe {
-        Pipe { stdin: Arc::clone(&self.writer), queue: Arc::clone(&self.queue) }
+        Pipe {
+            stdin: Arc::clone(&self.writer),
+            queue: Arc::clone(&self.queue),
+            written: Arc::clone(&self.written),
+        }
     }
 }
 
@@ -99,6 +116,7 @@ impl<R, W> Stdio<R, W> {
             writer: Arc::new(Mutex::new(Some(writer))),
             turn,
             queue: Arc::new(Semaphore::new(QUEUE)),
+            written: Arc::default(),
             garbage: Budget::new(Instant::now()),
         };
         (stdio, rest_receiver)
@@ -162,7 +180,7 @@ where
     ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
         let text = self.state.outgoing(&message);
         let raw_request = raw_request_of(&message);
-        let writer = Arc::clone(&self.writer);
+        let (writer, written_bytes) = (Arc::clone(&self.writer), Arc::clone(&self.written));
         let size = OVERHEAD + text.as_ref().map_or(0, Vec::len);
         let place = in_queue(&self.queue, size).map(|place| {
             let (written, next_turn) = oneshot::channel::<()>();
@@ -188,6 +206,9 @@ where
             let outcome = outcome.await;
             // Without its end, the server cannot have read the line as a message.
             raw_request.set_written(outcome.is_ok());
+            if outcome.is_ok() {
+                written_bytes.fetch_add(text.len() as u64, Ordering::Relaxed);
+            }
             drop((written, place));
             outcome
         }

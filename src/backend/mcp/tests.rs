@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout};
 
-use super::{Attempt, Era, McpDialer, dialer, plan};
+use super::{Era, McpDialer, Proposal, dialer};
 use crate::backend::fake::{request, request_of, tool_call};
 use crate::backend::peer::{CallError, Dial as _, NotRead, Peer, ToolCall};
 use crate::config::{Mcp, Program, ProgramSandbox, Secret, Secrets};
@@ -331,40 +331,132 @@ async fn servers_that_know_no_discover_are_reached_and_remembered() {
         let dialer = hostile(options, &[]);
         let peer = dial(&dialer).await;
         assert_eq!(peer.about().protocol_version.as_deref(), Some("2025-11-25"));
-        assert_eq!(*dialer.last.lock(), Some(Era::Legacy));
+        assert_eq!(dialer.memory.era(), Some(Era::Legacy));
     }
 }
 
 #[tokio::test]
 async fn a_server_that_ignores_discover_costs_the_wait_only_once() {
-    let dialer = hostile(&["--ignore-unknown"], &[]);
+    let mut dialer = hostile(&["--ignore-unknown"], &[]);
+    dialer.waits.discover = Duration::from_millis(10);
+    dialer.waits.late = Duration::from_millis(10);
     let peer = dial(&dialer).await;
     peer.close().await;
-    let start = Instant::now();
+    // It would never come to `initialize`.
+    dialer.waits.discover = PATIENCE * 2;
     let peer = dial(&dialer).await;
-    assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     assert_eq!(text(&peer, "string_id").await, "same to you");
 }
 
 #[tokio::test]
 async fn a_remembered_revision_that_is_gone_is_not_insisted_on() {
     let dialer = hostile(&[], &[]);
-    *dialer.last.lock() = Some(Era::Modern);
+    dialer.memory.keep(Era::Modern, None);
     dial(&dialer).await;
-    assert_eq!(*dialer.last.lock(), Some(Era::Legacy));
+    assert_eq!(dialer.memory.era(), Some(Era::Legacy));
 
     let dialer = hostile(&["--modern"], &[]);
-    *dialer.last.lock() = Some(Era::Legacy);
+    dialer.memory.keep(Era::Legacy, Some(Proposal::newest()));
     dial(&dialer).await;
-    assert_eq!(*dialer.last.lock(), Some(Era::Modern));
+    assert_eq!(dialer.memory.era(), Some(Era::Modern));
 }
 
-#[test]
-fn the_revision_that_worked_last_is_tried_first() {
-    assert_eq!(plan(None), [Attempt::Either, Attempt::Only(Era::Legacy)]);
-    for era in [Era::Legacy, Era::Modern] {
-        assert_eq!(plan(Some(era)), [Attempt::Only(era), Attempt::Either]);
+/// A server that is particular about the handshake, whose waits a test need not sit through.
+fn particular(options: &[&str], ledger: &Path) -> McpDialer {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/peers/handshake_mcp.py");
+    let ledger = ledger.to_str().unwrap();
+    let mut dialer =
+        program("python3", &[&[script], options].concat(), &[("LEDGER", ledger)], None);
+    dialer.waits.discover = Duration::from_millis(100);
+    dialer.waits.late = PATIENCE;
+    dialer
+}
+
+/// The lines of the ledger without the numbers of the processes.
+fn events(ledger: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(ledger).unwrap_or_default();
+    text.lines().filter_map(|line| Some(line.split_once(' ')?.1.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn program_that_answers_discover_after_initialize_is_of_2026() {
+    let directory = tempfile::tempdir().unwrap();
+    let ledger = directory.path().join("ledger");
+    for late in ["0", "0.2"] {
+        let options = ["--modern", "--discover-last", "--late", late];
+        let dialer = particular(&options, &ledger);
+        let peer = dial(&dialer).await;
+        assert_eq!(peer.about().protocol_version.as_deref(), Some("2026-07-28"));
+        let call = text(&peer, "t").await;
+        assert!(call.contains("io.modelcontextprotocol/protocolVersion"), "{call}");
+        peer.close().await;
     }
+    assert_eq!(events(&ledger).iter().filter(|event| *event == "begins").count(), 2);
+}
+
+#[tokio::test]
+async fn program_that_ends_or_hangs_at_discover_gets_a_process_for_initialize() {
+    for options in [
+        &["--exit-at", "server/discover", "--words", "KeyError: 'server/discover'"][..],
+        &["--deaf-at", "server/discover"],
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = directory.path().join("ledger");
+        let mut dialer = particular(options, &ledger);
+        dialer.waits.silence = Duration::from_millis(100);
+        let peer = dial(&dialer).await;
+        assert_eq!(peer.about().protocol_version.as_deref(), Some("2025-11-25"));
+        let events = events(&ledger);
+        let ends: Vec<_> =
+            events.iter().filter(|event| *event == "begins" || *event == "ends").collect();
+        assert_eq!(ends, ["begins", "ends", "begins"], "one after the other: {events:?}");
+        peer.close().await;
+        // The next dial begins with what worked.
+        dial(&dialer).await;
+        let begins = self::events(&ledger).iter().filter(|event| *event == "begins").count();
+        assert_eq!(begins, 3);
+    }
+}
+
+#[tokio::test]
+async fn program_that_ends_before_it_reads_is_started_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let ledger = directory.path().join("ledger");
+    let ledger = ledger.to_str().unwrap();
+    let script = "echo begins >> $0; echo 'the key is missing' >&2; exit 1";
+    let why = cannot_dial(&program("sh", &["-c", script, ledger], &[], None)).await;
+    assert!(why.contains("the key is missing"), "{why}");
+    assert_eq!(std::fs::read_to_string(ledger).unwrap(), "begins\n");
+}
+
+#[tokio::test]
+async fn program_that_refuses_the_newest_revision_gets_an_older_one() {
+    let supported = r#"{"code":-32602,"message":"no","data":{"supported":["2025-03-26"]}}"#;
+    for options in [&["--refusal", supported][..], &[]] {
+        let directory = tempfile::tempdir().unwrap();
+        let ledger = directory.path().join("ledger");
+        let dialer = particular(&[options, &["--accept", "2025-03-26"]].concat(), &ledger);
+        for _ in 0..2 {
+            let peer = dial(&dialer).await;
+            assert_eq!(peer.about().protocol_version.as_deref(), Some("2025-03-26"));
+            peer.close().await;
+        }
+        let initializes = events(&ledger).iter().filter(|event| *event == "initialize").count();
+        assert_eq!(initializes, if options.is_empty() { 4 } else { 3 }, "it is remembered");
+    }
+}
+
+#[tokio::test]
+async fn dial_that_is_dropped_leaves_no_process() {
+    let directory = tempfile::tempdir().unwrap();
+    let ledger = directory.path().join("ledger");
+    let mut dialer = particular(&["--deaf-at", "server/discover"], &ledger);
+    dialer.waits.silence = PATIENCE * 2;
+    let seen = tokio::select! {
+        _ = dialer.dial() => panic!("nothing is answered"),
+        seen = ledger_with(&ledger, "initialize") => seen,
+    };
+    wait_for_death(seen.split(' ').next().unwrap()).await;
 }
 
 #[tokio::test]

@@ -31,9 +31,11 @@ use crate::model::json::one_line;
 use crate::model::{CallRequest, Members, member, string_member};
 
 mod calls;
+mod discovery;
 mod handshake;
 
 use calls::encode_call;
+use discovery::Discovery;
 pub(super) use handshake::Handshake;
 
 /// How many questions of a server wait at a time.
@@ -108,6 +110,8 @@ pub(super) struct ConnectionState {
     pub(super) redact: LiveRedaction,
     /// What the server said in the latest handshake.
     pub(super) handshake: Mutex<Handshake>,
+    /// The answer to `server/discover` that came after the one to `initialize`.
+    discovery: Discovery,
     /// The server's tools may differ from those that were last listed.
     pub(super) changed: Notify,
     /// Ends rmcp's side.
@@ -223,6 +227,7 @@ impl ConnectionState {
         &self,
         message: &ClientJsonRpcMessage,
     ) -> Result<Vec<u8>, serde_json::Error> {
+        let message = &*self.in_revision(message);
         match message {
             JsonRpcMessage::Request(request) => {
                 if let Some(id) = number(&request.id) {
@@ -282,6 +287,9 @@ impl ConnectionState {
             return self.without_id(&envelope);
         };
         let Some(waiting) = self.waiting.lock().remove(&id) else {
+            if self.take_late_discovery(id, text, envelope.result) {
+                return Incoming::Ignored("it changes the revision");
+            }
             if self.strays.lock().remove(&id).is_none() {
                 self.oddities.strayed(id);
             }
@@ -418,11 +426,6 @@ impl ConnectionState {
                 None => Waiting::Typed,
             },
         };
-        if matches!(kind, Waiting::Handshake(_)) {
-            // rmcp takes the late answer to an abandoned attempt for a violation of the
-            // protocol, so do not expect that answer any more.
-            waiting.retain(|_, other| !matches!(other, Waiting::Handshake(_)));
-        }
         waiting.insert(id, kind);
     }
 
@@ -436,8 +439,10 @@ impl ConnectionState {
         let mut waiting = self.waiting.lock();
         if waiting.len() == 1
             && let Some(error) = envelope.error
-            && let Some((id, Waiting::Raw(raw_request))) = waiting.drain().next()
+            && let Some((&id, Waiting::Raw(raw_request))) = waiting.iter().next()
         {
+            let raw_request = Arc::clone(raw_request);
+            waiting.clear();
             let error = error_of(error);
             let unread = [ErrorCode::PARSE_ERROR.0, ErrorCode::INVALID_REQUEST.0];
             if !unread.contains(&error.code) {
@@ -449,8 +454,9 @@ impl ConnectionState {
         }
         match envelope.error {
             Some(error) if waiting.values().any(|one| matches!(one, Waiting::Handshake(_))) => {
-                let ErrorReply { code, message, .. } = error_of(error);
-                let error = ErrorData::new(ErrorCode(code), message, None);
+                let ErrorReply { code, message, data } = error_of(error);
+                let data = data.and_then(|data| serde_json::from_str(data.get()).ok());
+                let error = ErrorData::new(ErrorCode(code), message, data);
                 Incoming::Message(Box::new(JsonRpcMessage::error(error, None)))
             }
             _ => Incoming::Ignored("it is a response without the id of its request"),
@@ -559,7 +565,7 @@ pub(super) fn only_reads(message: &ClientJsonRpcMessage) -> bool {
 }
 
 /// The id of a response as rmcp's number: some servers answer `"7"` to `7`.
-fn number(id: &RequestId) -> Option<i64> {
+pub(super) fn number(id: &RequestId) -> Option<i64> {
     match id {
         RequestId::Number(number) => Some(*number),
         RequestId::String(text) => text.parse().ok(),

@@ -183,19 +183,12 @@ async fn mcp_server(
 ) -> Option<Arc<Catalog>> {
     let target = &backend.target;
     check.begin("initialize");
-    let dialled = async {
-        match dialer.dial().await {
-            // It may exit at the first message of one handshake, and know the other.
-            Err(error) if error.kind == PeerErrorKind::Program => dialer.dial().await,
-            dialled => dialled,
-        }
-    };
     let about = (dialer, target);
     let limit = match backend.program() {
         Some(_) => TimeLimit { time: backend.start.timeout, key: "start_timeout" },
         None => TimeLimit::refresh(context),
     };
-    let peer = in_time(check, &limit, "the handshake", about, dialled).await;
+    let peer = in_time(check, &limit, "the handshake", about, dialer.dial()).await;
     if peer.is_none() {
         // The program may be installing itself.
         let _in_time = timeout(CLOSE, dialer.processes_ended()).await.is_ok();

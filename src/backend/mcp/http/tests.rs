@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use url::Url;
 
 mod answers;
+mod handshake;
 mod param_headers;
 
 use super::events::Standing;

@@ -330,7 +330,7 @@ async fn an_older_server_is_found_out_and_remembered() {
     assert_eq!(dialer.transport(), "streamable-http");
     let peer = try_dial(&dialer).await.unwrap();
     assert_eq!(call(&peer, "{}").await.unwrap(), Answer::text("hello".to_owned()));
-    assert_eq!((dialer.transport(), *dialer.last.lock()), ("sse", Some(Era::Oldest)));
+    assert_eq!((dialer.transport(), dialer.memory.era()), ("sse", Some(Era::Oldest)));
     let tries = server.requests("POST /sse ").len();
     assert!((1..=2).contains(&tries), "discover and initialize: {tries}");
     try_dial(&dialer).await.unwrap();
@@ -353,4 +353,46 @@ async fn a_server_of_neither_transport_is_told_so_once() {
     let why = try_dial(&dialer_of(&server.url, HttpTransport::Either)).await.err().unwrap();
     assert!(!why.contains("SSE"), "{why}");
     assert!(server.requests("GET").is_empty());
+}
+
+#[tokio::test]
+async fn refused_revision_is_followed_by_one_that_the_server_has() {
+    struct Row {
+        /// The refusal, in the answer to the POST; empty if it comes on the stream.
+        body: &'static str,
+        initializes: usize,
+    }
+    let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32602,"message":"no","data":{"supported":["2024-11-05"]}}}"#;
+    let rows = [
+        Row { body: "", initializes: 2 },
+        Row { body: error, initializes: 2 },
+        Row { body: "Unsupported protocol version", initializes: 4 },
+    ];
+    for Row { body, initializes } in rows {
+        let greeting = format!("{HEAD}event: endpoint\ndata: /messages\n\n");
+        let server = server(&greeting, move |seen, say| {
+            let is_accepted = seen.body.contains("\"protocolVersion\":\"2024-11-05\"");
+            if !seen.line.contains(" /messages ") {
+                return response(405, &[], "use GET");
+            } else if !seen.is("initialize") {
+                return response(202, &[], "");
+            } else if is_accepted {
+                say.result(seen, r#"{"protocolVersion":"2024-11-05","capabilities":{},"serverInfo":{"name":"old","version":"1"}}"#);
+                return response(202, &[], "");
+            } else if body.is_empty() {
+                say.event(&error.replace("null", &seen.id().to_string()));
+                return response(202, &[], "");
+            }
+            response(400, &[("content-type", "application/json")], body)
+        })
+        .await;
+        let dialer = dialer_of(&server.url, HttpTransport::Either);
+        for count in [initializes, initializes + 1] {
+            let peer = try_dial(&dialer).await.unwrap_or_else(|why| panic!("{body}: {why}"));
+            assert_eq!(peer.about().protocol_version.as_deref(), Some("2024-11-05"));
+            let posts = server.requests("POST /messages");
+            let seen = posts.iter().filter(|post| post.is("initialize")).count();
+            assert_eq!(seen, count, "{body}: what was accepted is remembered");
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! Tasks against a scripted server, over lines in memory and with the clock stopped.
 
-use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use serde_json::{Value, json};
@@ -13,12 +12,11 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::backend::fake::{request, tool_call};
+use crate::backend::mcp::Era;
+use crate::backend::mcp::handshake::{Conversation, Proposal};
 use crate::backend::mcp::stdio::Stdio;
 use crate::backend::mcp::verbatim::ConnectionState;
-use crate::backend::mcp::{Attempt, Era, dialer};
 use crate::backend::peer::{NotRecorded, Peer as _, Recorder};
-use crate::config::{Mcp, Program, ProgramSandbox};
-use crate::http_client;
 use crate::model::answer::codes::OUTCOME_UNKNOWN;
 use crate::model::catalog::Identity;
 use crate::model::ids::BackendName;
@@ -87,21 +85,15 @@ impl Fake {
         server.spawn(serve(theirs, offer, Arc::clone(&seen), said, answer));
 
         let name = BackendName::parse("fake").unwrap();
-        let program = Program {
-            command: "none".to_owned(),
-            args: Vec::new(),
-            env: BTreeMap::new(),
-            cwd: None,
-            sandbox: ProgramSandbox::Masked,
-            hidden: Arc::default(),
-            secrets: Arc::default(),
-        };
-        let dialer = dialer(&name, &Mcp::Stdio(program), None, http_client::new());
         let state = Arc::<ConnectionState>::default();
         let (stdio, _rest) = Stdio::new(name.clone(), Arc::clone(&state), reader, writer);
-        let hands = dialer.shake_hands(stdio, &state, Attempt::Only(era)).await;
-        let running = hands.unwrap_or_else(|failed| panic!("{}", failed.error));
-        let connection = Connection::new(name, state, running, None);
+        let mut conversation = Conversation::new(name.clone(), Arc::clone(&state), stdio);
+        let agreement = match era {
+            Era::Modern => conversation.discover().await,
+            Era::Legacy | Era::Oldest => conversation.initialize(&Proposal::newest()).await,
+        };
+        let running = conversation.serve(agreement.unwrap().info).await;
+        let connection = Connection::new(name, state, running, None, None);
         connection.resolve().await.unwrap();
         Self { connection, seen, say, _server: server }
     }

@@ -37,6 +37,8 @@ pub(in crate::backend::mcp) struct Handshake {
     pub(in crate::backend::mcp) established: bool,
     /// There was a handshake since then.
     pub(super) repeated: bool,
+    /// The body with which an HTTP server refused the latest message, until then.
+    pub(super) refusal: Option<String>,
 }
 
 impl Handshake {

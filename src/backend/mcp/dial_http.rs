@@ -1,0 +1,295 @@
+//! Dials a URL: Streamable HTTP, and the older HTTP+SSE for servers that have only that. Each
+//! message of a handshake that may be refused gets a transport to itself, since rmcp's worker
+//! performs one handshake only.
+//!
+//! Must not: send a request whose first try may have run, or give up a slow server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::StatusCode;
+use rmcp::RoleClient;
+use rmcp::service::RunningService;
+use rmcp::transport::Transport;
+use rmcp::transport::common::client_side_sse::ExponentialBackoff;
+use rmcp::transport::streamable_http_client::{
+    StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
+};
+use tokio::time::timeout;
+
+use super::connection::Connection;
+use super::handler::Handler;
+use super::handshake::{Conversation, Failure, Opening, Proposal, Proposals, after_discover};
+use super::verbatim::ConnectionState;
+use super::{Era, LIMIT, McpDialer, http, sse};
+use crate::backend::PeerError;
+use crate::config::HttpTransport;
+use crate::error_chain::error_chain;
+
+type Endpoint = Arc<http::Endpoint>;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Streamable,
+    Sse,
+}
+
+/// A handshake that is done.
+struct Established {
+    state: Arc<ConnectionState>,
+    running: RunningService<RoleClient, Handler>,
+    era: Era,
+    proposal: Option<Proposal>,
+}
+
+/// A handshake that failed.
+struct HttpFailed {
+    error: PeerError,
+    /// The status that the server refused a message with, if that is what failed.
+    status: Option<StatusCode>,
+    /// What the server has said against the proposal; `None` if no other would be accepted.
+    refusal: Option<String>,
+    /// Whether a server has answered, so that another message may do better.
+    is_by_server: bool,
+    /// Whether the server seems not to know Streamable HTTP.
+    may_be_older: bool,
+}
+
+impl McpDialer {
+    pub(super) async fn dial_http(
+        &self,
+        endpoint: &Endpoint,
+        transport: HttpTransport,
+    ) -> Result<Connection, PeerError> {
+        let established = match transport {
+            HttpTransport::Streamable => self.streamable(endpoint).await,
+            HttpTransport::Sse => {
+                self.initialize_over(endpoint, Way::Sse, self.memory.proposal()).await
+            }
+            HttpTransport::Either => self.either(endpoint).await,
+        };
+        let established = established.map_err(|failed| failed.error)?;
+        let Established { state, running, era, proposal } = established;
+        self.memory.keep(era, proposal);
+        Ok(Connection::new(self.backend.clone(), state, running, None, None))
+    }
+
+    /// Tries the transport that worked last, and then the other one.
+    async fn either(&self, endpoint: &Endpoint) -> Result<Established, HttpFailed> {
+        if self.memory.era() == Some(Era::Oldest) {
+            let proposal = self.memory.proposal();
+            let failed = match self.initialize_over(endpoint, Way::Sse, proposal).await {
+                Ok(established) => return Ok(established),
+                Err(failed) => failed,
+            };
+            if !failed.is_by_server {
+                return Err(failed);
+            }
+            return self.streamable(endpoint).await;
+        }
+        let streamable = match self.streamable(endpoint).await {
+            Err(failed) if failed.may_be_older => failed,
+            outcome => return outcome,
+        };
+        let outcome = self.initialize_over(endpoint, Way::Sse, Proposal::newest()).await;
+        outcome.map_err(|older| HttpFailed { error: both(&streamable, &older), ..older })
+    }
+
+    /// Performs the handshake over Streamable HTTP.
+    async fn streamable(&self, endpoint: &Endpoint) -> Result<Established, HttpFailed> {
+        if self.memory.era() == Some(Era::Legacy) {
+            let proposal = self.memory.proposal();
+            let failed = match self.initialize_over(endpoint, Way::Streamable, proposal).await {
+                Err(failed) if failed.is_by_server => failed,
+                outcome => return outcome,
+            };
+            // The server may be another one now, which knows no `initialize`.
+            let discover = timeout(self.waits.discover, self.discover(endpoint)).await;
+            return match discover {
+                Ok(Ok(established)) => Ok(established),
+                Ok(Err(_)) | Err(_) => Err(failed),
+            };
+        }
+        let mut discover = Box::pin(self.discover(endpoint));
+        let failed = match timeout(self.waits.discover, &mut discover).await {
+            Ok(Err(failed)) if failed.is_by_server => failed,
+            Ok(outcome) => return outcome,
+            Err(_late) => {
+                let backend = &self.backend;
+                tracing::debug!(%backend, "server/discover has no answer yet, trying initialize");
+                return self.race(endpoint, discover).await;
+            }
+        };
+        let refusal = failed.refusal.unwrap_or_default();
+        if Proposals::default().leaves_modern(&refusal) {
+            // It wants no other revision, but refuses this one as well.
+            let refused = failed.error.clone();
+            let outcome = self.initialize_over(endpoint, Way::Streamable, Proposal::newest()).await;
+            return outcome.map_err(|failed| HttpFailed { error: refused, ..failed });
+        }
+        self.initialize_over(endpoint, Way::Streamable, after_discover(&refusal)).await
+    }
+
+    /// Sends `initialize` while `discover` has no answer. A server that answers both is of 2026-07-28,
+    /// however long it takes: the revision must not depend on how busy it is.
+    async fn race(
+        &self,
+        endpoint: &Endpoint,
+        mut discover: impl Future<Output = Result<Established, HttpFailed>> + Unpin,
+    ) -> Result<Established, HttpFailed> {
+        let initialize = self.initialize_over(endpoint, Way::Streamable, Proposal::newest());
+        let mut initialize = Box::pin(initialize);
+        tokio::select! {
+            biased;
+            discovered = &mut discover => match discovered {
+                Ok(established) => Ok(established),
+                Err(_) => initialize.await,
+            },
+            initialized = &mut initialize => match timeout(self.waits.late, discover).await {
+                Ok(Ok(established)) => Ok(established),
+                Ok(Err(_)) | Err(_) => initialized,
+            },
+        }
+    }
+
+    async fn discover(&self, endpoint: &Endpoint) -> Result<Established, HttpFailed> {
+        self.try_http(endpoint, Way::Streamable, &Opening::Discover).await
+    }
+
+    /// Sends `initialize` with `first` and, as long as the server refuses, with other proposals.
+    async fn initialize_over(
+        &self,
+        endpoint: &Endpoint,
+        way: Way,
+        first: Proposal,
+    ) -> Result<Established, HttpFailed> {
+        let mut proposals = Proposals::default();
+        let mut proposal = first;
+        let mut first_failed: Option<HttpFailed> = None;
+        loop {
+            proposals.add(&proposal);
+            let opening = Opening::Initialize(proposal);
+            let failed = match self.try_http(endpoint, way, &opening).await {
+                Ok(established) => return Ok(established),
+                Err(failed) => failed,
+            };
+            let refusal = failed.refusal.as_deref();
+            let refusal = refusal.filter(|refusal| !proposals.leaves_modern(refusal));
+            let next = refusal.and_then(|refusal| proposals.after(refusal));
+            // The first refusal is the one of what is usual; a failure of another kind says more.
+            let shown = match first_failed {
+                Some(first) if failed.is_by_server => first,
+                _ => failed,
+            };
+            let Some(next) = next else {
+                let error = proposals.add_summary(shown.error);
+                return Err(HttpFailed { error, ..shown });
+            };
+            first_failed = Some(shown);
+            proposal = next;
+        }
+    }
+
+    /// Performs one handshake on a new transport.
+    async fn try_http(
+        &self,
+        endpoint: &Endpoint,
+        way: Way,
+        opening: &Opening,
+    ) -> Result<Established, HttpFailed> {
+        let state = ConnectionState::of(&self.redact);
+        self.oddities.lock().clone_from(&state.oddities);
+        let http = http::Http {
+            backend: self.backend.clone(),
+            endpoint: Arc::clone(endpoint),
+            state: Arc::clone(&state),
+            standing: Arc::default(),
+        };
+        let outcome = match way {
+            Way::Streamable => {
+                let transport = StreamableHttpClientTransport::with_client(http, config());
+                self.shake_hands(transport, state, opening).await
+            }
+            Way::Sse => {
+                let transport = sse::Sse::open(http).await.map_err(|failure| unopened(&failure))?;
+                let outcome = self.shake_hands(transport, state, opening).await;
+                outcome.map(|established| Established { era: Era::Oldest, ..established })
+            }
+        };
+        outcome.inspect_err(|failed| {
+            let what = match opening {
+                Opening::Discover => "server/discover".to_owned(),
+                Opening::Initialize(proposal) => format!("initialize with {proposal}"),
+            };
+            tracing::debug!(backend = %self.backend, "{what} failed: {}", failed.error);
+        })
+    }
+
+    async fn shake_hands<T: Transport<RoleClient> + 'static>(
+        &self,
+        transport: T,
+        state: Arc<ConnectionState>,
+        opening: &Opening,
+    ) -> Result<Established, HttpFailed> {
+        let mut conversation =
+            Conversation::new(self.backend.clone(), Arc::clone(&state), transport);
+        let outcome = match opening {
+            Opening::Discover => conversation.discover().await,
+            Opening::Initialize(proposal) => conversation.initialize(proposal).await,
+        };
+        let agreement = outcome.map_err(|failure| failed(&failure, &state))?;
+        let era = agreement.era();
+        let running = conversation.serve(agreement.info).await;
+        Ok(Established { state, running, era, proposal: agreement.proposal })
+    }
+}
+
+fn failed(failure: &Failure, state: &ConnectionState) -> HttpFailed {
+    HttpFailed {
+        error: failure.error(state),
+        status: failure.status(),
+        refusal: failure.refusal(),
+        is_by_server: failure.http().is_none_or(http::HttpFailure::is_by_server),
+        may_be_older: failure.http().is_some_and(http::HttpFailure::may_be_older),
+    }
+}
+
+/// The failure to open the stream of HTTP+SSE.
+fn unopened(failure: &http::HttpFailure) -> HttpFailed {
+    let error = PeerError::new(failure.kind(), failure.to_string()).with_cure(failure.cure());
+    let is_by_server = failure.is_by_server();
+    let status = match failure {
+        http::HttpFailure::Status(status) => Some(*status),
+        _ => None,
+    };
+    HttpFailed { error, status, refusal: None, is_by_server, may_be_older: false }
+}
+
+/// The error if neither transport works.
+fn both(streamable: &HttpFailed, older: &HttpFailed) -> PeerError {
+    let [first, second] = [streamable, older].map(|failed| error_chain(&failed.error));
+    let text = match older.status {
+        _ if first == second => {
+            format!("{first}, neither with Streamable HTTP nor with HTTP+SSE")
+        }
+        // A server that has refused the handshake is there, so the hint that none is would mislead.
+        Some(status) if streamable.status == Some(StatusCode::BAD_REQUEST) => {
+            format!("{first}; the older HTTP+SSE is not there either (HTTP {status})")
+        }
+        _ => format!("{first}; and with the older HTTP+SSE: {second}"),
+    };
+    PeerError::new(older.error.kind, text)
+}
+
+/// How rmcp reaches a server by Streamable HTTP.
+fn config() -> StreamableHttpClientTransportConfig {
+    // The client adds the address and the headers itself; rmcp need not know them.
+    let mut config = StreamableHttpClientTransportConfig::with_uri("");
+    let mut retry = ExponentialBackoff::default();
+    retry.max_times = Some(http::MOST_FAILURES);
+    retry.base_duration = Duration::from_millis(200);
+    retry.max_delay = Some(Duration::from_secs(2));
+    config.retry_config = Arc::new(retry);
+    config.max_sse_event_size = LIMIT;
+    config
+}

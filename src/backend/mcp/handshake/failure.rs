@@ -1,0 +1,137 @@
+//! Why a handshake failed: its words, its kind, and whether another proposal may succeed.
+//!
+//! Must not: decide what is tried next.
+
+use ::http::StatusCode;
+use rmcp::model::{ErrorCode, ErrorData, ProtocolVersion};
+use rmcp::transport::DynamicTransportError;
+
+use crate::backend::mcp::http;
+use crate::backend::mcp::http::HttpFailure;
+use crate::backend::mcp::verbatim::{ConnectionState, error_of};
+use crate::backend::{PeerError, PeerErrorKind};
+use crate::model::member;
+
+/// A failed handshake.
+#[derive(Debug)]
+pub(in crate::backend::mcp) enum Failure {
+    /// The server refused a message with a JSON-RPC error.
+    Refused(ErrorData),
+    /// A message could not be carried; with the body of the HTTP refusal, if there was one.
+    Transport(DynamicTransportError, Option<String>),
+    /// The server ended the connection.
+    Closed,
+    /// The server answered with something else than a handshake.
+    NoHandshake,
+    /// The server has read what it was sent, and says nothing.
+    Silent,
+}
+
+impl Failure {
+    /// The failure `error` of a transport. The JSON-RPC error in the body of an HTTP refusal says
+    /// more than the status.
+    pub(super) fn transport(error: DynamicTransportError, state: &ConnectionState) -> Self {
+        let body = state.take_refusal();
+        let refused = body.as_deref().and_then(|body| member(body, "error"));
+        let refused = refused.filter(|error| member(error.get(), "code").is_some());
+        let is_readable = http::failure_of(&error).and_then(status).is_some_and(is_of_proposal);
+        match refused.filter(|_| is_readable).map(error_of) {
+            Some(reply) => {
+                let data = reply.data.and_then(|data| serde_json::from_str(data.get()).ok());
+                Self::Refused(ErrorData::new(ErrorCode(reply.code), reply.message, data))
+            }
+            None => Self::Transport(error, body),
+        }
+    }
+
+    /// The failure of the HTTP transport, if that is what failed.
+    pub(in crate::backend::mcp) fn http(&self) -> Option<&HttpFailure> {
+        match self {
+            Self::Transport(error, _) => http::failure_of(error),
+            _ => None,
+        }
+    }
+
+    /// The status with which an HTTP server has refused a message without a JSON-RPC error.
+    pub(in crate::backend::mcp) fn status(&self) -> Option<StatusCode> {
+        self.http().and_then(status)
+    }
+
+    /// Whether the connection is at an end, as opposed to refused by a server that goes on.
+    pub(super) fn is_end(&self) -> bool {
+        matches!(self, Self::Closed | Self::Transport(..))
+    }
+
+    /// Whether the server asks for the revision that it was asked in.
+    pub(super) fn wants_repeat(&self) -> bool {
+        let Self::Refused(error) = self else { return false };
+        let named = error.data.as_ref().and_then(|data| data.get("supported"));
+        error.code == ErrorCode::UNSUPPORTED_PROTOCOL_VERSION
+            && named.is_some_and(|it| it.to_string().contains(ProtocolVersion::LATEST.as_str()))
+    }
+
+    /// What the server has said against a proposal; empty if it gave no reason, and `None` if no
+    /// other proposal would be of use.
+    pub(in crate::backend::mcp) fn refusal(&self) -> Option<String> {
+        match self {
+            // Without the method, no parameters of it help.
+            Self::Refused(error) if error.code == ErrorCode::METHOD_NOT_FOUND => None,
+            Self::Refused(error) => {
+                let data = error.data.as_ref().map(ToString::to_string).unwrap_or_default();
+                Some(format!("{} {data}", error.message))
+            }
+            Self::Transport(_, body) => {
+                self.status().filter(|status| is_of_proposal(*status))?;
+                Some(body.clone().unwrap_or_default())
+            }
+            Self::Closed | Self::NoHandshake | Self::Silent => None,
+        }
+    }
+
+    /// The reason, for operators.
+    pub(in crate::backend::mcp) fn describe(&self, state: &ConnectionState) -> String {
+        match self {
+            Self::Transport(error, _) => http::words(error),
+            Self::Closed => {
+                let why = state.why_lost();
+                why.unwrap_or_else(|| "the connection ended during the handshake".to_owned())
+            }
+            Self::NoHandshake => {
+                "it does not answer the handshake as an MCP server would".to_owned()
+            }
+            Self::Refused(error) => {
+                let ErrorData { message, code, .. } = error;
+                format!("it refuses the handshake: {message} (JSON-RPC error {})", code.0)
+            }
+            Self::Silent => "it has read the handshake and does not answer".to_owned(),
+        }
+    }
+
+    pub(in crate::backend::mcp) fn error(&self, state: &ConnectionState) -> PeerError {
+        let kind = match (self.http(), self) {
+            (Some(failure), _) => failure.kind(),
+            (None, Self::Transport(..) | Self::Closed) => PeerErrorKind::Connect,
+            (None, _) => PeerErrorKind::Protocol,
+        };
+        let cure = self.http().and_then(HttpFailure::cure);
+        PeerError::new(kind, self.describe(state)).with_cure(cure)
+    }
+}
+
+fn status(failure: &HttpFailure) -> Option<StatusCode> {
+    match failure {
+        HttpFailure::Status(status) => Some(*status),
+        _ => None,
+    }
+}
+
+/// Whether a server may answer a proposal that it does not like with this status. Others are about
+/// the place, the credential or the load.
+fn is_of_proposal(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::BAD_REQUEST
+            | StatusCode::UNPROCESSABLE_ENTITY
+            | StatusCode::INTERNAL_SERVER_ERROR
+    )
+}
