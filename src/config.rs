@@ -43,8 +43,8 @@ pub use self::program::{Confinement, Program, ProgramSandbox, outermost, quoted}
 use self::reference::Dialect;
 pub(crate) use self::reference::looks_secret;
 use self::scalars::{
-    Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue, McpTransport,
-    PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
+    ClientAuth, Count, DurationText, GlobOrRule, Globs, HsafaApi, HttpMethod, ListenValue,
+    McpTransport, PendingAfter, RuntimeKind, SandboxValue, Scalar, SchemaMap, SizeText,
 };
 pub use self::secrets::{Secret, Secrets};
 use crate::http_client::Tls;
@@ -420,6 +420,8 @@ pub enum Mcp {
         transport: HttpTransport,
         oauth: Option<Arc<ClientCredentials>>,
         tls: Option<Tls>,
+        /// Whether the bridge keeps a stream open for what the server says unasked.
+        listen: bool,
     },
 }
 
@@ -492,6 +494,8 @@ pub struct ClientCredentials {
     /// A private key as PEM where the client signs.
     pub secret: Secret,
     pub shows: Shows,
+    /// Whether the operator has chosen `shows`, so that no other way is tried.
+    pub is_chosen: bool,
     /// The token endpoint; `None`: the one that the backend names.
     pub token_url: Option<Written<Url>>,
     /// For whom a key signs where `token_url` is set; `None`: for `token_url`.

@@ -15,9 +15,9 @@ use serde::Deserialize;
 pub use self::storage::{Audit, State};
 use super::scalars::OneOrMany;
 use super::{
-    A2aBinding, At, Auth, Count, DurationText, Globs, HsafaApi, HttpMethod, List, ListenValue,
-    McpTransport, Named, OfferMode, OnUnavailable, PendingAfter, Pin, RuntimeKind, SandboxValue,
-    Scalar, SchemaMap, SizeText,
+    A2aBinding, At, Auth, ClientAuth, Count, DurationText, Globs, HsafaApi, HttpMethod, List,
+    ListenValue, McpTransport, Named, OfferMode, OnUnavailable, PendingAfter, Pin, RuntimeKind,
+    SandboxValue, Scalar, SchemaMap, SizeText,
 };
 use crate::model::redaction::Known;
 
@@ -326,6 +326,9 @@ pub struct Mcp {
     /// does not know that.
     #[serde(alias = "type")]
     pub transport: Option<At<McpTransport>>,
+    /// `false`: the bridge keeps no stream open for what a server with a `url` says unasked, such as
+    /// changes of its tools. With HTTP+SSE, it needs the stream in any case. Default: `true`.
+    pub listen: Option<At<bool>>,
     /// `true`: the bridge ignores the entry.
     pub disabled: Option<At<bool>>,
     /// The hosts that have it, where replicas run on several hosts. On others, the entry is ignored.
@@ -493,6 +496,8 @@ pub struct BackendOauth {
     pub client_id: Option<At<Scalar>>,
     /// Its secret, as a reference.
     pub client_secret: Option<At<Scalar>>,
+    /// Where the secret stands: `basic` in a header, `post` in the body. Left out: what the issuer takes.
+    pub client_auth: Option<At<ClientAuth>>,
     /// In its place, the private key that signs (`private_key_jwt`), as a reference: PEM, PKCS #8.
     pub private_key: Option<At<Scalar>>,
     /// Where tokens are issued; the client's secret goes there and nowhere else. Left out: the

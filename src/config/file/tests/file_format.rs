@@ -297,21 +297,21 @@ error: unknown key `httpUrl`
   |
 4 |   a: {httpUrl: 'http://a'}
   |       ^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, listen, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 error: unknown key `timeout`
  --> /srv/bridge.yaml:5:19 (mcp.b.timeout)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                   ^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, listen, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 error: unknown key `autoApprove`
  --> /srv/bridge.yaml:5:31 (mcp.b.autoApprove)
   |
 5 |   b: {command: b, timeout: 5, autoApprove: []}
   |                               ^^^^^^^^^^^
-  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
+  = Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, listen, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url
 
 4 errors in /srv/bridge.yaml",
     );
@@ -356,6 +356,6 @@ mcp: {a: {command: x, args: [aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaa
   |
 2 | a, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa, aaaaaaaaa], comand: y, env: {A0: bbbbbbbbbbbb, A1: bbbbbbbbbbbb, A2: bbbbbbbbbbbb,
   |                                                                       ^^^^^^
-  = did you mean `command`? Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url",
+  = did you mean `command`? Known keys here: always, approve, args, auth, call_timeout, command, concurrency, cwd, disabled, env, envFile, headers, listen, max_result, offer, on_unavailable, only_on, pending_after, pin, prefix, quota, redact, refresh, required, sandbox, serverUrl, tls, tools, transport, trust_annotations, type, url",
     );
 }
