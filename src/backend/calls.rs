@@ -6,6 +6,7 @@
 mod ask;
 mod backend_handle;
 mod failure;
+mod resend;
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -305,6 +306,11 @@ impl Backends {
         };
         let first = first.await;
         let peer = connection.identity.clone();
+        if let Err(CallFailure::Call(CallError::NoSession(why))) = &first
+            && call.handle.is_none()
+        {
+            return self.send_in_new_session(connection, call, why, limits).await;
+        }
         drop(connection);
         let why = match first {
             Err(CallFailure::Call(CallError::Lost(why)))
@@ -456,6 +462,10 @@ impl Backends {
         }
         debug!(backend = %name, "a call waits for the connection");
         let known = self.registry.snapshot(name.as_str());
+        let pause = known.as_ref().and_then(|known| known.last_failure.as_ref()?.open_pause());
+        if let (Some(end), None) = (pause, by) {
+            return Err(CallFailure::Call(CallError::paused(end)));
+        }
         let patience = match known.map(|known| known.phase) {
             Some(Phase::Connecting) => START_PATIENCE,
             _ => CONNECT_PATIENCE,

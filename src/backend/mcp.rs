@@ -20,7 +20,7 @@ use rmcp::transport::common::client_side_sse::ExponentialBackoff;
 use rmcp::transport::streamable_http_client::{
     StreamableHttpClientTransport, StreamableHttpClientTransportConfig,
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::log::LastLines;
 use super::program::hiding::{Coverage, Exposure};
@@ -82,7 +82,7 @@ pub struct McpDialer {
 #[derive(Debug)]
 enum Target {
     Stdio { program: Program, launcher: Option<PathBuf> },
-    Http { endpoint: Arc<http::Endpoint>, transport: HttpTransport },
+    Http { endpoint: Arc<http::Endpoint>, transport: HttpTransport, listens: bool },
 }
 
 /// The generations of the protocol.
@@ -129,7 +129,7 @@ pub fn dialer(
 ) -> McpDialer {
     let target = match config {
         Mcp::Stdio(program) => Target::Stdio { program: program.clone(), launcher },
-        Mcp::Http { url, headers, socket, transport, oauth, tls } => {
+        Mcp::Http { url, headers, socket, transport, oauth, tls, listen } => {
             let url = url::Url::clone(url);
             // Behind a unix socket, `url` may name any host, so it does not identify the
             // resource.
@@ -139,7 +139,7 @@ pub fn dialer(
             let own = clients.own.clone();
             let tokens = auth::tokens(name, oauth.as_ref(), resource, clients);
             let endpoint = http::Endpoint::new(own, url, headers.clone(), socket, tokens);
-            Target::Http { endpoint: Arc::new(endpoint), transport: *transport }
+            Target::Http { endpoint: Arc::new(endpoint), transport: *transport, listens: *listen }
         }
     };
     McpDialer {
@@ -155,6 +155,14 @@ pub fn dialer(
 impl McpDialer {
     fn is_pinned_to_sse(&self) -> bool {
         matches!(self.target, Target::Http { transport: HttpTransport::Sse, .. })
+    }
+
+    /// The end of the pause that the server has asked for, if it is not over.
+    fn pause(&self) -> Option<Instant> {
+        match &self.target {
+            Target::Http { endpoint, .. } => endpoint.pause(),
+            Target::Stdio { .. } => None,
+        }
     }
 
     /// The attempt to make after `first` has failed: `second` or another one; `None` if none may
@@ -173,21 +181,19 @@ impl McpDialer {
             Target::Stdio { program, launcher } => {
                 self.attempt_stdio(program, launcher.as_deref(), attempt).await
             }
-            Target::Http { endpoint, .. } => {
-                let state = ConnectionState::of(&self.redact);
+            Target::Http { endpoint, listens, .. } => {
+                let state = ConnectionState::of(&self.redact, *listens);
                 let http = http::Http {
                     backend: self.backend.clone(),
                     endpoint: Arc::clone(endpoint),
                     state: Arc::clone(&state),
-                    standing: Arc::default(),
+                    streams: Arc::default(),
+                    is_doubtful: Arc::default(),
                 };
                 let running = if attempt == Attempt::Only(Era::Oldest) {
                     let transport = sse::Sse::open(http).await.map_err(|failure| Failed {
                         try_other: failure.is_by_server(),
-                        ..Failed::for_good(
-                            PeerError::new(failure.kind(), failure.to_string())
-                                .with_cure(failure.cure()),
-                        )
+                        ..Failed::for_good(failure.peer_error())
                     })?;
                     self.shake_hands(transport, &state, attempt).await?
                 } else {
@@ -209,7 +215,7 @@ impl McpDialer {
         let (mut child, stdin, stdout, coverage) = started.map_err(Failed::for_good)?;
         *self.coverage.lock() = coverage;
         self.stderr.lock().clone_from(&child.last_lines);
-        let state = ConnectionState::of(&self.redact);
+        let state = ConnectionState::of(&self.redact, true);
         let (transport, rest) =
             stdio::Stdio::new(self.backend.clone(), Arc::clone(&state), stdout, stdin);
         child.drain_stdout(rest);
@@ -312,7 +318,7 @@ impl Dial for McpDialer {
                 *error = PeerError::new(error.kind, both);
             }
         }
-        let connection = outcome.map_err(|failed| failed.error)?;
+        let connection = outcome.map_err(|failed| failed.error.with_pause(self.pause()))?;
         let modern = !connection.revision.has_initialize();
         *self.last.lock() = Some(match attempt {
             Attempt::Only(Era::Oldest) => Era::Oldest,

@@ -199,11 +199,13 @@ impl Supervisor {
                     wait
                 }
                 Err(error) => {
-                    failures += 1;
+                    let pause = error.pause();
+                    // A peer that asks for a pause is there, and so is the connection.
+                    failures += u32::from(pause.is_zero());
                     if failures == FAILURES_TO_REDIAL || !self.registry.has_catalog(&self.lease) {
                         return Some(error);
                     }
-                    let wait = timing.jittered().min(RETRY_REFRESH);
+                    let wait = timing.jittered().min(RETRY_REFRESH).max(pause);
                     self.degraded(connection, &error, wait);
                     wait
                 }
@@ -341,7 +343,8 @@ impl Supervisor {
             debug!(backend = %self.lease.name, error, "still down");
         }
         let is_refused = failure.kind == PeerErrorKind::Unauthorized;
-        if is_refused || is_unresolved { REFUSED } else { Duration::ZERO }
+        let least = if is_refused || is_unresolved { REFUSED } else { Duration::ZERO };
+        least.max(failure.pause())
     }
 }
 

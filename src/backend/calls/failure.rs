@@ -65,9 +65,9 @@ impl CallFailure {
             Self::Shut(_) => Ending::BreakerOpen,
             Self::Rejected(..) | Self::NotRecorded(NotRecorded::NoShare) => Ending::Busy,
             Self::OverQuota(_) => Ending::OverQuota,
-            Self::NotConnected | Self::Removed | Self::Call(CallError::NotSent(_)) => {
-                Ending::Unavailable
-            }
+            Self::NotConnected
+            | Self::Removed
+            | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => Ending::Unavailable,
             Self::NotPermitted(_) => Ending::Denied,
             Self::NotApproved => Ending::NotApproved,
             Self::Withdrawn => Ending::Withdrawn,
@@ -109,7 +109,7 @@ impl CallFailure {
             Self::Rejected(Rejected::Late, waited) => {
                 sentence("no_turn", &[("backend", name), ("seconds", &seconds(*waited))])
             }
-            Self::NotConnected | Self::Call(CallError::NotSent(_)) => {
+            Self::NotConnected | Self::Call(CallError::NotSent(_) | CallError::NoSession(_)) => {
                 sentence("unreachable", &[("backend", name)])
             }
             Self::Removed => CallRefusal::Removed.for_model(name),

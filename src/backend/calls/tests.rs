@@ -4,6 +4,7 @@ mod failing;
 mod permitted;
 mod redacted;
 mod reload;
+mod resend;
 mod withdrawn;
 
 use std::sync::atomic::Ordering;
